@@ -1,0 +1,38 @@
+# `make demo` and `make test` work in a fresh clone; both set up .venv first.
+BIN := .venv/bin
+TREES := topologies tilelink lowering examples tests
+QUICK := not slow and not gpu
+WHOLE := not gpu
+
+.PHONY: demo test quick whole lint format .venv
+
+demo: .venv
+	$(BIN)/python -m examples.demo
+
+test: lint
+	$(MAKE) quick
+	$(MAKE) whole
+
+quick: .venv
+	$(BIN)/pytest -q -m "$(QUICK)" -n 2
+
+whole: .venv
+	$(BIN)/pytest -q -m "$(WHOLE)" -n 2
+
+lint: .venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict $(wildcard $(TREES))
+	$(BIN)/lint-imports
+
+format: .venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.venv: .venv/installed
+
+# the marker is written last, so an interrupted install is done again
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || python3 -m venv .venv
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@

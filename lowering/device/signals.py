@@ -1,0 +1,85 @@
+"""Signals between programs, streams and ranks.
+
+The chain that makes a tile of one rank readable by a program of another: stores of all threads -> CTA barrier -> release
+by one thread -> acquire by one thread there -> CTA barrier -> loads by all threads. A scalar atomic in Triton is executed
+by one thread; an acquiring one is followed by a CTA barrier of its own, a releasing one is not preceded by one.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def wait_epoch(signal, call):
+    """Block until another rank has raised `signal` for call `call` or a later one.
+
+    After it, everything that the raising program could see when it raised the signal may be loaded. Compares the signed
+    difference, so that the epoch may wrap around.
+    """
+    while tl.atomic_add(signal, 0, sem="acquire", scope="sys") - call < 0:
+        pass
+
+
+@triton.jit
+def wait_count(count, target):
+    """Block until `target` arrivals have been counted at `count` in this call; ordering as in `wait_epoch`."""
+    while tl.atomic_add(count, 0, sem="acquire", scope="sys") < target:
+        pass
+
+
+@triton.jit
+def notify(signal, call):
+    """Raise `signal`, here or on a peer, for call `call`: publishes all stores of this program and what it has acquired."""
+    tl.debug_barrier()  # a release does not wait for the other threads of the program
+    tl.atomic_xchg(signal, call, sem="release", scope="sys")
+
+
+@triton.jit
+def count_arrival(count):
+    """Count this program's stores as done; returns how many were counted before.
+
+    The one that completes the count has acquired the stores of all the others, and may raise a signal for them.
+    """
+    tl.debug_barrier()
+    return tl.atomic_add(count, 1, sem="acq_rel", scope="sys")
+
+
+@triton.jit
+def on_peer(pointers, peer, DTYPE: tl.constexpr):
+    """First element of a symmetric buffer of `peer`; `pointers` is the table of its addresses on all ranks."""
+    return tl.multiple_of(tl.load(pointers + peer).to(tl.pointer_type(DTYPE)), 16)
+
+
+@triton.jit
+def begin_call(epoch, counts, done, rank, NUM_COUNTS: tl.constexpr, BLOCK: tl.constexpr, NUM_RANKS: tl.constexpr):
+    """One program, first in every call: wait until each peer has finished the last call, so that its buffers may be
+    written; set the counts of this rank to 0; go to the next epoch."""
+    call = tl.load(epoch) + 1
+    for step in range(1, NUM_RANKS):
+        wait_epoch(done + (rank + step) % NUM_RANKS, call - 1)
+    offsets = tl.arange(0, BLOCK)
+    tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)
+    tl.store(epoch, call)
+
+
+@triton.jit
+def finish_call(epoch, signal_peers, DONE: tl.constexpr, rank, NUM_RANKS: tl.constexpr):
+    """One program, last in every call: tell each peer that this rank reads and writes nothing of this call any more."""
+    call = tl.load(epoch)
+    for step in range(1, NUM_RANKS):
+        notify(on_peer(signal_peers, (rank + step) % NUM_RANKS, tl.int32) + DONE + rank, call)
+
+
+@triton.jit
+def wait_on_stream(signal, epoch):
+    """One program that holds up its stream until `signal` is raised for this call."""
+    wait_epoch(signal, tl.load(epoch))
+
+
+@triton.jit
+def wait_count_on_stream(count, TARGET: tl.constexpr):
+    """One program that holds up its stream until `TARGET` arrivals are counted."""
+    wait_count(count, TARGET)

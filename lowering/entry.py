@@ -1,0 +1,153 @@
+"""The end of an emitted file: a torch reference of the spec, and `main`, which runs and checks the file under torchrun."""
+
+from __future__ import annotations
+
+from lowering.names import class_name
+from lowering.source import Source
+from tilelink.ir.placement import Replicate
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, Elementwise, Matmul, ReduceScatter
+from tilelink.ir.user_op import UserOp
+
+_TORCH_FUNCTIONS = {
+    "silu": "torch.nn.functional.silu({0})",
+    "gelu": "torch.nn.functional.gelu({0})",
+    "relu": "torch.relu({0})",
+    "add": "{0} + {1}",
+    "mul": "{0} * {1}",
+}
+
+
+def print_reference(schedule: Schedule) -> str:
+    """`reference(x, w, …)`: every value in fp32, collectives by torch.distributed."""
+    out = Source()
+    spec = schedule.spec
+    inputs = [value.name for value in spec.inputs]
+    with out.block(f"def reference({', '.join(inputs)}):"):
+        out.line('"""The spec in torch, in fp32, on the default process group."""')
+        out.line(f"{', '.join(inputs)}{',' if len(inputs) == 1 else ''} = (x.float() for x in ({', '.join(inputs)},))")
+        for node in spec.nodes:
+            out.line(f"{node.output.name} = {_expression(node)}")
+        results = ", ".join(spec.outputs)
+        out.line(f"return ({results}{',' if len(spec.outputs) == 1 else ''})")
+    return out.text()
+
+
+def _expression(node: BoundNode) -> str:
+    match node.operation:
+        case Matmul():
+            return f"{node.inputs[0]} @ {node.inputs[1]}"
+        case Elementwise(function):
+            return _TORCH_FUNCTIONS[function].format(*node.inputs)
+        case AllGather(dim):
+            return f"gathered({node.inputs[0]}, {dim})"
+        case ReduceScatter(dim):
+            return f"summed({node.inputs[0]}).chunk(dist.get_world_size(), {dim})[dist.get_rank()]"
+        case AllReduce():
+            return f"summed({node.inputs[0]})"
+        case UserOp(name=name):
+            return f"{name}_reference({', '.join(node.inputs)})"
+
+
+_CHECKS = '''
+def gathered(x, dim):
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x.contiguous())
+    return torch.cat(parts, dim)
+
+
+def summed(x):
+    total = x.clone()
+    dist.all_reduce(total)
+    return total
+
+
+def make_inputs(fabric, seed):
+    """Random inputs: the same on every rank where they are replicated, other ones on each rank where not."""
+    inputs = []
+    for number, (name, (shape, dtype)) in enumerate(INPUT_CLASS.INPUTS.items()):
+        generator = torch.Generator(device=fabric.device)
+        generator.manual_seed(1000 * seed + 10 * number + (0 if name in REPLICATED else 1 + fabric.rank))
+        scale = SCALES[name]
+        inputs.append((torch.randn(shape, generator=generator, device=fabric.device) * scale).to(dtype))
+    return inputs
+
+
+def error_of(results, expected):
+    """Largest relative error (Frobenius norm) over the outputs and ranks; nan counts as infinite."""
+    worst = torch.zeros(1, device=expected[0].device)
+    for result, wanted in zip(results, expected, strict=True):
+        error = (result.float() - wanted).norm() / wanted.norm().clamp_min(1e-30)
+        worst = torch.maximum(worst, torch.nan_to_num(error, nan=float("inf")).reshape(1))
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    return worst.item()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", default="", help="write the result to this file")
+    arguments = parser.parse_args()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    fabric = SymmetricMemoryFabric()
+    op = INPUT_CLASS(fabric)
+    worst, start = 0.0, time.perf_counter()
+    for call in range(arguments.calls):
+        inputs = make_inputs(fabric, arguments.seed + call)
+        results = op(*inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        worst = max(worst, error_of(results, reference(*inputs)))
+    seconds = time.perf_counter() - start
+    equal = worst <= TOLERANCE
+    if fabric.rank == 0:
+        print(f"{'equal' if equal else 'NOT EQUAL'} on {fabric.num_ranks} ranks, {arguments.calls} calls: {worst:.1e} <= {TOLERANCE}")
+        if arguments.json:
+            with open(arguments.json, "w") as file:
+                json.dump({"equal": equal, "max_error": worst, "tolerance": TOLERANCE, "seconds": seconds}, file)
+    dist.destroy_process_group()
+    sys.exit(0 if equal else 1)
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-5}
+
+
+def print_main(schedule: Schedule) -> str:
+    """Constants of the check, then the check itself."""
+    out = Source()
+    spec = schedule.spec
+    for node in spec.nodes:
+        if isinstance(node.operation, UserOp) and node.operation.reference:
+            out.lines(node.operation.reference.rstrip())
+            out.line()
+            out.line()
+    replicated = [value.name for value in spec.inputs if isinstance(value.placement, Replicate)]
+    out.line(f"REPLICATED = {{{', '.join(repr(name) for name in replicated)}}}" if replicated else "REPLICATED = set()")
+    out.line(f"SCALES = {{{', '.join(f'{name!r}: {scale:.6g}' for name, scale in input_scales(schedule).items())}}}")
+    out.line(f"TOLERANCE = {TOLERANCES[spec.inputs[0].dtype]}  # relative, of {spec.inputs[0].dtype}")
+    out.line()
+    out.line()
+    out.lines(print_reference(schedule))
+    out.lines(_CHECKS.replace("INPUT_CLASS", class_name(schedule.name)))
+    return out.text()
+
+
+def input_scales(schedule: Schedule) -> dict[str, float]:
+    """Standard deviation of each random input: right operands of matmuls shrink by sqrt(K), so that values stay near 1."""
+    scales = {value.name: 1.0 for value in schedule.spec.inputs}
+    for node in schedule.spec.nodes:
+        if isinstance(node.operation, Matmul) and node.inputs[1] in scales:
+            scales[node.inputs[1]] = schedule.spec.value(node.inputs[1]).shape[0] ** -0.5
+        if isinstance(node.operation, UserOp):
+            for name, (_, index) in zip(node.inputs[1:], node.operation.reads[1:], strict=True):
+                if name in scales and len(index) == 2:
+                    scales[name] = schedule.spec.value(name).shape[0] ** -0.5
+    return scales
+
+

@@ -1,0 +1,122 @@
+"""The outside world of an emitted file on GPUs: symmetric memory, streams, library calls (torch symmetric memory)."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+
+def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Raises ValueError unless `tensor` is what the schedule was made for."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
+        got = f"{list(tensor.shape)} {tensor.dtype}{'' if tensor.is_contiguous() else ', not contiguous'}"
+        raise ValueError(f"{name} is {got}; this schedule takes {list(shape)} {dtype}, contiguous")
+
+
+class Symmetric:
+    """One buffer on every rank: `local` here, `peers[r]` that of rank r, `pointers` int64[num_ranks] on the device."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup) -> None:
+        self.local = symm_mem.empty(shape, dtype=dtype, device=device)
+        self.local.zero_()
+        handle = symm_mem.rendezvous(self.local, group)
+        self.peers = tuple(
+            self.local if rank == handle.rank else handle.get_remote_tensor(rank, shape, dtype)
+            for rank in range(handle.world_size)
+        )
+        self.pointers = torch.tensor([peer.data_ptr() for peer in self.peers], dtype=torch.int64, device=device)
+
+
+class Stream:
+    """Operations that run in order on one CUDA stream."""
+
+    def __init__(self, stream: torch.cuda.Stream, group: dist.ProcessGroup) -> None:
+        self.stream = stream
+        self.group = group
+
+    def launch(self, kernel, grid, *args, **options) -> None:
+        with torch.cuda.stream(self.stream):
+            kernel[grid](*args, **options)
+
+    def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
+        """A copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
+        with torch.cuda.stream(self.stream):
+            dst.copy_(src, non_blocking=True)
+
+    def write(self, word: torch.Tensor, value: int) -> None:
+        """Set a local 32-bit word, in stream order, without an SM."""
+        self._driver("cuStreamWriteValue32", word, value)
+
+    def wait_at_least(self, word: torch.Tensor, value: int) -> None:
+        """Hold the stream until a local 32-bit word is at least `value`, without an SM."""
+        self._driver("cuStreamWaitValue32", word, value)
+
+    def _driver(self, name: str, word: torch.Tensor, value: int) -> None:
+        import cuda.bindings.driver as driver
+
+        (status,) = getattr(driver, name)(self.stream.cuda_stream, word.data_ptr(), value, 0)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{name} failed: {status}")
+
+    def after(self, other: "Stream") -> None:
+        """All that was enqueued on `other` so far happens before what follows here."""
+        if other.stream == self.stream:
+            return
+        with torch.cuda.stream(other.stream):
+            theirs = torch.cuda.is_current_stream_capturing()
+        with torch.cuda.stream(self.stream):
+            ours = torch.cuda.is_current_stream_capturing()
+        if ours and not theirs:
+            return  # what ran before a capture is not part of it: the caller orders replays after eager calls
+        self.stream.wait_stream(other.stream)
+
+    def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            torch.mm(a, b, out=out)
+
+    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            dist.all_gather_into_tensor(out, x, group=self.group)
+
+    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            dist.reduce_scatter_tensor(out, x, group=self.group)
+
+    def all_reduce(self, x: torch.Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            dist.all_reduce(x, group=self.group)
+
+
+class SymmetricMemoryFabric:
+    """Ranks of a torch process group on GPUs of one host that can address each other's memory."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self.group = group if group is not None else dist.group.WORLD
+        self.rank = dist.get_rank(self.group)
+        self.num_ranks = dist.get_world_size(self.group)
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        self._streams: dict[str, Stream] = {}
+
+    def agree(self, schedule: str) -> None:
+        """Raises RuntimeError unless every rank holds the same schedule."""
+        held: list[str] = [""] * self.num_ranks
+        dist.all_gather_object(held, schedule, group=self.group)
+        if len(set(held)) > 1:
+            raise RuntimeError(f"ranks hold different schedules and would hang: {held}")
+
+    def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> Symmetric:
+        return Symmetric(shape, dtype, self.device, self.group)
+
+    def main(self) -> Stream:
+        return Stream(torch.cuda.current_stream(), self.group)
+
+    def stream(self, name: str) -> Stream:
+        if name not in self._streams:
+            self._streams[name] = Stream(torch.cuda.Stream(priority=-1), self.group)
+        return self._streams[name]
+
+    def barrier(self) -> None:
+        torch.cuda.synchronize()
+        dist.barrier(group=self.group)
+        torch.cuda.synchronize()

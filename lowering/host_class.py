@@ -1,0 +1,302 @@
+"""Schedule -> the host class: allocate once, enqueue one call after the other."""
+
+from __future__ import annotations
+
+from lowering.comm import source_tiles
+from lowering.kernels import PrintedKernel
+from lowering.names import TORCH, class_name
+from lowering.source import Source
+from lowering.tiles import rank_at
+from tilelink.ir.nodes import (
+    Begin,
+    Buffer,
+    CopyOwn,
+    CopyProgram,
+    Exchange,
+    Finish,
+    Kernel,
+    Kind,
+    Launch,
+    LibraryCollective,
+    LibraryGemm,
+    Memory,
+    Publish,
+    Scope,
+    Transfer,
+)
+from tilelink.ir.order import Nest
+from tilelink.ir.schedule import Schedule
+
+
+class HostPrinter:
+    """Prints the class of one schedule."""
+
+    def __init__(self, schedule: Schedule, kernels: tuple[PrintedKernel, ...]) -> None:
+        self.schedule = schedule
+        self.kernels = {printed.kernel.name: printed for printed in kernels}
+        self.out = Source()
+        self.streams = [launch.stream for launch in schedule.launches if isinstance(launch, CopyProgram)]
+        self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
+        self.num_signals = sum(s.slots for s in schedule.signals if s.scope is Scope.PEER)
+
+    def text(self) -> str:
+        inputs = [value.name for value in self.schedule.spec.inputs]
+        with self.out.block(f"class {class_name(self.schedule.name)}:"):
+            self._doc(inputs)
+            self._init()
+            self.out.line()
+            self._call(inputs)
+        return self.out.text()
+
+    def _doc(self, inputs: list[str]) -> None:
+        shown = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.INPUT)]
+        results = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.OUTPUT)]
+        self.out.line(f'"""`{", ".join(self.schedule.spec.outputs)} = op({", ".join(inputs)})` on every rank of the fabric.')
+        self.out.line()
+        for line in (f"Takes {', '.join(shown)}.", f"Returns {', '.join(results)}."):
+            self.out.line(line)
+        self.out.line("All are contiguous. Calls follow each other on one stream or on several, eager or captured in a CUDA graph.")
+        self.out.line('"""')
+        self.out.line()
+        self.out.line(f'SCHEDULE = "{self.schedule.hash}"  # ranks with different schedules would hang: compare before the first call')
+        inputs_text = ", ".join(
+            f'"{b.name}": ({_tuple(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)
+        )
+        self.out.line(f"INPUTS = {{{inputs_text}}}")
+        self.out.line()
+
+    def _buffers(self, memory: Memory) -> list[Buffer]:
+        found = [buffer for buffer in self.schedule.buffers if buffer.memory is memory]
+        if memory is Memory.INPUT:
+            return found
+        if memory is Memory.OUTPUT:
+            by_name = {buffer.name: buffer for buffer in found}
+            return [by_name[name] for name in self.schedule.spec.outputs]
+        return found
+
+    def _init(self) -> None:
+        out = self.out
+        with out.block("def __init__(self, fabric):"):
+            with out.block(f"if fabric.num_ranks != {self.schedule.num_ranks}:"):
+                out.line(
+                    f'raise ValueError(f"this schedule is for {self.schedule.num_ranks} ranks, not {{fabric.num_ranks}}")'
+                )
+            out.line("fabric.agree(self.SCHEDULE)")
+            out.line("self.fabric = fabric")
+            for buffer in self._buffers(Memory.SYMMETRIC):
+                out.line(f"self.{buffer.name} = fabric.symmetric({_tuple(buffer.shape)}, {TORCH[buffer.dtype]})")
+            for buffer in self._buffers(Memory.LOCAL):
+                out.line(
+                    f"self.{buffer.name} = torch.empty({_tuple(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=fabric.device)"
+                )
+            if self.schedule.exchanges:
+                out.line(f"self.signals = fabric.symmetric(({self.num_signals},), torch.int32)")
+                out.line(f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype=torch.int32, device=fabric.device)")
+                out.line("self.epoch = torch.zeros(1, dtype=torch.int32, device=fabric.device)")
+            for stream in self.streams:
+                out.line(f'self.{stream} = fabric.stream("{stream}")')
+            out.line("self.last = fabric.main()")
+            out.line("fabric.barrier()")
+
+    def _call(self, inputs: list[str]) -> None:
+        out = self.out
+        with out.block(f"def __call__(self, {', '.join(inputs)}):"):
+            out.line(f"for name, tensor in zip(self.INPUTS, ({', '.join(inputs)},), strict=True):")
+            out.line("    check_input(name, tensor, *self.INPUTS[name])")
+            out.line("rank, main = self.fabric.rank, self.fabric.main()")
+            out.line("main.after(self.last)  # a call on another stream must not overtake the last one")
+            out.line("self.last = main")
+            for buffer in self._buffers(Memory.OUTPUT):
+                out.line(
+                    f"{buffer.name} = torch.empty({_tuple(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=self.fabric.device)"
+                )
+            for launch in self.schedule.launches:
+                self._launch(launch)
+            out.line(f"return {', '.join(self.schedule.spec.outputs)}")
+
+    def _launch(self, launch: Launch) -> None:
+        match launch:
+            case Begin():
+                self._begin()
+            case Finish():
+                for stream in self.streams:
+                    self.out.line(f"main.after(self.{stream})")
+                done = self.schedule.signal("done").first
+                self.out.call(
+                    "main.launch(",
+                    ["finish_call", "(1,)", "self.epoch", "self.signals.pointers", str(done), "rank", self._ranks(), "num_warps=1"],
+                )
+            case Kernel():
+                self._kernel(launch)
+            case CopyProgram(exchange, stream, after_source):
+                if after_source:
+                    self.out.line(f"self.{stream}.after(main)")
+                self._copies(self.schedule.exchange(exchange), f"self.{stream}")
+            case Publish(exchange, copy_from):
+                self._publish(self.schedule.exchange(exchange), copy_from)
+            case CopyOwn(exchange):
+                found = self.schedule.exchange(exchange)
+                own = "[rank]" if found.kind is Kind.SCATTER else ""
+                self.out.line(f"main.copy({self._here(found.target)}[rank], {self._here(found.source)}{own})")
+            case LibraryGemm():
+                self._library_gemm(launch)
+            case LibraryCollective(function, target, operand):
+                self._collective(function, target, operand)
+
+    def _ranks(self) -> str:
+        return str(self.schedule.num_ranks)
+
+    def _begin(self) -> None:
+        done = self.schedule.signal("done").first
+        block = 1 << max(0, self.num_counts - 1).bit_length()
+        arguments = ["begin_call", "(1,)", "self.epoch", "self.counts", f"self.signals.local[{done}:]", "rank"]
+        self.out.call("main.launch(", [*arguments, str(self.num_counts), str(block), self._ranks(), "num_warps=1"])
+        for stream in self.streams:
+            self.out.line(f"self.{stream}.after(main)")
+
+    def _here(self, buffer: str) -> str:
+        """Host expression of this rank's tensor."""
+        match self.schedule.buffer(buffer).memory:
+            case Memory.INPUT | Memory.OUTPUT:
+                return buffer
+            case Memory.LOCAL:
+                return f"self.{buffer}"
+            case Memory.SYMMETRIC:
+                return f"self.{buffer}.local"
+
+    def _matrix(self, buffer: str) -> str:
+        """The tensor as a matrix, parts under each other."""
+        found = self.schedule.buffer(buffer)
+        flat = f".view(-1, {found.shape[-1]})" if len(found.shape) > 2 else ""
+        return f"{self._here(buffer)}{flat}"
+
+    def _kernel(self, kernel: Kernel) -> None:
+        printed = self.kernels[kernel.name]
+        arguments = [kernel.name, f"({kernel.programs},)"]
+        arguments += [self._argument(printed, name) for name in printed.parameters]
+        self.out.call("main.launch(", [*arguments, f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"])
+
+    def _argument(self, printed: PrintedKernel, name: str) -> str:
+        words = {
+            "epoch": "self.epoch",
+            "counts": "self.counts",
+            "signals": "self.signals.local",
+            "signal_peers": "self.signals.pointers",
+            "rank": "rank",
+        }
+        if name in printed.descriptors:
+            buffer, block = printed.descriptors[name]
+            return f"TensorDescriptor.from_tensor({self._matrix(buffer)}, [{', '.join(map(str, block))}])"
+        if name.endswith("_ptr"):
+            return self._here(name.removesuffix("_ptr"))
+        if name.endswith("_peers") and name not in words:
+            return f"self.{name.removesuffix('_peers')}.pointers"
+        return words[name]
+
+    def _slot(self, signal: str, exchange: Exchange, part: str) -> str:
+        first = self.schedule.signal(signal).first
+        place = f"{part} * {exchange.chunks} + chunk" if part != "0" else "chunk"
+        if exchange.chunks == 1:
+            place = part
+        return f"{first} + {place}"
+
+    def _loops(self, exchange: Exchange, position: str = "step") -> tuple[str, str]:
+        peers = f"for {position} in range({self.schedule.num_ranks - 1}):"
+        chunks = f"for chunk in range({exchange.chunks}):"
+        return (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
+
+    def _rows(self, exchange: Exchange) -> None:
+        size = exchange.chunk_rows
+        self.out.line(f"rows = slice(chunk * {size}, min((chunk + 1) * {size}, {exchange.rows}))")
+
+    def _copies(self, exchange: Exchange, stream: str) -> None:
+        out, push, scatter = self.out, exchange.transfer is Transfer.PUSH, exchange.kind is Kind.SCATTER
+        outer, inner = self._loops(exchange)
+        with out.block(outer), out.block(inner):
+            out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
+            self._rows(exchange)
+            if push:
+                if self.schedule.has_signal(f"{exchange.name}_count"):
+                    self._stream_wait(exchange, stream, "peer" if scatter else "0")
+                part = "[peer, rows]" if scatter else "[rows]"
+                out.line(f"{stream}.copy(self.{exchange.target}.peers[peer][rank, rows], {self._here(exchange.source)}{part})")
+                slot = self._slot(f"{exchange.name}_arrived", exchange, "rank")
+                out.line(f"slot = {slot}")
+                out.line(f"{stream}.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
+                return
+            out.line(f"slot = {self._slot(f'{exchange.name}_ready', exchange, 'peer')}")
+            out.line(f"{stream}.launch(wait_on_stream, (1,), self.signals.local[slot:], self.epoch, num_warps=1)")
+            part = "[rank, rows]" if scatter else "[rows]"
+            source = f"self.{exchange.source}.peers[peer]{part}"
+            out.line(f"{stream}.copy({self._here(exchange.target)}[peer, rows], {source})")
+            out.line(f"slot = {self._slot(f'{exchange.name}_arrived', exchange, 'peer')}")
+            out.line(f"{stream}.write(self.counts[slot : slot + 1], 1)")
+
+    def _stream_wait(self, exchange: Exchange, stream: str, part: str) -> None:
+        tiles = source_tiles(self.schedule, exchange)
+        target = str(tiles[0]) if len(set(tiles)) == 1 else f"{_tuple(tuple(tiles))}[chunk]"
+        self.out.line(f"slot = {self._slot(f'{exchange.name}_count', exchange, part)}")
+        if self.schedule.machine.stream_waits:
+            self.out.line(f"{stream}.wait_at_least(self.counts[slot : slot + 1], {target})")
+        else:
+            self.out.line(f"{stream}.launch(wait_count_on_stream, (1,), self.counts[slot:], {target}, num_warps=1)")
+
+    def _publish(self, exchange: Exchange, copy_from: str) -> None:
+        if copy_from:
+            self.out.line(f"main.copy({self._here(exchange.source)}, {self._here(copy_from)})")
+        outer, inner = self._loops(exchange)
+        with self.out.block(outer), self.out.block(inner):
+            self.out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
+            self.out.line(f"slot = {self._slot(f'{exchange.name}_ready', exchange, 'rank')}")
+            self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
+
+    def _library_gemm(self, gemm: LibraryGemm) -> None:
+        out = self.out
+        left, right = self._matrix(gemm.left.buffer), self._matrix(gemm.right.buffer)
+        if not gemm.split:
+            out.line(f"main.matmul({self._matrix(gemm.out.buffer)}, {left}, {right})")
+            return
+        exchange = self.schedule.exchange(gemm.split)
+        parts = f"view({self.schedule.num_ranks}, {exchange.rows}, -1)[part, rows]"
+        with out.block(f"for step in range({self.schedule.num_ranks}):"):
+            out.line(f"part = {rank_at(gemm.order, 'step', on_host=True)}")
+            with out.block(f"for chunk in range({exchange.chunks}):"):
+                self._rows(exchange)
+                if gemm.wait is not None:
+                    self._part_wait(gemm.wait.signal, gemm.wait.target, exchange)
+                source = f"{self._here(gemm.left.buffer)}.{parts}"
+                if gemm.left.own:
+                    source = f"{self._here(gemm.left.own)}[rows] if part == rank else {source}"
+                out.line(f"left = {source}")
+                out.line(f"main.matmul({self._here(gemm.out.buffer)}.{parts}, left, {right})")
+                if gemm.count:
+                    out.line(f"slot = {self._slot(gemm.count, exchange, 'part')}")
+                    out.line("main.write(self.counts[slot : slot + 1], 1)")
+
+    def _part_wait(self, signal: str, target: int, exchange: Exchange) -> None:
+        with self.out.block("if part != rank:"):
+            self.out.line(f"slot = {self._slot(signal, exchange, 'part')}")
+            if not target:
+                self.out.line("main.launch(wait_on_stream, (1,), self.signals.local[slot:], self.epoch, num_warps=1)")
+            elif self.schedule.machine.stream_waits:
+                self.out.line(f"main.wait_at_least(self.counts[slot : slot + 1], {target})")
+            else:
+                self.out.line(f"main.launch(wait_count_on_stream, (1,), self.counts[slot:], {target}, num_warps=1)")
+
+    def _collective(self, function: str, target: str, operand: str) -> None:
+        if function == "all_reduce":
+            if target != operand:
+                self.out.line(f"main.copy({self._here(target)}, {self._here(operand)})")
+            self.out.line(f"main.all_reduce({self._here(target)})")
+            return
+        rows = "main.all_gather" if function == "all_gather" else "main.reduce_scatter"
+        self.out.line(f"{rows}({self._flat(target)}, {self._flat(operand)})")
+
+    def _flat(self, buffer: str) -> str:
+        """Parts along the first dimension, as library collectives want them."""
+        found = self.schedule.buffer(buffer)
+        return f"{self._here(buffer)}.flatten(0, 1)" if len(found.shape) > 2 else self._here(buffer)
+
+
+def _tuple(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

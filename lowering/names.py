@@ -1,0 +1,46 @@
+"""Names in emitted code: derived from the schedule's, never counters."""
+
+from __future__ import annotations
+
+import keyword
+
+from tilelink.ir.spec import DTYPE_BYTES
+
+TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
+TRITON = {"bf16": "tl.bfloat16", "fp16": "tl.float16", "fp32": "tl.float32"}
+
+_TAKEN = {"rank", "program", "tile", "call", "epoch", "counts", "signals", "part", "peer", "chunk", "tl", "triton", "torch"}
+
+
+def value_name(name: str) -> str:
+    """Variable of a value in a kernel."""
+    taken = name in _TAKEN or keyword.iskeyword(name) or len(name) == 1
+    return f"{name}_value" if taken else name
+
+
+def pointer(buffer: str) -> str:
+    return f"{buffer}_ptr"
+
+
+def peers(buffer: str) -> str:
+    return f"{buffer}_peers"
+
+
+def class_name(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def element_bytes(dtype: str) -> int:
+    return DTYPE_BYTES[dtype]
+
+
+def plus(*terms: str) -> str:
+    """Sum of the terms that are not zero."""
+    kept = [term for term in terms if term not in ("0", "")]
+    return " + ".join(kept) if kept else "0"
+
+
+def times(factor: str, size: int) -> str:
+    if size == 1 or factor == "0":
+        return factor
+    return f"({factor}) * {size}" if " " in factor and not factor.startswith("(") else f"{factor} * {size}"

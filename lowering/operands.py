@@ -1,0 +1,174 @@
+"""Spelling of operands: where in memory the tile of a buffer lies, with masks or descriptors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lowering.names import TRITON, peers, plus, pointer, times
+from lowering.source import Source
+from tilelink.ir.nodes import Axis, ComputeRole
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import Access, Operand
+
+_INT32_LIMIT = 2**31
+
+
+@dataclass(slots=True)
+class TileScope:
+    """What the printer of a compute role knows: the schedule, the role, and the parameters collected on the way.
+
+    `own_axes` are the axes whose segment is known to be the own one at this place.
+    """
+
+    schedule: Schedule
+    role: ComputeRole
+    parameters: dict[str, None] = field(default_factory=dict)
+    own_axes: tuple[str, ...] = ()
+    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # name -> buffer, axes of its block
+
+    def axis(self, name: str) -> Axis:
+        return self.role.axis(name)
+
+    def need(self, *names: str) -> None:
+        self.parameters.update(dict.fromkeys(names))
+
+    def descriptor(self, buffer: str, index: tuple[str, ...]) -> str:
+        """Name of the descriptor of `buffer` whose block spans the tiles of `index`."""
+        name = f"{buffer}_desc"
+        if self.descriptors.setdefault(name, (buffer, index)) != (buffer, index):
+            name = f"{buffer}_{''.join(index)}_desc"
+            self.descriptors[name] = (buffer, index)
+        self.need(name)
+        return name
+
+    def segment(self, axis: str) -> str:
+        return f"{axis}_segment"
+
+    def dtype(self, buffer: str) -> str:
+        return self.schedule.buffer(buffer).dtype
+
+
+def part_shape(scope: TileScope, operand: Operand) -> tuple[int, ...]:
+    """Shape of the tensor that the operand's index runs over: one part, or the whole buffer."""
+    shape = scope.schedule.buffer(operand.buffer).shape
+    return shape[-len(operand.index) :]
+
+
+def part_size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
+
+
+def is_local(operand: Operand, axis: str) -> bool:
+    """Whether positions along `axis` count from the start of the segment."""
+    return axis == operand.slot or axis in operand.local
+
+
+def start(scope: TileScope, operand: Operand, axis: str) -> str:
+    """First element of the tile along `axis` in the operand's coordinates."""
+    if not axis:
+        return "0"
+    found = scope.axis(axis)
+    if found.segments == 1 or is_local(operand, axis):
+        return axis
+    return f"{scope.segment(axis)} * {found.extent} + {axis}"
+
+
+def offsets(scope: TileScope, operand: Operand, axis: str) -> str:
+    """All elements of the tile along `axis`, as a vector."""
+    found = scope.axis(axis)
+    if found.segments == 1 or is_local(operand, axis):
+        return f"{axis}_offsets"
+    return f"({scope.segment(axis)} * {found.extent} + {axis}_offsets)"
+
+
+def mask_term(axis: Axis) -> str:
+    """Elements of the tile that exist, empty if all do."""
+    return "" if axis.tile and axis.extent % axis.tile == 0 else f"{axis.name}_offsets < {axis.extent}"
+
+
+def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
+    """(pointer expression, mask expression or empty) of the tile of `operand`, from the pointer `base`."""
+    shape = part_shape(scope, operand)
+    wide = part_size(scope.schedule.buffer(operand.buffer).shape) >= _INT32_LIMIT
+    terms, masks = [], []
+    rank = len([axis for axis in operand.index if axis])
+    column_only = len(operand.index) == 1 and len(_written(scope)) == 2
+    for dim, axis in enumerate(operand.index):
+        if not axis:
+            continue
+        stride = part_size(shape[dim + 1 :])
+        vector = offsets(scope, operand, axis)
+        if wide:
+            vector = f"{vector}.to(tl.int64)"
+        sides = _sides(dim, len(operand.index), column_only or (rank == 1 and len(operand.index) == 2))
+        terms.append(times(f"{vector}{sides}", stride))
+        mask = mask_term(scope.axis(axis))
+        if mask:
+            masks.append(f"({mask}){sides}" if sides else mask)
+    return plus(base, *terms), " & ".join(masks)
+
+
+def _written(scope: TileScope) -> list[Axis]:
+    return [axis for axis in scope.role.axes if not axis.reduction]
+
+
+def _sides(dim: int, dims: int, row: bool) -> str:
+    if row:
+        return "[None, :]"
+    if dims == 1:
+        return ""
+    return "[:, None]" if dim == 0 else "[None, :]"
+
+
+def segment_of(scope: TileScope, operand: Operand) -> str:
+    return scope.segment(operand.slot)
+
+
+def print_base(out: Source, scope: TileScope, operand: Operand, name: str) -> str:
+    """Print the choice of the part that the tile lies in; returns the pointer variable (`name`) or expression."""
+    size = part_size(part_shape(scope, operand))
+    if not operand.slot:
+        scope.need(pointer(operand.buffer))
+        return pointer(operand.buffer)
+    segment = segment_of(scope, operand)
+    part = f"{segment}.to(tl.int64) * {size}" if _wide(scope, operand) else f"{segment} * {size}"
+    if operand.remote:
+        scope.need(peers(operand.buffer), "rank")
+        own_slot = plus(f"rank * {size}" if operand.own_slots > 1 else "0")
+        dtype = TRITON[scope.dtype(operand.buffer)]
+        out.line(f"{name} = {plus(f'on_peer({peers(operand.buffer)}, {segment}, {dtype})', own_slot)}")
+        return name
+    scope.need(pointer(operand.buffer))
+    out.line(f"{name} = {pointer(operand.buffer)} + {part}")
+    if operand.own:
+        scope.need(pointer(operand.own), "rank")
+        own = plus(pointer(operand.own), f"rank * {size}" if operand.own_slots > 1 else "0")
+        with out.block(f"if {segment} == rank:"):
+            out.line(f"{name} = {own}")
+    return name
+
+
+def _wide(scope: TileScope, operand: Operand) -> bool:
+    return part_size(scope.schedule.buffer(operand.buffer).shape) >= _INT32_LIMIT
+
+
+def print_descriptor(out: Source, scope: TileScope, operand: Operand, name: str) -> tuple[str, str, str]:
+    """Print the choice of descriptor and row; returns (descriptor, first row, first column) expressions."""
+    assert operand.access is Access.DESCRIPTOR, "pointers have no descriptor"
+    row_axis, col_axis = operand.index
+    row, col = start(scope, operand, row_axis), start(scope, operand, col_axis)
+    whole = scope.descriptor(operand.buffer, operand.index)
+    if not operand.slot:
+        return whole, row, col
+    rows = part_shape(scope, operand)[0]
+    out.line(f"{name} = {whole}")
+    out.line(f"{name}_first = {segment_of(scope, operand)} * {rows}")
+    if operand.own:
+        scope.need("rank")
+        with out.block(f"if {segment_of(scope, operand)} == rank:"):
+            out.line(f"{name} = {scope.descriptor(operand.own, operand.index)}")
+            out.line(f"{name}_first = {'rank' if operand.own_slots > 1 else segment_of(scope, operand)} * {rows if operand.own_slots > 1 else 0}")
+    return name, plus(f"{name}_first", row), col

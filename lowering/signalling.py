@@ -1,0 +1,148 @@
+"""Spelling of waits and notifies inside a tile: which words a tile waits for, and which it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lowering.operands import TileScope
+from lowering.source import Source
+from tilelink.ir.nodes import Axis, Exchange, Scope
+from tilelink.ir.steps import Notify, Place, Wait
+
+
+def word(scope: TileScope, name: str, slot: str) -> str:
+    """Address of slot `slot` of signal `name` on this rank."""
+    signal = scope.schedule.signal(name)
+    words = "signals" if signal.scope is Scope.PEER else "counts"
+    scope.need(words)
+    return f"{words} + {signal.first} + {slot}" if signal.first else f"{words} + {slot}"
+
+
+def slot_of(exchange: Exchange, part: str, chunk: str) -> str:
+    """Index of (part, chunk) among the words of a signal."""
+    if exchange.chunks == 1:
+        return part
+    return f"{part} * {exchange.chunks} + {chunk}" if part != "0" else chunk
+
+
+def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: bool = False) -> None:
+    """Wait for the chunks of the tile's part, or of all parts; the own part needs no waiting.
+
+    `parts_loop`: a loop over parts is open already.
+    """
+    exchange = scope.schedule.exchange(wait.exchange)
+    scope.need("rank")
+    segment = f"{wait.slot}_segment"
+    if wait.every and not parts_loop:
+        with out.block(f"for {segment} in range({scope.schedule.num_ranks}):"):
+            _print_part_wait(out, scope, wait, exchange, segment)
+    else:
+        _print_part_wait(out, scope, wait, exchange, segment)
+
+
+def _print_part_wait(out: Source, scope: TileScope, wait: Wait, exchange: Exchange, segment: str) -> None:
+    with out.block(f"if {segment} != rank:"):
+        _print_chunks(out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk))
+
+
+def _wait(scope: TileScope, wait: Wait, exchange: Exchange, segment: str, chunk: str) -> list[str]:
+    place = word(scope, wait.signal, slot_of(exchange, segment, chunk))
+    if wait.target:
+        return [f"wait_count({place}, {wait.target})"]
+    scope.need("call")
+    return [f"wait_epoch({place}, call)"]
+
+
+def _print_chunks(
+    out: Source, scope: TileScope, exchange: Exchange, rows: str, slot: str, lines: Callable[[str], list[str]]
+) -> None:
+    """For each chunk that the tile touches along `rows`: `lines(chunk)`."""
+    if exchange.chunks == 1:
+        for text in lines("0"):
+            out.line(text)
+        return
+    if not rows:
+        with out.block(f"for chunk in range({exchange.chunks}):"):
+            for text in lines("chunk"):
+                out.line(text)
+        return
+    first, end, aligned = row_span(scope.axis(rows), rows == slot or rows in scope.own_axes, exchange)
+    if aligned:
+        for text in lines(f"({first}) // {exchange.chunk_rows}"):
+            out.line(text)
+        return
+    with out.block(f"for chunk in range(({first}) // {exchange.chunk_rows}, ({end} - 1) // {exchange.chunk_rows} + 1):"):
+        for text in lines("chunk"):
+            out.line(text)
+
+
+def row_span(axis: Axis, local: bool, exchange: Exchange) -> tuple[str, str, bool]:
+    """First row of the tile and the end of it, in rows of a part; whether it always lies in one chunk."""
+    name, tile = axis.name, axis.tile
+    base = "" if local or axis.segments == 1 else f"{name}_segment * {axis.extent} + "
+    end = f"{name} + {tile}" if axis.extent % tile == 0 else f"tl.minimum({name} + {tile}, {axis.extent})"
+    offset_aligned = not base or axis.extent % exchange.chunk_rows == 0 or exchange.chunk_rows % axis.extent == 0
+    aligned = exchange.chunk_rows % tile == 0 and offset_aligned
+    return f"{base}{name}", f"{base}{end}", aligned
+
+
+def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
+    """Count the tile for each chunk that it touches; the last tile of a chunk raises the signal, if there is one."""
+    exchange = scope.schedule.exchange(step.exchange)
+    part = f"{step.slot}_segment" if step.slot else "0"
+
+    def lines(chunk: str) -> list[str]:
+        place = word(scope, step.count, slot_of(exchange, part, chunk))
+        if not step.then:
+            return [f"count_arrival({place})"]
+        scope.need("rank", "call", "signal_peers")
+        then = scope.schedule.signal(step.then)
+        there = f"{then.first} + {slot_of(exchange, 'rank', chunk)}"
+        last = f"if count_arrival({place}) == {tiles_of_chunk(scope, step, exchange, chunk)} - 1:"
+        if step.place is Place.PEER:
+            return [last, f"    notify(on_peer(signal_peers, {part}, tl.int32) + {there}, call)"]
+        return [
+            last,
+            f"    for peer in range({scope.schedule.num_ranks}):",
+            f"        notify(on_peer(signal_peers, peer, tl.int32) + {there}, call)",
+        ]
+
+    _print_chunks(out, scope, exchange, step.rows, step.slot, lines)
+
+
+def minor_tiles(scope: TileScope, step: Notify) -> int:
+    """Tiles along the written axes other than the chunk's that lie in one part."""
+    count = 1
+    for axis in scope.role.axes:
+        if not axis.reduction and axis.name != step.rows:
+            whole = axis.name == step.slot or axis.name in scope.own_axes
+            count *= axis.tiles * (1 if whole else axis.segments)
+    return count
+
+
+def tiles_of_chunk(scope: TileScope, step: Notify, exchange: Exchange, chunk: str) -> str:
+    """How many tiles write to chunk `chunk`: a number if all chunks have as many."""
+    axis = scope.axis(step.rows)
+    minor = minor_tiles(scope, step)
+    counts = {chunk_tiles(axis, step, exchange, number, step.rows in scope.own_axes) for number in range(exchange.chunks)}
+    if len(counts) == 1:
+        return str(counts.pop() * minor)
+    local = step.rows == step.slot or step.rows in scope.own_axes
+    rows, tiles = (exchange.rows, -(-exchange.rows // axis.tile)) if local else (axis.extent, axis.tiles)
+    first = f"({chunk}) * {exchange.chunk_rows}"
+    end = f"tl.minimum({first} + {exchange.chunk_rows}, {exchange.rows})"
+    return f"tiles_in_rows({first}, {end}, {rows}, {tiles}, {axis.tile}) * {minor}"
+
+
+def chunk_tiles(axis: Axis, step: Notify, exchange: Exchange, chunk: int, own: bool) -> int:
+    """Row tiles of chunk `chunk`: the same arithmetic as the device helper `tiles_in_rows`."""
+    local = step.rows == step.slot or own
+    extent = exchange.rows if local else axis.extent
+    per_segment = -(-extent // axis.tile)
+    first = chunk * exchange.chunk_rows
+    last = min(first + exchange.chunk_rows, exchange.rows) - 1
+    low = first // extent * per_segment + first % extent // axis.tile
+    high = last // extent * per_segment + last % extent // axis.tile
+    return high - low + 1
+
+

@@ -1,0 +1,265 @@
+"""Compute role -> Triton: the tile loop in its order, and every step of a tile."""
+
+from __future__ import annotations
+
+from lowering.names import TRITON, value_name
+from lowering.operands import (
+    TileScope,
+    address,
+    part_shape,
+    part_size,
+    print_base,
+    print_descriptor,
+)
+from lowering.signalling import print_notify, print_wait
+from lowering.source import Source
+from tilelink.ir.nodes import Axis, ComputeRole
+from tilelink.ir.order import Nest, RankOrder
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import (
+    Access,
+    Apply,
+    IfOwn,
+    Load,
+    MatmulBody,
+    Notify,
+    Operand,
+    Place,
+    Step,
+    Store,
+    SumParts,
+    UserBody,
+    Wait,
+)
+from tilelink.ir.user_op import UserOp
+
+_SIGNS = {"add": "+", "mul": "*"}
+
+
+def tile_loop(schedule: Schedule, role: ComputeRole, body: Source) -> TileScope:
+    """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs."""
+    scope = TileScope(schedule, role)
+    written = [axis for axis in role.axes if not axis.reduction]
+    for axis in role.axes:
+        if axis.tile:
+            what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
+            body.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
+    with body.block(f"for tile in tl.range(program, {role.num_tiles}, {role.programs}, flatten=False):"):
+        _print_order(body, scope, role)
+        for axis in written:
+            body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
+        for step in role.body:
+            _print_step(body, scope, step)
+    return scope
+
+
+def rank_at(order: RankOrder, position: str, *, on_host: bool = False) -> str:
+    """Expression for the rank at `position` of an order."""
+    nodes = order.num_ranks // order.ranks_per_node
+    if nodes > 1 and on_host:
+        size, sign = order.ranks_per_node, "+" if order.direction > 0 else "-"
+        node = f"(rank // {size} {sign} ({order.first} + {position} // {size})) % {nodes}"
+        return f"{node} * {size} + (rank % {size} {sign} ({order.first} + {position} % {size})) % {size}"
+    if nodes > 1:
+        return f"node_major(rank, {position}, {order.ranks_per_node}, {nodes}, {order.first}, {order.direction})"
+    if order.direction > 0:
+        first = f" + {order.first}" if order.first else ""
+        return f"(rank{first} + {position}) % {order.num_ranks}"
+    return f"(rank + {order.num_ranks - order.first} - {position}) % {order.num_ranks}"
+
+
+def _print_order(out: Source, scope: TileScope, role: ComputeRole) -> None:
+    order = role.order
+    major = role.axis(order.major)
+    minor = role.axis(order.minor) if order.minor else None
+    minor_tiles = minor.segments * minor.tiles if minor else 1
+    names = f"{major.name}_place, {major.name}_tile, {minor.name + '_tile' if minor else '_'}"
+    match order.nest:
+        case Nest.RANK_MAJOR:
+            out.line(f"{names} = rank_major(tile, {major.tiles}, {minor_tiles}, {order.group})")
+        case Nest.CHUNK_MAJOR:
+            out.line(f"{names} = chunk_major(tile, {major.tiles}, {minor_tiles}, {order.group}, {major.segments})")
+    _print_segment(out, scope, major, f"{major.name}_place", order.ranks)
+    if minor is not None and minor.segments > 1:
+        out.line(f"{minor.name}_place = {minor.name}_tile // {minor.tiles}")
+        _print_segment(out, scope, minor, f"{minor.name}_place", order.minor_ranks)
+        out.line(f"{minor.name} = {minor.name}_tile % {minor.tiles} * TILE_{minor.name.upper()}")
+    elif minor is not None:
+        out.line(f"{minor.name} = {minor.name}_tile * TILE_{minor.name.upper()}")
+    out.line(f"{major.name} = {major.name}_tile * TILE_{major.name.upper()}")
+
+
+def _print_segment(out: Source, scope: TileScope, axis: Axis, place: str, order: RankOrder) -> None:
+    if axis.segments > 1:
+        scope.need("rank")
+        out.line(f"{axis.name}_segment = {rank_at(order, place)}")
+
+
+def _print_step(out: Source, scope: TileScope, step: Step) -> None:
+    match step:
+        case Wait():
+            print_wait(out, scope, step)
+        case MatmulBody():
+            _print_matmul(out, scope, step)
+        case UserBody():
+            _print_user_body(out, scope, step)
+        case SumParts():
+            _print_sum(out, scope, step)
+        case Load(result, operand):
+            base = print_base(out, scope, operand, f"{operand.buffer}_part")
+            where, mask = address(scope, operand, base)
+            out.line(f"{value_name(result)} = {_load(where, mask)}.to(tl.float32)")
+        case Apply(result, function, arguments):
+            values = [value_name(argument) for argument in arguments]
+            sign = _SIGNS.get(function)
+            text = f" {sign} ".join(values) if sign else values[0] if function == "copy" else f"{function}({values[0]})"
+            out.line(f"{value_name(result)} = {text}")
+        case Store():
+            _print_store(out, scope, step)
+        case Notify():
+            print_notify(out, scope, step)
+        case IfOwn(axis, own, others):
+            scope.need("rank")
+            with out.block(f"if {axis}_segment == rank:"):
+                scope.own_axes = (axis,)
+                for inner in own:
+                    _print_step(out, scope, inner)
+                scope.own_axes = ()
+            with out.block("else:"):
+                for inner in others:
+                    _print_step(out, scope, inner)
+
+
+def _load(where: str, mask: str) -> str:
+    return f"tl.load({where}, mask={mask}, other=0.0)" if mask else f"tl.load({where})"
+
+
+def _print_matmul(out: Source, scope: TileScope, body: MatmulBody) -> None:
+    """Accumulate over the reduction axis; with parts along it, part by part as they arrive."""
+    axis = scope.axis(body.axis)
+    result = value_name(body.result)
+    m, n = (a.name for a in scope.role.axes if not a.reduction)
+    out.line(f"{result} = tl.zeros((TILE_{m.upper()}, TILE_{n.upper()}), tl.float32)")
+    if axis.segments > 1:
+        scope.need("rank")
+        order = scope.role.order.minor_ranks
+        with out.block(f"for {axis.name}_place in range({axis.segments}):"):
+            out.line(f"{axis.name}_segment = {rank_at(order, f'{axis.name}_place')}")
+            for wait in body.waits:
+                print_wait(out, scope, wait)
+            _print_reduction(out, scope, body, axis)
+        return
+    for wait in body.waits:
+        print_wait(out, scope, wait)
+    _print_reduction(out, scope, body, axis)
+
+
+def _print_reduction(out: Source, scope: TileScope, body: MatmulBody, axis: Axis) -> None:
+    result = value_name(body.result)
+    loads = [
+        _print_operand(out, scope, operand, f"{operand.own or operand.buffer}_{side}")
+        for operand, side in ((body.left, "left"), (body.right, "right"))
+    ]
+    step = f"TILE_{axis.name.upper()}"
+    precision = ', input_precision="ieee"' if scope.dtype(body.left.buffer) == "fp32" else ""
+    with out.block(f"for {axis.name} in range(0, {axis.extent}, {step}):"):
+        if any(operand.access is Access.POINTER for operand in (body.left, body.right)):
+            out.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {step})")
+        left, right = loads
+        out.line(f"{result} = tl.dot({left}, {right}, {result}{precision})")
+
+
+def _print_operand(out: Source, scope: TileScope, operand: Operand, name: str) -> str:
+    """Print what precedes the loop; returns the load expression inside it."""
+    if operand.access is Access.DESCRIPTOR:
+        used, row, col = print_descriptor(out, scope, operand, name)
+        return f"{used}.load([{row}, {col}])"
+    base = print_base(out, scope, operand, f"{name}_part")
+    where, mask = address(scope, operand, base)
+    return _load(where, mask)
+
+
+def _print_user_body(out: Source, scope: TileScope, body: UserBody) -> None:
+    """Call the user's function with shifted pointers, so that it counts from the start of the segment."""
+    op = next(op for op in _user_ops(scope.schedule) if op.name == body.function)
+    arguments: dict[str, str] = {}
+    for name, operand in body.operands:
+        base = print_base(out, scope, operand, f"{operand.own or operand.buffer}_part")
+        shape = part_shape(scope, operand)
+        for dim, axis in enumerate(operand.index):
+            found = scope.axis(axis)
+            if found.segments > 1 and axis != operand.slot and axis not in operand.local:
+                shift = found.extent * part_size(shape[dim + 1 :])
+                base = f"{base} + {axis}_segment * {shift}"
+        arguments[name] = base
+    for axis in scope.role.axes:
+        arguments[axis.name] = axis.name
+        arguments[f"num_{axis.name}"] = str(axis.extent)
+        arguments[f"TILE_{axis.name.upper()}"] = f"TILE_{axis.name.upper()}"
+    passed = [f"{name}={arguments[name]}" for name in op.parameters]
+    out.call(f"{value_name(body.result)} = {op.name}(", passed)
+    out.line(f"{value_name(body.result)} = {value_name(body.result)}.to(tl.float32)")
+
+
+def _user_ops(schedule: Schedule) -> list[UserOp]:
+    return [node.operation for node in schedule.spec.nodes if isinstance(node.operation, UserOp)]
+
+
+def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
+    """Add the parts in rank order on every rank, so that replicated results agree bit by bit."""
+    operand, result = step.operand, value_name(step.result)
+    axes = [axis for axis in scope.role.axes if not axis.reduction]
+    shape = ", ".join(f"TILE_{axis.name.upper()}" for axis in axes)
+    out.line(f"{result} = {value_name(step.onto)}" if step.onto else f"{result} = tl.zeros(({shape}), tl.float32)")
+    scope.need("rank")
+    segment = f"{operand.slot}_segment"
+    with out.block(f"for {segment} in range({scope.schedule.num_ranks}):"), out.maybe(
+        f"if {segment} != rank:" if step.onto else ""
+    ):
+        if step.wait is not None:
+            print_wait(out, scope, step.wait, parts_loop=True)
+        plain = Operand(
+            operand.buffer,
+            operand.index,
+            operand.access,
+            operand.slot,
+            "" if step.onto else operand.own,
+            operand.own_slots,
+            operand.local,
+            operand.remote,
+        )
+        base = print_base(out, scope, plain, f"{operand.buffer}_part")
+        where, mask = address(scope, plain, base)
+        out.line(f"{result} += {_load(where, mask)}.to(tl.float32)")
+
+
+def _print_store(out: Source, scope: TileScope, step: Store) -> None:
+    operand, value = step.operand, value_name(step.value)
+    dtype = TRITON[scope.dtype(operand.buffer)]
+    if operand.access is Access.DESCRIPTOR:
+        used, row, col = print_descriptor(out, scope, operand, operand.buffer)
+        out.line(f"{used}.store([{row}, {col}], {value}.to({dtype}))")
+        return
+    match step.place:
+        case Place.HERE:
+            base = print_base(out, scope, operand, f"{operand.buffer}_part")
+            _print_masked_store(out, scope, operand, base, value, dtype)
+        case Place.PEER:
+            _print_remote_store(out, scope, operand, f"{operand.slot}_segment", value, dtype)
+        case Place.EVERY_PEER:
+            with out.block(f"for peer in range({scope.schedule.num_ranks}):"):
+                _print_remote_store(out, scope, operand, "peer", value, dtype)
+
+
+def _print_masked_store(out: Source, scope: TileScope, operand: Operand, base: str, value: str, dtype: str) -> None:
+    where, mask = address(scope, operand, base)
+    out.line(f"tl.store({where}, {value}.to({dtype}){f', mask={mask}' if mask else ''})")
+
+
+def _print_remote_store(out: Source, scope: TileScope, operand: Operand, peer: str, value: str, dtype: str) -> None:
+    """Into this rank's part of the target on `peer`."""
+    table = f"{operand.buffer}_peers"
+    scope.need(table, "rank")
+    size = part_size(part_shape(scope, operand))
+    out.line(f"{operand.buffer}_there = on_peer({table}, {peer}, {dtype}) + rank * {size}")
+    _print_masked_store(out, scope, operand, f"{operand.buffer}_there", value, dtype)

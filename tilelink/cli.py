@@ -1,0 +1,243 @@
+"""The command line: `tilelink topo | plan | emit | run`. Results go to stdout, everything else to stderr.
+
+Exit codes: 0 done; 1 a run whose result differs from the reference; 2 bad input; 3 no legal schedule.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager, redirect_stdout
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+import topologies
+from tilelink.cli_errors import OutputNotWritable
+from tilelink.errors import NoLegalSchedule
+from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
+from topologies.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tilelink.ir.schedule import Schedule
+    from tilelink.runtime.run import RunResult
+
+
+class Device(Enum):
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Commands(TyperGroup):
+    """Turns a user's mistake in any command into one message and an exit code, in one place."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            typer.echo(f"{type(error).__name__}: {error}", err=True)
+            raise typer.Exit(3 if isinstance(error, NoLegalSchedule) else 2) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Declare the tile graph, get the overlap schedule.",
+    add_completion=False,
+    no_args_is_help=True,
+    # a traceback is for a bug of ours, and then it has to be whole
+    pretty_exceptions_enable=False,
+)
+topo = typer.Typer(help="Topology descriptors: what the planner knows of a machine.", no_args_is_help=True)
+app.add_typer(topo, name="topo")
+
+Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The overlap function, as path.py:function.")]
+Sizes = Annotated[list[str] | None, typer.Argument(metavar="SIZES", help="Global sizes, M=8192 K=4096.")]
+TopologyName = Annotated[
+    str, typer.Option("--topology", metavar="NAME|FILE", help="Name, or path of a TOML.")
+]
+Ranks = Annotated[
+    int | None, typer.Option("--ranks", help="Number of ranks.", show_default="all of the topology")
+]
+Dtype = Annotated[str, typer.Option("--dtype", help="Element type of tensors that declare none.")]
+Pins = Annotated[list[str] | None, typer.Option("--pin", metavar="K=V", help="Fix one choice; repeatable.")]
+
+DEFAULT_TOPOLOGY = "h200-nvswitch"
+EMULATED_TOPOLOGY = "laptop-switch"
+
+
+def main() -> None:
+    """The console entry point."""
+    app(prog_name="tilelink")
+
+
+@topo.command("list")
+def topo_list() -> None:
+    """List the descriptors that come with tilelink."""
+    known = [topologies.load(name) for name in topologies.names()]
+    name_width = max(len(topology.name) for topology in known)
+    gpu_width = max(len(topology.gpu.name) for topology in known)
+    for topology in known:
+        levels = ", ".join(f"{level.fabric.value} of {level.size}" for level in topology.levels)
+        gpus = f"{topology.num_ranks:>2} x {topology.gpu.name:<{gpu_width}}"
+        typer.echo(f"{topology.name:<{name_width}}  {gpus}  {levels}")
+
+
+@topo.command("show")
+def topo_show(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A name of `topo list`, or a TOML.")],
+    ranks: Ranks = None,
+) -> None:
+    """Draw who is linked to whom, at which rate, and where each number comes from."""
+    typer.echo(topologies.show(topologies.load(name, ranks)))
+
+
+@topo.command("detect")
+def topo_detect() -> None:
+    """Show the descriptor of this machine."""
+    with _working("looking for GPUs"):
+        found = topologies.detect()
+    typer.echo(topologies.show(found))
+
+
+@app.command()
+def plan(
+    spec: Spec,
+    sizes: Sizes = None,
+    topology: TopologyName = DEFAULT_TOPOLOGY,
+    ranks: Ranks = None,
+    dtype: Dtype = "bf16",
+    pin: Pins = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the design review.")] = False,
+) -> None:
+    """Print the schedule."""
+    schedule = _schedule(spec, sizes, topology, ranks, dtype, pin)
+    typer.echo(schedule.to_json() if json else str(schedule))
+
+
+@app.command()
+def emit(
+    spec: Spec,
+    sizes: Sizes = None,
+    topology: TopologyName = DEFAULT_TOPOLOGY,
+    ranks: Ranks = None,
+    dtype: Dtype = "bf16",
+    pin: Pins = None,
+    target: Annotated[str, typer.Option("--target", help="The language of the source.")] = "triton",
+    output: Annotated[
+        Path | None, typer.Option("-o", metavar="FILE", help="Write here, not on stdout.")
+    ] = None,
+) -> None:
+    """Print the source, or write it to a file."""
+    schedule = _schedule(spec, sizes, topology, ranks, dtype, pin)
+    with _working("emitting"):
+        source = _lower(schedule, target)
+    if output is None:
+        typer.echo(source, nl=False)
+    else:
+        _write(output, source)
+
+
+@app.command()
+def run(
+    spec: Spec,
+    sizes: Sizes = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            metavar="NAME|FILE",
+            help="Name, or path of a TOML.",
+            show_default=f"{EMULATED_TOPOLOGY} on cpu, {DEFAULT_TOPOLOGY} on cuda",
+        ),
+    ] = None,
+    ranks: Ranks = None,
+    dtype: Dtype = "bf16",
+    pin: Pins = None,
+    device: Annotated[Device, typer.Option("--device", help="Emulated ranks, or GPUs.")] = Device.CPU,
+    calls: Annotated[int, typer.Option("--calls", min=1, help="How often the operator is called.")] = 2,
+    seed: Annotated[int, typer.Option("--seed", help="Of the inputs and of the emulated interleaving.")] = 0,
+) -> None:
+    """Run the operator on all ranks and compare with a torch reference."""
+    name = topology or _default_topology(device)
+    schedule = _schedule(spec, sizes, name, ranks, dtype, pin)
+    with _working(f"running {calls} calls on {device.value}"):
+        result = _run(device, schedule, calls, seed)
+    for line in result.lines():
+        typer.echo(line)
+    raise typer.Exit(0 if result.equal else 1)
+
+
+def _default_topology(device: Device) -> str:
+    match device:
+        case Device.CPU:
+            return EMULATED_TOPOLOGY
+        case Device.CUDA:
+            return DEFAULT_TOPOLOGY
+
+
+def _lower(schedule: Schedule, target: str) -> str:
+    # lowering and the runtime load triton and torch: `topo` and `--help` start without them
+    from lowering import emit as lower
+
+    return lower(schedule, target=target)
+
+
+def _run(device: Device, schedule: Schedule, calls: int, seed: int) -> RunResult:
+    from tilelink.runtime.run import run_cuda, run_emulated
+
+    source = _lower(schedule, "triton")
+    match device:
+        case Device.CPU:
+            return run_emulated(schedule, source, calls=calls, seed=seed)
+        case Device.CUDA:
+            return run_cuda(schedule, source, calls=calls, seed=seed)
+
+
+def _schedule(
+    spec: str, sizes: list[str] | None, name: str, ranks: int | None, dtype: str, pins: list[str] | None
+) -> Schedule:
+    # the cheap checks come first: a typing mistake is answered before the user's file runs
+    wanted = parse_sizes(sizes or ())
+    pinned = parse_pins(pins or ())
+    topology = topologies.load(name, ranks)
+    # what the user's file prints must not end up in the JSON or the source
+    with _working("planning"), redirect_stdout(sys.stderr):
+        overlap = load_overlap(spec)
+        return overlap.plan(topology, topology.num_ranks, dtype=dtype, pin=pinned, **wanted)
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """A spinner on stderr while the block runs, if a person is watching."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(f"{what} ..."):
+        yield
+
+
+def _write(path: Path, text: str) -> None:
+    """Write all of `text` or nothing: an interrupted run leaves the old file. Raises OutputNotWritable."""
+    # a link is followed, and what is no regular file (/dev/null, a pipe) is written to, not replaced
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            if target.exists():
+                shutil.copymode(target, temporary)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputNotWritable(path=str(path), reason=error.strerror or str(error)) from error

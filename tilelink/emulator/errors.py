@@ -1,0 +1,128 @@
+"""What an emulation refuses or finds: one class each, the fact in the message and in `facts`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class EmulationError(Exception):
+    """Base of all errors of the emulator. `facts` holds what the template was filled with."""
+
+    template: ClassVar[str] = "{reason}"
+
+    def __init__(self, **facts: object) -> None:
+        self.facts = facts
+        super().__init__(self.template.format(**facts))
+
+
+class Deadlock(EmulationError):
+    """No task can go on. Facts: `tasks`, a tuple of `report.TaskState`, and `table`, the same as text."""
+
+    template = (
+        "the emulation hangs: each of the {count} live tasks waits for something that none of them will do.\n"
+        "{table}\n"
+        "Give the missing notify, order the waits so that no circle is left, "
+        "or start no more spinning programs than leave an SM to the ones they wait for."
+    )
+
+
+class StepLimit(EmulationError):
+    """Facts: `limit`, `tasks`, `table`."""
+
+    template = (
+        "the emulation did not end within {limit} steps (switches and memory accesses): "
+        "some loop goes on without getting anywhere.\n{table}\n"
+        "If the work is really this large, raise World(step_limit=...)."
+    )
+
+
+class OutOfBounds(EmulationError):
+    """Facts: `access`, `item_bytes`, `address`, `nearest`, `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: {access} of {item_bytes} bytes at {address:#x}, which lies in "
+        "no buffer of the emulated ranks; {nearest}.\n"
+        "Legal: addresses in symmetric buffers and in the tensors given to the running kernels; "
+        "mask the lanes that lie outside."
+    )
+
+
+class UnknownInlineAsm(EmulationError):
+    """Facts: `statement`, `known`, `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: inline assembly {statement!r} has no meaning in the emulator.\n"
+        "Known statements: {known}."
+    )
+
+
+class CollectiveMismatch(EmulationError):
+    """Facts: `stream`, `number`, `rank`, `own`, `other_rank`, `other`."""
+
+    template = (
+        "collective {number} of stream {stream!r}: rank {rank} calls {own}, rank {other_rank} calls {other}\n"
+        "Legal: all ranks enqueue the same collectives, of equal shapes and dtypes, in one order on a stream."
+    )
+
+
+class BadCollective(EmulationError):
+    """Facts: `kind`, `rank`, `given`, `legal`."""
+
+    template = "{kind} on rank {rank} got {given}.\nLegal: {legal}."
+
+
+class KernelError(EmulationError):
+    """A Python exception in a kernel, kept as `__cause__`. Facts: `rank`, `task`, `place`, `reason`."""
+
+    template = "{task} on rank {rank} failed at {place}: {reason}"
+
+
+class SymmetricMismatch(EmulationError):
+    """Facts: `number`, `rank`, `own`, `other`."""
+
+    template = (
+        "symmetric allocation {number}: rank {rank} asks for {own}, an earlier rank for {other}.\n"
+        "Legal: every rank allocates the same shapes and dtypes in the same order."
+    )
+
+
+class IllegalCopy(EmulationError):
+    """Facts: `stream`, `rank`, `dst`, `src`, `reason`."""
+
+    template = (
+        "copy on stream {stream!r} of rank {rank} from {src} to {dst}: {reason}.\n"
+        "Legal: contiguous views of one dtype with equally many elements."
+    )
+
+
+class IllegalWord(EmulationError):
+    """Facts: `operation`, `stream`, `rank`, `word`, `reason`."""
+
+    template = (
+        "{operation} on stream {stream!r} of rank {rank} got {word}: {reason}.\n"
+        "Legal: a view of one int32 element in this rank's own memory; a peer's word is written by a copy."
+    )
+
+
+class IllegalLaunch(EmulationError):
+    """Facts: `kernel`, `stream`, `rank`, `reason`, `legal`."""
+
+    template = "launch of {kernel} on stream {stream!r} of rank {rank}: {reason}.\nLegal: {legal}."
+
+
+class ForeignStream(EmulationError):
+    """Facts: `stream`, `rank`, `other`, `other_rank`."""
+
+    template = (
+        "stream {stream!r} of rank {rank} shall wait for stream {other!r} of rank {other_rank}: events do "
+        "not cross ranks.\nLegal: streams of one rank of one world; between ranks use signals."
+    )
+
+
+class WorldBusy(EmulationError):
+    """Facts: none."""
+
+    template = (
+        "World.run() was called while a world is running: Triton's language is patched for one run only.\n"
+        "Legal: call run() from host code, one world after the other."
+    )

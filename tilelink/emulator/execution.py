@@ -1,0 +1,190 @@
+"""How the operations of a stream are carried out by its task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import triton.language as tl
+
+from tilelink.emulator.collectives import Meetings
+from tilelink.emulator.errors import EmulationError, KernelError
+from tilelink.emulator.events import Kind, Semantic, Via
+from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, WaitAtLeast, Write
+from tilelink.emulator.place import place_of_traceback
+from tilelink.emulator.scheduler import Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import torch
+
+    from tilelink.emulator.interpreter import Interpreter
+    from tilelink.emulator.machine import Machine
+    from tilelink.emulator.operations import Operation
+    from tilelink.emulator.scheduler import Task
+    from tilelink.emulator.streams import EmulatedStream
+
+
+class Execution:
+    """Carries out operations on a machine: `start` gives a stream a task, which the scheduler then runs."""
+
+    def __init__(self, machine: Machine, interpreter: Interpreter) -> None:
+        self._machine = machine
+        self._interpreter = interpreter
+        self._meetings = Meetings(machine)
+        self._streams: dict[tuple[int, str], EmulatedStream] = {}
+        self._launches = 0
+
+    def add(self, stream: EmulatedStream) -> None:
+        """Make a stream known, so that `after` finds it."""
+        self._streams[stream.rank, stream.name] = stream
+
+    def start(self, stream: EmulatedStream, task: Task) -> None:
+        """Spawn `task` to carry out what is pending on `stream`."""
+
+        def body() -> None:
+            while stream.pending:
+                operation = stream.pending[0]
+                task.doing = str(operation)
+                self._machine.scheduler.switch()
+                self._execute(operation, stream, task)
+                stream.pending.pop(0)
+                stream.completed += 1
+                done = ("done", stream.rank, stream.name, stream.completed)
+                self._machine.released(task, done)
+                self._machine.scheduler.wake(done)
+
+        self._machine.scheduler.spawn(task, body)
+
+    def _execute(self, operation: Operation, stream: EmulatedStream, task: Task) -> None:
+        match operation:
+            case Launch():
+                self._launch(operation, stream, task)
+            case Copy():
+                self._copy(operation, stream)
+            case Write(word, value):
+                word.fill_(value)
+                self._tell(Kind.STORE, Via.STREAM, word, Semantic.RELEASE)
+            case WaitAtLeast(word, value):
+                self._machine.wait_for_word(word, value)
+                self._tell(Kind.LOAD, Via.STREAM, word, Semantic.ACQUIRE)
+            case After(name, position):
+                self._after(self._streams[stream.rank, name], position, task)
+            case Matmul():
+                self._matmul(operation, stream)
+            case Meet():
+                self._meet(operation, stream, task)
+
+    def _launch(self, launch: Launch, stream: EmulatedStream, task: Task) -> None:
+        """Start programs in order as SMs become free; done when all of them are."""
+        machine, name = self._machine, launch.kernel.fn.__name__
+        self._launches += 1
+        token = ("launch", self._launches)
+        machine.released(task, token)
+        lent = [machine.memory.lend(what, stream.rank, tensor) for what, tensor in launch.tensors]
+        run = self._bound(launch)
+        unfinished = [launch.grid[0] * launch.grid[1] * launch.grid[2]]
+
+        def start(program: tuple[int, int, int]) -> None:
+            child = machine.new_task(stream.rank, f"{name}{program}")
+            child.kernel, child.program, child.grid = name, program, launch.grid
+            ended = (*token, program)
+
+            def body() -> None:
+                machine.acquired(child, token)
+                run(child)
+                machine.released(child, ended)
+                machine.acquired(task, ended)
+                unfinished[0] -= 1
+                machine.give_sm(stream.rank)
+                if not unfinished[0]:
+                    machine.scheduler.wake(token)
+
+            machine.scheduler.spawn(child, body)
+
+        for program in _programs(launch.grid):
+            machine.take_sm(stream.rank, f"program {program} of {name}")
+            start(program)
+        while unfinished[0]:
+            machine.scheduler.block(Wait(lambda: f"{unfinished[0]} programs of {name} to end", keys=(token,)))
+        for buffer in lent:
+            if buffer is not None:
+                machine.memory.release(buffer)
+
+    def _bound(self, launch: Launch) -> Callable[[Task], None]:
+        """The kernel with its arguments as the kernel sees them."""
+        constants = {parameter.name for parameter in launch.kernel.params if parameter.is_constexpr}
+        arguments: dict[str, Any] = {
+            name: _plain(value) if name in constants else self._interpreter.argument(value)
+            for name, value in launch.arguments
+        }
+        function = self._interpreter.function(launch.kernel)
+
+        def run(task: Task) -> None:
+            try:
+                function(**arguments)
+            except EmulationError:
+                raise
+            except Exception as error:
+                identity = task.identity
+                place = place_of_traceback(error.__traceback__)
+                reason = f"{type(error).__name__}: {error}"
+                raise KernelError(rank=identity.rank, task=identity.name, place=place, reason=reason) from error
+
+        return run
+
+    def _copy(self, copy: Copy, stream: EmulatedStream) -> None:
+        local = copy.route == "local"
+        if local:
+            self._machine.take_sm(stream.rank, "a copy between two local buffers")
+        self._tell(Kind.LOAD, Via.COPY, copy.src)
+        copy.dst.view(-1).copy_(copy.src.view(-1))
+        self._tell(Kind.STORE, Via.COPY, copy.dst)
+        if local:
+            self._machine.give_sm(stream.rank)
+
+    def _after(self, other: EmulatedStream, position: int, task: Task) -> None:
+        done = ("done", other.rank, other.name, position)
+        while other.completed < position:
+            wait = Wait(lambda: f"operation {position} of stream {other.name} to end", keys=(done,))
+            self._machine.scheduler.block(wait)
+        if position:
+            self._machine.acquired(task, done)
+
+    def _matmul(self, matmul: Matmul, stream: EmulatedStream) -> None:
+        self._machine.take_sm(stream.rank, "a library matmul")
+        self._machine.scheduler.switch()
+        for tensor in (matmul.a, matmul.b):
+            self._tell(Kind.LOAD, Via.LIBRARY, tensor)
+        matmul.out.copy_(matmul.a.float() @ matmul.b.float())
+        self._tell(Kind.STORE, Via.LIBRARY, matmul.out)
+        self._machine.give_sm(stream.rank)
+
+    def _meet(self, meet: Meet, stream: EmulatedStream, task: Task) -> None:
+        self._machine.take_sm(stream.rank, f"the library's {meet.collective.kind.value}")
+        collective = meet.collective
+        self._tell(Kind.LOAD, Via.LIBRARY, collective.x)
+        token = ("collective", stream.name, meet.number)
+        self._machine.released(task, token)
+        self._meetings.meet(stream.name, meet.number, stream.rank, collective)
+        self._machine.acquired(task, token)
+        self._tell(Kind.STORE, Via.LIBRARY, collective.out)
+        self._machine.give_sm(stream.rank)
+
+    def _tell(self, kind: Kind, via: Via, tensor: torch.Tensor, semantic: Semantic = Semantic.NONE) -> None:
+        """A stream operation touched a contiguous tensor."""
+        address = np.array([tensor.data_ptr()], dtype=np.uint64)
+        size = tensor.numel() * tensor.element_size()
+        if size:
+            changed = kind is Kind.STORE
+            self._machine.after(kind, via, address, size, changed=changed, semantic=semantic)
+
+
+def _programs(grid: tuple[int, int, int]) -> Iterable[tuple[int, int, int]]:
+    x_size, y_size, z_size = grid
+    return ((x, y, z) for z in range(z_size) for y in range(y_size) for x in range(x_size))
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, tl.constexpr) else value

@@ -1,0 +1,68 @@
+"""The inline assembly of device helpers, statement by statement: it orders memory and has no value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Effect(Enum):
+    FENCE = "fence"  # orders memory, or waits for asynchronous work
+    BARRIER = "barrier"  # all threads of the program meet
+    NOTHING = "nothing"  # time only
+    CONSTANT = "constant"  # sets an output register
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    text: str
+    effect: Effect
+    output: int = 0  # of CONSTANT: which register
+    value: int = 0
+
+
+# What each pattern matches is a whole statement, without its semicolon.
+_TABLE: tuple[tuple[str, Effect, str], ...] = (
+    (r"fence(\.\w+)+", Effect.FENCE, "fence.*"),
+    (r"membar\.\w+", Effect.FENCE, "membar.*"),
+    (r"cp\.async\.bulk\.wait_group(\.read)? \d+", Effect.FENCE, "cp.async.bulk.wait_group[.read] n"),
+    (r"cp\.async\.bulk\.commit_group", Effect.FENCE, "cp.async.bulk.commit_group"),
+    (r"s_waitcnt .*", Effect.FENCE, "s_waitcnt"),
+    (r"buffer_(wbl2|inv)( sc[01])*", Effect.FENCE, "buffer_wbl2"),
+    (r"bar\.sync \d+", Effect.BARRIER, "bar.sync n"),
+    (r"barrier\.sync(\.aligned)? \d+", Effect.BARRIER, "barrier.sync n"),
+    (r"s_barrier", Effect.BARRIER, "s_barrier"),
+    (r"nanosleep\.u32 \d+", Effect.NOTHING, "nanosleep.u32 n"),
+    (r"s_(sleep|nop) \d+", Effect.NOTHING, "s_sleep n"),
+    (r"mov\.[usb](32|64) \$(?P<output>\d+), (?P<value>-?\d+)", Effect.CONSTANT, "mov.u32 $0, n"),
+    (r"v_mov_b32 \$(?P<output>\d+), (?P<value>-?\d+)", Effect.CONSTANT, "v_mov_b32 $0, n"),
+)
+
+KNOWN = ", ".join(name for _, _, name in _TABLE)
+
+
+class UnknownStatement(ValueError):
+    """A statement that is not in the table; the builder adds where it stands: `UnknownInlineAsm`."""
+
+    def __init__(self, statement: str) -> None:
+        self.statement = statement
+        super().__init__(statement)
+
+
+def parse(assembly: str) -> tuple[Statement, ...]:
+    """The statements of a snippet. Raises `UnknownStatement`."""
+    without_comments = re.sub(r"//[^\n]*", "", assembly)
+    texts = (re.sub(r"\s+", " ", text).strip() for text in re.split(r"[;\n{}]", without_comments))
+    return tuple(_statement(text) for text in texts if text)
+
+
+def _statement(text: str) -> Statement:
+    for pattern, effect, _ in _TABLE:
+        match = re.fullmatch(pattern, text)
+        if match is None:
+            continue
+        if effect is Effect.CONSTANT:
+            return Statement(text, effect, int(match["output"]), int(match["value"]))
+        return Statement(text, effect)
+    raise UnknownStatement(text)

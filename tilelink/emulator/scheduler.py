@@ -1,0 +1,208 @@
+"""Tasks as greenlets of one thread, and the seeded choice of who runs next.
+
+A task gives way at synchronisation accesses and blocks on a `Wait`: on keys that someone wakes, or on bytes
+of memory that someone writes. Nobody spins: when no task is ready, the run is a deadlock and is reported as
+one.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped, unused-ignore]
+
+from tilelink.emulator.errors import Deadlock, StepLimit
+from tilelink.emulator.report import table, task_states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from tilelink.emulator.events import TaskId
+    from tilelink.emulator.spinning import Spin
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a task is blocked. It is woken by `Scheduler.wake` of a key or a write into one of `ranges`."""
+
+    text: Callable[[], str]  # what it waits for, as one phrase, evaluated only when it is reported
+    keys: tuple[Hashable, ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()  # half-open byte ranges
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One stream or one program of a kernel. `grid` is (0, 0, 0) for a stream."""
+
+    identity: TaskId
+    program: tuple[int, int, int] = (0, 0, 0)
+    grid: tuple[int, int, int] = (0, 0, 0)
+    kernel: str = ""  # empty for a stream
+    doing: str = ""  # the current operation of a stream
+    wait: Wait | None = None
+    spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
+    accesses: int = 0
+    greenlet: greenlet | None = None
+
+
+class Policy(Protocol):
+    """Who runs next. `ready` is never empty and its order depends on the earlier choices only."""
+
+    def choose(self, ready: Sequence[Task]) -> int: ...
+
+
+class RandomPolicy:
+    """Uniform among the ready tasks; equal seeds give equal runs."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+
+    def choose(self, ready: Sequence[Task]) -> int:
+        return int(self._random() * len(ready))
+
+
+class Scheduler:
+    """Runs tasks one at a time until none is left.
+
+    `version` counts the writes that changed memory. `switch_every` > 0 makes a task give way at every so
+    many memory accesses of its own, beside the synchronisation accesses. `step_limit` bounds switches plus
+    accesses of one run.
+    """
+
+    def __init__(self, policy: Policy, switch_every: int, step_limit: int) -> None:
+        self.version = 0
+        self.steps = 0
+        self.current: Task | None = None
+        self._policy = policy
+        self._switch_every = switch_every
+        self._step_limit = step_limit
+        self._ready: list[Task] = []
+        self._live: dict[int, Task] = {}
+        self._by_key: dict[Hashable, list[Task]] = {}
+        self._watched: dict[Task, tuple[tuple[int, int], ...]] = {}
+        self._hub = getcurrent()
+
+    def spawn(self, task: Task, body: Callable[[], None]) -> None:
+        """Add a ready task. An exception of `body` ends the run."""
+
+        def main() -> None:
+            # numpy keeps its error state per context, and a greenlet starts with an empty one
+            with np.errstate(all="ignore"):
+                body()
+            del self._live[task.identity.number]
+
+        if not self._live:
+            self._hub = getcurrent()
+        task.greenlet = greenlet(main, parent=self._hub)
+        self._live[task.identity.number] = task
+        self._ready.append(task)
+
+    def run(self) -> None:
+        """Run until all tasks have ended.
+
+        Raises `Deadlock`, `StepLimit`, or what a task raised; the other tasks are then killed.
+        """
+        self.steps = 0
+        try:
+            while self._live:
+                if not self._ready:
+                    raise self._stuck()
+                self._resume(self._take(self._policy.choose(self._ready)))
+        finally:
+            self.current = None
+            self._kill()
+
+    def switch(self) -> None:
+        """Let any ready task run, perhaps this one again."""
+        task = self.task
+        self._count_step()
+        self._ready.append(task)
+        self._hub.switch()
+
+    def block(self, wait: Wait) -> None:
+        """Sleep until `wait` is woken; the caller then checks its condition again."""
+        task = self.task
+        self._count_step()
+        task.wait = wait
+        for key in wait.keys:
+            self._by_key.setdefault(key, []).append(task)
+        if wait.ranges:
+            self._watched[task] = wait.ranges
+        self._hub.switch()
+
+    def wake(self, key: Hashable) -> None:
+        """Make every task that waits for `key` ready."""
+        for task in tuple(self._by_key.get(key, ())):
+            self._unblock(task)
+
+    def wrote(self, start: int, end: int) -> None:
+        """Some of the bytes [start, end) have changed: wake who watches them."""
+        self.version += 1
+        if not self._watched:
+            return
+        touched = [
+            task
+            for task, ranges in self._watched.items()
+            if any(first < end and start < last for first, last in ranges)
+        ]
+        for task in touched:
+            self._unblock(task)
+
+    def count_access(self) -> None:
+        """Account for one memory access of the running task, before it happens; may switch."""
+        self._count_step()
+        if self._switch_every:
+            task = self.task
+            task.accesses += 1
+            if task.accesses % self._switch_every == 0:
+                self.switch()
+
+    @property
+    def task(self) -> Task:
+        """The running task."""
+        assert self.current is not None, "called from outside of a task"
+        return self.current
+
+    def _count_step(self) -> None:
+        self.steps += 1
+        if self.steps > self._step_limit:
+            states = task_states(self._live.values())
+            raise StepLimit(limit=self._step_limit, tasks=states, table=table(states))
+
+    def _take(self, index: int) -> Task:
+        ready = self._ready
+        ready[index], ready[-1] = ready[-1], ready[index]
+        return ready.pop()
+
+    def _resume(self, task: Task) -> None:
+        self.current = task
+        assert task.greenlet is not None
+        task.greenlet.switch()
+
+    def _unblock(self, task: Task) -> None:
+        assert task.wait is not None
+        for key in task.wait.keys:
+            waiting = self._by_key[key]
+            waiting.remove(task)
+            if not waiting:
+                del self._by_key[key]
+        self._watched.pop(task, None)
+        task.wait = None
+        self._ready.append(task)
+
+    def _stuck(self) -> Deadlock:
+        states = task_states(self._live.values())
+        return Deadlock(count=len(self._live), tasks=states, table=table(states))
+
+    def _kill(self) -> None:
+        """After an error: unwind what is left, so that no greenlet outlives the run."""
+        for task in tuple(self._live.values()):
+            if task.greenlet is not None and not task.greenlet.dead:
+                task.greenlet.throw(GreenletExit)
+        self._live.clear()
+        self._ready.clear()
+        self._by_key.clear()
+        self._watched.clear()

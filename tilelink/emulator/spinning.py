@@ -1,0 +1,103 @@
+"""When a `while` loop of a program can only go round and round: exact detection of a spin.
+
+A loop iteration that changed nothing, left its local variables as they were and read only memory that has
+not changed since will be repeated for ever, so the program may sleep until one of the bytes it read is
+written. No spin is emulated round by round, and a successful wait, repeated in straight-line code or in the
+next tile, is never mistaken for one. A rewritten function calls `enter`, `again` and `leave` around each of
+its `while` loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import triton.language as tl
+
+from tilelink.emulator.scheduler import Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tilelink.emulator.scheduler import Scheduler
+
+_UNBOUND = object()
+
+
+@dataclass(slots=True, eq=False)
+class Spin:
+    """One `while` loop being executed."""
+
+    names: tuple[str, ...]  # the variables its body assigns
+    depth: int  # how many loops of this program enclose it
+    state: tuple[object, ...]  # their values when the iteration began
+    reads: set[tuple[int, int]] = field(default_factory=set)  # byte ranges read in the iteration
+    version: int = -1  # of memory at the first of these reads; -1: nothing read yet
+
+    def note_read(self, start: int, end: int, version: int) -> None:
+        if self.version < 0:
+            self.version = version
+        self.reads.add((start, end))
+
+
+class SpinDetector:
+    """`describe(start, end)` names the word at an address and its value, for the report."""
+
+    def __init__(self, scheduler: Scheduler, describe: Callable[[int, int], str]) -> None:
+        self._scheduler = scheduler
+        self._describe = describe
+
+    def enter(self, names: tuple[str, ...], variables: Mapping[str, object]) -> Spin:
+        """Before the loop test is evaluated for the first time."""
+        spins = self._scheduler.task.spins
+        spin = Spin(names, len(spins), _values(names, variables))
+        spins.append(spin)
+        return spin
+
+    def again(self, spin: Spin, variables: Mapping[str, object]) -> None:
+        """The test was true: the body is about to run (again). Blocks if that cannot change anything."""
+        scheduler = self._scheduler
+        del scheduler.task.spins[spin.depth + 1 :]
+        state = _values(spin.names, variables)
+        if spin.version == scheduler.version and _same(state, spin.state):
+            ranges = tuple(sorted(spin.reads))
+            scheduler.block(Wait(lambda: self._text(ranges), ranges=ranges))
+        self._hand_to_enclosing(spin)
+        spin.state = state
+        spin.reads = set()
+        spin.version = -1
+
+    def leave(self, spin: Spin) -> None:
+        """The test was false."""
+        self._hand_to_enclosing(spin)
+        del self._scheduler.task.spins[spin.depth :]
+
+    def _hand_to_enclosing(self, spin: Spin) -> None:
+        """What an inner loop read, its enclosing loop read as well."""
+        if spin.depth and spin.version >= 0:
+            outer = self._scheduler.task.spins[spin.depth - 1]
+            if outer.version < 0:
+                outer.version = spin.version
+            outer.reads |= spin.reads
+
+    def _text(self, ranges: tuple[tuple[int, int], ...]) -> str:
+        return "a change of " + ", ".join(self._describe(start, end) for start, end in ranges[:4])
+
+
+def _values(names: tuple[str, ...], variables: Mapping[str, object]) -> tuple[object, ...]:
+    return tuple(variables.get(name, _UNBOUND) for name in names)
+
+
+def _same(ours: tuple[object, ...], theirs: tuple[object, ...]) -> bool:
+    return all(map(_equal, ours, theirs))
+
+
+def _equal(one: object, other: object) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, tl.tensor) and isinstance(other, tl.tensor):
+        return bool(np.array_equal(one.handle.data, other.handle.data))
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        return one == other
+    return False

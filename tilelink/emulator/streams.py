@@ -1,0 +1,167 @@
+"""A stream of one emulated rank: host code enqueues, `World.run` executes in order."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton.language as tl
+from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from tilelink.emulator.collectives import Collective, CollectiveKind, describe
+from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalWord
+from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tilelink.emulator.machine import Machine
+
+# Options of a launch that change how a kernel is compiled, never what it computes.
+_OPTIONS = (
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "maxnreg",
+    "waves_per_eu",
+    "matrix_instr_nonkdim",
+    "kpack",
+    "launch_cooperative_grid",
+    "launch_pdl",
+)
+
+
+class EmulatedStream:
+    """In-order queue of operations. `completed` counts those that are done, over all runs."""
+
+    def __init__(self, machine: Machine, rank: int, name: str) -> None:
+        self.machine = machine
+        self.rank = rank
+        self.name = name
+        self.pending: list[Operation] = []
+        self.completed = 0
+        self._collectives = 0
+
+    def __repr__(self) -> str:
+        return f"<stream {self.name} of rank {self.rank}: {len(self.pending)} operations pending>"
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
+        """Enqueue a `@triton.jit` kernel. `options`: its constexpr parameters, num_warps, num_stages.
+
+        Raises `IllegalLaunch` for an unknown option, a missing argument, a grid that is not 1 to 3 integers
+        of at least 0, or a cooperative grid that cannot be resident at once.
+        """
+        if not isinstance(kernel, JITFunction):
+            self._refuse(kernel, "it is not a @triton.jit function", "functions decorated with @triton.jit")
+        parameters = inspect.signature(kernel.fn).parameters
+        unknown = [name for name in options if name not in parameters and name not in _OPTIONS]
+        if unknown:
+            legal = f"its parameters {', '.join(parameters)} and the options {', '.join(_OPTIONS)}"
+            self._refuse(kernel, f"it has no parameter or option {unknown[0]!r}", legal)
+        given = {name: value for name, value in options.items() if name in parameters}
+        try:
+            bound = inspect.signature(kernel.fn).bind(*args, **given)
+        except TypeError as error:
+            self._refuse(kernel, str(error), f"one value for each of {', '.join(parameters)}")
+        bound.apply_defaults()
+        full = self._full_grid(kernel, grid, bool(options.get("launch_cooperative_grid")))
+        arguments = tuple(bound.arguments.items())
+        tensors = tuple(pair for name, value in arguments for pair in _tensors(name, value))
+        self.pending.append(Launch(kernel, full, arguments, tensors))
+
+    def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
+        """Enqueue a copy of contiguous views; needs an SM only if both are local. Raises `IllegalCopy`."""
+        reason = ""
+        if not (dst.is_contiguous() and src.is_contiguous()):
+            reason = "a view is not contiguous"
+        elif dst.dtype != src.dtype:
+            reason = "the dtypes differ"
+        elif dst.numel() != src.numel():
+            reason = "the numbers of elements differ"
+        if reason:
+            raise IllegalCopy(stream=self.name, rank=self.rank, dst=describe(dst), src=describe(src), reason=reason)
+        self.pending.append(Copy(dst, src, self._route(dst, src)))
+
+    def write(self, word: torch.Tensor, value: int) -> None:
+        """Enqueue a stream-ordered write of a local int32 word; needs no SM. Raises `IllegalWord`."""
+        self._check_word("write", word)
+        self.pending.append(Write(word, value))
+
+    def wait_at_least(self, word: torch.Tensor, value: int) -> None:
+        """Enqueue a wait until a local int32 word is at least `value`; needs no SM. Raises `IllegalWord`."""
+        self._check_word("wait_at_least", word)
+        self.pending.append(WaitAtLeast(word, value))
+
+    def after(self, other: EmulatedStream) -> None:
+        """What is enqueued on `other` so far happens before what follows here. Raises `ForeignStream`."""
+        if other.machine is not self.machine or other.rank != self.rank:
+            raise ForeignStream(stream=self.name, rank=self.rank, other=other.name, other_rank=other.rank)
+        self.pending.append(After(other.name, other.completed + len(other.pending)))
+
+    def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+        """Enqueue out = a @ b in fp32, rounded to `out`; needs a free SM, as the library's kernel does."""
+        self.pending.append(Matmul(out, a, b))
+
+    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        """Enqueue out[num_ranks * rows, ...] = all ranks' x; holds an SM while it waits for the others."""
+        self._collective(Collective(CollectiveKind.ALL_GATHER, out, x))
+
+    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        """Enqueue out = own rows of the sum of all ranks' x[num_ranks * rows, ...]; holds an SM as well."""
+        self._collective(Collective(CollectiveKind.REDUCE_SCATTER, out, x))
+
+    def all_reduce(self, x: torch.Tensor) -> None:
+        """Enqueue x = the sum of all ranks' x; holds an SM as well."""
+        self._collective(Collective(CollectiveKind.ALL_REDUCE, x, x))
+
+    def _collective(self, collective: Collective) -> None:
+        collective.check(self.rank, self.machine.num_ranks)
+        self.pending.append(Meet(collective, self._collectives))
+        self._collectives += 1
+
+    def _route(self, dst: torch.Tensor, src: torch.Tensor) -> str:
+        """Memory that is in no symmetric buffer is this rank's own."""
+        owners = [self.machine.memory.owner(tensor.data_ptr()) for tensor in (src, dst)]
+        here, there = (owner.rank if owner and owner.symmetric else self.rank for owner in owners)
+        if here == there == self.rank:
+            return "local"
+        source = "" if here == self.rank else f"from rank {here}"
+        target = "" if there == self.rank else f"to rank {there}"
+        return " ".join(filter(None, (source, target)))
+
+    def _check_word(self, operation: str, word: torch.Tensor) -> None:
+        owner = self.machine.memory.owner(word.data_ptr())
+        reason = ""
+        if word.dtype != torch.int32 or word.numel() != 1:
+            reason = "it is not one int32 element"
+        elif owner is not None and owner.symmetric and owner.rank != self.rank:
+            reason = f"it is memory of rank {owner.rank}"
+        if reason:
+            raise IllegalWord(operation=operation, stream=self.name, rank=self.rank, word=describe(word), reason=reason)
+
+    def _full_grid(self, kernel: Any, grid: tuple[int, ...], cooperative: bool) -> tuple[int, int, int]:
+        sizes = tuple(grid)
+        if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size >= 0 for size in sizes):
+            self._refuse(kernel, f"grid {grid!r} is not a grid", "a tuple of 1 to 3 integers, each at least 0")
+        x, y, z = (*sizes, 1, 1)[:3]
+        if cooperative and x * y * z > self.machine.num_sms:
+            legal = f"at most {self.machine.num_sms} programs, or no launch_cooperative_grid"
+            self._refuse(kernel, f"{x * y * z} cooperative programs are never resident at once", legal)
+        return x, y, z
+
+    def _refuse(self, kernel: Any, reason: str, legal: str) -> None:
+        name = getattr(kernel, "__name__", repr(kernel))
+        raise IllegalLaunch(kernel=name, stream=self.name, rank=self.rank, reason=reason, legal=legal)
+
+
+def _tensors(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in an argument, by the name of their parameter."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, TensorDescriptor):
+        yield name, value.base
+    elif isinstance(value, (tuple, tl.tuple)):
+        for position, item in enumerate(value):
+            yield from _tensors(f"{name}[{position}]", item)

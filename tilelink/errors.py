@@ -1,0 +1,182 @@
+"""Every mistake a user can make in a spec, a size, a pin or a dtype: one class each, with the fix in the message."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from topologies.errors import UserError
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?` for the closest of `known`, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+class TileLinkError(UserError):
+    """Base of all errors below. `location` is the user's file:line where there is one, else empty."""
+
+    template = ""
+
+    def __init__(self, location: object = "", **facts: object) -> None:
+        super().__init__(**facts)
+        self.location = str(location)
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{self.location}: {text}" if self.location else text
+
+
+class UnknownPlacement(TileLinkError):
+    template = "placement={placement} of {tensor!r} is not a placement.\nLegal placements: Replicate(), Shard(dim), Partial()."
+
+
+class ShardOutOfRange(TileLinkError):
+    template = (
+        "Shard({dim}) of {tensor!r} names a dimension that a {rank}-dimensional tensor does not have.\n"
+        "Legal: {legal}."
+    )
+
+
+class BadAnnotation(TileLinkError):
+    template = (
+        "parameter {parameter!r} of {function!r} is annotated with {annotation}, which declares no tensor.\n"
+        "Write `{parameter}: Tensor(M, K, placement=Shard(0))` or `{parameter}: Annotated[Tensor, (M, K), Shard(0)]`."
+    )
+
+
+class BadShape(TileLinkError):
+    template = (
+        "{what} has {rank} dimensions with shape ({shape}); tensors here have {legal} dimensions, "
+        "each a dims() symbol or a positive integer."
+    )
+
+
+class NotATensor(TileLinkError):
+    template = (
+        "{what} got {value}, which is not a tensor of this spec.\n"
+        "Operands are parameters of the @tilelink.overlap function or results of tilelink operations."
+    )
+
+
+class UnknownOp(TileLinkError):
+    template = "tilelink has no operation {name!r}.{hint}\nKnown operations: {known}; others are declared with tilelink.op."
+
+
+class MatmulMismatch(TileLinkError):
+    template = (
+        "matmul of {left} [{left_shape}] and {right} [{right_shape}]: the contracted dimensions {left_k} and "
+        "{right_k} differ.\nLegal: the last dimension of the left operand equals the first of the right one."
+    )
+
+
+class MatmulPlacement(TileLinkError):
+    template = (
+        "matmul of {left} ({left_placement}) and {right} ({right_placement}) cannot be computed rank by rank: {reason}.\n"
+        "Legal pairs: {legal}."
+    )
+
+
+class ElementwiseMismatch(TileLinkError):
+    template = (
+        "{function} of shapes [{left_shape}] and [{right_shape}]: they are neither equal nor a row that broadcasts.\n"
+        "Legal: equal shapes, or (M, N) with (N,) or (1, N)."
+    )
+
+
+class ElementwisePlacement(TileLinkError):
+    template = "{function} of {placements}: {reason}.\n{legal}"
+
+
+class NothingToGather(TileLinkError):
+    template = (
+        "all_gather(dim={dim}) of {tensor} with placement {placement}: only a tensor that is Shard({dim}) has parts to "
+        "gather along {dim}.\nLegal here: {legal}."
+    )
+
+
+class NothingToReduce(TileLinkError):
+    template = (
+        "{collective} of {tensor} with placement {placement}: only a Partial tensor has summands on the ranks.\n"
+        "A matmul whose contracted dimension is sharded on both sides is Partial; {legal}."
+    )
+
+
+class BadDim(TileLinkError):
+    template = "{collective}(dim={dim}) of {tensor} [{shape}]: it has no such dimension.\nLegal dims: {legal}."
+
+
+class NothingReturned(TileLinkError):
+    template = "{function!r} returns {value}; return one tensor or a tuple of tensors that it computed."
+
+
+class UnreducedOutput(TileLinkError):
+    template = (
+        "output {tensor} of {function!r} is Partial: each rank would return a different summand.\n"
+        "Resolve it with reduce_scatter(…, dim) or all_reduce(…)."
+    )
+
+
+class MissingSize(TileLinkError):
+    template = "{function!r} needs the sizes {needed}; {missing} is missing."
+
+
+class UnknownSize(TileLinkError):
+    template = "{function!r} has no size {name!r}.{hint}\nIts sizes: {needed}."
+
+
+class IllegalSize(TileLinkError):
+    template = "{name}={value!r} is not a size: {reason}.\nLegal: integers of at least 1."
+
+
+class NotDivisible(TileLinkError):
+    template = (
+        "{tensor} is {placement}, but its dimension {dim} = {size} cannot be cut into {num_ranks} equal parts.\n"
+        "Nearest legal {dim}: {legal}."
+    )
+
+
+class UnknownDtype(TileLinkError):
+    template = (
+        "dtype {dtype!r} has no accumulate rule here.{hint}\nLegal dtypes: bf16, fp16, fp32 (all accumulate in fp32)."
+    )
+
+
+class MixedDtypes(TileLinkError):
+    template = "{op} of {left} ({left_dtype}) and {right} ({right_dtype}): operands must have one dtype.\nLegal: equal dtypes."
+
+
+class UnknownPin(TileLinkError):
+    template = "pin {name!r} names nothing in this schedule.{hint}\nLegal pins: {legal}."
+
+
+class IllegalPin(TileLinkError):
+    template = "pin {name}={value}: {reason}.\nLegal {name}: {legal}."
+
+
+class NoLegalSchedule(TileLinkError):
+    template = "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\nDrop one of the pins."
+
+
+class BadUserOp(TileLinkError):
+    template = "tile op {name!r}: {reason}.\n{legal}"
+
+
+class UnknownTarget(TileLinkError):
+    template = "there is no target {target!r}.{hint}\nKnown targets: {known}."
+
+
+class BadInput(TileLinkError):
+    template = "{operator} got {tensor!r} as {got}, but this operator was built for {expected}.\nPlan again for other sizes."
+
+
+class FabricUnavailable(TileLinkError):
+    template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
+
+
+class ScheduleMismatch(TileLinkError):
+    template = (
+        "rank {rank} holds schedule {own}, another rank holds {other}: ranks that follow different schedules hang.\n"
+        "Plan with the same topology, sizes, dtype, pins and version on every rank."
+    )

@@ -1,0 +1,1 @@
+"""What the user declared (Spec), what depends on what (TileGraph), what was decided (Schedule)."""

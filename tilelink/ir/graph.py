@@ -1,0 +1,240 @@
+"""TileGraph: tile ops with their tile spaces and access maps, the exchanges between ranks, and edges between them.
+
+An edge is the composition of two maps: what the consumer's tile reads, what the producer's tile or chunk writes. Every
+wait, notify and order is derived from these; nothing here knows about schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import networkx as nx
+import sympy
+
+from tilelink.ir.nodes import Kind
+from tilelink.ir.spec import Elementwise, Matmul
+from tilelink.ir.user_op import UserOp
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """`out[m, n] = sum over ranks of parts[part, m, n]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """`out[m, n] = x[m, n]`."""
+
+
+TileOperation = Matmul | Elementwise | UserOp | Sum | Copy
+
+Index = tuple[sympy.Expr, ...]
+Interval = tuple[int, int]  # [first, end)
+Box = Mapping[str, Interval]  # axis -> elements of it that a tile spans
+
+
+@dataclass(frozen=True, slots=True)
+class GraphAxis:
+    name: str
+    extent: int
+    reduction: bool  # not written: the tile runs over all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Which elements of `value` a tile touches: one sympy expression of the axes for each dimension (0: broadcast)."""
+
+    value: str
+    index: Index
+
+    def region(self, box: Box) -> tuple[Interval, ...]:
+        """Image of `box`: per dimension the smallest interval that holds it. Expressions are monotone in each axis."""
+        region = []
+        for expression in self.index:
+            low = expression.subs({axis: box[str(axis)][0] for axis in expression.free_symbols})
+            high = expression.subs({axis: box[str(axis)][1] - 1 for axis in expression.free_symbols})
+            region.append((int(low), int(high) + 1))
+        return tuple(region)
+
+    def axis_of(self, dim: int) -> str:
+        """Name of the axis that indexes `dim`, empty for a broadcast dimension."""
+        return str(self.index[dim]) if self.index[dim].free_symbols else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TileOp:
+    """`write.value = operation(reads)`, tile by tile; axes that are written come first."""
+
+    operation: TileOperation
+    axes: tuple[GraphAxis, ...]
+    reads: tuple[Map, ...]
+    write: Map
+    line: str  # of the user's file
+
+    @property
+    def name(self) -> str:
+        return self.write.value
+
+    def axis(self, name: str) -> GraphAxis:
+        return next(axis for axis in self.axes if axis.name == name)
+
+    def boxes(self, tiles: Mapping[str, int], segments: Mapping[str, int]) -> Iterator[dict[str, Interval]]:
+        """All tiles: written axes cut in `segments` pieces, each piece in tiles of `tiles` elements."""
+        pieces = []
+        for axis in self.axes:
+            if axis.reduction:
+                pieces.append([(0, axis.extent)])
+                continue
+            length = axis.extent // segments.get(axis.name, 1)
+            pieces.append(
+                [
+                    (start + first, start + min(first + tiles[axis.name], length))
+                    for start in range(0, axis.extent, length)
+                    for first in range(0, length, tiles[axis.name])
+                ]
+            )
+        for box in product(*pieces):
+            yield dict(zip((axis.name for axis in self.axes), box, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A collective as a relation between parts of ranks, along dimension `dim` of the concatenated tensor.
+
+    `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
+    `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is).
+    """
+
+    name: str  # value delivered
+    kind: Kind
+    source: str
+    dim: int
+    part: tuple[int, ...]
+    num_ranks: int
+    stacked: bool
+    summed: bool
+    library: bool
+    line: str
+
+    def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
+        """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""
+        rows = -(-self.part[0] // chunks)
+        inner = [(0, extent) for extent in self.part]
+        inner[0] = (chunk * rows, min((chunk + 1) * rows, self.part[0]))
+        if self.stacked:
+            return ((part, part + 1), *inner)
+        offset = part * self.part[self.dim]
+        first, end = inner[self.dim]
+        inner[self.dim] = (first + offset, end + offset)
+        return tuple(inner)
+
+
+def overlaps(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> bool:
+    return all(first < other_end and other_first < end for (first, end), (other_first, other_end) in zip(a, b, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphValue:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class TileGraph:
+    """Ops and relations by the value they make, in program order, and the networkx graph of their edges."""
+
+    def __init__(
+        self,
+        values: Mapping[str, GraphValue],
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        nodes: tuple[TileOp | Relation, ...],
+    ) -> None:
+        self.values = dict(values)
+        self.inputs = inputs
+        self.outputs = outputs
+        self.nodes = nodes
+        self.edges = nx.DiGraph()
+        self.edges.add_nodes_from([*inputs, *(node.name for node in nodes)])
+        for node in nodes:
+            sources = [read.value for read in node.reads] if isinstance(node, TileOp) else [node.source]
+            self.edges.add_edges_from((source, node.name) for source in sources)
+
+    def ops(self) -> tuple[TileOp, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, TileOp))
+
+    def relations(self) -> tuple[Relation, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Relation))
+
+    def op(self, name: str) -> TileOp | None:
+        return next((op for op in self.ops() if op.name == name), None)
+
+    def relation(self, name: str) -> Relation | None:
+        return next((relation for relation in self.relations() if relation.name == name), None)
+
+    def consumers(self, value: str) -> tuple[TileOp, ...]:
+        return tuple(op for op in self.ops() if any(read.value == value for read in op.reads))
+
+    def depends(self, later: str, earlier: str) -> bool:
+        """Whether value `later` is computed from `earlier`."""
+        return later == earlier or bool(nx.has_path(self.edges, earlier, later))
+
+    def chunks_needed(self, op: TileOp, box: Box, relation: Relation, chunks: int) -> tuple[tuple[int, int], ...]:
+        """(part, chunk) of `relation` that the tile `box` of `op` reads."""
+        needed = []
+        for read in op.reads:
+            if read.value == relation.name:
+                region = read.region(box)
+                needed += [
+                    (part, chunk)
+                    for part in range(relation.num_ranks)
+                    for chunk in range(chunks)
+                    if overlaps(region, relation.chunk_region(part, chunk, chunks))
+                ]
+        return tuple(dict.fromkeys(needed))
+
+    def tiles_completing(
+        self, op: TileOp, relation: Relation, part: int, chunk: int, chunks: int, boxes: Iterator[Box]
+    ) -> tuple[Box, ...]:
+        """Tiles of `op`, out of `boxes`, that write elements of chunk `chunk` of part `part` that `relation` sends."""
+        rows = -(-relation.part[0] // chunks)
+        inner = [(0, extent) for extent in relation.part]
+        inner[0] = (chunk * rows, min((chunk + 1) * rows, relation.part[0]))
+        if relation.kind is Kind.SCATTER:
+            first, end = inner[relation.dim]
+            offset = part * relation.part[relation.dim]
+            inner[relation.dim] = (first + offset, end + offset)
+        return tuple(box for box in boxes if overlaps(op.write.region(box), tuple(inner)))
+
+    def to_dot(self) -> str:
+        """Graphviz text: boxes are tile ops with their axes, ellipses relations, edges carry the composed maps."""
+        lines = ["digraph {", "  rankdir=LR;"]
+        for name in self.inputs:
+            lines.append(f'  "{name}" [shape=plaintext, label="{name} {list(self.values[name].shape)}"];')
+        for node in self.nodes:
+            if isinstance(node, TileOp):
+                axes = ", ".join(f"{axis.name}={axis.extent}{' sum' if axis.reduction else ''}" for axis in node.axes)
+                lines.append(f'  "{node.name}" [shape=box, label="{node.name} = {_label(node)}\\n{axes}"];')
+                for read in node.reads:
+                    label = ", ".join(map(str, read.index))
+                    lines.append(f'  "{read.value}" -> "{node.name}" [label="[{label}]"];')
+            else:
+                lines.append(f'  "{node.name}" [shape=ellipse, label="{node.kind.value} {node.name}\\ndim {node.dim}"];')
+                lines.append(f'  "{node.source}" -> "{node.name}" [label="part {list(node.part)}"];')
+        return "\n".join([*lines, "}"]) + "\n"
+
+
+def _label(op: TileOp) -> str:
+    match op.operation:
+        case Matmul():
+            return "matmul"
+        case Elementwise(function):
+            return function
+        case UserOp():
+            return op.operation.name
+        case Sum():
+            return "sum over ranks"
+        case Copy():
+            return "copy"

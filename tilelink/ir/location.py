@@ -1,0 +1,28 @@
+"""Where in the user's file something was written."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_OURS = str(Path(__file__).resolve().parents[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of the user's source; `file` is as Python knows it."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def here() -> Location:
+    """The innermost frame of the call stack that is not a file of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,267 @@
+"""The nodes of a schedule: buffers, signals, exchanges, roles and launches. tilelink.ir.schedule puts them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
+from tilelink.ir.steps import Operand, Step, Wait
+
+
+class Transfer(Enum):
+    """Who issues the access."""
+
+    PUSH = "push"  # the owner writes into the peer's buffer
+    PULL = "pull"  # the reader loads from the peer's buffer
+
+
+class Algorithm(Enum):
+    """Number and order of steps of a collective."""
+
+    DIRECT = "direct"  # every pair of ranks exchanges its part in one step
+    ONE_SHOT = "one-shot"  # all_reduce: gather every summand, add them on every rank
+    TWO_SHOT = "two-shot"  # all_reduce: reduce_scatter, then all_gather
+    LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEngine:
+    """Bytes move on DMA engines: no SM is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommSms:
+    """Bytes move on `num_sms` SMs taken from compute, as programs of the same launch."""
+
+    num_sms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """The compute tile itself stores to (push) or loads from (pull) the peer's buffer."""
+
+
+Mover = CopyEngine | CommSms | Fused
+
+
+class Kind(Enum):
+    """Which part of the source a rank sends to which peer."""
+
+    GATHER = "gather"  # the same part to every peer
+    SCATTER = "scatter"  # part p to peer p
+    REDUCE = "reduce"  # the sum of all sources to every peer (library only)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One relation between chunks of ranks: `target[rank]` on each peer becomes the sender's part of `source`.
+
+    Parts are `rows x cols`; a chunk is `chunk_rows` consecutive rows of a part (the last may be shorter) and is what one
+    signal covers. `source` is one part (GATHER) or `num_ranks` parts (SCATTER); `target` is `num_ranks` parts.
+    """
+
+    name: str  # the value that it delivers
+    kind: Kind
+    source: str  # buffer
+    target: str  # buffer; its own part stays in `source` unless `own_copied`
+    rows: int
+    cols: int
+    chunks: int  # per part
+    mover: Mover
+    transfer: Transfer
+    order: ChunkOrder  # in which the mover goes through (peer, chunk)
+    own_copied: bool  # the own part is copied into `target` as well
+
+    @property
+    def chunk_rows(self) -> int:
+        return -(-self.rows // self.chunks)
+
+
+class Scope(Enum):
+    LOCAL = "local"  # raised and awaited on one rank; counts up, set to 0 by `begin` of each call
+    PEER = "peer"  # raised by another rank; holds the epoch of the call, never reset
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """`slots` words: one for each (part, chunk) of an exchange, or one for each rank."""
+
+    name: str
+    scope: Scope
+    slots: int
+    first: int  # index of slot 0 in the words of its scope
+
+
+class Memory(Enum):
+    INPUT = "input"
+    OUTPUT = "output"
+    LOCAL = "local"
+    SYMMETRIC = "symmetric"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A row-major tensor of one rank."""
+
+    name: str
+    memory: Memory
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """Extents of a tile along the written axes and of a reduction step, and how Triton should run it."""
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a tile loop: `segments` pieces of `extent` elements; no tile crosses from one piece to the next.
+
+    `tile` is 0 for an axis that is not tiled (a reduction inside a user's body, or over ranks).
+    """
+
+    name: str
+    extent: int
+    segments: int
+    tile: int
+    reduction: bool
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of one segment."""
+        return -(-self.extent // self.tile) if self.tile else 1
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRole:
+    """`programs` program instances share the tiles of `axes` in `order`; each tile runs `body`."""
+
+    name: str
+    programs: int
+    axes: tuple[Axis, ...]
+    order: TileOrder
+    body: tuple[Step, ...]
+
+    def axis(self, name: str) -> Axis:
+        return next(axis for axis in self.axes if axis.name == name)
+
+    @property
+    def num_tiles(self) -> int:
+        count = 1
+        for axis in self.axes:
+            if not axis.reduction:
+                count *= axis.segments * axis.tiles
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class CommRole:
+    """`programs` program instances move the chunks of `exchange`, each a slice of every chunk."""
+
+    exchange: str
+    programs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch: communication programs first (lowest program ids), then compute programs; all must fit at once."""
+
+    name: str
+    comm: tuple[CommRole, ...]
+    compute: ComputeRole | None
+    warps: int
+    stages: int
+    dies: Die
+
+    @property
+    def programs(self) -> int:
+        return sum(role.programs for role in self.comm) + (self.compute.programs if self.compute else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgram:
+    """The chunks of `exchange` on copy engines, in order, on side stream `stream`.
+
+    `after_source`: the stream first waits for all that was launched before (the source is finished by then).
+    """
+
+    exchange: str
+    stream: str
+    after_source: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Pull from a buffer that no tile writes: tell every peer that the own part is there.
+
+    `copy_from` names the buffer whose content is first copied into the symmetric source; empty if it is there already.
+    """
+
+    exchange: str
+    copy_from: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOwn:
+    """Copy the own part of `exchange` from its source into its target."""
+
+    exchange: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryGemm:
+    """`out = left @ right` by the library on the compute stream.
+
+    With `split`, one call for each (part, chunk) of that exchange, in `order`: after waiting for the chunk if the exchange
+    delivers `left`, before raising it if the exchange takes `out`.
+    """
+
+    out: Operand
+    left: Operand
+    right: Operand
+    split: str  # exchange, or empty: one call
+    order: RankOrder
+    wait: Wait | None  # of the split exchange
+    count: str  # signal raised per (part, chunk), or empty
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCollective:
+    """`out = function(operand)` by the library on the compute stream."""
+
+    function: str  # "all_gather" | "reduce_scatter" | "all_reduce"
+    out: str
+    operand: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Next epoch; local signals to 0; wait until every peer has finished its last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All side streams join; tell every peer that this call is finished here."""
+
+
+Launch = Begin | Kernel | CopyProgram | Publish | CopyOwn | LibraryGemm | LibraryCollective | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the schedule was made for; ranks that disagree in it must not run together."""
+
+    topology: str
+    num_ranks: int
+    arch: str
+    num_sms: int
+    tensor_descriptors: bool
+    stream_waits: bool  # a stream can wait for a word of memory

@@ -1,0 +1,210 @@
+"""`str(schedule)`: the design review. Pseudo-code of one rank in field words; every decision can be read off it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tilelink.ir.nodes import (
+    Axis,
+    Begin,
+    CommRole,
+    ComputeRole,
+    CopyOwn,
+    CopyProgram,
+    Exchange,
+    Finish,
+    Kernel,
+    Kind,
+    Launch,
+    LibraryCollective,
+    LibraryGemm,
+    Memory,
+    Publish,
+    Scope,
+    Transfer,
+)
+from tilelink.ir.order import Nest, RankOrder
+from tilelink.ir.steps import (
+    Apply,
+    IfOwn,
+    Load,
+    MatmulBody,
+    Notify,
+    Operand,
+    Place,
+    Step,
+    Store,
+    SumParts,
+    UserBody,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from tilelink.ir.schedule import Schedule
+
+_SIGNS = {"add": "+", "mul": "*"}
+
+
+def print_schedule(schedule: Schedule) -> str:
+    """Header, then what each rank launches, in order."""
+    machine, spec = schedule.machine, schedule.spec
+    sizes = " ".join(f"{name}={size}" for name, size in spec.sizes)
+    lines = [f"schedule {schedule.name} on {machine.topology} x{machine.num_ranks}, {sizes} {spec.inputs[0].dtype}"]
+    for buffer in schedule.buffers:
+        if buffer.memory in (Memory.SYMMETRIC, Memory.LOCAL):
+            shape = " x ".join(map(str, buffer.shape))
+            lines.append(f"  {buffer.memory.value} {buffer.name} [{shape}] {buffer.dtype}")
+    for signal in schedule.signals:
+        rule = "epoch, raised by peers" if signal.scope is Scope.PEER else "count, 0 at begin"
+        lines.append(f"  signal {signal.name}[{signal.slots}] {rule}")
+    for launch in schedule.launches:
+        lines += (f"  {line}" for line in _launch(schedule, launch))
+    if schedule.predicted_us:
+        lines.append(f"  predicted {schedule.predicted_us:.1f} us")
+    return "\n".join(lines)
+
+
+def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
+    match launch:
+        case Begin():
+            yield "begin: next epoch, counts to 0, wait done[peer] of the last call for every peer"
+        case Finish():
+            yield "finish: join streams, notify done[rank] at every peer"
+        case Kernel():
+            yield from _kernel(schedule, launch)
+        case CopyProgram(exchange, stream, after_source):
+            when = " after its source" if after_source else ""
+            yield f"copy engine on stream {stream}{when}:"
+            yield from _moves(schedule, schedule.exchange(exchange), counted=not after_source)
+        case Publish(exchange, copy_from):
+            source = schedule.exchange(exchange).source
+            copy = f"copy {copy_from} -> {source}; " if copy_from else ""
+            yield f"publish: {copy}notify {exchange}_ready[rank, every chunk] at every peer"
+        case CopyOwn(exchange):
+            found = schedule.exchange(exchange)
+            yield f"copy own part: {found.source} -> {found.target}[rank]"
+        case LibraryGemm():
+            yield from _library_gemm(schedule, launch)
+        case LibraryCollective(function, out, operand):
+            yield f"library: {out} = {function}({operand})"
+
+
+def _library_gemm(schedule: Schedule, launch: LibraryGemm) -> Iterator[str]:
+    if not launch.split:
+        yield f"library: {launch.out.buffer} = {_operand(launch.left)} @ {_operand(launch.right)}"
+        return
+    exchange = schedule.exchange(launch.split)
+    yield f"library, {_rank_loop(launch.order, 'part')}, {exchange.chunks} chunks of {exchange.chunk_rows} rows each:"
+    if launch.wait is not None:
+        yield f"  wait {launch.wait.signal}[part, chunk] unless own"
+    yield f"  {launch.out.buffer}[part, chunk] = {_operand(launch.left)}[part, chunk] @ {_operand(launch.right)}"
+    if launch.count:
+        yield f"  notify {launch.count}[part, chunk]"
+
+
+def _rank_loop(order: RankOrder, name: str) -> str:
+    sign = "+" if order.direction > 0 else "-"
+    if order.num_ranks > order.ranks_per_node:
+        return (
+            f"{name} = node-major from node {sign} {order.first_node}, inside from rank {sign} {order.first} "
+            f"({order.num_ranks // order.ranks_per_node} x {order.ranks_per_node})"
+        )
+    return f"{name} = (rank {sign} {order.first} {sign} step) % {order.num_ranks}"
+
+
+def _moves(schedule: Schedule, exchange: Exchange, *, counted: bool) -> Iterator[str]:
+    rows = f"{exchange.chunks} chunks of {exchange.chunk_rows} x {exchange.cols}"
+    yield f"  for each peer {exchange.order.nest.value}, {_rank_loop(exchange.order.ranks, 'peer')}, {rows}:"
+    name, push = exchange.name, exchange.transfer is Transfer.PUSH
+    scatter = exchange.kind is Kind.SCATTER
+    if push and counted and schedule.has_signal(f"{name}_count"):
+        yield f"    wait {name}_count[{'peer, ' if scatter else ''}chunk] == its tiles"
+    if not push:
+        yield f"    wait {name}_ready[peer, chunk]"
+    part = "[peer, chunk]" if push and scatter else "[rank, chunk]" if scatter else "[chunk]"
+    if push:
+        yield f"    push {exchange.source}{part} -> {exchange.target}[rank, chunk] at peer"
+        yield f"    notify {name}_arrived[rank, chunk] at peer"
+    else:
+        yield f"    pull {exchange.source}{part} at peer -> {exchange.target}[peer, chunk]"
+        yield f"    notify {name}_arrived[peer, chunk]"
+
+
+def _kernel(schedule: Schedule, kernel: Kernel) -> Iterator[str]:
+    yield f"kernel {kernel.name} on {kernel.programs} SMs:"
+    for role in kernel.comm:
+        yield from (f"  {line}" for line in _comm(schedule, role))
+    if kernel.compute is not None:
+        yield from (f"  {line}" for line in _compute(kernel, kernel.compute))
+
+
+def _comm(schedule: Schedule, role: CommRole) -> Iterator[str]:
+    yield f"communicate on {role.programs} SMs:"
+    yield from _moves(schedule, schedule.exchange(role.exchange), counted=True)
+
+
+def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
+    axes = " x ".join(_axis(axis) for axis in role.axes if not axis.reduction)
+    yield f"compute {role.name} on {role.programs} SMs, tiles {axes}, {kernel.warps} warps, {kernel.stages} stages:"
+    order, major = role.order, role.axis(role.order.major)
+    minor = f" through all of {order.minor}" if order.minor else ""
+    if major.segments > 1:
+        inner = "whole segment" if order.nest is Nest.RANK_MAJOR else f"{order.group} tiles of every segment"
+        yield f"  {inner} at a time, {_rank_loop(order.ranks, 'segment')}; groups of {order.group} {major.name} tiles{minor}"
+    else:
+        yield f"  groups of {order.group} {major.name} tiles{minor}"
+    if kernel.dies.count > 1:
+        yield f"  programs of one of {kernel.dies.count} dies are neighbours"
+    for step in role.body:
+        yield from (f"  {line}" for line in _step(step))
+
+
+def _axis(axis: Axis) -> str:
+    pieces = f"{axis.segments} segments of " if axis.segments > 1 else ""
+    return f"{axis.name}: {pieces}{axis.tiles} tiles of {axis.tile} (of {axis.extent})"
+
+
+def _operand(operand: Operand) -> str:
+    name = f"{operand.buffer}@peer" if operand.remote else operand.buffer
+    return f"{name}|own {operand.own}" if operand.own else name
+
+
+def _wait(wait: Wait) -> str:
+    part = "every part" if wait.every else f"{wait.slot} segment"
+    chunks = f"chunks of the {wait.rows} tile" if wait.rows else "every chunk"
+    return f"wait {wait.signal}[{part}, {chunks}] unless own"
+
+
+def _step(step: Step) -> Iterator[str]:
+    match step:
+        case Wait():
+            yield _wait(step)
+        case MatmulBody(result, left, right, axis, waits):
+            yield f"{result} = {_operand(left)} @ {_operand(right)} over {axis}, {left.access.value} and {right.access.value}"
+            yield from (f"  {_wait(wait)}" for wait in waits)
+        case UserBody(result, function, operands):
+            yield f"{result} = {function}({', '.join(_operand(operand) for _, operand in operands)})"
+        case SumParts(result, operand, wait, onto):
+            yield f"{result} = {onto + ' + ' if onto else ''}sum over parts of {_operand(operand)}"
+            if wait is not None:
+                yield f"  {_wait(wait)}"
+        case Load(result, operand):
+            yield f"{result} = load {_operand(operand)}"
+        case Apply(result, function, arguments):
+            sign = _SIGNS.get(function)
+            yield f"{result} = " + (f" {sign} ".join(arguments) if sign else f"{function}({', '.join(arguments)})")
+        case Store(value, operand, place):
+            where = "" if place is Place.HERE else f"[rank] at {place.value}"
+            yield f"store {value} -> {operand.buffer}{where}, {operand.access.value}"
+        case Notify(count, _, slot, rows, then, place):
+            yield f"count {count}[{f'{slot} segment, ' if slot else ''}chunks of the {rows} tile]" + (
+                f"; last tile of a chunk: notify {then}[rank, chunk] at {place.value}" if then else ""
+            )
+        case IfOwn(axis, own, others):
+            yield f"if the {axis} segment is own:"
+            yield from (f"  {line}" for inner in own for line in _step(inner))
+            yield "else:"
+            yield from (f"  {line}" for inner in others for line in _step(inner))
+
+

@@ -1,0 +1,63 @@
+"""The Schedule: everything the planner decided, nothing about how a target spells it.
+
+It holds for all ranks as a function of `rank`, is frozen, compares by value, prints as a design review (`str`), can be
+pasted back (`repr`) and goes through JSON in both directions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from tilelink.ir.nodes import Buffer, Exchange, Kernel, Launch, Machine, Signal
+from tilelink.ir.printing import print_schedule
+from tilelink.ir.serialize import to_json
+from tilelink.ir.spec import BoundSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A whole operator, for every rank."""
+
+    spec: BoundSpec
+    machine: Machine
+    choices: tuple[tuple[str, str], ...]  # pin name -> value, in the user's syntax: pinning all of them gives this plan
+    buffers: tuple[Buffer, ...]
+    signals: tuple[Signal, ...]
+    exchanges: tuple[Exchange, ...]
+    launches: tuple[Launch, ...]
+    predicted_us: float
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def num_ranks(self) -> int:
+        return self.machine.num_ranks
+
+    def buffer(self, name: str) -> Buffer:
+        return next(buffer for buffer in self.buffers if buffer.name == name)
+
+    def signal(self, name: str) -> Signal:
+        return next(signal for signal in self.signals if signal.name == name)
+
+    def has_signal(self, name: str) -> bool:
+        return any(signal.name == name for signal in self.signals)
+
+    def exchange(self, name: str) -> Exchange:
+        return next(exchange for exchange in self.exchanges if exchange.name == name)
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(launch for launch in self.launches if isinstance(launch, Kernel))
+
+    def __str__(self) -> str:
+        return print_schedule(self)
+
+    def to_json(self) -> str:
+        return to_json(self)
+
+    @property
+    def hash(self) -> str:
+        """First 16 hex digits of the SHA-256 of the JSON: ranks compare it before they run together."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]

@@ -1,0 +1,209 @@
+"""The Spec: what an `@overlap` function computes, as named values and nodes; and its binding to sizes and ranks.
+
+Shapes are global and symbolic (sympy) in a `Spec`, and plain integers in a `BoundSpec`. Neither says anything about how
+the result is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sympy
+
+from tilelink.errors import IllegalSize, MissingSize, NotDivisible, UnknownDtype, UnknownSize, did_you_mean
+from tilelink.ir.location import Location
+from tilelink.ir.placement import Partial, Placement, Replicate, Shard
+from tilelink.ir.user_op import UserOp
+
+DTYPES = ("bf16", "fp16", "fp32")
+DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """`[M, K] @ [K, N] -> [M, N]`, accumulated in fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """One of `silu gelu relu add mul`, computed in fp32; a row `(N,)` or `(1, N)` broadcasts over `(M, N)`."""
+
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllGather:
+    """`Shard(dim) -> Replicate`: every rank receives all parts along `dim`."""
+
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter:
+    """`Partial -> Shard(dim)`: the summands of each part meet on the rank that owns it."""
+
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """`Partial -> Replicate`: every rank receives the sum."""
+
+
+Operation = Matmul | Elementwise | AllGather | ReduceScatter | AllReduce | UserOp
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the spec. `shape` is global; `dtype` is empty where the dtype given to `plan` applies."""
+
+    name: str
+    shape: tuple[sympy.Expr, ...]
+    placement: Placement
+    dtype: str
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """`output = operation(*inputs)`, written by the user at `location`."""
+
+    operation: Operation
+    inputs: tuple[str, ...]
+    output: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The traced function: `inputs` in signature order, `nodes` in program order, `outputs` by value name."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    source: tuple[str, ...]  # the user's lines, for the header of emitted files
+    location: Location
+
+    def symbols(self) -> tuple[str, ...]:
+        """Names of all sizes the spec needs, in order of appearance in the signature."""
+        found: dict[str, None] = {}
+        for value in self.inputs:
+            for extent in value.shape:
+                found.update(dict.fromkeys(sorted(str(s) for s in extent.free_symbols)))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundValue:
+    """A tensor with its sizes: `shape` global, `local` what one rank holds (a Partial summand has the global shape)."""
+
+    name: str
+    shape: tuple[int, ...]
+    local: tuple[int, ...]
+    placement: Placement
+    dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one rank's part."""
+        size = DTYPE_BYTES[self.dtype]
+        for extent in self.local:
+            size *= extent
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNode:
+    operation: Operation
+    inputs: tuple[str, ...]
+    output: BoundValue
+    line: str  # "file.py:12" of the user
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSpec:
+    """A spec for fixed sizes, dtype and number of ranks."""
+
+    name: str
+    num_ranks: int
+    sizes: tuple[tuple[str, int], ...]
+    inputs: tuple[BoundValue, ...]
+    nodes: tuple[BoundNode, ...]
+    outputs: tuple[str, ...]
+    source: tuple[str, ...]
+
+    def value(self, name: str) -> BoundValue:
+        for value in self.inputs:
+            if value.name == name:
+                return value
+        return next(node.output for node in self.nodes if node.output.name == name)
+
+
+def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, dtype: str) -> BoundSpec:
+    """Put sizes, ranks and dtype into `spec`.
+
+    Raises MissingSize, UnknownSize, IllegalSize, NotDivisible, UnknownDtype.
+    """
+    known = spec.symbols()
+    _check_sizes(spec, sizes, known)
+    values = [*spec.inputs, *(node.output for node in spec.nodes)]
+    for candidate in [dtype, *(value.dtype for value in values if value.dtype)]:
+        if candidate not in DTYPES:
+            raise UnknownDtype(dtype=candidate, hint=did_you_mean(candidate, DTYPES))
+    bound = {value.name: _bind_value(value, sizes, num_ranks, dtype) for value in values}
+    return BoundSpec(
+        name=spec.name,
+        num_ranks=num_ranks,
+        sizes=tuple((name, sizes[name]) for name in known),
+        inputs=tuple(bound[value.name] for value in spec.inputs),
+        nodes=tuple(
+            BoundNode(node.operation, node.inputs, bound[node.output.name], _short(node.output.location))
+            for node in spec.nodes
+        ),
+        outputs=spec.outputs,
+        source=spec.source,
+    )
+
+
+def _short(location: Location) -> str:
+    """File name without its folders: emitted files must not name the machine they were made on."""
+    return f"{location.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{location.line}"
+
+
+def _check_sizes(spec: Spec, sizes: Mapping[str, int], known: tuple[str, ...]) -> None:
+    needed = ", ".join(known)
+    for name, size in sizes.items():
+        if name not in known:
+            raise UnknownSize(spec.location, function=spec.name, name=name, hint=did_you_mean(name, known), needed=needed)
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise IllegalSize(spec.location, name=name, value=size, reason="it is not an integer")
+        if size < 1:
+            raise IllegalSize(spec.location, name=name, value=size, reason="it is zero" if size == 0 else "it is negative")
+    missing = [name for name in known if name not in sizes]
+    if missing:
+        raise MissingSize(spec.location, function=spec.name, needed=needed, missing=", ".join(missing))
+
+
+def _bind_value(value: Value, sizes: Mapping[str, int], num_ranks: int, dtype: str) -> BoundValue:
+    shape = tuple(int(extent.subs({s: sizes[str(s)] for s in extent.free_symbols})) for extent in value.shape)
+    local = list(shape)
+    match value.placement:
+        case Shard(dim):
+            size = shape[dim]
+            if size % num_ranks:
+                below = size // num_ranks * num_ranks
+                legal = [str(n) for n in (below, below + num_ranks) if n > 0]
+                raise NotDivisible(
+                    value.location,
+                    tensor=value.name,
+                    placement=value.placement,
+                    dim=value.shape[dim],
+                    size=size,
+                    num_ranks=num_ranks,
+                    legal=", ".join(legal),
+                )
+            local[dim] = size // num_ranks
+        case Replicate() | Partial():
+            pass
+    return BoundValue(value.name, shape, tuple(local), value.placement, value.dtype or dtype)

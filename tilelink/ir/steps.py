@@ -1,0 +1,145 @@
+"""Steps of a tile: what the body of a compute role does, in order. Waits and notifies are derived from graph edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Access(Enum):
+    """How a tile of an operand is addressed."""
+
+    POINTER = "pointer"  # masked loads and stores, any size
+    DESCRIPTOR = "descriptor"  # tensor descriptors: 16-byte row strides, no tile across the end of a part
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A buffer as a tile sees it: which axis indexes each dimension, and which part it lies in.
+
+    `slot` names the axis whose segment selects the part of an exchange target (empty: the buffer is one plain tensor);
+    along that axis positions count from the start of the part. `own` is the buffer that holds the own part if `buffer`
+    does not, and `own_slots` how many parts that one has (1: it is the part). `local` lists axes whose position counts
+    from the start of the segment although there are no parts (the buffer only has the own segment).
+    `remote`: the part is loaded from the peer it belongs to.
+    """
+
+    buffer: str
+    index: tuple[str, ...]
+    access: Access
+    slot: str = ""
+    own: str = ""
+    own_slots: int = 1
+    local: tuple[str, ...] = ()
+    remote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Block until the chunks that the tile reads of `exchange` are there.
+
+    The parts are those of the segments of axis `slot`; the chunks those that cover the tile along axis `rows` (all
+    chunks if `rows` is empty: the tile reads every row). `every`: all parts, in the order of the role, not only the
+    tile's segment. The own part is not waited for. `target` is how far a local signal counts (0: an epoch).
+    """
+
+    signal: str
+    exchange: str
+    slot: str
+    rows: str
+    every: bool
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulBody:
+    """`result += left @ right` over axis `axis`; with segments on it, `waits` come before each segment."""
+
+    result: str
+    left: Operand
+    right: Operand
+    axis: str
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserBody:
+    """`result = function(...)`: a tile by the user's own function, which gets pointers."""
+
+    result: str
+    function: str
+    operands: tuple[tuple[str, Operand], ...]  # tensor parameter -> operand
+
+
+@dataclass(frozen=True, slots=True)
+class SumParts:
+    """`result` (+)= the sum of this tile over the parts of `operand` from all ranks, in rank order `waits` derive from.
+
+    `onto` is a value that already holds the own summand, or empty.
+    """
+
+    result: str
+    operand: Operand
+    wait: Wait | None
+    onto: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`result` = the tile of `operand`, in fp32."""
+
+    result: str
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """`result = function(*arguments)` elementwise in fp32; a one-dimensional argument is a row."""
+
+    result: str
+    function: str
+    arguments: tuple[str, ...]
+
+
+class Place(Enum):
+    """Whose memory a tile is stored to."""
+
+    HERE = "here"
+    PEER = "peer"  # the rank of the tile's segment: its target part of this rank
+    EVERY_PEER = "every peer"  # the target part of this rank on each peer
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write the tile `value`, rounded to the buffer's dtype."""
+
+    value: str
+    operand: Operand
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Count this tile for every chunk of `exchange` that it touches; whoever completes a chunk raises `then`.
+
+    `then` is empty where the count itself is awaited; else a PEER signal, raised at `place`.
+    """
+
+    count: str
+    exchange: str
+    slot: str  # axis of the part, empty for a GATHER source
+    rows: str  # axis of the chunk
+    then: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class IfOwn:
+    """Tiles of the own segment of axis `axis` run `own`, all others run `others`."""
+
+    axis: str
+    own: tuple[Step, ...]
+    others: tuple[Step, ...]
+
+
+Step = Wait | MatmulBody | UserBody | SumParts | Load | Apply | Store | Notify | IfOwn

@@ -1,0 +1,92 @@
+"""`Tensor`: the declaration in a signature, and the symbolic tensor inside the body of an `@overlap` function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import sympy
+
+from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, UnknownPlacement
+from tilelink.ir.location import Location, here
+from tilelink.ir.placement import Partial, Placement, Replicate, Shard
+from tilelink.ir.spec import Elementwise, Matmul, Operation
+
+
+class Recorder(Protocol):
+    """Where operations on tensors are written down (a Trace)."""
+
+    def record(self, operation: Operation, operands: Sequence[Tensor], location: Location) -> Tensor: ...
+
+
+Size = sympy.Expr | int
+
+
+def dims(names: str) -> tuple[sympy.Symbol, ...]:
+    """Symbols for sizes: `M, N, K = dims("M N K")`. They are positive integers, given to `plan` by name."""
+    return tuple(sympy.Symbol(name, integer=True, positive=True) for name in names.replace(",", " ").split())
+
+
+class Tensor:
+    """A tensor of a spec: global shape, placement (default Replicate), dtype (default: the one given to `plan`).
+
+    `Tensor(M, K, placement=Shard(0), dtype="bf16")` declares a parameter. Inside the function body the parameter is a
+    Tensor as well, and `+`, `*`, `@` and the tilelink operations make new ones.
+    Raises BadShape, UnknownPlacement, ShardOutOfRange.
+    """
+
+    __slots__ = ("dtype", "location", "name", "placement", "shape", "trace")
+
+    def __init__(
+        self,
+        *shape: Size,
+        placement: Placement = Replicate(),  # noqa: B008 (frozen)
+        dtype: str = "",
+        name: str = "",
+        location: Location | None = None,
+        trace: Recorder | None = None,
+    ) -> None:
+        self.location = location or here()
+        self.shape = tuple(_size(size, shape, self.location) for size in shape)
+        if not 1 <= len(shape) <= 2:
+            raise BadShape(self.location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")
+        if not isinstance(placement, Replicate | Shard | Partial):
+            raise UnknownPlacement(self.location, placement=placement, tensor=name or f"Tensor({_list(shape)})")
+        if isinstance(placement, Shard) and not 0 <= placement.dim < len(shape):
+            legal = ", ".join(f"Shard({dim})" for dim in range(len(shape)))
+            raise ShardOutOfRange(
+                self.location, dim=placement.dim, tensor=name or f"Tensor({_list(shape)})", rank=len(shape), legal=legal
+            )
+        self.placement = placement
+        self.dtype = dtype
+        self.name = name
+        self.trace = trace
+
+    def __add__(self, other: Tensor) -> Tensor:
+        return self._binary(Elementwise("add"), other, "+")
+
+    def __mul__(self, other: Tensor) -> Tensor:
+        return self._binary(Elementwise("mul"), other, "*")
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return self._binary(Matmul(), other, "@")
+
+    def _binary(self, operation: Operation, other: Tensor, what: str) -> Tensor:
+        if not isinstance(other, Tensor) or self.trace is None or other.trace is not self.trace:
+            raise NotATensor(here(), what=what, value=repr(other))
+        return self.trace.record(operation, (self, other), here())
+
+    def __repr__(self) -> str:
+        return f"Tensor({_list(self.shape)}, placement={self.placement})"
+
+
+def _list(shape: Sequence[object]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def _size(size: object, shape: Sequence[object], location: Location) -> sympy.Expr:
+    if isinstance(size, sympy.Expr) and not size.is_number:
+        return size
+    if isinstance(size, int | sympy.Integer) and not isinstance(size, bool) and int(size) > 0:
+        return sympy.Integer(int(size))
+    raise BadShape(location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")

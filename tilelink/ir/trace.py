@@ -1,0 +1,205 @@
+"""Tracing: an `@overlap` function is called once with symbolic tensors; what it does is recorded as a Spec."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+import typing
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from tilelink.errors import BadAnnotation, MixedDtypes, NothingReturned, UnreducedOutput
+from tilelink.ir.infer import infer
+from tilelink.ir.location import Location
+from tilelink.ir.placement import Partial, Replicate
+from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Node, Operation, ReduceScatter, Spec, Value
+from tilelink.ir.tensor import Tensor
+from tilelink.ir.user_op import UserOp
+
+
+class Trace:
+    """Records the nodes of one call. Names are made up here and replaced by the user's variable names at the end."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self.nodes: list[Node] = []
+
+    def declare(self, name: str, declared: Tensor) -> Tensor:
+        value = Value(name, declared.shape, declared.placement, declared.dtype, declared.location)
+        self.values[name] = value
+        return self._tensor(value)
+
+    def record(self, operation: Operation, operands: Sequence[Tensor], location: Location) -> Tensor:
+        """Append `operation(*operands)`; raises what `infer` raises, and MixedDtypes."""
+        values = [self.values[operand.name] for operand in operands]
+        for value in values[1:]:
+            if value.dtype != values[0].dtype:
+                raise MixedDtypes(
+                    location,
+                    op=_stem(operation),
+                    left=values[0].name,
+                    left_dtype=values[0].dtype or "dtype of plan",
+                    right=value.name,
+                    right_dtype=value.dtype or "dtype of plan",
+                )
+        shape, placement = infer(operation, values, location)
+        name = self._fresh(_name(operation, values))
+        value = Value(name, shape, placement, values[0].dtype, location)
+        self.values[name] = value
+        self.nodes.append(Node(operation, tuple(v.name for v in values), value))
+        return self._tensor(value)
+
+    def _tensor(self, value: Value) -> Tensor:
+        return Tensor(
+            *value.shape,
+            placement=value.placement,
+            dtype=value.dtype,
+            name=value.name,
+            location=value.location,
+            trace=self,
+        )
+
+    def _fresh(self, stem: str) -> str:
+        name, count = stem, 1
+        while name in self.values:
+            count += 1
+            name = f"{stem}_{count}"
+        return name
+
+
+def _stem(operation: Operation) -> str:
+    match operation:
+        case Matmul():
+            return "matmul"
+        case Elementwise(function):
+            return function
+        case AllGather():
+            return "all_gather"
+        case ReduceScatter():
+            return "reduce_scatter"
+        case AllReduce():
+            return "all_reduce"
+        case UserOp():
+            return operation.name
+
+
+def _name(operation: Operation, operands: Sequence[Value]) -> str:
+    match operation:
+        case AllGather():
+            return f"{operands[0].name}_full"
+        case ReduceScatter() | AllReduce():
+            return f"{operands[0].name}_sum"
+        case Matmul() | Elementwise() | UserOp():
+            return _stem(operation) + "_out"
+
+
+def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
+    """Call `function` with symbolic tensors and return its Spec.
+
+    `scope` holds the names that annotations may use besides globals and closure (the caller's locals).
+    Raises BadAnnotation, NothingReturned, UnreducedOutput and what the operations raise.
+    """
+    code = function.__code__
+    location = Location(code.co_filename, code.co_firstlineno)
+    recorder = Trace()
+    parameters = [
+        recorder.declare(name, _declared(function, name, annotation, scope, location))
+        for name, annotation in _annotations(function).items()
+    ]
+    result, names = _call(function, parameters)
+    outputs = result if isinstance(result, tuple) else (result,)
+    for output in outputs:
+        if not isinstance(output, Tensor) or output.trace is not recorder or output.name not in recorder.values:
+            raise NothingReturned(location, function=function.__name__, value=repr(output))
+        if isinstance(output.placement, Partial):
+            raise UnreducedOutput(output.location, function=function.__name__, tensor=output.name)
+    computed = {node.output.name for node in recorder.nodes}
+    if not outputs or any(output.name not in computed for output in outputs):
+        raise NothingReturned(location, function=function.__name__, value="a parameter" if outputs else "nothing")
+    returned = [output.name for output in outputs]
+    rename = _rename(recorder, names, returned)
+    return Spec(
+        name=function.__name__,
+        inputs=tuple(recorder.values[parameter.name] for parameter in parameters),
+        nodes=tuple(_renamed(node, rename) for node in recorder.nodes),
+        outputs=tuple(dict.fromkeys(rename.get(name, name) for name in returned)),
+        source=_source(function),
+        location=location,
+    )
+
+
+def _annotations(function: Callable[..., object]) -> dict[str, object]:
+    signature = inspect.signature(function)
+    return {name: parameter.annotation for name, parameter in signature.parameters.items()}
+
+
+def _declared(
+    function: Callable[..., object], name: str, annotation: object, scope: dict[str, object], location: Location
+) -> Tensor:
+    """The declaration behind an annotation: a Tensor, `Annotated[Tensor, shape, placement]`, or text of either."""
+    written = annotation
+    if isinstance(annotation, str):
+        cells = inspect.getclosurevars(function).nonlocals
+        annotation = eval(annotation, {**function.__globals__, **scope, **cells})
+    if isinstance(annotation, Tensor):
+        return annotation
+    if typing.get_origin(annotation) is typing.Annotated:
+        base, *metadata = typing.get_args(annotation)
+        shapes = [item for item in metadata if isinstance(item, tuple)]
+        if base is Tensor and len(shapes) == 1:
+            dtypes = [item for item in metadata if isinstance(item, str)]
+            placements = [item for item in metadata if not isinstance(item, tuple | str)] or [Replicate()]
+            return Tensor(*shapes[0], placement=placements[0], dtype="".join(dtypes[:1]), location=location)
+    shown = "nothing" if written is inspect.Parameter.empty else written
+    raise BadAnnotation(location, parameter=name, function=function.__name__, annotation=shown)
+
+
+def _call(function: Callable[..., object], parameters: list[Tensor]) -> tuple[object, dict[str, str]]:
+    """Result of the call, and the user's variable name of each tensor (the last one bound to it)."""
+    names: dict[str, str] = {}
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is function.__code__:
+            for variable, value in frame.f_locals.items():
+                if isinstance(value, Tensor):
+                    names.setdefault(value.name, variable)
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        result = function(*parameters)
+    finally:
+        sys.setprofile(before)
+    return result, names
+
+
+def _rename(recorder: Trace, names: dict[str, str], returned: list[str]) -> dict[str, str]:
+    """Computed values take the user's variable names; a returned value without one is called `out`."""
+    computed = [node.output.name for node in recorder.nodes]
+    rename: dict[str, str] = {}
+    taken = set(recorder.values) - set(computed)
+    for name in computed:
+        wanted = names.get(name, name)
+        if name in returned and name not in names:
+            wanted = "out" if len(set(returned)) == 1 else f"out_{returned.index(name)}"
+        stem, count = wanted, 1
+        while wanted in taken:
+            count += 1
+            wanted = f"{stem}_{count}"
+        taken.add(wanted)
+        rename[name] = wanted
+    return rename
+
+
+def _renamed(node: Node, rename: dict[str, str]) -> Node:
+    output = node.output
+    value = Value(rename.get(output.name, output.name), output.shape, output.placement, output.dtype, output.location)
+    return Node(node.operation, tuple(rename.get(name, name) for name in node.inputs), value)
+
+
+def _source(function: Callable[..., object]) -> tuple[str, ...]:
+    try:
+        return tuple(textwrap.dedent(inspect.getsource(function)).rstrip().splitlines())
+    except OSError:
+        return (f"def {function.__name__}(...): ...  # typed in, no file",)

@@ -1,0 +1,1 @@
+"""Spec -> Schedule: expand, group, enumerate, build, verify, cost, choose."""

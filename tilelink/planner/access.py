@@ -1,0 +1,120 @@
+"""How a tile of a group reads and writes buffers, and what it waits for and notifies: derived from the access maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilelink.ir.graph import Map, Relation, Sum, TileOp
+from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
+from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.steps import Access, Notify, Operand, Place, Store, Wait
+from tilelink.ir.user_op import UserOp
+from tilelink.planner.layout import Problem, make_exchange, source_buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Tile space of a role: per axis the number of segments and the tile extent (0: not tiled)."""
+
+    extents: dict[str, int]  # of one segment
+    segments: dict[str, int]
+    tiles: dict[str, int]
+    local: tuple[str, ...] = ()  # axes whose own segment is all there is (tiles folded into another role)
+
+    def whole_tiles(self, axis: str) -> bool:
+        """No tile along `axis` reaches past the end of its segment into the next one."""
+        return self.segments.get(axis, 1) == 1 or self.extents[axis] % max(1, self.tiles[axis]) == 0
+
+
+def slot_axis(op: TileOp, read: Map, relation: Relation) -> str:
+    """The axis along which parts of the relation lie in the op's tile space."""
+    return read.axis_of(0) if relation.stacked else read.axis_of(relation.dim)
+
+
+def part_index(read: Map, relation: Relation) -> tuple[str, ...]:
+    """Axis of each dimension of a part."""
+    dims = range(1 if relation.stacked else 0, len(read.index))
+    return tuple(read.axis_of(dim) for dim in dims)
+
+
+def reads_whole(op: TileOp, read: Map, relation: Relation) -> bool:
+    """A user's body that reduces over the gathered axis reads all parts as one tensor."""
+    return isinstance(op.operation, UserOp) and op.axis(slot_axis(op, read, relation)).reduction
+
+
+def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: dict[str, str]) -> Operand:
+    """The operand for one read of `op`; `rename` maps its axes to those of the role."""
+    relation = problem.graph.relation(read.value)
+    index = tuple(rename.get(axis, axis) for axis in map(read.axis_of, range(len(read.index))))
+    if relation is None or problem.is_plain(relation) or reads_whole(op, read, relation):
+        access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape)
+        return Operand(read.value, index, access, local=space.local)
+    slot = rename.get(slot_axis(op, read, relation), slot_axis(op, read, relation))
+    index = tuple(rename.get(axis, axis) for axis in part_index(read, relation))
+    access = access_of(problem, read.value, index, space, relation.part)
+    if relation.library:
+        return Operand(relation.name, index, access, slot=slot, local=space.local)
+    exchange = make_exchange(problem, relation)
+    parts = problem.num_ranks if relation.kind is Kind.SCATTER else 1
+    if not exchange.target:
+        return Operand(exchange.source, index, Access.POINTER, slot, own_slots=parts, local=space.local, remote=True)
+    own = "" if exchange.own_copied else exchange.source
+    return Operand(exchange.target, index, access, slot, own, parts, space.local)
+
+
+def access_of(problem: Problem, value: str, index: tuple[str, ...], space: Space, shape: tuple[int, ...]) -> Access:
+    """Descriptors where the GPU has them, rows start at multiples of 16 bytes and no tile crosses a part."""
+    row_bytes = shape[-1] * DTYPE_BYTES[problem.graph.values[value].dtype]
+    tiled = len(index) == 2 and all(space.tiles.get(axis, 0) >= 8 for axis in index)
+    inner = tiled and space.tiles[index[1]] <= 256 and space.tiles[index[0]] <= 256
+    aligned = inner and row_bytes % 16 == 0 and all(space.whole_tiles(axis) for axis in index)
+    # columns of a segment start anywhere in the row, which must be a multiple of 16 bytes as well
+    start = space.extents[index[1]] * DTYPE_BYTES[problem.graph.values[value].dtype] if aligned else 0
+    even = aligned and (space.segments.get(index[1], 1) == 1 or start % 16 == 0)
+    return Access.DESCRIPTOR if even and problem.topology.gpu.tensor_descriptors else Access.POINTER
+
+
+def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str]) -> Wait | None:
+    """What the tile waits for before it reads, or None if everything is there when the kernel starts."""
+    relation = problem.graph.relation(read.value)
+    if relation is None or relation.library:
+        return None
+    exchange = make_exchange(problem, relation)
+    signal, target = wait_signal(exchange)
+    axis = slot_axis(op, read, relation)
+    rows_axis = part_index(read, relation)[0]
+    rows = "" if not rows_axis or op.axis(rows_axis).reduction else rename.get(rows_axis, rows_axis)
+    every = reads_whole(op, read, relation) or isinstance(op.operation, Sum)
+    return Wait(signal, exchange.name, rename.get(axis, axis), rows, every, target)
+
+
+def wait_signal(exchange: Exchange) -> tuple[str, int]:
+    """Signal that says a chunk of the target may be read, and how far it counts (0: epoch)."""
+    if exchange.transfer is Transfer.PUSH:
+        return f"{exchange.name}_arrived", 0
+    match exchange.mover:
+        case Fused():
+            return f"{exchange.name}_ready", 0
+        case CopyEngine():
+            return f"{exchange.name}_arrived", 1
+        case CommSms(num_sms):
+            return f"{exchange.name}_arrived", num_sms
+
+
+def send_steps(problem: Problem, op: TileOp, relation: Relation, space: Space, rename: dict[str, str]) -> tuple[Store | Notify, ...]:
+    """Store the tile into the source of `relation` (or straight to the peers) and count it."""
+    index = tuple(rename.get(op.write.axis_of(dim), op.write.axis_of(dim)) for dim in range(len(op.write.index)))
+    slot = index[relation.dim] if relation.kind is Kind.SCATTER else ""
+    if relation.library:
+        operand = Operand(source_buffer(problem, relation), index, Access.POINTER, slot=slot, local=space.local)
+        return (Store(op.name, operand, Place.HERE),)
+    exchange = make_exchange(problem, relation)
+    count = f"{exchange.name}_count"
+    target = Place.PEER if relation.kind is Kind.SCATTER else Place.EVERY_PEER
+    if not exchange.source:
+        operand = Operand(exchange.target, index, Access.POINTER, slot=slot, local=space.local)
+        notify = Notify(count, exchange.name, slot, index[0], f"{exchange.name}_arrived", target)
+        return Store(op.name, operand, target), notify
+    operand = Operand(exchange.source, index, Access.POINTER, slot=slot, local=space.local)
+    then = f"{exchange.name}_ready" if exchange.transfer is Transfer.PULL else ""
+    return Store(op.name, operand, Place.HERE), Notify(count, exchange.name, slot, index[0], then, target)

@@ -1,0 +1,253 @@
+"""Choices -> Schedule: put roles, copies and library calls in launch order. Deterministic; raises Illegal."""
+
+from __future__ import annotations
+
+from tilelink.ir.graph import Map, Relation
+from tilelink.ir.nodes import (
+    Begin,
+    CommRole,
+    CommSms,
+    CopyEngine,
+    CopyOwn,
+    CopyProgram,
+    Exchange,
+    Finish,
+    Fused,
+    Kernel,
+    Kind,
+    Launch,
+    LibraryCollective,
+    LibraryGemm,
+    Machine,
+    Publish,
+    Transfer,
+)
+from tilelink.ir.order import Die
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import BoundSpec
+from tilelink.ir.steps import Access, Operand, Wait
+from tilelink.planner.access import Space, read_operand, read_wait
+from tilelink.planner.choices import Choices, TritonLoop
+from tilelink.planner.layout import (
+    Illegal,
+    Problem,
+    is_matmul,
+    make_buffers,
+    make_exchange,
+    make_signals,
+    rank_order,
+    source_buffer,
+)
+from tilelink.planner.roles import compute_role, sends
+
+
+def build(spec: BoundSpec, problem: Problem) -> Schedule:
+    """The schedule that `problem.choices` stand for. Raises Illegal with the reason if they do not go together."""
+    builder = _Builder(problem)
+    launches = builder.launches()
+    topology = problem.topology
+    return Schedule(
+        spec=spec,
+        machine=Machine(
+            topology.name,
+            topology.num_ranks,
+            topology.gpu.arch,
+            topology.gpu.num_sms,
+            topology.gpu.tensor_descriptors,
+            topology.gpu.stream_wait_value,
+        ),
+        choices=tuple(problem.choices.fields().items()),
+        buffers=make_buffers(problem, builder.exchanges),
+        signals=make_signals(problem, builder.exchanges),
+        exchanges=builder.exchanges,
+        launches=launches,
+        predicted_us=0.0,
+    )
+
+
+class _Builder:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.graph = problem.graph
+        self.relations = [r for r in problem.graph.relations() if not r.library]
+        self.exchanges = tuple(make_exchange(problem, relation) for relation in self.relations)
+        self.out: list[Launch] = []
+        self.done: set[str] = set()  # relations whose host-side launches are out
+
+    def launches(self) -> tuple[Launch, ...]:
+        """Begin, what inputs feed, then each group with what it needs before and what it feeds after, Finish."""
+        for index in range(len(self.problem.groups)):
+            self._check_fold(index)
+        if self.exchanges:
+            self.out.append(Begin())
+        for name in self.graph.inputs:
+            self._after_source(name)
+        for index in range(len(self.problem.groups)):
+            if self.problem.host(index) != index:
+                continue
+            self._before_group(index)
+            self._group(index)
+            for member in range(len(self.problem.groups)):
+                if self.problem.host(member) == index:
+                    for op in self.problem.groups[member].ops:
+                        self._after_source(op.name)
+        if self.exchanges:
+            self.out.append(Finish())
+        return tuple(self.out)
+
+    def _check_fold(self, index: int) -> None:
+        """A sum in the epilogue of its maker: the maker is a tile loop, and all else the sum reads is there before it."""
+        problem, group = self.problem, self.problem.groups[index]
+        if not problem.choices.compute(group.name).sum_in_epilogue:
+            return
+        relation = self.graph.relation(group.anchor.reads[0].value)
+        if relation is None or relation.kind is not Kind.SCATTER or not problem.by_tiles(relation.source):
+            raise Illegal(f"{group.name} adds no parts that a tile loop scatters, so there is no epilogue to add them in")
+        maker = problem.maker(relation.source)
+        if problem.host(maker) != maker:
+            raise Illegal(f"{relation.source} is itself made in an epilogue")
+        for value in group.reads():
+            if value != relation.name and not self._made_before(value, maker):
+                raise Illegal(f"{group.name} needs {value}, which is not there when {relation.source} is computed")
+
+    def _made_before(self, value: str, index: int) -> bool:
+        relation = self.graph.relation(value)
+        if relation is not None:
+            return self._made_before(relation.source, index)
+        maker = self.problem.maker(value)
+        return maker < 0 or self.problem.host(maker) < index
+
+    def _after_source(self, value: str) -> None:
+        """Launches that wait for nothing but the value `value`: library calls, copies, publications."""
+        for relation in self.graph.relations():
+            if relation.source == value:
+                self._relation(relation)
+
+    def _relation(self, relation: Relation) -> None:
+        problem = self.problem
+        source = source_buffer(problem, relation)
+        if relation.library:
+            function = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
+            if relation.kind is Kind.GATHER and relation.summed:
+                raise Illegal("a gather adds nothing")
+            self.out.append(LibraryCollective(function[relation.kind], relation.name, source))
+            return
+        exchange = make_exchange(problem, relation)
+        tiles = problem.by_tiles(relation.source)
+        if exchange.transfer is Transfer.PULL and not tiles:
+            from_input = problem.maker(relation.source) < 0
+            staged = relation.source if from_input else ""
+            self.out.append(Publish(relation.name, staged))
+        if isinstance(exchange.mover, CopyEngine):
+            counted = tiles or problem.split_source(relation)
+            self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", not counted))
+
+    def _before_group(self, index: int) -> None:
+        for member in self._members(index):
+            for value in self.problem.groups[member].reads():
+                relation = self.graph.relation(value)
+                if relation is None or relation.library or value in self.done:
+                    continue
+                self.done.add(value)
+                exchange = make_exchange(self.problem, relation)
+                if exchange.own_copied and not isinstance(exchange.mover, Fused):
+                    self.out.append(CopyOwn(value))
+
+    def _members(self, index: int) -> list[int]:
+        return [i for i in range(len(self.problem.groups)) if self.problem.host(i) == index]
+
+    def _group(self, index: int) -> None:
+        problem = self.problem
+        if problem.is_library(index):
+            self._library_gemm(index)
+            return
+        comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
+        reserved = sum(self._spins(exchange) for exchange in self.exchanges)
+        free = problem.topology.gpu.num_sms - reserved - sum(role.programs for role in comm)
+        if free < 1:
+            raise Illegal("communication leaves no SM for compute")
+        loop = problem.choices.compute(problem.groups[index].name).loop
+        assert isinstance(loop, TritonLoop)
+        role = compute_role(problem, index, free)
+        dies = Die(problem.topology.gpu.num_dies)
+        self.out.append(Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, dies))
+
+    def _spins(self, exchange: Exchange) -> int:
+        """SMs that one-program kernels hold while they wait on the exchange's stream."""
+        relation = self.graph.relation(exchange.name)
+        assert relation is not None
+        if not isinstance(exchange.mover, CopyEngine):
+            return 0
+        if exchange.transfer is Transfer.PULL:
+            return 1
+        counted = self.problem.by_tiles(relation.source) or self.problem.split_source(relation)
+        return int(counted and not self.problem.topology.gpu.stream_wait_value)
+
+    def _hosted_by(self, relation: Relation) -> int:
+        """Group whose launch carries the communication programs: the maker's, or else the first reader's."""
+        if not isinstance(make_exchange(self.problem, relation).mover, CommSms):
+            return -1
+        if self.problem.by_tiles(relation.source):
+            return self.problem.host(self.problem.maker(relation.source))
+        for reader in self.problem.readers(relation.name):
+            if not self.problem.is_library(self.problem.host(reader)):
+                return self.problem.host(reader)
+        raise Illegal(f"{relation.name} has no tile loop beside which SMs could communicate")
+
+    def _comm_role(self, relation: Relation) -> CommRole:
+        mover = make_exchange(self.problem, relation).mover
+        assert isinstance(mover, CommSms)
+        return CommRole(relation.name, mover.num_sms)
+
+    def _library_gemm(self, index: int) -> None:
+        problem, group = self.problem, self.problem.groups[index]
+        if not is_matmul(group) or len(group.ops) > 1:
+            raise Illegal(f"{group.name} is no plain matmul, so the library does not compute it")
+        op = group.anchor
+        outs = [op.name] if op.name in self.graph.outputs or problem.readers(op.name) else []
+        targets = sends(problem, op)
+        if len(outs) + len(targets) != 1:
+            raise Illegal(f"{op.name} has several destinations, and a library matmul writes one")
+        space = Space(
+            {axis.name: axis.extent for axis in op.axes}, {axis.name: 1 for axis in op.axes}, {axis.name: 0 for axis in op.axes}
+        )
+        left, right = (read_operand(problem, op, read, space, {}) for read in op.reads)
+        left, wait, split = self._library_operand(op.reads[0], left)
+        if right.slot:
+            raise Illegal(f"{op.reads[1].value} lies in parts, which the library cannot read as one matrix")
+        if not targets:
+            order = rank_order(problem.topology, 0)
+            out = Operand(op.name, ("m", "n"), Access.POINTER)
+            self.out.append(LibraryGemm(out, left, right, split, order, wait, ""))
+            return
+        self._library_gemm_into(targets[0], left, right, split, wait)
+
+    def _library_operand(self, read: Map, operand: Operand) -> tuple[Operand, Wait | None, str]:
+        relation = self.graph.relation(read.value)
+        if relation is None or self.problem.is_plain(relation):
+            return operand, None, ""
+        if relation.library or relation.dim != 0 or operand.remote:
+            raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
+        op = self.graph.consumers(relation.name)[0]
+        return operand, read_wait(self.problem, op, read, {}), relation.name
+
+    def _library_gemm_into(
+        self, relation: Relation, left: Operand, right: Operand, split: str, wait: Wait | None
+    ) -> None:
+        """The output goes into an exchange: chunk by chunk where copy engines push it."""
+        order = rank_order(self.problem.topology, 1)
+        if relation.kind is Kind.REDUCE or relation.library:
+            if relation.dim != 0:
+                raise Illegal(f"parts of {relation.source} along columns are not one matrix for the library")
+            out = Operand(source_buffer(self.problem, relation), ("m", "n"), Access.POINTER)
+            order = rank_order(self.problem.topology, 0)
+            self.out.append(LibraryGemm(out, left, right, split, order, wait, ""))
+            return
+        if split or (relation.kind is Kind.SCATTER and relation.dim != 0):
+            raise Illegal(f"parts of {relation.source} are not one matrix for the library")
+        out = Operand(source_buffer(self.problem, relation), ("m", "n"), Access.POINTER)
+        if self.problem.split_source(relation):
+            gemm = LibraryGemm(out, left, right, relation.name, order, None, f"{relation.name}_count")
+            self.out.append(gemm)
+            return
+        self.out.append(LibraryGemm(out, left, right, "", order, None, ""))

@@ -1,0 +1,119 @@
+"""Choices: the independent fields that the planner enumerates and the user can pin, with their text form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Mover, TileShape, Transfer
+from tilelink.ir.order import Nest
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeChoice:
+    """How one relation is carried out."""
+
+    mover: Mover
+    transfer: Transfer
+    chunks: int
+    nest: Nest
+
+
+@dataclass(frozen=True, slots=True)
+class TritonLoop:
+    """A tile loop; `group` tiles of the major axis are walked together. `fold_sum`: see ComputeChoice."""
+
+    tile: TileShape
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCompute:
+    """The matmul by the library; whole, or chunk by chunk where one of its exchanges is cut in chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeChoice:
+    """How one group is computed. `sum_in_epilogue`: a group that adds the parts of a SCATTER runs inside the own tiles of
+    the group that makes them, instead of in a kernel of its own."""
+
+    loop: TritonLoop | LibraryCompute
+    sum_in_epilogue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """All decisions of a schedule, in program order."""
+
+    algorithms: tuple[tuple[str, Algorithm], ...]
+    exchanges: tuple[tuple[str, ExchangeChoice], ...]
+    computes: tuple[tuple[str, ComputeChoice], ...]
+
+    def exchange(self, name: str) -> ExchangeChoice:
+        return dict(self.exchanges)[name]
+
+    def compute(self, name: str) -> ComputeChoice:
+        return dict(self.computes)[name]
+
+    def fields(self) -> dict[str, str]:
+        """Every decision as `value.field` -> text that a pin accepts."""
+        out = {f"{name}.algorithm": algorithm.value for name, algorithm in self.algorithms}
+        for name, exchange in self.exchanges:
+            out |= {f"{name}.{field}": text for field, text in exchange_fields(exchange).items()}
+        for name, compute in self.computes:
+            out |= {f"{name}.{field}": text for field, text in compute_fields(compute).items()}
+        return out
+
+
+def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
+    return {
+        "mover": mover_text(choice.mover),
+        "transfer": choice.transfer.value,
+        "chunks": str(choice.chunks),
+        "nest": choice.nest.value,
+    }
+
+
+def compute_fields(choice: ComputeChoice) -> dict[str, str]:
+    place = "epilogue" if choice.sum_in_epilogue else "kernel"
+    match choice.loop:
+        case TritonLoop(tile, group):
+            return {"compute": "triton", "tile": tile_text(tile), "group": str(group), "sum": place}
+        case LibraryCompute():
+            return {"compute": "library", "tile": "library", "group": "library", "sum": place}
+
+
+def mover_text(mover: Mover) -> str:
+    match mover:
+        case CopyEngine():
+            return "CopyEngine()"
+        case CommSms(num_sms):
+            return f"CommSms({num_sms})"
+        case Fused():
+            return "Fused()"
+
+
+def tile_text(tile: TileShape) -> str:
+    return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s"
+
+
+def pin_text(value: object) -> str:
+    """Text of a pin's value: enum members and movers may be given as objects."""
+    match value:
+        case CopyEngine() | CommSms() | Fused():
+            return mover_text(value)
+        case TileShape():
+            return tile_text(value)
+        case Transfer() | Algorithm() | Nest():
+            return str(value.value)
+    return re.sub(r"\s+", " ", str(value)).strip()
+
+
+EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest")
+COMPUTE_FIELDS = ("compute", "tile", "group", "sum")
+
+
+def pinned(pins: Mapping[str, str], name: str, field: str) -> str | None:
+    """The value pinned for `name.field`, by its full name or by the field alone, else None."""
+    return pins.get(f"{name}.{field}", pins.get(field))

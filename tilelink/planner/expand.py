@@ -1,0 +1,183 @@
+"""BoundSpec -> TileGraph: collectives become relations between parts, plus the sums that they imply.
+
+    y_sum = reduce_scatter(y, 0)   ->   y_parts = scatter y along 0;        y_sum[m, n] = sum of y_parts[part, m, n]
+    y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m, n] = sum of y_parts[part, m, n]
+    y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy
+
+from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation, Sum, TileGraph, TileOp, TileOperation
+from tilelink.ir.nodes import Algorithm, Kind
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
+from tilelink.ir.user_op import UserOp
+
+LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
+    AllGather: (Algorithm.DIRECT, Algorithm.LIBRARY),
+    ReduceScatter: (Algorithm.DIRECT, Algorithm.LIBRARY),
+    AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.LIBRARY),
+}
+
+
+def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...]:
+    """(name, legal algorithms) of each collective of the spec. Two-shot needs rows that `num_ranks` divides."""
+    found = []
+    for node in spec.nodes:
+        legal = LEGAL_ALGORITHMS.get(type(node.operation))
+        if legal is not None:
+            if isinstance(node.operation, AllReduce) and node.output.local[0] % spec.num_ranks:
+                legal = tuple(algorithm for algorithm in legal if algorithm is not Algorithm.TWO_SHOT)
+            found.append((node.output.name, legal))
+    return tuple(found)
+
+
+def expand(spec: BoundSpec, algorithms: Mapping[str, Algorithm]) -> TileGraph:
+    """The graph of `spec` with each collective done by `algorithms[its name]`."""
+    return _Expansion(spec, algorithms).graph()
+
+
+class _Expansion:
+    def __init__(self, spec: BoundSpec, algorithms: Mapping[str, Algorithm]) -> None:
+        self.spec = spec
+        self.algorithms = algorithms
+        self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in spec.inputs}
+        self.nodes: list[TileOp | Relation] = []
+
+    def graph(self) -> TileGraph:
+        for node in self.spec.nodes:
+            self._node(node)
+        return TileGraph(self.values, tuple(v.name for v in self.spec.inputs), self.spec.outputs, tuple(self.nodes))
+
+    def _node(self, node: BoundNode) -> None:
+        operation, out, source = node.operation, node.output.name, node.inputs[0]
+        algorithm = self.algorithms.get(out)
+        match operation:
+            case AllGather(dim):
+                target = f"{out}_parts" if self._needs_copy(out, dim) else out
+                library = algorithm is Algorithm.LIBRARY
+                self._relation(node, target, Kind.GATHER, source, dim, self.values[source].shape, library=library)
+                if target != out:
+                    self._op(node, Copy(), out, (target,))
+            case ReduceScatter(dim) if algorithm is Algorithm.LIBRARY:
+                self._relation(node, out, Kind.SCATTER, source, dim, self._cut(source, dim), summed=True)
+            case ReduceScatter(dim):
+                source = self._settled(node, source, dim)
+                self._scatter_and_sum(node, source, dim, out)
+            case AllReduce() if algorithm is Algorithm.LIBRARY:
+                self._relation(node, out, Kind.REDUCE, source, 0, self.values[source].shape, summed=True)
+            case AllReduce() if algorithm is Algorithm.TWO_SHOT:
+                self._scatter_and_sum(node, source, 0, f"{out}_part")
+                target = f"{out}_parts" if self._needs_copy(out, 0) else out
+                self._relation(node, target, Kind.GATHER, f"{out}_part", 0, self._cut(source, 0))
+                if target != out:
+                    self._op(node, Copy(), out, (target,))
+            case AllReduce():
+                parts = f"{source}_parts"
+                self._relation(node, parts, Kind.GATHER, source, 0, self.values[source].shape, stacked=True)
+                self._op(node, Sum(), out, (parts,))
+            case Matmul() | Elementwise() | UserOp():
+                self._op(node, operation, out, node.inputs)
+
+    def _scatter_and_sum(self, node: BoundNode, source: str, dim: int, out: str) -> None:
+        parts = f"{source}_parts"
+        self._relation(node, parts, Kind.SCATTER, source, dim, self._cut(source, dim), stacked=True)
+        self._op(node, Sum(), out, (parts,))
+
+    def _cut(self, source: str, dim: int) -> tuple[int, ...]:
+        shape = list(self.values[source].shape)
+        shape[dim] //= self.spec.num_ranks
+        return tuple(shape)
+
+    def _settled(self, node: BoundNode, source: str, dim: int) -> str:
+        """A user's tile body has whole rows only, so its output is copied into parts that lie along columns."""
+        maker = next((n for n in self.spec.nodes if n.output.name == source), None)
+        if maker is None or not isinstance(maker.operation, UserOp) or dim == 0:
+            return source
+        self._op(node, Copy(), f"{source}_settled", (source,))
+        return f"{source}_settled"
+
+    def _needs_copy(self, out: str, dim: int) -> bool:
+        """Parts must be put together where a plain tensor is needed: an output, or a pointer for a user's body."""
+        if out in self.spec.outputs:
+            return True
+        readers = [n for n in self.spec.nodes if out in n.inputs]
+        if any(isinstance(n.operation, AllGather | ReduceScatter | AllReduce) for n in readers):
+            return True
+        return dim == 1 and any(isinstance(n.operation, UserOp) for n in readers)
+
+    def _relation(
+        self,
+        node: BoundNode,
+        name: str,
+        kind: Kind,
+        source: str,
+        dim: int,
+        part: tuple[int, ...],
+        *,
+        stacked: bool = False,
+        summed: bool = False,
+        library: bool = False,
+    ) -> None:
+        ranks = self.spec.num_ranks
+        shape = list(part)
+        if stacked:
+            shape = [ranks, *part]
+        elif not summed:
+            shape[dim] *= ranks
+        self.values[name] = GraphValue(name, tuple(shape), node.output.dtype)
+        self.nodes.append(Relation(name, kind, source, dim, part, ranks, stacked, summed, library or summed, node.line))
+
+    def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:
+        shapes = [self.values[name].shape for name in inputs]
+        axes, indices, write = _maps(operation, shapes)
+        shape = tuple(next(axis.extent for axis in axes if axis.name == str(index)) for index in write)
+        self.values[out] = GraphValue(out, shape, node.output.dtype)
+        reads = tuple(Map(name, index) for name, index in zip(inputs, indices, strict=True))
+        self.nodes.append(TileOp(operation, axes, reads, Map(out, write), node.line))
+
+
+def _symbol(name: str) -> sympy.Symbol:
+    return sympy.Symbol(name, integer=True, nonnegative=True)
+
+
+def _maps(
+    operation: TileOperation, shapes: list[tuple[int, ...]]
+) -> tuple[tuple[GraphAxis, ...], tuple[Index, ...], Index]:
+    """Axes, access map of each operand, access map of the result."""
+    m, n, k, part = (_symbol(name) for name in ("m", "n", "k", "part"))
+    match operation:
+        case Matmul():
+            (rows, inner), (_, cols) = shapes
+            axes = (GraphAxis("m", rows, False), GraphAxis("n", cols, False), GraphAxis("k", inner, True))
+            return axes, ((m, k), (k, n)), (m, n)
+        case Elementwise() | Copy():
+            shape = max(shapes, key=lambda s: (len(s), s[0]))
+            written: Index = (m, n)[: len(shape)]
+            axes = tuple(GraphAxis(str(a), extent, False) for a, extent in zip(written, shape, strict=True))
+            return axes, tuple(_broadcast(s, shape, written) for s in shapes), written
+        case Sum():
+            ranks, *shape_ = shapes[0]
+            written = (m, n)[: len(shape_)]
+            axes = tuple(GraphAxis(str(a), extent, False) for a, extent in zip(written, shape_, strict=True))
+            return (*axes, GraphAxis("part", ranks, True)), ((part, *written),), written
+        case UserOp():
+            extents: dict[str, int] = {}
+            for (_, index), shape in zip(operation.reads, shapes, strict=True):
+                extents.update(zip(index, shape, strict=True))
+            axes = tuple(GraphAxis(name, extents[name], name not in operation.writes) for name in operation.axes)
+            reads = tuple(tuple(_symbol(axis) for axis in index) for _, index in operation.reads)
+            return axes, reads, tuple(_symbol(axis) for axis in operation.writes)
+
+
+def _broadcast(shape: tuple[int, ...], full: tuple[int, ...], written: Index) -> Index:
+    """Index of an operand below the full shape: trailing dimensions line up, extent 1 under a longer one is constant."""
+    index: list[sympy.Expr] = []
+    for dim, extent in enumerate(shape):
+        axis = written[len(full) - len(shape) + dim]
+        repeated = extent == 1 and full[len(full) - len(shape) + dim] != 1
+        index.append(sympy.Integer(0) if repeated else axis)
+    return tuple(index)

@@ -1,0 +1,212 @@
+"""Where values live and what signals exist: buffers, signals and exchanges of a schedule, from graph and choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilelink.ir.graph import Relation, TileGraph
+from tilelink.ir.nodes import (
+    Buffer,
+    CommSms,
+    CopyEngine,
+    Exchange,
+    Fused,
+    Kind,
+    Memory,
+    Scope,
+    Signal,
+    Transfer,
+)
+from tilelink.ir.order import ChunkOrder, RankOrder
+from tilelink.ir.spec import Matmul
+from tilelink.ir.user_op import UserOp
+from tilelink.planner.choices import Choices, ExchangeChoice, LibraryCompute
+from tilelink.planner.group import Group
+from topologies.topology import Topology
+
+
+class Illegal(Exception):
+    """These choices do not go together; the text says why. Caught by the planner, never by the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What build functions need: the graph, its groups, the machine, and the choices made."""
+
+    graph: TileGraph
+    groups: tuple[Group, ...]
+    topology: Topology
+    choices: Choices
+
+    @property
+    def num_ranks(self) -> int:
+        return self.topology.num_ranks
+
+    def maker(self, value: str) -> int:
+        """Index of the group that makes `value`, -1 for an input or a relation."""
+        return next((i for i, group in enumerate(self.groups) if group.makes(value)), -1)
+
+    def readers(self, value: str) -> tuple[int, ...]:
+        """Indices of the groups that read `value`."""
+        return tuple(i for i, group in enumerate(self.groups) if value in group.reads())
+
+    def is_library(self, index: int) -> bool:
+        return isinstance(self.choices.compute(self.groups[index].name).loop, LibraryCompute)
+
+    def by_tiles(self, value: str) -> bool:
+        """Whether tiles of a Triton loop make `value` during the call."""
+        return self.maker(value) >= 0 and not self.is_library(self.maker(value))
+
+    def choice(self, relation: Relation) -> ExchangeChoice:
+        return self.choices.exchange(relation.name)
+
+    def is_plain(self, relation: Relation) -> bool:
+        """Whether the target is one ordinary tensor that is complete when its readers are launched."""
+        return relation.library and (relation.summed or relation.dim == 0)
+
+    def host(self, index: int) -> int:
+        """Group whose kernel runs group `index`: itself, or the maker of the parts that it adds in its epilogue."""
+        group = self.groups[index]
+        if not self.choices.compute(group.name).sum_in_epilogue:
+            return index
+        relation = self.graph.relation(group.anchor.reads[0].value)
+        return self.maker(relation.source) if relation is not None else index
+
+    def split_source(self, relation: Relation) -> bool:
+        """Whether a library matmul makes the source chunk by chunk for this relation."""
+        maker = self.maker(relation.source)
+        choice = self.choice(relation)
+        return (
+            maker >= 0
+            and self.is_library(maker)
+            and isinstance(choice.mover, CopyEngine)
+            and choice.transfer is Transfer.PUSH
+            and relation.kind is Kind.SCATTER
+            and relation.dim == 0
+        )
+
+
+def rank_order(topology: Topology, first: int, direction: int = 1) -> RankOrder:
+    return RankOrder(topology.num_ranks, topology.ranks_per_node, first, direction)
+
+
+def needs_own_copy(problem: Problem, relation: Relation) -> bool:
+    """A user's body that reduces over the gathered axis wants one plain tensor."""
+    for op in problem.graph.consumers(relation.name):
+        if isinstance(op.operation, UserOp) and not relation.stacked:
+            for read in op.reads:
+                if read.value == relation.name and op.axis(read.axis_of(relation.dim)).reduction:
+                    return True
+    return False
+
+
+def source_buffer(problem: Problem, relation: Relation) -> str:
+    """Buffer that the exchange reads; empty if tiles store straight to their peers."""
+    source = relation.source
+    if relation.kind is Kind.REDUCE and problem.maker(source) >= 0:
+        return relation.name  # summed in place
+    if problem.maker(source) < 0:
+        pulled = not relation.library and problem.choice(relation).transfer is Transfer.PULL
+        return f"{source}_shared" if pulled else source
+    if not relation.library:
+        choice = problem.choice(relation)
+        if isinstance(choice.mover, Fused) and choice.transfer is Transfer.PUSH:
+            return ""
+    return f"{source}_staged"
+
+
+def make_exchange(problem: Problem, relation: Relation) -> Exchange:
+    """The exchange of a relation that tilelink itself carries out. Raises Illegal."""
+    choice = problem.choice(relation)
+    rows, cols = relation.part[0], relation.part[1] if len(relation.part) > 1 else 1
+    if not 1 <= choice.chunks <= rows:
+        raise Illegal(f"{rows} rows cannot be cut into {choice.chunks} chunks")
+    if (choice.chunks - 1) * -(-rows // choice.chunks) >= rows:
+        raise Illegal(f"{rows} rows in chunks of {-(-rows // choice.chunks)} rows are fewer than {choice.chunks} chunks")
+    fused = isinstance(choice.mover, Fused)
+    push = choice.transfer is Transfer.PUSH
+    if fused and push and not problem.by_tiles(relation.source):
+        raise Illegal(f"{relation.source} is not made by tiles that could store to peers")
+    if fused and not push and (
+        needs_own_copy(problem, relation) or any(problem.is_library(i) for i in problem.readers(relation.name))
+    ):
+        raise Illegal(f"{relation.name} is read whole, so its tiles cannot be loaded from peers one by one")
+    # A gather by push arrives in the order in which readers go through ranks if owners send in the opposite one.
+    reverse = relation.kind is Kind.GATHER and push
+    order = rank_order(problem.topology, 1, -1 if reverse else 1)
+    return Exchange(
+        name=relation.name,
+        kind=relation.kind,
+        source=source_buffer(problem, relation),
+        target="" if fused and not push else relation.name,
+        rows=rows,
+        cols=cols,
+        chunks=choice.chunks,
+        mover=choice.mover,
+        transfer=choice.transfer,
+        order=ChunkOrder(order, choice.nest),
+        own_copied=(fused and push) or needs_own_copy(problem, relation),
+    )
+
+
+def make_signals(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Signal, ...]:
+    """`done` for the whole operator, and for each exchange what its transfer needs; slots lie behind each other."""
+    wanted: list[tuple[str, Scope, int]] = []
+    if exchanges:
+        wanted.append(("done", Scope.PEER, problem.num_ranks))
+    for exchange in exchanges:
+        relation = problem.graph.relation(exchange.name)
+        assert relation is not None
+        slots = problem.num_ranks * exchange.chunks
+        if problem.by_tiles(relation.source) or problem.split_source(relation):
+            parts = problem.num_ranks if exchange.kind is Kind.SCATTER else 1
+            wanted.append((f"{exchange.name}_count", Scope.LOCAL, parts * exchange.chunks))
+        if exchange.transfer is Transfer.PULL:
+            wanted.append((f"{exchange.name}_ready", Scope.PEER, slots))
+        if exchange.transfer is Transfer.PUSH:
+            wanted.append((f"{exchange.name}_arrived", Scope.PEER, slots))
+        elif not isinstance(exchange.mover, Fused):
+            wanted.append((f"{exchange.name}_arrived", Scope.LOCAL, slots))
+        if isinstance(exchange.mover, CommSms) and exchange.transfer is Transfer.PUSH:
+            wanted.append((f"{exchange.name}_sent", Scope.LOCAL, slots))
+    signals, first = [], {Scope.LOCAL: 0, Scope.PEER: 0}
+    for name, scope, slots in wanted:
+        signals.append(Signal(name, scope, slots, first[scope]))
+        first[scope] += slots
+    return tuple(signals)
+
+
+def make_buffers(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Buffer, ...]:
+    """Every tensor of the schedule: inputs, outputs, values that other groups read, sources and targets of exchanges."""
+    graph, buffers = problem.graph, dict[str, Buffer]()
+
+    def add(name: str, memory: Memory, shape: tuple[int, ...], dtype: str) -> None:
+        if name:
+            buffers.setdefault(name, Buffer(name, memory, shape, dtype))
+
+    for name in graph.inputs:
+        add(name, Memory.INPUT, graph.values[name].shape, graph.values[name].dtype)
+    for name in graph.outputs:
+        add(name, Memory.OUTPUT, graph.values[name].shape, graph.values[name].dtype)
+    by_name = {exchange.name: exchange for exchange in exchanges}
+    for relation in graph.relations():
+        source, target = graph.values[relation.source], graph.values[relation.name]
+        exchange = by_name.get(relation.name)
+        symmetric = Memory.SYMMETRIC if exchange and exchange.transfer is Transfer.PULL else Memory.LOCAL
+        parts = (problem.num_ranks, *relation.part)
+        shape = parts if relation.kind is Kind.SCATTER else source.shape
+        add(source_buffer(problem, relation), symmetric, shape, source.dtype)
+        if exchange is None:
+            add(relation.name, Memory.LOCAL, target.shape if problem.is_plain(relation) else parts, target.dtype)
+        elif exchange.target:
+            memory = Memory.SYMMETRIC if exchange.transfer is Transfer.PUSH else Memory.LOCAL
+            add(exchange.target, memory, parts, target.dtype)
+    for op in graph.ops():
+        index = problem.maker(op.name)
+        if any(reader != index for reader in problem.readers(op.name)):
+            add(op.name, Memory.LOCAL, graph.values[op.name].shape, graph.values[op.name].dtype)
+    return tuple(buffers.values())
+
+
+def is_matmul(group: Group) -> bool:
+    return isinstance(group.anchor.operation, Matmul)

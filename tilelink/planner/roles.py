@@ -1,0 +1,247 @@
+"""Group -> compute role: the tile space with its segments, the order of tiles, and the steps of a tile."""
+
+from __future__ import annotations
+
+from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
+from tilelink.ir.nodes import Axis, ComputeRole, Kind
+from tilelink.ir.order import Nest, TileOrder
+from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
+from tilelink.ir.steps import (
+    Access,
+    Apply,
+    IfOwn,
+    Load,
+    MatmulBody,
+    Notify,
+    Operand,
+    Place,
+    Step,
+    Store,
+    SumParts,
+    UserBody,
+    Wait,
+)
+from tilelink.ir.user_op import UserOp
+from tilelink.planner.access import Space, access_of, read_operand, read_wait, reads_whole, send_steps, slot_axis
+from tilelink.planner.choices import TritonLoop
+from tilelink.planner.group import Group
+from tilelink.planner.layout import Illegal, Problem, make_exchange, rank_order
+
+
+def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
+    """The role that computes group `index` and every group that is folded into it. Raises Illegal."""
+    group = problem.groups[index]
+    loop = problem.choices.compute(group.name).loop
+    assert isinstance(loop, TritonLoop)
+    space = tile_space(problem, group, loop)
+    folded = [i for i in range(len(problem.groups)) if i != index and problem.host(i) == index]
+    if len(folded) > 1:
+        raise Illegal(f"{group.name} already adds the parts of another value in its epilogue")
+    axes = tuple(
+        Axis(axis.name, space.extents[axis.name], space.segments[axis.name], space.tiles[axis.name], axis.reduction)
+        for axis in group.anchor.axes
+    )
+    order = _tile_order(problem, group, space, loop, own_last=bool(folded))
+    body = _body(problem, index, space, folded[0] if folded else -1)
+    role = ComputeRole(group.name, programs, axes, order, body)
+    _check_tile(problem, role, loop)
+    return ComputeRole(group.name, min(programs, role.num_tiles), axes, order, body)
+
+
+def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
+    """Axes of the anchor; those along which parts lie are cut in one segment a rank."""
+    anchor = group.anchor
+    segments = {axis.name: 1 for axis in anchor.axes}
+    for op, rename in renamed(group):
+        for read in op.reads:
+            relation = problem.graph.relation(read.value)
+            if relation is not None and not problem.is_plain(relation) and not reads_whole(op, read, relation):
+                axis = slot_axis(op, read, relation)
+                segments[rename.get(axis, axis)] = problem.num_ranks
+        for relation in sends(problem, op):
+            if relation.kind is Kind.SCATTER:
+                axis = op.write.axis_of(relation.dim)
+                segments[rename.get(axis, axis)] = problem.num_ranks
+    written = [axis.name for axis in anchor.axes if not axis.reduction]
+    tiles = {axis.name: 0 for axis in anchor.axes}
+    tiles |= dict(zip(written, (loop.tile.m, loop.tile.n), strict=False))
+    if isinstance(anchor.operation, Matmul):
+        tiles["k"] = loop.tile.k
+    extents = {axis.name: axis.extent // segments[axis.name] for axis in anchor.axes}
+    return Space(extents, segments, tiles)
+
+
+def renamed(group: Group) -> list[tuple[TileOp, dict[str, str]]]:
+    """Each op of the group with the mapping of its axes to the anchor's: written dimensions correspond by position."""
+    written = [group.anchor.write.axis_of(dim) for dim in range(len(group.anchor.write.index))]
+    return [
+        (op, {op.write.axis_of(dim): axis for dim, axis in enumerate(written)} if op is not group.anchor else {})
+        for op in group.ops
+    ]
+
+
+def sends(problem: Problem, op: TileOp) -> list[Relation]:
+    return [relation for relation in problem.graph.relations() if relation.source == op.name]
+
+
+def _tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, *, own_last: bool) -> TileOrder:
+    """Segments in the order of their arrival (own first), or so that what leaves is made first (own last)."""
+    written = [axis.name for axis in group.anchor.axes if not axis.reduction]
+    major = next((name for name in written if space.segments[name] > 1), written[0])
+    minor = next((name for name in written if name != major), "")
+    arriving, leaving = _along(problem, group, major)
+    first = 1 if own_last or (leaving and not arriving) else 0
+    nest, tiles = Nest.RANK_MAJOR, loop.group
+    if arriving or leaving:
+        relation = (*arriving, *leaving)[0]
+        nest = problem.choice(relation).nest
+        if nest is Nest.CHUNK_MAJOR:
+            tiles = max(1, make_exchange(problem, relation).chunk_rows // max(1, space.tiles[major]))
+    return TileOrder(major, minor, rank_order(problem.topology, first), rank_order(problem.topology, 0), nest, tiles)
+
+
+def _along(problem: Problem, group: Group, axis: str) -> tuple[list[Relation], list[Relation]]:
+    """Relations whose parts arrive, and whose parts leave, along `axis` of the group's tile space."""
+    arriving, leaving = [], []
+    for op, rename in renamed(group):
+        for read in op.reads:
+            relation = problem.graph.relation(read.value)
+            if relation is not None and not relation.library:
+                slot = slot_axis(op, read, relation)
+                if rename.get(slot, slot) == axis:
+                    arriving.append(relation)
+        for relation in sends(problem, op):
+            if relation.kind is Kind.SCATTER and not relation.library:
+                slot = op.write.axis_of(relation.dim)
+                if rename.get(slot, slot) == axis:
+                    leaving.append(relation)
+    return arriving, leaving
+
+
+def _body(problem: Problem, index: int, space: Space, folded: int) -> tuple[Step, ...]:
+    group = problem.groups[index]
+    steps = _group_steps(problem, group, space, "")
+    if folded < 0:
+        return steps
+    summing = problem.groups[folded]
+    relation = problem.graph.relation(summing.anchor.reads[0].value)
+    assert relation is not None
+    written = tuple(axis.name for axis in group.anchor.axes if not axis.reduction)
+    axis = written[relation.dim]
+    own_space = Space(space.extents, {**space.segments, axis: 1}, space.tiles, local=(axis,))
+    exchange = make_exchange(problem, relation)
+    send = [s for s in steps if _sends_to(s, exchange.source or exchange.target, exchange.name)]
+    rest = tuple(step for step in steps if step not in send)
+    inner = _group_steps(problem, summing, own_space, relation.source, written)
+    return (*rest, IfOwn(axis, inner, tuple(send)))
+
+
+def _sends_to(step: Step, buffer: str, exchange: str) -> bool:
+    match step:
+        case Store(operand=operand):
+            return operand.buffer == buffer
+        case Notify(exchange=name):
+            return name == exchange
+    return False
+
+
+def _group_steps(
+    problem: Problem, group: Group, space: Space, onto: str, written: tuple[str, ...] = ()
+) -> tuple[Step, ...]:
+    """Waits, body, epilogue, stores and notifies of a group. `onto`: the own summand of a folded sum.
+    `written` renames the written axes of a folded group to those of its host."""
+    steps: list[Step] = []
+    values: dict[str, str] = {}
+    for op, rename in renamed(group):
+        if written:
+            rename = {op.write.axis_of(dim): axis for dim, axis in enumerate(written)}
+        steps += _op_steps(problem, op, space, rename, values, onto)
+        values[op.name] = op.name
+        stored = _outside(problem, group, op)
+        if stored:
+            index = tuple(rename.get(a, a) for a in map(op.write.axis_of, range(len(op.write.index))))
+            access = _store_access(problem, op, index, space)
+            steps.append(Store(op.name, Operand(op.name, index, access, local=space.local), Place.HERE))
+        for relation in sends(problem, op):
+            steps += send_steps(problem, op, relation, space, rename)
+    return tuple(steps)
+
+
+def _outside(problem: Problem, group: Group, op: TileOp) -> bool:
+    """Whether another group or the user needs the plain value."""
+    readers = (reader for reader in problem.groups if reader is not group and op.name in reader.reads())
+    return op.name in problem.graph.outputs or any(readers)
+
+
+def _store_access(problem: Problem, op: TileOp, index: tuple[str, ...], space: Space) -> Access:
+    if not isinstance(op.operation, Matmul | Elementwise) or space.local:
+        return Access.POINTER
+    return access_of(problem, op.name, index, space, problem.graph.values[op.name].shape)
+
+
+def _op_steps(
+    problem: Problem, op: TileOp, space: Space, rename: dict[str, str], values: dict[str, str], onto: str
+) -> list[Step]:
+    def operand(read: Map) -> Operand:
+        return read_operand(problem, op, read, space, rename)
+
+    waits = [read_wait(problem, op, read, rename) for read in op.reads if read.value not in values]
+    early = [wait for wait in waits if wait is not None]
+    match op.operation:
+        case Matmul():
+            axis = op.axes[2].name
+            inner = tuple(wait for wait in early if wait.slot == axis)
+            outer = [wait for wait in early if wait.slot != axis]
+            left, right = (operand(read) for read in op.reads)
+            if space.segments[axis] > 1 and space.extents[axis] % space.tiles[axis]:
+                # a step of k must not run into the next part, so both operands are masked
+                left, right = (_by_pointer(o) for o in (left, right))
+            return [*outer, MatmulBody(op.name, left, right, axis, inner)]
+        case UserOp(name=name, reads=reads):
+            operands = tuple((reads[i][0], _by_pointer(operand(read))) for i, read in enumerate(op.reads))
+            return [*early, UserBody(op.name, name, operands)]
+        case Sum():
+            wait = early[0] if early else None
+            return [SumParts(op.name, _by_pointer(operand(op.reads[0])), wait, onto)]
+        case Elementwise() | Copy():
+            steps: list[Step] = list(early)
+            arguments = []
+            for position, read in enumerate(op.reads):
+                if read.value in values:
+                    arguments.append(values[read.value])
+                    continue
+                name = f"{read.value}_tile"
+                if name not in arguments:
+                    steps.append(Load(name, _by_pointer(operand(read))))
+                arguments.append(name)
+            function = op.operation.function if isinstance(op.operation, Elementwise) else "copy"
+            return [*steps, Apply(op.name, function, tuple(arguments))]
+
+
+def _by_pointer(operand: Operand) -> Operand:
+    return Operand(
+        operand.buffer,
+        operand.index,
+        Access.POINTER,
+        operand.slot,
+        operand.own,
+        operand.own_slots,
+        operand.local,
+        operand.remote,
+    )
+
+
+def _check_tile(problem: Problem, role: ComputeRole, loop: TritonLoop) -> None:
+    """Shared memory and registers of one program. Raises Illegal."""
+    tile, gpu = loop.tile, problem.topology.gpu
+    bodies = [step for step in role.body if isinstance(step, MatmulBody)]
+    if not bodies:
+        return
+    size = max(DTYPE_BYTES[problem.graph.values[body.result].dtype] for body in bodies)
+    shared = tile.stages * (tile.m + tile.n) * tile.k * size
+    if any(isinstance(step, Store) and step.operand.access is Access.DESCRIPTOR for step in role.body):
+        shared += tile.m * tile.n * size
+    if shared > gpu.shared_bytes_per_sm:
+        raise Illegal(f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory")
+    if tile.m * tile.n > 128 * 32 * tile.warps:
+        raise Illegal(f"the accumulator of a {tile.m}x{tile.n} tile does not fit the registers of {tile.warps} warps")

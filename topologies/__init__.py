@@ -1,0 +1,46 @@
+"""Hardware facts: what joins the GPUs, how fast, and who says so. No policy, and nothing else of tilelink.
+
+>>> import topologies
+>>> node = topologies.load("h200-nvswitch", num_ranks=4)
+>>> node.link_gb_per_s(rank=0, peer=3)
+389.0
+"""
+
+from __future__ import annotations
+
+from topologies.detect import detect
+from topologies.errors import (
+    IllegalRanks,
+    MalformedDescriptor,
+    NoSuchPair,
+    NothingDetected,
+    UnknownDtype,
+    UnknownTopology,
+    UnreadableDescriptor,
+    UserError,
+)
+from topologies.loader import load, names
+from topologies.picture import show
+from topologies.topology import Fabric, Gpu, Level, Ramp, Topology, Vendor, numbers
+
+__all__ = [
+    "Fabric",
+    "Gpu",
+    "IllegalRanks",
+    "Level",
+    "MalformedDescriptor",
+    "NoSuchPair",
+    "NothingDetected",
+    "Ramp",
+    "Topology",
+    "UnknownDtype",
+    "UnknownTopology",
+    "UnreadableDescriptor",
+    "UserError",
+    "Vendor",
+    "detect",
+    "load",
+    "names",
+    "numbers",
+    "show",
+]
