@@ -24,7 +24,9 @@ def comm_loop(schedule: Schedule, role: CommRole, body: Source) -> list[str]:
     chunks = f"for chunk in range({exchange.chunks}):"
     outer, inner = (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
     with body.block(outer), body.block(inner):
-        body.line(f"peer = {rank_at(exchange.order.ranks, 'step')}")
+        # chunk by chunk, every program starts with another peer: all links are used at once
+        step = "step" if exchange.order.nest is Nest.RANK_MAJOR else f"(step + program) % {schedule.num_ranks - 1}"
+        body.line(f"peer = {rank_at(exchange.order.ranks, step)}")
         _print_move(body, scope, exchange, role)
     return list(scope.parameters)
 

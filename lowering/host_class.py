@@ -35,7 +35,6 @@ class HostPrinter:
         self.schedule = schedule
         self.kernels = {printed.kernel.name: printed for printed in kernels}
         self.out = Source()
-        self.streams = [launch.stream for launch in schedule.launches if isinstance(launch, CopyProgram)]
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
         self.num_signals = sum(s.slots for s in schedule.signals if s.scope is Scope.PEER)
 
@@ -93,8 +92,11 @@ class HostPrinter:
                 out.line(f"self.signals = fabric.symmetric(({self.num_signals},), torch.int32)")
                 out.line(f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype=torch.int32, device=fabric.device)")
                 out.line("self.epoch = torch.zeros(1, dtype=torch.int32, device=fabric.device)")
-            for stream in self.streams:
-                out.line(f'self.{stream} = fabric.stream("{stream}")')
+            for launch in self.schedule.launches:
+                if isinstance(launch, CopyProgram):
+                    one = f'fabric.stream("{launch.stream}")'
+                    each = f'[fabric.stream(f"{launch.stream}_{{step}}") for step in range({self.schedule.num_ranks - 1})]'
+                    out.line(f"self.{launch.stream} = {each if self._per_peer(launch) else one}")
             out.line("self.last = fabric.main()")
             out.line("fabric.barrier()")
 
@@ -118,20 +120,14 @@ class HostPrinter:
         match launch:
             case Begin():
                 self._begin()
-            case Finish():
-                for stream in self.streams:
-                    self.out.line(f"main.after(self.{stream})")
-                done = self.schedule.signal("done").first
-                self.out.call(
-                    "main.launch(",
-                    ["finish_call", "(1,)", "self.epoch", "self.signals.pointers", str(done), "rank", self._ranks(), "num_warps=1"],
-                )
+            case Finish(by_copy):
+                self._finish(by_copy)
             case Kernel():
                 self._kernel(launch)
-            case CopyProgram(exchange, stream, after_source):
-                if after_source:
-                    self.out.line(f"self.{stream}.after(main)")
-                self._copies(self.schedule.exchange(exchange), f"self.{stream}")
+            case CopyProgram():
+                if launch.after_source:
+                    self._fork(launch)
+                self._copies(self.schedule.exchange(launch.exchange), launch)
             case Publish(exchange, copy_from):
                 self._publish(self.schedule.exchange(exchange), copy_from)
             case CopyOwn(exchange):
@@ -143,16 +139,48 @@ class HostPrinter:
             case LibraryCollective(function, target, operand):
                 self._collective(function, target, operand)
 
-    def _ranks(self) -> str:
-        return str(self.schedule.num_ranks)
+    def _finish(self, by_copy: bool) -> None:
+        for launch in self.schedule.launches:
+            if isinstance(launch, CopyProgram):
+                self._join(launch)
+        done = self.schedule.signal("done").first
+        if by_copy:
+            with self.out.block(f"for step in range(1, {self.schedule.num_ranks}):"):
+                self.out.line(f"slot = {_plus(done, 'rank')}")
+                self.out.line(f"peer = (rank + step) % {self.schedule.num_ranks}")
+                self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
+            return
+        arguments = ["finish_call", "(1,)", "self.epoch", "self.signals.pointers", "rank"]
+        self.out.call("main.launch(", [*arguments, f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"])
+
+    def _per_peer(self, launch: CopyProgram) -> bool:
+        """Peers are served at once, each on a stream of its own."""
+        return self.schedule.exchange(launch.exchange).order.nest is Nest.CHUNK_MAJOR
+
+    def _fork(self, launch: CopyProgram) -> None:
+        if self._per_peer(launch):
+            self.out.line(f"for stream in self.{launch.stream}:")
+            self.out.line("    stream.after(main)")
+        else:
+            self.out.line(f"self.{launch.stream}.after(main)")
+
+    def _join(self, launch: CopyProgram) -> None:
+        if self._per_peer(launch):
+            self.out.line(f"for stream in self.{launch.stream}:")
+            self.out.line("    main.after(stream)")
+        else:
+            self.out.line(f"main.after(self.{launch.stream})")
 
     def _begin(self) -> None:
         done = self.schedule.signal("done").first
         block = 1 << max(0, self.num_counts - 1).bit_length()
-        arguments = ["begin_call", "(1,)", "self.epoch", "self.counts", f"self.signals.local[{done}:]", "rank"]
-        self.out.call("main.launch(", [*arguments, str(self.num_counts), str(block), self._ranks(), "num_warps=1"])
-        for stream in self.streams:
-            self.out.line(f"self.{stream}.after(main)")
+        words = f"self.signals.local[{done}:]" if done else "self.signals.local"
+        arguments = ["begin_call", "(1,)", "self.epoch", "self.counts", words, "rank"]
+        sizes = [f"NUM_COUNTS={self.num_counts}", f"BLOCK={block}", f"NUM_RANKS={self.schedule.num_ranks}"]
+        self.out.call("main.launch(", [*arguments, *sizes, "num_warps=1"])
+        for launch in self.schedule.launches:
+            if isinstance(launch, CopyProgram) and not launch.after_source:
+                self._fork(launch)
 
     def _here(self, buffer: str) -> str:
         """Host expression of this rank's tensor."""
@@ -198,7 +226,7 @@ class HostPrinter:
         place = f"{part} * {exchange.chunks} + chunk" if part != "0" else "chunk"
         if exchange.chunks == 1:
             place = part
-        return f"{first} + {place}"
+        return _plus(first, place)
 
     def _loops(self, exchange: Exchange, position: str = "step") -> tuple[str, str]:
         peers = f"for {position} in range({self.schedule.num_ranks - 1}):"
@@ -209,8 +237,9 @@ class HostPrinter:
         size = exchange.chunk_rows
         self.out.line(f"rows = slice(chunk * {size}, min((chunk + 1) * {size}, {exchange.rows}))")
 
-    def _copies(self, exchange: Exchange, stream: str) -> None:
+    def _copies(self, exchange: Exchange, launch: CopyProgram) -> None:
         out, push, scatter = self.out, exchange.transfer is Transfer.PUSH, exchange.kind is Kind.SCATTER
+        stream = f"self.{launch.stream}" + ("[step]" if self._per_peer(launch) else "")
         outer, inner = self._loops(exchange)
         with out.block(outer), out.block(inner):
             out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
@@ -296,6 +325,10 @@ class HostPrinter:
         """Parts along the first dimension, as library collectives want them."""
         found = self.schedule.buffer(buffer)
         return f"{self._here(buffer)}.flatten(0, 1)" if len(found.shape) > 2 else self._here(buffer)
+
+
+def _plus(first: int, place: str) -> str:
+    return f"{first} + {place}" if first else place
 
 
 def _tuple(shape: tuple[int, ...]) -> str:

@@ -43,4 +43,5 @@ def plus(*terms: str) -> str:
 def times(factor: str, size: int) -> str:
     if size == 1 or factor == "0":
         return factor
-    return f"({factor}) * {size}" if " " in factor and not factor.startswith("(") else f"{factor} * {size}"
+    simple = factor.endswith(("[:, None]", "[None, :]")) or " " not in factor or factor.startswith("(")
+    return f"{factor} * {size}" if simple else f"({factor}) * {size}"

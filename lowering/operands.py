@@ -170,5 +170,5 @@ def print_descriptor(out: Source, scope: TileScope, operand: Operand, name: str)
         scope.need("rank")
         with out.block(f"if {segment_of(scope, operand)} == rank:"):
             out.line(f"{name} = {scope.descriptor(operand.own, operand.index)}")
-            out.line(f"{name}_first = {'rank' if operand.own_slots > 1 else segment_of(scope, operand)} * {rows if operand.own_slots > 1 else 0}")
+            out.line(f"{name}_first = {f'rank * {rows}' if operand.own_slots > 1 else '0'}")
     return name, plus(f"{name}_first", row), col

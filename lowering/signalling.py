@@ -25,15 +25,17 @@ def slot_of(exchange: Exchange, part: str, chunk: str) -> str:
     return f"{part} * {exchange.chunks} + {chunk}" if part != "0" else chunk
 
 
-def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: bool = False) -> None:
+def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: str = "") -> None:
     """Wait for the chunks of the tile's part, or of all parts; the own part needs no waiting.
 
-    `parts_loop`: a loop over parts is open already.
+    `parts_loop`: a loop over "all" parts, or over the "others", is open already.
     """
     exchange = scope.schedule.exchange(wait.exchange)
     scope.need("rank")
     segment = f"{wait.slot}_segment"
-    if wait.every and not parts_loop:
+    if parts_loop == "others":
+        _print_chunks(out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk))
+    elif wait.every and not parts_loop:
         with out.block(f"for {segment} in range({scope.schedule.num_ranks}):"):
             _print_part_wait(out, scope, wait, exchange, segment)
     else:
@@ -43,6 +45,8 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: bool = 
 def _print_part_wait(out: Source, scope: TileScope, wait: Wait, exchange: Exchange, segment: str) -> None:
     with out.block(f"if {segment} != rank:"):
         _print_chunks(out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk))
+        if wait.fence:
+            out.line("fence_descriptors()")
 
 
 def _wait(scope: TileScope, wait: Wait, exchange: Exchange, segment: str, chunk: str) -> list[str]:
@@ -68,7 +72,8 @@ def _print_chunks(
         return
     first, end, aligned = row_span(scope.axis(rows), rows == slot or rows in scope.own_axes, exchange)
     if aligned:
-        for text in lines(f"({first}) // {exchange.chunk_rows}"):
+        row = first if first.isidentifier() else f"({first})"
+        for text in lines(f"{row} // {exchange.chunk_rows}"):
             out.line(text)
         return
     with out.block(f"for chunk in range(({first}) // {exchange.chunk_rows}, ({end} - 1) // {exchange.chunk_rows} + 1):"):

@@ -44,12 +44,12 @@ class Source:
             yield
 
     def call(self, head: str, arguments: list[str], tail: str = ")") -> None:
-        """`head(a, b, c)`, one argument a line if it would be too long."""
-        text = f"{head}({', '.join(arguments)}{tail}"
+        """`head` + `a, b, c` + `tail`, one argument a line if it would be too long; `head` ends with its bracket."""
+        text = f"{head}{', '.join(arguments)}{tail}"
         if 4 * self._depth + len(text) <= 110:
             self.line(text)
             return
-        self.line(f"{head}(")
+        self.line(head)
         for argument in arguments:
             self.line(f"    {argument},")
         self.line(tail)

@@ -217,7 +217,7 @@ def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
         f"if {segment} != rank:" if step.onto else ""
     ):
         if step.wait is not None:
-            print_wait(out, scope, step.wait, parts_loop=True)
+            print_wait(out, scope, step.wait, parts_loop="others" if step.onto else "all")
         plain = Operand(
             operand.buffer,
             operand.index,

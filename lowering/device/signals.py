@@ -38,6 +38,14 @@ def notify(signal, call):
 
 
 @triton.jit
+def fence_descriptors():
+    """Order descriptor loads, which go through the asynchronous proxy, after what has been acquired."""
+    tl.inline_asm_elementwise(
+        "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+    )
+
+
+@triton.jit
 def count_arrival(count):
     """Count this program's stores as done; returns how many were counted before.
 
@@ -66,7 +74,7 @@ def begin_call(epoch, counts, done, rank, NUM_COUNTS: tl.constexpr, BLOCK: tl.co
 
 
 @triton.jit
-def finish_call(epoch, signal_peers, DONE: tl.constexpr, rank, NUM_RANKS: tl.constexpr):
+def finish_call(epoch, signal_peers, rank, DONE: tl.constexpr, NUM_RANKS: tl.constexpr):
     """One program, last in every call: tell each peer that this rank reads and writes nothing of this call any more."""
     call = tl.load(epoch)
     for step in range(1, NUM_RANKS):

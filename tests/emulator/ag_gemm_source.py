@@ -50,7 +50,7 @@ def begin(epoch, free, rank, num_ranks: tl.constexpr):
 @triton.jit
 def push(x, epoch, full_pointers, signal_pointers, rank, num_ranks: tl.constexpr, NOTIFY: tl.constexpr):
     peer = (rank + 1 + tl.program_id(0)) % num_ranks
-    rows: tl.constexpr = M // num_ranks
+    rows: tl.constexpr = M // num_ranks // 16 * 16
     columns = tl.arange(0, K)
     full = peer_pointer(full_pointers, peer, tl.bfloat16)
     for row in range(0, rows, TILE_M):
@@ -64,8 +64,9 @@ def push(x, epoch, full_pointers, signal_pointers, rank, num_ranks: tl.constexpr
 
 @triton.jit
 def gemm(x, full, w, out, epoch, signal, rank, num_ranks: tl.constexpr):
-    rows: tl.constexpr = M // num_ranks
-    num_m = tl.cdiv(M, TILE_M)
+    rows: tl.constexpr = M // num_ranks // 16 * 16
+    total: tl.constexpr = rows * num_ranks
+    num_m = tl.cdiv(total, TILE_M)
     num_n = tl.cdiv(N, TILE_N)
     current = tl.load(epoch)
     for tile in tl.range(tl.program_id(0), num_m * num_n, tl.num_programs(0), flatten=False):
@@ -74,7 +75,7 @@ def gemm(x, full, w, out, epoch, signal, rank, num_ranks: tl.constexpr):
         line = tile_m * TILE_M + tl.arange(0, TILE_M)
         column = tile_n * TILE_N + tl.arange(0, TILE_N)
         first = tile_m * TILE_M // rows
-        last = tl.minimum(tile_m * TILE_M + TILE_M - 1, M - 1) // rows
+        last = tl.minimum(tile_m * TILE_M + TILE_M - 1, total - 1) // rows
         for source in range(first, last + 1):
             if source != rank:
                 wait(signal + source, current)
@@ -82,12 +83,13 @@ def gemm(x, full, w, out, epoch, signal, rank, num_ranks: tl.constexpr):
         for k in range(0, K, TILE_K):
             depth = k + tl.arange(0, TILE_K)
             local = (line >= rank * rows) & (line < (rank + 1) * rows)
-            a_full = tl.load(full + line[:, None] * K + depth[None, :], mask=~local[:, None], other=0.0)
+            remote = ~local & (line < total)
+            a_full = tl.load(full + line[:, None] * K + depth[None, :], mask=remote[:, None], other=0.0)
             mine = line - rank * rows
             a_own = tl.load(x + mine[:, None] * K + depth[None, :], mask=local[:, None], other=0.0)
             b = tl.load(w + depth[:, None] * N + column[None, :])
             acc = tl.dot(tl.where(local[:, None], a_own, a_full), b, acc)
-        tl.store(out + line[:, None] * N + column[None, :], acc.to(tl.bfloat16))
+        tl.store(out + line[:, None] * N + column[None, :], acc.to(tl.bfloat16), mask=(line < total)[:, None])
 
 
 @triton.jit
@@ -98,7 +100,10 @@ def finish(epoch, free_pointers, rank, num_ranks: tl.constexpr):
 
 
 class AgGemm:
-    """out[M, N] = all_gather(x[M / num_ranks, K]) @ w[K, N] in bf16; `by` is "copy engine" or "SMs"."""
+    """out[num_ranks * rows, N] = all_gather(x[rows, K]) @ w[K, N] in bf16; `by` is "copy engine" or "SMs".
+
+    With three ranks a rank has 80 rows, so that some tiles of 32 rows straddle two ranks and wait for both.
+    """
 
     def __init__(self, fabric: Any, by: str, programs: int = 4, drop_notify: bool = False) -> None:
         self.fabric = fabric
@@ -106,7 +111,8 @@ class AgGemm:
         self.programs = programs
         self.drop_notify = drop_notify
         ranks = fabric.num_ranks
-        self.full = fabric.symmetric((M.value, K.value), torch.bfloat16)
+        self.rows = M.value // ranks // 16 * 16
+        self.full = fabric.symmetric((self.rows * ranks, K.value), torch.bfloat16)
         self.signal = fabric.symmetric((ranks,), torch.int32)
         self.free = fabric.symmetric((ranks,), torch.int32)
         self.epoch = torch.zeros(1, dtype=torch.int32, device=fabric.device)
@@ -115,11 +121,11 @@ class AgGemm:
     def __call__(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         fabric, rank, ranks = self.fabric, self.fabric.rank, self.fabric.num_ranks
         main, side = fabric.main(), fabric.stream("push")
-        out = torch.empty((M.value, N.value), dtype=x.dtype, device=fabric.device)
+        out = torch.empty((self.rows * ranks, N.value), dtype=x.dtype, device=fabric.device)
         main.launch(begin, (1,), self.epoch, self.free.local, rank, num_ranks=ranks)
         side.after(main)
         if self.by == "copy engine":
-            rows = M.value // ranks
+            rows = self.rows
             for step in range(1, ranks):
                 peer = (rank - step) % ranks
                 side.copy(self.full.peers[peer][rank * rows : (rank + 1) * rows], x)

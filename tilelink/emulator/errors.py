@@ -104,6 +104,21 @@ class IllegalWord(EmulationError):
     )
 
 
+class IllegalMatmul(EmulationError):
+    """Facts: `stream`, `rank`, `out`, `a`, `b`."""
+
+    template = (
+        "matmul on stream {stream!r} of rank {rank} of {a} and {b} into {out}: the shapes do not fit.\n"
+        "Legal: a is [M, K], b is [K, N], out is [M, N]."
+    )
+
+
+class IllegalWorld(EmulationError):
+    """Facts: `name`, `value`, `least`."""
+
+    template = "World({name}={value!r}) cannot be emulated.\nLegal {name}: integers of at least {least}."
+
+
 class IllegalLaunch(EmulationError):
     """Facts: `kernel`, `stream`, `rank`, `reason`, `legal`."""
 

@@ -56,7 +56,7 @@ class TaskId:
     name: str  # "stream push" or "ag_gemm(3, 0, 0)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """A memory access that has just happened.
 

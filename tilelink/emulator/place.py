@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType, TracebackType
 
-# A rewritten function runs in globals that hold this name: so its frames are told from those of the
-# interpreter. MARK = "__tilelink_emulated__"
+# The globals of a rewritten function hold this name: so its frames are told from those of the interpreter.
+MARK = "__tilelink_emulated__"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     before                      after
     x = e                       x = __value__(e)         # runtime values are tensors, as in the compiler
     N: tl.constexpr = e         N = __constant__(e)
-    while test:                 __spin_0 = __enter__((), {})
+    while test:                 __spin_0 = __enter__((), bare)
         body                    while test:
                                     __again__(__spin_0, {})
                                     body
@@ -92,7 +92,8 @@ class _Rewrite(ast.NodeTransformer):
         # locals() builds a dictionary at each call: not in the common loop that assigns nothing
         variables: ast.expr = _call("locals") if names else ast.Dict([], [])
         listed = ast.Tuple([ast.Constant(name) for name in names], ast.Load())
-        enter = ast.Assign([ast.Name(spin, ast.Store())], _call(ENTER, listed, variables))
+        bare = ast.Constant(all(isinstance(statement, ast.Pass) for statement in node.body))
+        enter = ast.Assign([ast.Name(spin, ast.Store())], _call(ENTER, listed, bare))
         again = ast.Expr(_call(AGAIN, ast.Name(spin, ast.Load()), variables))
         leave = ast.Expr(_call(LEAVE, ast.Name(spin, ast.Load())))
         node.body = [ast.copy_location(again, node), *node.body]

@@ -1,6 +1,6 @@
 """When a `while` loop of a program can only go round and round: exact detection of a spin.
 
-A loop iteration that changed nothing, left its local variables as they were and read only memory that has
+A round of a loop that changed nothing, left its local variables as they were and read only memory that has
 not changed since will be repeated for ever, so the program may sleep until one of the bytes it read is
 written. No spin is emulated round by round, and a successful wait, repeated in straight-line code or in the
 next tile, is never mistaken for one. A rewritten function calls `enter`, `again` and `leave` around each of
@@ -31,8 +31,8 @@ class Spin:
 
     names: tuple[str, ...]  # the variables its body assigns
     depth: int  # how many loops of this program enclose it
-    state: tuple[object, ...]  # their values when the iteration began
-    reads: set[tuple[int, int]] = field(default_factory=set)  # byte ranges read in the iteration
+    state: tuple[object, ...] | None  # their values when the round began; None before the first
+    reads: set[tuple[int, int]] = field(default_factory=set)  # byte ranges read in this round
     version: int = -1  # of memory at the first of these reads; -1: nothing read yet
 
     def note_read(self, start: int, end: int, version: int) -> None:
@@ -48,10 +48,14 @@ class SpinDetector:
         self._scheduler = scheduler
         self._describe = describe
 
-    def enter(self, names: tuple[str, ...], variables: Mapping[str, object]) -> Spin:
-        """Before the loop test is evaluated for the first time."""
+    def enter(self, names: tuple[str, ...], bare: bool) -> Spin:
+        """Before the loop test is evaluated for the first time.
+
+        `bare`: the body is `pass`, so that the test alone is a whole round; otherwise the first round ends
+        when the test is evaluated for the second time.
+        """
         spins = self._scheduler.task.spins
-        spin = Spin(names, len(spins), _values(names, variables))
+        spin = Spin(names, len(spins), () if bare else None)
         spins.append(spin)
         return spin
 
@@ -60,7 +64,8 @@ class SpinDetector:
         scheduler = self._scheduler
         del scheduler.task.spins[spin.depth + 1 :]
         state = _values(spin.names, variables)
-        if spin.version == scheduler.version and _same(state, spin.state):
+        at_rest = spin.state is not None and _same(state, spin.state)
+        if at_rest and spin.version == scheduler.version:
             ranges = tuple(sorted(spin.reads))
             scheduler.block(Wait(lambda: self._text(ranges), ranges=ranges))
         self._hand_to_enclosing(spin)

@@ -11,7 +11,7 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilelink.emulator.collectives import Collective, CollectiveKind, describe
-from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalWord
+from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalMatmul, IllegalWord
 from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, Write
 
 if TYPE_CHECKING:
@@ -101,7 +101,11 @@ class EmulatedStream:
         self.pending.append(After(other.name, other.completed + len(other.pending)))
 
     def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-        """Enqueue out = a @ b in fp32, rounded to `out`; needs a free SM, as the library's kernel does."""
+        """Enqueue out = a @ b, summed in fp32 and rounded; needs a free SM. Raises `IllegalMatmul`."""
+        fits = a.dim() == b.dim() == out.dim() == 2 and a.shape[1] == b.shape[0]
+        if not fits or out.shape != (a.shape[0], b.shape[1]):
+            shown = {"out": describe(out), "a": describe(a), "b": describe(b)}
+            raise IllegalMatmul(stream=self.name, rank=self.rank, **shown)
         self.pending.append(Matmul(out, a, b))
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:

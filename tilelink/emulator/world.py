@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tilelink.emulator.errors import SymmetricMismatch
+from tilelink.emulator.errors import IllegalWorld, SymmetricMismatch
 from tilelink.emulator.execution import Execution
 from tilelink.emulator.interpreter import Interpreter
 from tilelink.emulator.machine import Machine
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilelink.emulator.scheduler import Policy
 
 _MAIN = "main"
-_STEP_LIMIT = 5_000_000
+_STEP_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +39,10 @@ class EmulatedSymmetric:
 class World:
     """`num_ranks` emulated GPUs of `num_sms` SMs each.
 
-    Equal seeds give equal runs. `switch_every` > 0 lets another task run at every so many memory accesses
-    of a task, not only at atomics and stream operations. `policy` replaces the seeded choice of who runs
-    next, `observers` get the event stream, `step_limit` bounds switches plus memory accesses of one run.
+    Equal seeds give equal runs. `switch_every` > 0 lets another task run at every so many memory accesses of a
+    task, not only at atomics and stream operations. `policy` replaces the seeded choice of who runs next,
+    `observers` get the event stream, `step_limit` bounds switches plus memory accesses of one run.
+    Raises `IllegalWorld`.
     """
 
     def __init__(
@@ -55,6 +56,14 @@ class World:
         observers: Sequence[Observer] = (),
         step_limit: int = _STEP_LIMIT,
     ) -> None:
+        for name, value, least in (
+            ("num_ranks", num_ranks, 1),
+            ("num_sms", num_sms, 1),
+            ("switch_every", switch_every, 0),
+            ("step_limit", step_limit, 1),
+        ):
+            if value < least:
+                raise IllegalWorld(name=name, value=value, least=least)
         policy = policy or RandomPolicy(seed)
         self.machine = Machine(num_ranks, num_sms, policy, switch_every, step_limit, observers)
         self._interpreter = Interpreter(self.machine)

@@ -249,7 +249,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """All side streams join; tell every peer that this call is finished here."""
+    """All side streams join; tell every peer that this call is finished here.
+
+    `by_copy`: the copy engine writes the epoch to the peers, because the link carries no atomics.
+    """
+
+    by_copy: bool
 
 
 Launch = Begin | Kernel | CopyProgram | Publish | CopyOwn | LibraryGemm | LibraryCollective | Finish

@@ -69,8 +69,8 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
     match launch:
         case Begin():
             yield "begin: next epoch, counts to 0, wait done[peer] of the last call for every peer"
-        case Finish():
-            yield "finish: join streams, notify done[rank] at every peer"
+        case Finish(by_copy):
+            yield f"finish: join streams, notify done[rank] at every peer{' by copy engine' if by_copy else ''}"
         case Kernel():
             yield from _kernel(schedule, launch)
         case CopyProgram(exchange, stream, after_source):

@@ -49,6 +49,7 @@ class Wait:
     rows: str
     every: bool
     target: int
+    fence: bool  # what is waited for is read through descriptors, which needs an order of its own
 
 
 @dataclass(frozen=True, slots=True)

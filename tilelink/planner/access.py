@@ -74,7 +74,9 @@ def access_of(problem: Problem, value: str, index: tuple[str, ...], space: Space
     return Access.DESCRIPTOR if even and problem.topology.gpu.tensor_descriptors else Access.POINTER
 
 
-def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str]) -> Wait | None:
+def read_wait(
+    problem: Problem, op: TileOp, read: Map, rename: dict[str, str], *, fence: bool = False
+) -> Wait | None:
     """What the tile waits for before it reads, or None if everything is there when the kernel starts."""
     relation = problem.graph.relation(read.value)
     if relation is None or relation.library:
@@ -85,7 +87,7 @@ def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str]) -
     rows_axis = part_index(read, relation)[0]
     rows = "" if not rows_axis or op.axis(rows_axis).reduction else rename.get(rows_axis, rows_axis)
     every = reads_whole(op, read, relation) or isinstance(op.operation, Sum)
-    return Wait(signal, exchange.name, rename.get(axis, axis), rows, every, target)
+    return Wait(signal, exchange.name, rename.get(axis, axis), rows, every, target, fence)
 
 
 def wait_signal(exchange: Exchange) -> tuple[str, int]:

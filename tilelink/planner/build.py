@@ -78,6 +78,8 @@ class _Builder:
         """Begin, what inputs feed, then each group with what it needs before and what it feeds after, Finish."""
         for index in range(len(self.problem.groups)):
             self._check_fold(index)
+        for relation in self.relations:
+            self._hosted_by(relation)
         if self.exchanges:
             self.out.append(Begin())
         for name in self.graph.inputs:
@@ -92,7 +94,8 @@ class _Builder:
                     for op in self.problem.groups[member].ops:
                         self._after_source(op.name)
         if self.exchanges:
-            self.out.append(Finish())
+            by_copy = not all(level.peer_atomics for level in self.problem.topology.levels)
+            self.out.append(Finish(by_copy))
         return tuple(self.out)
 
     def _check_fold(self, index: int) -> None:

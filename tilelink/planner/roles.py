@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.nodes import Axis, ComputeRole, Kind
 from tilelink.ir.order import Nest, TileOrder
@@ -185,17 +187,20 @@ def _op_steps(
     def operand(read: Map) -> Operand:
         return read_operand(problem, op, read, space, rename)
 
-    waits = [read_wait(problem, op, read, rename) for read in op.reads if read.value not in values]
+    outside = [read for read in op.reads if read.value not in values]
+    waits = [read_wait(problem, op, read, rename, fence=isinstance(op.operation, Matmul)) for read in outside]
     early = [wait for wait in waits if wait is not None]
     match op.operation:
         case Matmul():
             axis = op.axes[2].name
-            inner = tuple(wait for wait in early if wait.slot == axis)
-            outer = [wait for wait in early if wait.slot != axis]
             left, right = (operand(read) for read in op.reads)
             if space.segments[axis] > 1 and space.extents[axis] % space.tiles[axis]:
                 # a step of k must not run into the next part, so both operands are masked
                 left, right = (_by_pointer(o) for o in (left, right))
+            if Access.DESCRIPTOR not in (left.access, right.access):
+                early = [replace(wait, fence=False) for wait in early]
+            inner = tuple(wait for wait in early if wait.slot == axis)
+            outer = [wait for wait in early if wait.slot != axis]
             return [*outer, MatmulBody(op.name, left, right, axis, inner)]
         case UserOp(name=name, reads=reads):
             operands = tuple((reads[i][0], _by_pointer(operand(read))) for i, read in enumerate(op.reads))
@@ -219,16 +224,7 @@ def _op_steps(
 
 
 def _by_pointer(operand: Operand) -> Operand:
-    return Operand(
-        operand.buffer,
-        operand.index,
-        Access.POINTER,
-        operand.slot,
-        operand.own,
-        operand.own_slots,
-        operand.local,
-        operand.remote,
-    )
+    return replace(operand, access=Access.POINTER)
 
 
 def _check_tile(problem: Problem, role: ComputeRole, loop: TritonLoop) -> None:

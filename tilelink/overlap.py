@@ -1,0 +1,59 @@
+"""`@tilelink.overlap`: the user's object. Traces once; plans, emits and compiles on demand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+import lowering
+import topologies
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import Spec, bind
+from tilelink.ir.trace import trace
+from tilelink.planner.plan import plan
+from topologies.topology import Topology
+
+
+class Overlap:
+    """An operator declared as a tile-dependency graph; see `overlap`."""
+
+    def __init__(self, function: Callable[..., object], scope: dict[str, object]) -> None:
+        self.spec: Spec = trace(function, scope)
+        self.name = self.spec.name
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def plan(
+        self,
+        topology: str | Topology = "h200-nvswitch",
+        num_ranks: int | None = None,
+        dtype: str = "bf16",
+        pin: Mapping[str, object] | None = None,
+        log: Callable[[str], object] | None = None,
+        **sizes: int,
+    ) -> Schedule:
+        """The schedule for these global sizes; the same object on every rank.
+
+        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `pin` fixes fields, for all values
+        (`{"mover": CommSms(16)}`) or for one (`{"x_full.chunks": 4}`); `log` gets a line a step.
+        Raises the errors of tilelink.errors and topologies.errors.
+        """
+        machine = topologies.load(topology, num_ranks) if isinstance(topology, str) else topology
+        bound = bind(self.spec, sizes, machine.num_ranks, dtype)
+        return plan(bound, machine, pin, log)
+
+    def emit(self, target: str = "triton", **arguments: object) -> str:
+        """Source text of `plan(**arguments)`."""
+        return lowering.emit(self.plan(**arguments), target)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"<tilelink.overlap {self.name}, sizes {', '.join(self.spec.symbols())}>"
+
+
+def overlap(function: Callable[..., object]) -> Overlap:
+    """Declare an operator: tensors with placements in, tensors out; no schedule in it.
+
+    The function is called once, now, with symbolic tensors. Raises the errors of tilelink.errors.
+    """
+    caller = sys._getframe(1)
+    return Overlap(function, {**caller.f_globals, **caller.f_locals})

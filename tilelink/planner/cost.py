@@ -1,0 +1,322 @@
+"""Schedule -> predicted microseconds: chunks through links and tiles through SMs, with fill, drain and wave quantisation.
+
+First version: one pass over the launches in order, chunk by chunk, for one rank (all ranks are alike). The shares of peak
+of a tile shape are the ratios measured on H200 with Triton 3.6; links come from the descriptor.
+"""
+
+from __future__ import annotations
+
+from tilelink.ir.nodes import (
+    Axis,
+    Begin,
+    ComputeRole,
+    CopyOwn,
+    CopyProgram,
+    Exchange,
+    Finish,
+    Fused,
+    Kernel,
+    Kind,
+    LibraryCollective,
+    LibraryGemm,
+    Publish,
+    Transfer,
+)
+from tilelink.ir.order import Nest
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Operand, Step, Store, SumParts, UserBody, Wait
+from tilelink.planner.links import chunk_times, library_us
+from topologies.topology import Topology
+
+Arrivals = dict[tuple[int, int], float]  # (place in the order of ranks, chunk) -> us
+
+
+def predict_us(schedule: Schedule, topology: Topology) -> float:
+    """Time of one call in a CUDA graph, without rank skew."""
+    return _Model(schedule, topology).run()
+
+
+def tile_share(m: int, n: int) -> float:
+    """Share of the best GEMM rate that a tile shape reaches: fewer operand bytes a flop, better use of the tensor cores."""
+    return min(1.0, (m * n / (m + n) / 85.3) ** 0.5)
+
+
+class _Model:
+    def __init__(self, schedule: Schedule, topology: Topology) -> None:
+        self.schedule = schedule
+        self.topology = topology
+        self.gpu = topology.gpu
+        self.now = 0.0  # the compute stream
+        self.streams_end = 0.0
+        self.arrivals: dict[str, Arrivals] = {}  # exchange -> when its chunks are readable here
+        self.made: dict[str, list[float]] = {}  # exchange -> when its source chunks are complete, in the mover's order
+
+    def run(self) -> float:
+        for exchange in self.schedule.exchanges:
+            self.made[exchange.name] = [0.0] * ((self.topology.num_ranks - 1) * exchange.chunks)
+        for launch in self.schedule.launches:
+            match launch:
+                case Begin():
+                    self.now += self.gpu.kernel_launch_us + self.topology.levels[0].signal_us
+                case Finish():
+                    self.now = max(self.now, self.streams_end) + self.gpu.kernel_launch_us
+                case Publish(exchange, copy_from):
+                    self._publish(self.schedule.exchange(exchange), bool(copy_from))
+                case CopyOwn(exchange):
+                    self.now += self._copy_us(self.schedule.exchange(exchange))
+                case CopyProgram(exchange, _, after_source):
+                    found = self.schedule.exchange(exchange)
+                    if after_source:
+                        self.made[exchange] = [self.now] * len(self.made[exchange])
+                    self._move(found)
+                case Kernel():
+                    self._kernel(launch)
+                case LibraryGemm():
+                    self._library_gemm(launch)
+                case LibraryCollective(function, out, operand):
+                    size = max(self._bytes(out), self._bytes(operand))
+                    self.now += library_us(self.topology, function, size)
+        return max(self.now, self.streams_end)
+
+    def _bytes(self, buffer: str) -> int:
+        found = self.schedule.buffer(buffer)
+        size = DTYPE_BYTES[found.dtype]
+        for extent in found.shape:
+            size *= extent
+        return size
+
+    def _copy_us(self, exchange: Exchange) -> float:
+        return self.gpu.kernel_launch_us + 2 * self._bytes(exchange.source) / self.gpu.memory_gb_per_s / 1e3
+
+    def _publish(self, exchange: Exchange, copies: bool) -> None:
+        if copies:
+            self.now += self._copy_us(exchange)
+        self.now += 2.1 * (self.topology.num_ranks - 1)
+        self.made[exchange.name] = [self.now] * len(self.made[exchange.name])
+
+    def _move(self, exchange: Exchange) -> None:
+        """Run the mover: each transfer starts when the one before is done and its source is complete."""
+        name = exchange.source or exchange.target
+        times = chunk_times(self.topology, exchange, DTYPE_BYTES[self.schedule.buffer(name).dtype])
+        signal = self.topology.levels[0].signal_us
+        peers = self.topology.num_ranks - 1
+        end, arrivals = 0.0, Arrivals()
+        for step, (us, ready) in enumerate(zip(times, self.made[exchange.name], strict=True)):
+            end = max(end, ready) + us
+            if exchange.order.nest is Nest.RANK_MAJOR:
+                place, chunk = divmod(step, exchange.chunks)
+            else:
+                chunk, place = divmod(step, peers)
+            arrivals[place, chunk] = end + signal
+        self.arrivals[exchange.name] = arrivals
+        self.streams_end = max(self.streams_end, end)
+
+    def _kernel(self, kernel: Kernel) -> None:
+        begin = self.now + self.gpu.kernel_launch_us
+        role = kernel.compute
+        produced = {e.name for e in self.schedule.exchanges if role is not None and _notifies(role.body, e.name)}
+        for comm in kernel.comm:  # fed from outside: moves while the tiles run
+            if comm.exchange not in produced:
+                self.made[comm.exchange] = [max(begin, t) for t in self.made[comm.exchange]]
+                self._move(self.schedule.exchange(comm.exchange))
+        if role is None:
+            self.now = max(begin, self.streams_end)
+            return
+        self._feed_fused(role, begin)
+        tile_us = self._tile_us(role)
+        cursor = self._tiles(role, begin, tile_us)
+        for name in sorted(produced):
+            exchange = self.schedule.exchange(name)
+            self._after_tiles(exchange, role, cursor, begin)
+        if _sums_inside(role.body):
+            cursor = self._sum_inside(role, cursor)
+        self.now = cursor
+
+    def _feed_fused(self, role: ComputeRole, begin: float) -> None:
+        """Loads from peers: a chunk is there one link time after it is published."""
+        for wait in _waits(role.body):
+            exchange = self.schedule.exchange(wait.exchange)
+            if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PULL:
+                ready = self.made[exchange.name][0]
+                self.arrivals[exchange.name] = {
+                    (place, chunk): max(begin, ready)
+                    for place in range(self.topology.num_ranks - 1)
+                    for chunk in range(exchange.chunks)
+                }
+
+    def _tile_us(self, role: ComputeRole) -> float:
+        """One tile on one SM: the slower of tensor cores, memory, and remote loads or stores."""
+        bodies = [step for step in role.body if isinstance(step, MatmulBody | UserBody)]
+        written = [axis for axis in role.axes if not axis.reduction]
+        m, n = written[0].tile, written[-1].tile
+        inner = sum(axis.extent * axis.segments for axis in role.axes if axis.reduction) or 1
+        buffers = {name for step in role.body for name in _touched(step)}
+        traffic = sum(self._bytes(name) for name in buffers) / max(1, role.num_tiles)
+        memory = traffic / (self.gpu.memory_gb_per_s / role.programs) / 1e3
+        dtype = self.schedule.spec.inputs[0].dtype
+        rate = self.gpu.tflops(dtype) * self.gpu.gemm_efficiency * tile_share(m, n) / self.gpu.num_sms
+        compute = len(bodies) * 2 * m * n * inner / rate / 1e6
+        return max(compute, memory, self._remote_us(role)) + 0.5
+
+    def _remote_us(self, role: ComputeRole) -> float:
+        """Bytes that tiles load from peers, each by every tile that needs it."""
+        worst = 0.0
+        link = self.topology.link_gb_per_s(0, 1) * 0.7
+        for step in role.body:
+            for operand in _operands(step):
+                if operand.remote:
+                    elements = 1
+                    for name in operand.index:
+                        if name:
+                            axis = role.axis(name)
+                            elements *= axis.tile if axis.tile and not axis.reduction else axis.extent
+                    size = elements * DTYPE_BYTES[self.schedule.buffer(operand.buffer).dtype]
+                    worst = max(worst, size / (link / role.programs) / 1e3)
+        return worst
+
+    def _groups(self, role: ComputeRole) -> list[tuple[int, int, int]]:
+        """(place, chunk, tiles) in the order in which the role visits them; one entry if it has no segments."""
+        major = role.axis(role.order.major)
+        minor = role.num_tiles // (major.segments * major.tiles)
+        if major.segments == 1:
+            return [(-1, 0, role.num_tiles)]
+        chunks = max([self.schedule.exchange(e).chunks for e in _exchanges(role.body)] or [1])
+        per_chunk = _spread(major, chunks)
+        if role.order.nest is Nest.RANK_MAJOR:
+            return [(p, c, per_chunk[c] * minor) for p in range(major.segments) for c in range(chunks)]
+        return [(p, c, per_chunk[c] * minor) for c in range(chunks) for p in range(major.segments)]
+
+    def _tiles(self, role: ComputeRole, begin: float, tile_us: float) -> float:
+        """Work-conserving: groups in order, none before its chunks are there; whole waves at the end."""
+        cursor, own = begin, 0 if role.order.ranks.first == 0 else self.topology.num_ranks - 1
+        waits = [self.schedule.exchange(w.exchange) for w in _waits(role.body)]
+        self.finished: list[tuple[int, int, float]] = []
+        for place, chunk, tiles in self._groups(role):
+            for exchange in waits:
+                cursor = max(cursor, self._needed(exchange, place, chunk, own, role))
+            cursor += tiles / role.programs * tile_us
+            self.finished.append((place, chunk, cursor))
+        waves = -(-role.num_tiles // role.programs)
+        return cursor + (waves - role.num_tiles / role.programs) * tile_us
+
+    def _needed(self, exchange: Exchange, place: int, chunk: int, own: int, role: ComputeRole) -> float:
+        arrivals = self.arrivals.get(exchange.name, {})
+        along = any(w.exchange == exchange.name and w.slot == role.order.major for w in _waits(role.body))
+        if not along or place < 0:
+            return max(arrivals.values(), default=0.0)
+        if place == own:
+            return 0.0
+        arrived_place = place - 1 if own == 0 else place
+        chunks = [us for (p, c), us in arrivals.items() if p == arrived_place and c <= min(chunk, exchange.chunks - 1)]
+        return max(chunks, default=0.0)
+
+    def _after_tiles(self, exchange: Exchange, role: ComputeRole, end: float, begin: float) -> None:
+        """Source chunks of an exchange are complete when their tiles are; then the mover runs."""
+        peers = self.topology.num_ranks - 1
+        done = {(place, chunk): us for place, chunk, us in self.finished}
+        made = []
+        for step in range(peers * exchange.chunks):
+            nest = exchange.order.nest is Nest.RANK_MAJOR
+            place, chunk = divmod(step, exchange.chunks) if nest else divmod(step, peers)[::-1]
+            if exchange.kind is Kind.SCATTER and (place, chunk) in done:
+                made.append(done[place, chunk])
+            else:
+                share = (chunk + 1) / exchange.chunks if exchange.kind is Kind.GATHER else 1.0
+                made.append(begin + (end - begin) * share)
+        self.made[exchange.name] = made
+        if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PULL:
+            return
+        if not any(isinstance(launch, CopyProgram) and launch.exchange == exchange.name for launch in self.schedule.launches):
+            self._move(exchange)
+
+    def _sum_inside(self, role: ComputeRole, end: float) -> float:
+        """Own tiles end after the last part has arrived; copy programs are enqueued after the kernel, so run them here."""
+        for launch in self.schedule.launches:
+            if isinstance(launch, CopyProgram) and not launch.after_source and _notifies(role.body, launch.exchange):
+                self._move(self.schedule.exchange(launch.exchange))
+        last = max((us for w in _waits(role.body) for us in self.arrivals.get(w.exchange, {}).values()), default=0.0)
+        return max(end, last + self._tile_us(role) * 0.1)
+
+    def _library_gemm(self, gemm: LibraryGemm) -> None:
+        out, left = self._bytes(gemm.out.buffer), self._bytes(gemm.left.buffer)
+        right = self.schedule.buffer(gemm.right.buffer)
+        rows = out / DTYPE_BYTES[right.dtype] / right.shape[-1]
+        flops = 2 * rows * right.shape[-2] * right.shape[-1]
+        compute = flops / (self.gpu.tflops(right.dtype) * self.gpu.gemm_efficiency) / 1e6
+        memory = (out + left + self._bytes(gemm.right.buffer)) / self.gpu.memory_gb_per_s / 1e3
+        total = max(compute, memory)
+        if not gemm.split:
+            self.now += self.gpu.kernel_launch_us + total
+            return
+        exchange = self.schedule.exchange(gemm.split)
+        pieces = self.topology.num_ranks * exchange.chunks
+        # a piece that does not fill the GPU takes as long as one wave
+        piece = max(total / pieces, 8.0) + self.gpu.kernel_launch_us
+        arrivals = sorted(self.arrivals.get(exchange.name, {}).values())
+        made = []
+        for step in range(pieces):
+            if gemm.wait is not None and step >= exchange.chunks:
+                self.now = max(self.now, arrivals[step - exchange.chunks])
+            self.now += piece
+            made.append(self.now)
+        if gemm.count:
+            self.made[exchange.name] = made[: len(self.made[exchange.name])]
+
+
+def _spread(major: Axis, chunks: int) -> list[int]:
+    """Tiles of a segment by the chunk in which they end."""
+    counts = [0] * chunks
+    for tile in range(major.tiles):
+        counts[min(chunks - 1, (tile + 1) * chunks // max(1, major.tiles) - 1 if major.tiles >= chunks else tile)] += 1
+    return counts
+
+
+def _walk(steps: tuple[Step, ...]) -> list[Step]:
+    found: list[Step] = []
+    for step in steps:
+        found.append(step)
+        if isinstance(step, IfOwn):
+            found += _walk(step.own) + _walk(step.others)
+    return found
+
+
+def _waits(steps: tuple[Step, ...]) -> list[Wait]:
+    """Waits of tiles that are not folded sums."""
+    found = [step for step in steps if isinstance(step, Wait)]
+    for step in _walk(steps):
+        if isinstance(step, MatmulBody):
+            found += step.waits
+        if isinstance(step, SumParts) and step.wait is not None and not step.onto:
+            found.append(step.wait)
+    return found
+
+
+def _sums_inside(steps: tuple[Step, ...]) -> bool:
+    return any(isinstance(step, SumParts) and step.onto for step in _walk(steps))
+
+
+def _notifies(steps: tuple[Step, ...], exchange: str) -> bool:
+    return any(isinstance(step, Notify) and step.exchange == exchange for step in _walk(steps))
+
+
+def _exchanges(steps: tuple[Step, ...]) -> list[str]:
+    names = [wait.exchange for wait in _waits(steps)]
+    return names + [step.exchange for step in _walk(steps) if isinstance(step, Notify)]
+
+
+def _operands(step: Step) -> list[Operand]:
+    match step:
+        case MatmulBody(left=left, right=right):
+            return [left, right]
+        case UserBody(operands=operands):
+            return [operand for _, operand in operands]
+        case SumParts(operand=operand) | Store(operand=operand):
+            return [operand]
+    return []
+
+
+def _touched(step: Step) -> list[str]:
+    return [operand.buffer for operand in _operands(step)]
+
+

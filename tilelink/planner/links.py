@@ -1,0 +1,67 @@
+"""Times of transfers from the descriptor: how long a chunk takes, and when each chunk arrives."""
+
+from __future__ import annotations
+
+from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Transfer
+from tilelink.ir.order import Nest
+from topologies.topology import Fabric, Topology
+
+_SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
+_LIBRARY_START_US = 20.0  # a small NCCL collective inside a CUDA graph, measured on 4 x H200
+_LIBRARY_RATE = 0.8  # of the link rate, large NCCL collectives, measured on 4 x H200
+
+
+def rank_rate(topology: Topology, mover: CopyEngine | CommSms | Fused, transfer: Transfer, num_bytes: float) -> float:
+    """GB/s with which one mover sends to (or loads from) one peer."""
+    link = min(topology.link_gb_per_s(0, peer) for peer in range(1, topology.num_ranks))
+    ramp = topology.push_sms if transfer is Transfer.PUSH else topology.pull_sms
+    match mover:
+        case CopyEngine():
+            # pulls of a copy engine run at 372 / 389 of its pushes (4 x H200)
+            scale = 1.0 if transfer is Transfer.PUSH else 0.956
+            return min(link, topology.copy_engine.at(num_bytes) * scale)
+        case CommSms(num_sms):
+            return min(link, ramp.at(num_sms))
+        case Fused():
+            # stores in the layout of the accumulator, spread over the whole kernel: 0.7 of what all SMs reach
+            return min(link, 0.7 * ramp.at(topology.gpu.num_sms))
+
+
+def num_links(topology: Topology) -> int:
+    """How many peers a rank can reach at once at full link rate."""
+    return topology.num_ranks - 1 if topology.levels[0].fabric is Fabric.FULL_MESH else 1
+
+
+def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> list[float]:
+    """Duration of each (peer, chunk) transfer in the order of the mover, as steps of one queue, in us."""
+    peers = topology.num_ranks - 1
+    num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
+    rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
+    bridge = topology.levels[0].fabric is Fabric.HOST_BRIDGE
+    shared = topology.levels[0].size if bridge else 1
+    engine = isinstance(exchange.mover, CopyEngine)
+    floor = topology.copy_engine_start_us if engine else 1.0
+    start = _SIGNAL_COPY_US if engine else 0.5
+    one = max(floor, num_bytes / rate / 1e3 * shared) + start
+    steps = peers * exchange.chunks
+    if exchange.order.nest is Nest.RANK_MAJOR:
+        return [one] * steps
+    # all peers at once: a mesh has a link for each, a switch shares the port
+    at_once = min(peers, num_links(topology))
+    total = rate * at_once
+    ramp = topology.push_sms if exchange.transfer is Transfer.PUSH else topology.pull_sms
+    if isinstance(exchange.mover, CommSms):
+        total = min(total, ramp.at(exchange.mover.num_sms)) if at_once == 1 else min(total, ramp.at(exchange.mover.num_sms) * at_once)
+    stage = max(floor, peers * num_bytes / total / 1e3 * shared) + start
+    return [stage / peers] * steps
+
+
+def library_us(topology: Topology, function: str, out_bytes: int) -> float:
+    """A library collective whose largest tensor on a rank has `out_bytes` bytes."""
+    ranks = topology.num_ranks
+    link = min(topology.link_gb_per_s(0, peer) for peer in range(1, ranks))
+    rate = link * _LIBRARY_RATE * num_links(topology)
+    if topology.levels[0].fabric is Fabric.HOST_BRIDGE:
+        rate /= topology.levels[0].size
+    moved = out_bytes * (ranks - 1) / ranks * (2 if function == "all_reduce" else 1)
+    return _LIBRARY_START_US + moved / rate / 1e3

@@ -1,0 +1,188 @@
+"""The planner: enumerate, drop the illegal, cost, choose. Deterministic; the same on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from tilelink.errors import IllegalPin, NoLegalSchedule, UnknownPin, did_you_mean
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import BoundSpec
+from tilelink.planner.build import build
+from tilelink.planner.choices import (
+    Choices,
+    ComputeChoice,
+    ExchangeChoice,
+    pin_text,
+)
+from tilelink.planner.cost import predict_us
+from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.space import Structure, compute_options, exchange_options, parse_tile, pin_names, structures
+from topologies.topology import Topology
+
+_FREE_FIELDS = ("chunks", "group")
+_SWEEPS = 2
+
+
+def plan(
+    spec: BoundSpec,
+    topology: Topology,
+    pins: Mapping[str, object] | None = None,
+    log: Callable[[str], object] | None = None,
+) -> Schedule:
+    """The schedule with the smallest predicted time; ties go to the one enumerated first.
+
+    Raises UnknownPin, IllegalPin, NoLegalSchedule.
+    """
+    wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
+    check_pins(spec, topology, wanted)
+    best: Schedule | None = None
+    reason = "nothing is left to choose from"
+    for structure in structures(spec, topology, wanted):
+        found, why = _best_of(spec, topology, structure, wanted)
+        reason = why or reason
+        if log is not None:
+            log(f"{_structure_text(structure)}: {f'{found.predicted_us:.1f} us' if found else why}")
+        if found is not None and (best is None or found.predicted_us < best.predicted_us):
+            best = found
+    if best is None:
+        text = ", ".join(f"{name}={value}" for name, value in wanted.items()) or "no pins"
+        raise NoLegalSchedule(
+            function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=text, reason=reason
+        )
+    return best
+
+
+def _structure_text(structure: Structure) -> str:
+    parts = [f"{name} {algorithm.value}" for name, algorithm in structure.algorithms]
+    parts += [f"{name} by library" for name in sorted(structure.library)]
+    return ", ".join(parts) or "no collective"
+
+
+def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> None:
+    """Every pin names a field, and its value is one that some schedule has. Raises UnknownPin, IllegalPin."""
+    if not pins:
+        return
+    known = pin_names(spec, topology)
+    fields = sorted({name.rpartition(".")[2] for name in known})
+    for name, value in pins.items():
+        legal = known.get(name) or {text for full, texts in known.items() if full.endswith(f".{name}") for text in texts}
+        if not legal or ("." not in name and name not in fields):
+            listed = ", ".join([*fields, *known])
+            raise UnknownPin(name=name, hint=did_you_mean(name, [*fields, *known]), legal=listed)
+        if value not in legal and not _parses(name.rpartition(".")[2], value, topology):
+            shown = ", ".join(sorted(legal, key=lambda text: (len(text), text)))
+            raise IllegalPin(name=name, value=value, reason="no schedule of this spec has it", legal=shown)
+
+
+def _parses(field: str, value: str, topology: Topology) -> bool:
+    """Whether a value that is not enumerated has a meaning of its own."""
+    if field in _FREE_FIELDS:
+        return value.isdigit() and int(value) > 0
+    if field == "tile":
+        return parse_tile(value) is not None
+    number = value.removeprefix("CommSms(").removesuffix(")")
+    return field == "mover" and value == f"CommSms({number})" and number.isdigit() and 0 < int(number) < topology.gpu.num_sms
+
+
+Option = ExchangeChoice | ComputeChoice
+
+
+def _best_of(
+    spec: BoundSpec, topology: Topology, structure: Structure, pins: Mapping[str, str]
+) -> tuple[Schedule | None, str]:
+    """Best schedule of a structure by coordinate descent over its fields, or None with the reason."""
+    slots = slots_of(structure, topology, pins)
+    if any(not options for options in slots.values()):
+        empty = next(name for name, options in slots.items() if not options)
+        return None, f"the pins leave no option for {empty[1]}"
+    build_one = partial(_try, spec, topology, structure)
+    current, best, why = first_legal(slots, build_one)
+    if best is None:
+        return None, why
+    for _ in range(_SWEEPS):
+        before = best.predicted_us
+        for slot, options in slots.items():
+            for option in options:
+                if option == current[slot]:
+                    continue
+                candidate, _ = build_one({**current, slot: option})
+                if candidate is not None and candidate.predicted_us < best.predicted_us:
+                    best, current = candidate, {**current, slot: option}
+        if best.predicted_us == before:
+            break
+    return best, ""
+
+
+Slot = tuple[str, str]  # ("exchange" | "compute", name)
+
+
+def slots_of(structure: Structure, topology: Topology, pins: Mapping[str, str]) -> dict[Slot, list[Option]]:
+    """Every field group of a structure with its options."""
+    slots: dict[Slot, list[Option]] = {}
+    for relation in structure.graph.relations():
+        if not relation.library:
+            slots["exchange", relation.name] = list(exchange_options(structure, relation, topology, pins))
+    for group in structure.groups:
+        slots["compute", group.name] = list(compute_options(structure, group, pins))
+    return slots
+
+
+def first_legal(
+    slots: dict[Slot, list[Option]], build_one: Callable[[dict[Slot, Option]], tuple[Schedule | None, str]]
+) -> tuple[dict[Slot, Option], Schedule | None, str]:
+    """The first options that go together: change one slot at a time, then pairs of slots, from the first of each."""
+    start = {slot: options[0] for slot, options in slots.items()}
+    found, why = build_one(start)
+    if found is not None:
+        return start, found, ""
+    names = list(slots)
+    for slot in names:
+        for option in slots[slot]:
+            trial = {**start, slot: option}
+            found, why = build_one(trial)
+            if found is not None:
+                return trial, found, ""
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            for a in _distinct(slots[first]):
+                for b in _distinct(slots[second]):
+                    trial = {**start, first: a, second: b}
+                    found, why = build_one(trial)
+                    if found is not None:
+                        return trial, found, ""
+    return start, None, why
+
+
+def _distinct(options: list[Option]) -> list[Option]:
+    """One option for each kind of mover and place of sum: what legality depends on; the smallest tile."""
+    seen: dict[object, Option] = {}
+    for option in options:
+        key = (
+            (type(option.mover), option.transfer)
+            if isinstance(option, ExchangeChoice)
+            else (type(option.loop), option.sum_in_epilogue)
+        )
+        seen[key] = option
+    return list(seen.values())
+
+
+def choices_of(structure: Structure, chosen: Mapping[Slot, Option]) -> Choices:
+    exchanges = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ExchangeChoice))
+    computes = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ComputeChoice))
+    return Choices(structure.algorithms, exchanges, computes)
+
+
+def _try(
+    spec: BoundSpec, topology: Topology, structure: Structure, chosen: dict[Slot, Option]
+) -> tuple[Schedule | None, str]:
+    """The schedule of these options with its predicted time, or None and why not."""
+    problem = Problem(structure.graph, structure.groups, topology, choices_of(structure, chosen))
+    try:
+        schedule = build(spec, problem)
+    except Illegal as illegal:
+        return None, str(illegal)
+    return replace(schedule, predicted_us=round(predict_us(schedule, topology), 3)), ""
+
+

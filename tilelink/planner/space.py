@@ -1,0 +1,183 @@
+"""The search space: every structure of a spec, and for each the options of every exchange and every compute group.
+
+Pins narrow it: a pinned field keeps only the options whose text equals the pin; a pinned value that is not enumerated
+(any number of SMs, any tile) is added to the options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from tilelink.ir.graph import Relation, Sum, TileGraph
+from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
+from tilelink.ir.order import Nest
+from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.planner.choices import (
+    COMPUTE_FIELDS,
+    EXCHANGE_FIELDS,
+    ComputeChoice,
+    ExchangeChoice,
+    LibraryCompute,
+    TritonLoop,
+    compute_fields,
+    exchange_fields,
+    pinned,
+)
+from tilelink.planner.expand import collectives, expand
+from tilelink.planner.group import Group, group_ops
+from topologies.topology import Fabric, Topology
+
+Pins = Mapping[str, str]
+
+# Shapes that fill wgmma and MFMA well, largest first; (m, n, k, warps, stages).
+_MATMUL_TILES = (
+    (128, 256, 64, 8, 3),
+    (256, 128, 64, 8, 3),
+    (128, 128, 64, 8, 3),
+    (128, 128, 64, 4, 4),
+    (64, 256, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4),
+    (32, 64, 64, 4, 4),
+    (32, 32, 32, 4, 2),
+    (16, 64, 64, 4, 4),
+    (16, 32, 32, 4, 2),
+    (16, 16, 16, 4, 2),
+)
+_STREAM_TILES = ((64, 256, 0, 8, 1), (32, 256, 0, 8, 1), (32, 128, 0, 4, 1), (16, 64, 0, 4, 1), (16, 16, 0, 4, 1))
+_GROUPS = (1, 2, 4, 8, 16)
+_COMM_SMS = (2, 4, 8, 16, 24, 32)
+_CHUNKS = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What changes the graph: the algorithm of each collective, and which matmuls the library computes."""
+
+    algorithms: tuple[tuple[str, Algorithm], ...]
+    library: frozenset[str]
+    graph: TileGraph
+    groups: tuple[Group, ...]
+
+
+def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
+    """All structures that the pins allow; all matmuls by tile loops first, all by the library last."""
+    networked = any(level.fabric is Fabric.NETWORK for level in topology.levels)
+    names, options = [], []
+    for name, legal in collectives(spec):
+        wanted = pinned(pins, name, "algorithm")
+        kept = [a for a in legal if wanted is None or a.value == wanted]
+        if networked:  # peers on other nodes have no address here
+            kept = [a for a in kept if a is Algorithm.LIBRARY]
+        names.append(name)
+        options.append(kept)
+    matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
+    for chosen in product(*options):
+        algorithms = tuple(zip(names, chosen, strict=True))
+        graph = expand(spec, dict(algorithms))
+        for library in _library_sets(matmuls, pins):
+            yield Structure(algorithms, library, graph, group_ops(graph, library))
+
+
+def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
+    fixed = {name: pinned(pins, name, "compute") for name in matmuls}
+    for flags in product((False, True), repeat=len(matmuls)):
+        chosen = dict(zip(matmuls, flags, strict=True))
+        if all(fixed[name] in (None, "library" if flag else "triton") for name, flag in chosen.items()):
+            yield frozenset(name for name, flag in chosen.items() if flag)
+
+
+def exchange_options(structure: Structure, relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
+    """Options for one relation, copy engines first."""
+    movers: list[Mover] = [CopyEngine()]
+    movers += [CommSms(n) for n in _COMM_SMS if n <= topology.gpu.num_sms // 2]
+    movers.append(Fused())
+    chunks = [n for n in _CHUNKS if (n - 1) * -(-relation.part[0] // n) < relation.part[0]]
+    wanted = pinned(pins, relation.name, "mover")
+    match = re.fullmatch(r"CommSms\((\d+)\)", wanted or "")
+    if match and 1 <= int(match[1]) < topology.gpu.num_sms:
+        movers = [CommSms(int(match[1]))]
+    asked = pinned(pins, relation.name, "chunks")
+    if asked is not None and asked.isdigit() and 1 <= int(asked) <= relation.part[0]:
+        chunks = [int(asked)]
+    atomics = all(level.peer_atomics for level in topology.levels)
+    options = []
+    for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
+        if nest is Nest.CHUNK_MAJOR and isinstance(mover, Fused) and count == 1:
+            continue
+        if not atomics and not isinstance(mover, CopyEngine):
+            continue  # signals from SMs are atomics on the peer's memory
+        options.append(ExchangeChoice(mover, transfer, count, nest))
+    return [o for o in options if _keeps(exchange_fields(o), relation.name, EXCHANGE_FIELDS, pins)]
+
+
+def compute_options(structure: Structure, group: Group, pins: Pins) -> list[ComputeChoice]:
+    """Options for one group, large tiles first."""
+    name = group.name
+    if group.anchor.name in structure.library:
+        return [ComputeChoice(LibraryCompute(), False)]
+    written = [axis for axis in group.anchor.axes if not axis.reduction]
+    rows, cols = written[0].extent, written[-1].extent
+    is_matmul = isinstance(group.anchor.operation, Matmul)
+    table = _MATMUL_TILES if is_matmul else _STREAM_TILES
+    tiles = [TileShape(*t) for t in table if _fits(t, rows, cols)] or [TileShape(*table[-1])]
+    asked = parse_tile(pinned(pins, name, "tile") or "")
+    if asked is not None:
+        tiles = [asked]
+    groups = list(_GROUPS) if is_matmul else [4]
+    wanted = pinned(pins, name, "group")
+    if wanted is not None and wanted.isdigit() and int(wanted) > 0:
+        groups = [int(wanted)]
+    sums = [False]
+    if isinstance(group.anchor.operation, Sum):
+        relation = structure.graph.relation(group.anchor.reads[0].value)
+        if relation is not None and relation.kind is Kind.SCATTER:
+            sums = [True, False]
+    options = [ComputeChoice(TritonLoop(t, g), s) for t, g, s in product(tiles, groups, sums)]
+    return [o for o in options if _keeps(compute_fields(o), name, COMPUTE_FIELDS, pins)]
+
+
+def _fits(tile: tuple[int, int, int, int, int], rows: int, cols: int) -> bool:
+    """No dimension of the tile is more than twice what there is to compute, nor a sixteenth of it."""
+    m, n = tile[0], tile[1]
+    large = m <= max(16, 2 * rows - 1) and n <= max(16, 2 * cols - 1)
+    return large and not (m * 16 < rows and m < 64 and rows > 512)
+
+
+def _keeps(fields: dict[str, str], name: str, known: tuple[str, ...], pins: Pins) -> bool:
+    return all(pinned(pins, name, field) in (None, fields[field]) for field in known)
+
+
+def parse_tile(text: str) -> TileShape | None:
+    """`128x256x64/8w3s`, or None."""
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)w(\d+)s", text)
+    if match is None:
+        return None
+    m, n, k, warps, stages = map(int, match.groups())
+    powers = all(size and size & (size - 1) == 0 for size in (m, n, warps)) and (k & (k - 1)) == 0
+    return TileShape(m, n, k, warps, stages) if powers and m >= 16 and n >= 16 and stages >= 1 else None
+
+
+def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:
+    """Every legal pin name with the texts that the space has for it (more are legal for SMs, chunks and tiles)."""
+    names: dict[str, set[str]] = {}
+    for collective, legal in collectives(spec):
+        names.setdefault(f"{collective}.algorithm", set()).update(a.value for a in legal)
+    for structure in structures(spec, topology, {}):
+        for relation in structure.graph.relations():
+            if not relation.library:
+                for option in exchange_options(structure, relation, topology, {}):
+                    for field, text in exchange_fields(option).items():
+                        names.setdefault(f"{relation.name}.{field}", set()).add(text)
+        for group in structure.groups:
+            for choice in compute_options(structure, group, {}):
+                for field, text in compute_fields(choice).items():
+                    names.setdefault(f"{group.name}.{field}", set()).add(text)
+        for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
+            names.setdefault(f"{matmul.name}.compute", set()).update(("triton", "library"))
+    return names
+
+
