@@ -133,7 +133,7 @@ class HostPrinter:
             case CopyOwn(exchange):
                 found = self.schedule.exchange(exchange)
                 own = "[rank]" if found.kind is Kind.SCATTER else ""
-                self.out.line(f"main.copy({self._here(found.target)}[rank], {self._here(found.source)}{own})")
+                self.out.line(f"main.copy({self._here(found.target)}[rank], {self._source(found)}{own})")
             case LibraryGemm():
                 self._library_gemm(launch)
             case LibraryCollective(function, target, operand):
@@ -192,6 +192,14 @@ class HostPrinter:
             case Memory.SYMMETRIC:
                 return f"self.{buffer}.local"
 
+    def _source(self, exchange: Exchange) -> str:
+        """Host expression of the source; parts of a SCATTER under a dimension of their own."""
+        found = self.schedule.buffer(exchange.source)
+        if exchange.kind is Kind.SCATTER and found.memory is Memory.INPUT:
+            parts = (self.schedule.num_ranks, exchange.rows, *found.shape[1:])
+            return f"{self._here(exchange.source)}.view{_tuple(parts)}"
+        return self._here(exchange.source)
+
     def _matrix(self, buffer: str) -> str:
         """The tensor as a matrix, parts under each other."""
         found = self.schedule.buffer(buffer)
@@ -248,7 +256,7 @@ class HostPrinter:
                 if self.schedule.has_signal(f"{exchange.name}_count"):
                     self._stream_wait(exchange, stream, "peer" if scatter else "0")
                 part = "[peer, rows]" if scatter else "[rows]"
-                out.line(f"{stream}.copy(self.{exchange.target}.peers[peer][rank, rows], {self._here(exchange.source)}{part})")
+                out.line(f"{stream}.copy(self.{exchange.target}.peers[peer][rank, rows], {self._source(exchange)}{part})")
                 slot = self._slot(f"{exchange.name}_arrived", exchange, "rank")
                 out.line(f"slot = {slot}")
                 out.line(f"{stream}.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
@@ -272,7 +280,8 @@ class HostPrinter:
 
     def _publish(self, exchange: Exchange, copy_from: str) -> None:
         if copy_from:
-            self.out.line(f"main.copy({self._here(exchange.source)}, {self._here(copy_from)})")
+            view = f".view{_tuple(self.schedule.buffer(exchange.source).shape)}" if exchange.kind is Kind.SCATTER else ""
+            self.out.line(f"main.copy({self._here(exchange.source)}, {self._here(copy_from)}{view})")
         outer, inner = self._loops(exchange)
         with self.out.block(outer), self.out.block(inner):
             self.out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")

@@ -117,6 +117,35 @@ def plain_spin(flag, out):
 
 
 @triton.jit
+def spin_until_own_write(flag, out):
+    while tl.load(flag) == 0:
+        tl.atomic_xchg(flag, 1, sem="relaxed", scope="gpu")
+    tl.store(out, 1)
+
+
+@triton.jit
+def wait_in_a_work_loop(signal, out, total):
+    done = 0
+    while done < total:
+        wait(signal, 1)
+        done += 1
+    tl.store(out, done)
+
+
+@triton.jit
+def stuck(value):
+    while value > 0:
+        pass
+
+
+@triton.jit
+def counts_for_ever(value):
+    while value > 0:
+        value += 0
+        value = value % 5 + 1
+
+
+@triton.jit
 def endless(counter):
     while tl.atomic_add(counter, 1, sem="relaxed", scope="gpu") >= 0:
         pass

@@ -143,6 +143,32 @@ def test_a_spin_on_plain_loads_is_seen_as_well() -> None:
         world.run()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_loops_that_end_are_not_taken_for_spins(seed: int) -> None:
+    world = World(1, num_sms=4, seed=seed)
+    main, side = world.fabrics[0].main(), world.fabrics[0].stream("side")
+    signal, outs = words(), words(2)
+    main.launch(kernels.spin_until_own_write, (1,), words(), outs[0:1])
+    main.launch(kernels.wait_in_a_work_loop, (1,), signal, outs[1:2], 5)
+    side.launch(kernels.notify, (1,), signal, 1)
+    world.run()
+    assert outs.tolist() == [1, 5]
+
+
+def test_a_loop_that_reads_nothing_is_reported() -> None:
+    world = World(1, num_sms=1, step_limit=300)
+    world.fabrics[0].main().launch(kernels.stuck, (1,), 1)
+    with pytest.raises(Deadlock, match="reads no memory"):
+        world.run()
+
+
+def test_a_loop_that_only_counts_ends_at_the_step_limit() -> None:
+    world = World(1, num_sms=1, step_limit=300)
+    world.fabrics[0].main().launch(kernels.counts_for_ever, (1,), 1)
+    with pytest.raises(StepLimit):
+        world.run()
+
+
 def test_a_livelock_ends_at_the_step_limit() -> None:
     world = World(1, num_sms=1, step_limit=500)
     world.fabrics[0].main().launch(kernels.endless, (1,), words())
@@ -219,4 +245,5 @@ def test_a_stream_that_waits_for_ever_is_named() -> None:
         world.run()
     (state,) = states(caught.value)
     assert (state.rank, state.name) == (1, "stream gather")
+    assert ".wait_at_least(" in state.place.text
     assert state.waits_for == "signal[1, 2] of rank 1 (value 0) >= 7"

@@ -45,11 +45,11 @@ class Execution:
 
         def body() -> None:
             while stream.pending:
-                operation = stream.pending[0]
-                task.doing = str(operation)
+                operation = stream.pending[0].operation
+                task.doing, task.origin = str(operation), stream.pending[0].place
                 self._machine.scheduler.switch()
                 self._execute(operation, stream, task)
-                stream.pending.pop(0)
+                stream.pending.popleft()
                 stream.completed += 1
                 done = ("done", stream.rank, stream.name, stream.completed)
                 self._machine.released(task, done)

@@ -20,7 +20,7 @@ from tilelink.emulator.events import (
     Via,
 )
 from tilelink.emulator.memory import MemoryMap
-from tilelink.emulator.place import Place, place_of
+from tilelink.emulator.place import place_of
 from tilelink.emulator.scheduler import Scheduler, Task, Wait
 from tilelink.emulator.spinning import SpinDetector
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tilelink.emulator.events import Event, Observer
+    from tilelink.emulator.place import Place
     from tilelink.emulator.scheduler import Policy
 
     Addresses = NDArray[np.uint64]
@@ -143,11 +144,9 @@ class Machine:
             self._tell(Fence(self.scheduler.task.identity, text, self.place()))
 
     def place(self) -> Place:
-        """The source lines of the running program; the operation of the running stream."""
+        """The source lines of the running program; the host line that enqueued a stream's operation."""
         task = self.scheduler.task
-        if not task.kernel:
-            return Place("", 0, f"{task.identity.name}, {task.doing}")
-        return place_of(sys._getframe())
+        return place_of(sys._getframe()) if task.kernel else task.origin
 
     def wait_for_word(self, word: torch.Tensor, value: int) -> None:
         """Block the running task until the int32 `word` is at least `value`."""

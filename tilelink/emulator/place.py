@@ -51,6 +51,13 @@ def _chain(frames: Iterator[tuple[FrameType, int]]) -> Place:
     return place or NOWHERE
 
 
+def host_place(frame: FrameType | None, skip: str) -> Place:
+    """The innermost line of host code on the stack below `frame` that is not in the file `skip`."""
+    while frame is not None and frame.f_code.co_filename == skip:
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else NOWHERE
+
+
 def place_of(frame: FrameType | None) -> Place:
     """The kernel lines on the stack below `frame`."""
     frames: list[tuple[FrameType, int]] = []

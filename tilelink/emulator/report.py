@@ -28,7 +28,7 @@ class TaskState:
     kernel: str  # empty for a stream
     program: tuple[int, int, int]
     doing: str  # the operation of a stream, else empty
-    place: Place  # NOWHERE for a stream and for a program that has not started
+    place: Place  # of a stream the host line that enqueued; NOWHERE for a program that has not started
     waits_for: str  # empty: it could go on
 
 
@@ -42,7 +42,8 @@ def _state(task: Task) -> TaskState:
     green = task.greenlet
     assert green is not None
     # the running task has no suspended frame
-    place = place_of(sys._getframe() if green is getcurrent() else green.gr_frame)
+    frame = sys._getframe() if green is getcurrent() else green.gr_frame
+    place = place_of(frame) if task.kernel else task.origin
     return TaskState(
         rank=task.identity.rank,
         name=task.identity.name,

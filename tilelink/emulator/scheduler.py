@@ -15,6 +15,7 @@ import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped, unused-ignore]
 
 from tilelink.emulator.errors import Deadlock, StepLimit
+from tilelink.emulator.place import NOWHERE, Place
 from tilelink.emulator.report import table, task_states
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Task:
     grid: tuple[int, int, int] = (0, 0, 0)
     kernel: str = ""  # empty for a stream
     doing: str = ""  # the current operation of a stream
+    origin: Place = NOWHERE  # the host line that enqueued it
     wait: Wait | None = None
     spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
     accesses: int = 0
@@ -118,14 +120,14 @@ class Scheduler:
     def switch(self) -> None:
         """Let any ready task run, perhaps this one again."""
         task = self.task
-        self._count_step()
+        self.count_step()
         self._ready.append(task)
         self._hub.switch()
 
     def block(self, wait: Wait) -> None:
         """Sleep until `wait` is woken; the caller then checks its condition again."""
         task = self.task
-        self._count_step()
+        self.count_step()
         task.wait = wait
         for key in wait.keys:
             self._by_key.setdefault(key, []).append(task)
@@ -153,7 +155,7 @@ class Scheduler:
 
     def count_access(self) -> None:
         """Account for one memory access of the running task, before it happens; may switch."""
-        self._count_step()
+        self.count_step()
         if self._switch_every:
             task = self.task
             task.accesses += 1
@@ -166,7 +168,8 @@ class Scheduler:
         assert self.current is not None, "called from outside of a task"
         return self.current
 
-    def _count_step(self) -> None:
+    def count_step(self) -> None:
+        """One more step of the run. Raises `StepLimit`."""
         self.steps += 1
         if self.steps > self._step_limit:
             states = task_states(self._live.values())

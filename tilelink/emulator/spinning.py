@@ -65,7 +65,8 @@ class SpinDetector:
         del scheduler.task.spins[spin.depth + 1 :]
         state = _values(spin.names, variables)
         at_rest = spin.state is not None and _same(state, spin.state)
-        if at_rest and spin.version == scheduler.version:
+        scheduler.count_step()
+        if at_rest and spin.version in (-1, scheduler.version):
             ranges = tuple(sorted(spin.reads))
             scheduler.block(Wait(lambda: self._text(ranges), ranges=ranges))
         self._hand_to_enclosing(spin)
@@ -87,7 +88,10 @@ class SpinDetector:
             outer.reads |= spin.reads
 
     def _text(self, ranges: tuple[tuple[int, int], ...]) -> str:
-        return "a change of " + ", ".join(self._describe(start, end) for start, end in ranges[:4])
+        if not ranges:
+            return "nothing: its loop reads no memory and changes nothing"
+        shown = [self._describe(start, end) for start, end in ranges[:4]]
+        return "a change of " + ", ".join(shown + ["..."] * (len(ranges) > 4))
 
 
 def _values(names: tuple[str, ...], variables: Mapping[str, object]) -> tuple[object, ...]:

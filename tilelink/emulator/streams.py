@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from tilelink.emulator.collectives import Collective, CollectiveKind, describe
 from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalMatmul, IllegalWord
 from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, Write
+from tilelink.emulator.place import Place, host_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +37,14 @@ _OPTIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """An operation and the line of host code it comes from."""
+
+    operation: Operation
+    place: Place
+
+
 class EmulatedStream:
     """In-order queue of operations. `completed` counts those that are done, over all runs."""
 
@@ -40,7 +52,7 @@ class EmulatedStream:
         self.machine = machine
         self.rank = rank
         self.name = name
-        self.pending: list[Operation] = []
+        self.pending: deque[Enqueued] = deque()
         self.completed = 0
         self._collectives = 0
 
@@ -69,7 +81,7 @@ class EmulatedStream:
         full = self._full_grid(kernel, grid, bool(options.get("launch_cooperative_grid")))
         arguments = tuple(bound.arguments.items())
         tensors = tuple(pair for name, value in arguments for pair in _tensors(name, value))
-        self.pending.append(Launch(kernel, full, arguments, tensors))
+        self._enqueue(Launch(kernel, full, arguments, tensors))
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """Enqueue a copy of contiguous views; needs an SM only if both are local. Raises `IllegalCopy`."""
@@ -82,23 +94,23 @@ class EmulatedStream:
             reason = "the numbers of elements differ"
         if reason:
             raise IllegalCopy(stream=self.name, rank=self.rank, dst=describe(dst), src=describe(src), reason=reason)
-        self.pending.append(Copy(dst, src, self._route(dst, src)))
+        self._enqueue(Copy(dst, src, self._route(dst, src)))
 
     def write(self, word: torch.Tensor, value: int) -> None:
         """Enqueue a stream-ordered write of a local int32 word; needs no SM. Raises `IllegalWord`."""
         self._check_word("write", word)
-        self.pending.append(Write(word, value))
+        self._enqueue(Write(word, value))
 
     def wait_at_least(self, word: torch.Tensor, value: int) -> None:
         """Enqueue a wait until a local int32 word is at least `value`; needs no SM. Raises `IllegalWord`."""
         self._check_word("wait_at_least", word)
-        self.pending.append(WaitAtLeast(word, value))
+        self._enqueue(WaitAtLeast(word, value))
 
     def after(self, other: EmulatedStream) -> None:
         """What is enqueued on `other` so far happens before what follows here. Raises `ForeignStream`."""
         if other.machine is not self.machine or other.rank != self.rank:
             raise ForeignStream(stream=self.name, rank=self.rank, other=other.name, other_rank=other.rank)
-        self.pending.append(After(other.name, other.completed + len(other.pending)))
+        self._enqueue(After(other.name, other.completed + len(other.pending)))
 
     def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
         """Enqueue out = a @ b, summed in fp32 and rounded; needs a free SM. Raises `IllegalMatmul`."""
@@ -106,7 +118,7 @@ class EmulatedStream:
         if not fits or out.shape != (a.shape[0], b.shape[1]):
             shown = {"out": describe(out), "a": describe(a), "b": describe(b)}
             raise IllegalMatmul(stream=self.name, rank=self.rank, **shown)
-        self.pending.append(Matmul(out, a, b))
+        self._enqueue(Matmul(out, a, b))
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """Enqueue out[num_ranks * rows, ...] = all ranks' x; holds an SM while it waits for the others."""
@@ -120,9 +132,12 @@ class EmulatedStream:
         """Enqueue x = the sum of all ranks' x; holds an SM as well."""
         self._collective(Collective(CollectiveKind.ALL_REDUCE, x, x))
 
+    def _enqueue(self, operation: Operation) -> None:
+        self.pending.append(Enqueued(operation, host_place(sys._getframe(), skip=__file__)))
+
     def _collective(self, collective: Collective) -> None:
         collective.check(self.rank, self.machine.num_ranks)
-        self.pending.append(Meet(collective, self._collectives))
+        self._enqueue(Meet(collective, self._collectives))
         self._collectives += 1
 
     def _route(self, dst: torch.Tensor, src: torch.Tensor) -> str:

@@ -16,6 +16,7 @@ from tilelink.emulator.interpreter import Interpreter
 from tilelink.emulator.machine import Machine
 from tilelink.emulator.scheduler import RandomPolicy
 from tilelink.emulator.streams import EmulatedStream
+from tilelink.errors import ScheduleMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +71,7 @@ class World:
         self._execution = Execution(self.machine, self._interpreter)
         self._allocations: list[tuple[torch.Tensor, ...]] = []
         self._streams: dict[tuple[int, str], EmulatedStream] = {}
+        self.schedules: dict[int, tuple[int, str]] = {}
         self._runs = 0
         self._failure: Exception | None = None
         self.fabrics = tuple(EmulatedFabric(self, rank) for rank in range(num_ranks))
@@ -139,6 +141,7 @@ class EmulatedFabric:
         self.device = torch.device("cpu")
         self._world = world
         self._allocations = 0
+        self._agreed: list[str] = []
 
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> EmulatedSymmetric:
         """A zeroed buffer on every rank; all ranks call in one order. Raises `SymmetricMismatch`."""
@@ -153,6 +156,13 @@ class EmulatedFabric:
     def stream(self, name: str) -> EmulatedStream:
         """A side stream."""
         return self._world.stream(self.rank, name)
+
+    def agree(self, schedule: str) -> None:
+        """Every rank must hold the same schedule. Raises `ScheduleMismatch`."""
+        held = self._world.schedules.setdefault(len(self._agreed), (self.rank, schedule))
+        self._agreed.append(schedule)
+        if held[1] != schedule:
+            raise ScheduleMismatch(rank=self.rank, own=schedule, other=held[1])
 
     def barrier(self) -> None:
         """All ranks meet. Emulated ranks share one host, whose calls are in order already: nothing to do."""

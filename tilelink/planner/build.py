@@ -22,7 +22,7 @@ from tilelink.ir.nodes import (
     Publish,
     Transfer,
 )
-from tilelink.ir.order import Die
+from tilelink.ir.order import Die, Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.ir.steps import Access, Operand, Wait
@@ -134,6 +134,8 @@ class _Builder:
             if relation.kind is Kind.GATHER and relation.summed:
                 raise Illegal("a gather adds nothing")
             self.out.append(LibraryCollective(function[relation.kind], relation.name, source))
+            if relation.summed:
+                self._after_source(relation.name)
             return
         exchange = make_exchange(problem, relation)
         tiles = problem.by_tiles(relation.source)
@@ -181,10 +183,11 @@ class _Builder:
         assert relation is not None
         if not isinstance(exchange.mover, CopyEngine):
             return 0
+        streams = 1 if exchange.order.nest is Nest.RANK_MAJOR else self.problem.num_ranks - 1
         if exchange.transfer is Transfer.PULL:
-            return 1
+            return streams
         counted = self.problem.by_tiles(relation.source) or self.problem.split_source(relation)
-        return int(counted and not self.problem.topology.gpu.stream_wait_value)
+        return streams if counted and not self.problem.topology.gpu.stream_wait_value else 0
 
     def _hosted_by(self, relation: Relation) -> int:
         """Group whose launch carries the communication programs: the maker's, or else the first reader's."""

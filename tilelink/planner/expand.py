@@ -57,12 +57,13 @@ class _Expansion:
         algorithm = self.algorithms.get(out)
         match operation:
             case AllGather(dim):
-                target = f"{out}_parts" if self._needs_copy(out, dim) else out
+                target = f"{out}_whole" if self._needs_copy(out, dim) else out
                 library = algorithm is Algorithm.LIBRARY
                 self._relation(node, target, Kind.GATHER, source, dim, self.values[source].shape, library=library)
                 if target != out:
                     self._op(node, Copy(), out, (target,))
             case ReduceScatter(dim) if algorithm is Algorithm.LIBRARY:
+                source = self._settled(node, source, dim)
                 self._relation(node, out, Kind.SCATTER, source, dim, self._cut(source, dim), summed=True)
             case ReduceScatter(dim):
                 source = self._settled(node, source, dim)
@@ -71,21 +72,25 @@ class _Expansion:
                 self._relation(node, out, Kind.REDUCE, source, 0, self.values[source].shape, summed=True)
             case AllReduce() if algorithm is Algorithm.TWO_SHOT:
                 self._scatter_and_sum(node, source, 0, f"{out}_part")
-                target = f"{out}_parts" if self._needs_copy(out, 0) else out
+                target = f"{out}_whole" if self._needs_copy(out, 0) else out
                 self._relation(node, target, Kind.GATHER, f"{out}_part", 0, self._cut(source, 0))
                 if target != out:
                     self._op(node, Copy(), out, (target,))
             case AllReduce():
-                parts = f"{source}_parts"
+                parts = self._parts(source, out)
                 self._relation(node, parts, Kind.GATHER, source, 0, self.values[source].shape, stacked=True)
                 self._op(node, Sum(), out, (parts,))
             case Matmul() | Elementwise() | UserOp():
                 self._op(node, operation, out, node.inputs)
 
     def _scatter_and_sum(self, node: BoundNode, source: str, dim: int, out: str) -> None:
-        parts = f"{source}_parts"
+        parts = self._parts(source, out)
         self._relation(node, parts, Kind.SCATTER, source, dim, self._cut(source, dim), stacked=True)
         self._op(node, Sum(), out, (parts,))
+
+    def _parts(self, source: str, out: str) -> str:
+        """Name of the parts of `source` that become `out`; several collectives may send the same value."""
+        return f"{source}_parts" if f"{source}_parts" not in self.values else f"{out}_from_parts"
 
     def _cut(self, source: str, dim: int) -> tuple[int, ...]:
         shape = list(self.values[source].shape)
@@ -93,9 +98,10 @@ class _Expansion:
         return tuple(shape)
 
     def _settled(self, node: BoundNode, source: str, dim: int) -> str:
-        """A user's tile body has whole rows only, so its output is copied into parts that lie along columns."""
+        """Parts along columns are no slices of a plain tensor: an input is copied into parts, and so is what a user's
+        tile body makes, because it has whole rows only."""
         maker = next((n for n in self.spec.nodes if n.output.name == source), None)
-        if maker is None or not isinstance(maker.operation, UserOp) or dim == 0:
+        if dim == 0 or not (maker is None or isinstance(maker.operation, UserOp)):
             return source
         self._op(node, Copy(), f"{source}_settled", (source,))
         return f"{source}_settled"

@@ -107,12 +107,18 @@ def source_buffer(problem: Problem, relation: Relation) -> str:
         return relation.name  # summed in place
     if problem.maker(source) < 0:
         pulled = not relation.library and problem.choice(relation).transfer is Transfer.PULL
-        return f"{source}_shared" if pulled else source
+        return _source_name(problem, relation, "shared") if pulled else source
     if not relation.library:
         choice = problem.choice(relation)
         if isinstance(choice.mover, Fused) and choice.transfer is Transfer.PUSH:
             return ""
-    return f"{source}_staged"
+    return _source_name(problem, relation, "staged")
+
+
+def _source_name(problem: Problem, relation: Relation, what: str) -> str:
+    """`y_staged`; with the relation's name where several relations send the same value, each in its own layout."""
+    same = [other for other in problem.graph.relations() if other.source == relation.source]
+    return f"{relation.source}_{what}" if len(same) == 1 else f"{relation.name}_{what}"
 
 
 def make_exchange(problem: Problem, relation: Relation) -> Exchange:

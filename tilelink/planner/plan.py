@@ -97,7 +97,7 @@ def _best_of(
     if any(not options for options in slots.values()):
         empty = next(name for name, options in slots.items() if not options)
         return None, f"the pins leave no option for {empty[1]}"
-    build_one = partial(_try, spec, topology, structure)
+    build_one = partial(try_options, spec, topology, structure)
     current, best, why = first_legal(slots, build_one)
     if best is None:
         return None, why
@@ -174,7 +174,7 @@ def choices_of(structure: Structure, chosen: Mapping[Slot, Option]) -> Choices:
     return Choices(structure.algorithms, exchanges, computes)
 
 
-def _try(
+def try_options(
     spec: BoundSpec, topology: Topology, structure: Structure, chosen: dict[Slot, Option]
 ) -> tuple[Schedule | None, str]:
     """The schedule of these options with its predicted time, or None and why not."""

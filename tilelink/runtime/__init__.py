@@ -1,0 +1,1 @@
+"""Running emitted files: loading them, fabrics, torch references, results."""

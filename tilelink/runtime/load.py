@@ -1,0 +1,34 @@
+"""Emitted source -> module object, with its text where tracebacks and the Triton compiler look for it."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+_FOLDER = "tilelink-emitted"
+
+
+def load_source(source: str, name: str) -> ModuleType:
+    """Import `source` as a module called `name`. Triton reads the text of kernels from a file, so one is written to the
+    temporary folder, named after its content."""
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / _FOLDER
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}_{digest}.py"
+    if not path.exists():
+        partial = folder / f"{path.name}.{id(source)}.part"
+        partial.write_text(source)
+        partial.replace(path)
+    module = ModuleType(f"{name}_{digest}")
+    module.__file__ = str(path)
+    linecache.checkcache(str(path))
+    exec(compile(source, str(path), "exec"), module.__dict__)
+    return module
+
+
+def operator_class(module: ModuleType) -> type:
+    """The host class of an emitted module: the one class that declares INPUTS."""
+    return next(value for value in vars(module).values() if isinstance(value, type) and hasattr(value, "INPUTS"))

@@ -1,0 +1,106 @@
+"""What a spec means: global tensors in float64 on the CPU, and the parts that ranks give and should receive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from tilelink.ir.placement import Partial, Replicate, Shard
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, BoundValue, Elementwise, Matmul, ReduceScatter
+from tilelink.ir.user_op import UserOp
+
+TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-5}
+
+_ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
+    "silu": torch.nn.functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "relu": torch.relu,
+    "add": torch.add,
+    "mul": torch.mul,
+}
+
+
+def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
+    """Random inputs, one dict of local tensors a rank. Right operands of matmuls shrink by sqrt(K), so values stay near 1."""
+    generator = torch.Generator().manual_seed(seed)
+    ranks: list[dict[str, torch.Tensor]] = [{} for _ in range(spec.num_ranks)]
+    for value in spec.inputs:
+        scale = _scale(spec, value)
+        dtype = TORCH_DTYPES[value.dtype]
+        whole = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
+        for rank, parts in enumerate(ranks):
+            match value.placement:
+                case Replicate():
+                    parts[value.name] = whole.clone()
+                case Shard(dim):
+                    parts[value.name] = whole.chunk(spec.num_ranks, dim)[rank].contiguous()
+                case Partial():
+                    parts[value.name] = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
+    return ranks
+
+
+def _scale(spec: BoundSpec, value: BoundValue) -> float:
+    for node in spec.nodes:
+        right = isinstance(node.operation, Matmul) and node.inputs[1] == value.name
+        user = isinstance(node.operation, UserOp) and value.name in node.inputs[1:] and len(value.shape) == 2
+        if right or user:
+            return 1.0 / math.sqrt(value.shape[0])
+    return 1.0
+
+
+def expected(spec: BoundSpec, ranks: list[dict[str, torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:
+    """Outputs of every rank in float64, from the local inputs of all ranks."""
+    held: dict[str, list[torch.Tensor]] = {
+        value.name: [parts[value.name].double() for parts in ranks] for value in spec.inputs
+    }
+    for node in spec.nodes:
+        held[node.output.name] = _apply(spec, node, [held[name] for name in node.inputs])
+    return [tuple(held[name][rank] for name in spec.outputs) for rank in range(spec.num_ranks)]
+
+
+def _apply(spec: BoundSpec, node: BoundNode, operands: list[list[torch.Tensor]]) -> list[torch.Tensor]:
+    ranks = range(spec.num_ranks)
+    match node.operation:
+        case Matmul():
+            return [operands[0][rank] @ operands[1][rank] for rank in ranks]
+        case Elementwise(function):
+            return [_ELEMENTWISE[function](*(operand[rank] for operand in operands)) for rank in ranks]
+        case AllGather(dim):
+            whole = torch.cat(operands[0], dim)
+            return [whole for _ in ranks]
+        case ReduceScatter(dim):
+            parts = torch.stack(operands[0]).sum(0).chunk(spec.num_ranks, dim)
+            return [parts[rank] for rank in ranks]
+        case AllReduce():
+            total = torch.stack(operands[0]).sum(0)
+            return [total for _ in ranks]
+        case UserOp():
+            function = user_reference(node.operation)
+            return [function(*(operand[rank] for operand in operands)) for rank in ranks]
+
+
+def user_reference(op: UserOp) -> Callable[..., torch.Tensor]:
+    """The torch reference of a user's op, from its text. Raises ValueError if the op was declared without one."""
+    if not op.reference:
+        raise ValueError(f"tile op {op.name!r} has no reference: pass reference= to tilelink.op to have results checked")
+    scope: dict[str, object] = {"torch": torch}
+    exec(op.reference, scope)
+    function = scope.get(f"{op.name}_reference") or next(v for k, v in scope.items() if callable(v) and k != "torch")
+    assert callable(function), "the text defines a function"
+    return function  # type: ignore[no-any-return]
+
+
+def relative_error(result: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Frobenius norm of the difference over that of `wanted`; infinite for nan or another shape."""
+    if tuple(result.shape) != tuple(wanted.shape):
+        return math.inf
+    error = (result.double() - wanted).norm() / wanted.norm().clamp_min(1e-30)
+    return math.inf if torch.isnan(error) else float(error)
+
+
+def tolerance(spec: BoundSpec) -> float:
+    """Relative error that rounding to the spec's dtype explains."""
+    return max(TOLERANCES[value.dtype] for value in spec.inputs)

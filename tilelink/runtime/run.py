@@ -1,0 +1,100 @@
+"""Run emitted source and compare with the reference: on emulated ranks, or under torchrun on GPUs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tilelink.emulator import World
+from tilelink.errors import FabricUnavailable
+from tilelink.ir.schedule import Schedule
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.reference import expected, make_inputs, relative_error, tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Outcome of a run; `seconds` is wall time of all calls, not a benchmark."""
+
+    equal: bool
+    max_error: float
+    tolerance: float
+    seconds: float
+    num_ranks: int
+    device: str
+    calls: int
+
+    def lines(self) -> list[str]:
+        verdict = "equal" if self.equal else "NOT equal"
+        ranks = f"{self.num_ranks} {'emulated ' if self.device == 'cpu' else ''}ranks"
+        return [
+            f"{verdict}: {ranks}, {self.calls} calls, relative error {self.max_error:.1e} (tolerance {self.tolerance:.0e}), "
+            f"{self.seconds:.1f} s"
+        ]
+
+
+def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0) -> RunResult:
+    """All ranks of `source` in this process, `calls` calls with fresh inputs enqueued at once.
+
+    Raises the errors of tilelink.emulator.
+    """
+    start = time.perf_counter()
+    spec = schedule.spec
+    build = operator_class(load_source(source, schedule.name))
+    world = World(schedule.num_ranks, num_sms=schedule.machine.num_sms, seed=seed)
+    operators = [build(fabric) for fabric in world.fabrics]
+    rounds = []
+    for call in range(calls):
+        inputs = make_inputs(spec, 1000 * seed + call)
+        results = [operator(*parts.values()) for operator, parts in zip(operators, inputs, strict=True)]
+        rounds.append((inputs, results))
+    world.run()
+    worst = 0.0
+    for inputs, results in rounds:
+        for result, wanted in zip(results, expected(spec, inputs), strict=True):
+            outputs = result if isinstance(result, tuple) else (result,)
+            worst = max([worst, *(relative_error(a, b) for a, b in zip(outputs, wanted, strict=True))])
+    bound = tolerance(spec)
+    seconds = time.perf_counter() - start
+    return RunResult(worst <= bound, worst, bound, seconds, schedule.num_ranks, "cpu", calls)
+
+
+def run_cuda(schedule: Schedule, source: str, calls: int = 2, seed: int = 0) -> RunResult:
+    """Start one process a GPU with torchrun; the emitted file checks itself. Raises FabricUnavailable."""
+    _check_gpus(schedule.num_ranks)
+    with tempfile.TemporaryDirectory() as folder:
+        file, result = Path(folder) / f"{schedule.name}.py", Path(folder) / "result.json"
+        file.write_text(source)
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={schedule.num_ranks}"]
+        arguments = [str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        if not result.exists():
+            lines = [line for line in done.stderr.splitlines() if line.strip()][-12:]
+            raise FabricUnavailable(num_ranks=schedule.num_ranks, reason="the ranks stopped", legal="\n".join(lines))
+        found = json.loads(result.read_text())
+    return RunResult(
+        found["equal"], found["max_error"], found["tolerance"], found["seconds"], schedule.num_ranks, "cuda", calls
+    )
+
+
+def _check_gpus(num_ranks: int) -> None:
+    """GPUs, enough of them, and peer access between each pair. Raises FabricUnavailable."""
+    hint = "Emulate them instead: --device cpu."
+    if not torch.cuda.is_available():
+        raise FabricUnavailable(num_ranks=num_ranks, reason="torch sees no GPU here", legal=hint)
+    found = torch.cuda.device_count()
+    if found < num_ranks:
+        legal = f"Legal --ranks here: 2 to {found}. {hint}" if found > 1 else hint
+        raise FabricUnavailable(num_ranks=num_ranks, reason=f"this machine has {found} GPUs", legal=legal)
+    for rank in range(num_ranks):
+        for peer in range(num_ranks):
+            if rank != peer and not torch.cuda.can_device_access_peer(rank, peer):
+                reason = f"GPU {rank} cannot address the memory of GPU {peer}"
+                raise FabricUnavailable(num_ranks=num_ranks, reason=reason, legal=hint)
