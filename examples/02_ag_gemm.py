@@ -1,4 +1,4 @@
-"""AllGather + GEMM: rows of x arrive from the other ranks while the tiles of the rows that are here are computed."""
+"""AllGather + GEMM: rows of x arrive from the other ranks while tiles of the rows that are here are computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def ag_gemm(x: Tensor(M, K, placement=Shard(0)), w: Tensor(K, N, placement=Shard
 
 
 def main() -> None:
-    print(ag_gemm.plan(topology="h200-nvswitch", num_ranks=4, M=8192, K=4096, N=14336))
+    schedule = ag_gemm.plan(topology="h200-nvswitch", num_ranks=4, M=8192, K=4096, N=14336)
+    print(schedule)
 
 
 if __name__ == "__main__":

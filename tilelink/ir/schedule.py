@@ -7,12 +7,16 @@ pasted back (`repr`) and goes through JSON in both directions.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 
+from tilelink.ir import nodes, order, placement, spec, steps, user_op
 from tilelink.ir.nodes import Buffer, Exchange, Kernel, Launch, Machine, Signal
 from tilelink.ir.printing import print_schedule
-from tilelink.ir.serialize import to_json
+from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
+
+_MODULES = (nodes, order, placement, spec, steps, user_op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,15 @@ class Schedule:
         return print_schedule(self)
 
     def to_json(self) -> str:
+        """Stable text; `from_json` gives an equal schedule."""
         return to_json(self)
+
+    @staticmethod
+    def from_json(text: str) -> Schedule:
+        types = [value for module in _MODULES for value in vars(module).values() if isinstance(value, type)]
+        found = decode(json.loads(text), [*types, Schedule])
+        assert isinstance(found, Schedule), "the text is that of a schedule"
+        return found
 
     @property
     def hash(self) -> str:

@@ -103,7 +103,8 @@ class _Expansion:
         maker = next((n for n in self.spec.nodes if n.output.name == source), None)
         if dim == 0 or not (maker is None or isinstance(maker.operation, UserOp)):
             return source
-        self._op(node, Copy(), f"{source}_settled", (source,))
+        if f"{source}_settled" not in self.values:
+            self._op(node, Copy(), f"{source}_settled", (source,))
         return f"{source}_settled"
 
     def _needs_copy(self, out: str, dim: int) -> bool:

@@ -132,6 +132,9 @@ def _body(problem: Problem, index: int, space: Space, folded: int) -> tuple[Step
     axis = written[relation.dim]
     own_space = Space(space.extents, {**space.segments, axis: 1}, space.tiles, local=(axis,))
     exchange = make_exchange(problem, relation)
+    if exchange.order.nest is Nest.CHUNK_MAJOR and (relation.dim != 0 or exchange.chunk_rows % space.tiles[axis]):
+        # an own tile would wait for a chunk of which peers make some tiles only after their own ones: a circle
+        raise Illegal(f"chunks of {relation.source} are not whole groups of tiles, so own tiles cannot add parts chunk by chunk")
     send = [s for s in steps if _sends_to(s, exchange.source or exchange.target, exchange.name)]
     rest = tuple(step for step in steps if step not in send)
     inner = _group_steps(problem, summing, own_space, relation.source, written)
