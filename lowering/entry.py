@@ -6,7 +6,7 @@ from lowering.names import class_name
 from lowering.source import Source
 from tilelink.ir.placement import Replicate
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, Elementwise, Matmul, ReduceScatter
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
 from tilelink.ir.user_op import UserOp
 
 _TORCH_FUNCTIONS = {
@@ -129,7 +129,7 @@ def print_main(schedule: Schedule) -> str:
             out.line()
     replicated = [value.name for value in spec.inputs if isinstance(value.placement, Replicate)]
     out.line(f"REPLICATED = {{{', '.join(repr(name) for name in replicated)}}}" if replicated else "REPLICATED = set()")
-    out.line(f"SCALES = {{{', '.join(f'{name!r}: {scale:.6g}' for name, scale in input_scales(schedule).items())}}}")
+    out.line(f"SCALES = {{{', '.join(f'{name!r}: {scale:.6g}' for name, scale in input_scales(spec).items())}}}")
     out.line(f"TOLERANCE = {TOLERANCES[spec.inputs[0].dtype]}  # relative, of {spec.inputs[0].dtype}")
     out.line()
     out.line()
@@ -138,16 +138,16 @@ def print_main(schedule: Schedule) -> str:
     return out.text()
 
 
-def input_scales(schedule: Schedule) -> dict[str, float]:
+def input_scales(spec: BoundSpec) -> dict[str, float]:
     """Standard deviation of each random input: right operands of matmuls shrink by sqrt(K), so that values stay near 1."""
-    scales = {value.name: 1.0 for value in schedule.spec.inputs}
-    for node in schedule.spec.nodes:
-        if isinstance(node.operation, Matmul) and node.inputs[1] in scales:
-            scales[node.inputs[1]] = schedule.spec.value(node.inputs[1]).shape[0] ** -0.5
-        if isinstance(node.operation, UserOp):
-            for name, (_, index) in zip(node.inputs[1:], node.operation.reads[1:], strict=True):
-                if name in scales and len(index) == 2:
-                    scales[name] = schedule.spec.value(name).shape[0] ** -0.5
+    scales = {value.name: 1.0 for value in spec.inputs}
+    origin = {value.name: value.name for value in spec.inputs}
+    for node in spec.nodes:
+        if isinstance(node.operation, AllGather) and node.inputs[0] in origin:
+            origin[node.output.name] = origin[node.inputs[0]]
+        rights = node.inputs[1:] if isinstance(node.operation, Matmul | UserOp) else ()
+        for name in rights:
+            shape = spec.value(name).shape
+            if name in origin and len(shape) == 2:
+                scales[origin[name]] = shape[0] ** -0.5
     return scales
-
-

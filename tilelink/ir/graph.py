@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import networkx as nx
@@ -60,7 +61,12 @@ class Map:
 
     def axis_of(self, dim: int) -> str:
         """Name of the axis that indexes `dim`, empty for a broadcast dimension."""
-        return str(self.index[dim]) if self.index[dim].free_symbols else ""
+        return _axis_name(self.index[dim])
+
+
+@cache
+def _axis_name(expression: sympy.Expr) -> str:
+    return str(expression) if expression.free_symbols else ""
 
 
 @dataclass(frozen=True, slots=True)

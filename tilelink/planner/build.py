@@ -195,10 +195,10 @@ class _Builder:
             return -1
         if self.problem.by_tiles(relation.source):
             return self.problem.host(self.problem.maker(relation.source))
-        for reader in self.problem.readers(relation.name):
-            if not self.problem.is_library(self.problem.host(reader)):
-                return self.problem.host(reader)
-        raise Illegal(f"{relation.name} has no tile loop beside which SMs could communicate")
+        hosts = sorted(self.problem.host(reader) for reader in self.problem.readers(relation.name))
+        if not hosts or self.problem.is_library(hosts[0]):
+            raise Illegal(f"the first reader of {relation.name} is no tile loop beside which SMs could communicate")
+        return hosts[0]
 
     def _comm_role(self, relation: Relation) -> CommRole:
         mover = make_exchange(self.problem, relation).mover

@@ -22,7 +22,7 @@ class ExchangeChoice:
 
 @dataclass(frozen=True, slots=True)
 class TritonLoop:
-    """A tile loop; `group` tiles of the major axis are walked together. `fold_sum`: see ComputeChoice."""
+    """A tile loop; up to `group` tiles of the major axis, but none of another chunk, are walked together (for L2)."""
 
     tile: TileShape
     group: int

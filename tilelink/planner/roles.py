@@ -97,8 +97,9 @@ def _tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, 
     if arriving or leaving:
         relation = (*arriving, *leaving)[0]
         nest = problem.choice(relation).nest
-        if nest is Nest.CHUNK_MAJOR:
-            tiles = max(1, make_exchange(problem, relation).chunk_rows // max(1, space.tiles[major]))
+        chunk = max(1, make_exchange(problem, relation).chunk_rows // max(1, space.tiles[major]))
+        # a group never spans chunks: its first tiles would wait for rows that only its last ones need
+        tiles = chunk if nest is Nest.CHUNK_MAJOR else min(tiles, chunk)
     return TileOrder(major, minor, rank_order(problem.topology, first), rank_order(problem.topology, 0), nest, tiles)
 
 

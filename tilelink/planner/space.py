@@ -48,7 +48,7 @@ _MATMUL_TILES = (
     (16, 16, 16, 4, 2),
 )
 _STREAM_TILES = ((64, 256, 0, 8, 1), (32, 256, 0, 8, 1), (32, 128, 0, 4, 1), (16, 64, 0, 4, 1), (16, 16, 0, 4, 1))
-_GROUPS = (1, 2, 4, 8, 16)
+_GROUPS = (8, 4, 16, 2, 1)  # ties go to the first
 _COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
 
@@ -124,11 +124,11 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     is_matmul = isinstance(group.anchor.operation, Matmul)
     table = _MATMUL_TILES if is_matmul else _STREAM_TILES
     tiles = [TileShape(*t) for t in table if _fits(t, rows, cols)] or [TileShape(*table[-1])]
-    asked = parse_tile(pinned(pins, name, "tile") or "")
+    asked = parse_tile((pinned(pins, name, "tile") if is_matmul else pins.get(f"{name}.tile")) or "")
     if asked is not None:
         tiles = [asked]
     groups = list(_GROUPS) if is_matmul else [4]
-    wanted = pinned(pins, name, "group")
+    wanted = pinned(pins, name, "group") if is_matmul else pins.get(f"{name}.group")
     if wanted is not None and wanted.isdigit() and int(wanted) > 0:
         groups = [int(wanted)]
     sums = [False]
@@ -137,7 +137,11 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
         if relation is not None and relation.kind is Kind.SCATTER:
             sums = [True, False]
     options = [ComputeChoice(TritonLoop(t, g), s) for t, g, s in product(tiles, groups, sums)]
-    return [o for o in options if _keeps(compute_fields(o), name, COMPUTE_FIELDS, pins)]
+    general = ("compute", "tile", "group") if is_matmul else ()  # what a pin without a value's name is about
+    if sums == [True, False]:
+        general = ("sum",)
+    meant = {full: value for full, value in pins.items() if "." in full or full in general}
+    return [o for o in options if _keeps(compute_fields(o), name, COMPUTE_FIELDS, meant)]
 
 
 def _fits(tile: tuple[int, int, int, int, int], rows: int, cols: int) -> bool:

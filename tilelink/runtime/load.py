@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import os
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,7 @@ def load_source(source: str, name: str) -> ModuleType:
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}_{digest}.py"
     if not path.exists():
-        partial = folder / f"{path.name}.{id(source)}.part"
+        partial = folder / f"{path.name}.{os.getpid()}.part"
         partial.write_text(source)
         partial.replace(path)
     module = ModuleType(f"{name}_{digest}")

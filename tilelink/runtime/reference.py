@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import torch
 
+from lowering.entry import input_scales
 from tilelink.ir.placement import Partial, Replicate, Shard
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, BoundValue, Elementwise, Matmul, ReduceScatter
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
 from tilelink.ir.user_op import UserOp
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -27,8 +28,9 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
     """Random inputs, one dict of local tensors a rank. Right operands of matmuls shrink by sqrt(K), so values stay near 1."""
     generator = torch.Generator().manual_seed(seed)
     ranks: list[dict[str, torch.Tensor]] = [{} for _ in range(spec.num_ranks)]
+    scales = input_scales(spec)
     for value in spec.inputs:
-        scale = _scale(spec, value)
+        scale = scales[value.name]
         dtype = TORCH_DTYPES[value.dtype]
         whole = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
         for rank, parts in enumerate(ranks):
@@ -40,15 +42,6 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
                 case Partial():
                     parts[value.name] = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
     return ranks
-
-
-def _scale(spec: BoundSpec, value: BoundValue) -> float:
-    for node in spec.nodes:
-        right = isinstance(node.operation, Matmul) and node.inputs[1] == value.name
-        user = isinstance(node.operation, UserOp) and value.name in node.inputs[1:] and len(value.shape) == 2
-        if right or user:
-            return 1.0 / math.sqrt(value.shape[0])
-    return 1.0
 
 
 def expected(spec: BoundSpec, ranks: list[dict[str, torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:
