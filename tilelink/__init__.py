@@ -1,6 +1,11 @@
 """tilelink: declare the tile graph of compute and collectives, get a proven overlapped multi-GPU kernel."""
 
-from tilelink.errors import TileLinkError
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from tilelink.errors import TileLinkError, UnknownOp, did_you_mean
+from tilelink.ir.location import here
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, TileShape, Transfer
 from tilelink.ir.ops import add, all_gather, all_reduce, gelu, matmul, mul, op, reduce_scatter, relu, silu
 from tilelink.ir.order import Nest
@@ -39,3 +44,12 @@ __all__ = [
     "relu",
     "silu",
 ]
+
+if not TYPE_CHECKING:  # type checkers would take every name for one that exists
+
+    def __getattr__(name: str) -> NoReturn:
+        """A name that the package does not have. Raises UnknownOp."""
+        if name.startswith("__"):  # what tools ask for; they expect this very class
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        known = [word for word in __all__ if word.islower() and word not in ("axes", "dims", "op", "overlap")]
+        raise UnknownOp(here(), name=name, hint=did_you_mean(name, __all__), known=", ".join(known))

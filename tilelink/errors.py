@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from topologies.errors import UserError
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: object, known: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the closest of `known`, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
@@ -41,7 +41,7 @@ class ShardOutOfRange(TileLinkError):
 
 class BadAnnotation(TileLinkError):
     template = (
-        "parameter {parameter!r} of {function!r} is annotated with {annotation}, which declares no tensor.\n"
+        "parameter {parameter!r} of {function!r} is annotated with {annotation}, which declares no tensor{reason}.\n"
         "Write `{parameter}: Tensor(M, K, placement=Shard(0))` or `{parameter}: Annotated[Tensor, (M, K), Shard(0)]`."
     )
 
@@ -60,7 +60,9 @@ class NotATensor(TileLinkError):
     )
 
 
-class UnknownOp(TileLinkError):
+class UnknownOp(TileLinkError, AttributeError):
+    """Also an AttributeError, because it is what a missing name of the package raises."""
+
     template = "tilelink has no operation {name!r}.{hint}\nKnown operations: {known}; others are declared with tilelink.op."
 
 
@@ -105,6 +107,13 @@ class NothingToReduce(TileLinkError):
 
 class BadDim(TileLinkError):
     template = "{collective}(dim={dim}) of {tensor} [{shape}]: it has no such dimension.\nLegal dims: {legal}."
+
+
+class NotAFunction(TileLinkError):
+    template = (
+        "tilelink.overlap got {value}, which is not a Python function.\n"
+        "Legal: a def whose parameters are tensors, such as `def f(x: Tensor(M, K, placement=Shard(0))): ...`."
+    )
 
 
 class NothingReturned(TileLinkError):

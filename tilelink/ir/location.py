@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_OURS = str(Path(__file__).resolve().parents[1])
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep  # a folder beside it may be called tilelink-specs
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
 from tilelink.ir.steps import Operand, Step, Wait
+from tilelink.ir.word import Word
 
 
-class Transfer(Enum):
+class Transfer(Word):
     """Who issues the access."""
 
     PUSH = "push"  # the owner writes into the peer's buffer
     PULL = "pull"  # the reader loads from the peer's buffer
 
 
-class Algorithm(Enum):
+class Algorithm(Word):
     """Number and order of steps of a collective."""
 
     DIRECT = "direct"  # every pair of ranks exchanges its part in one step
@@ -45,7 +45,7 @@ class Fused:
 Mover = CopyEngine | CommSms | Fused
 
 
-class Kind(Enum):
+class Kind(Word):
     """Which part of the source a rank sends to which peer."""
 
     GATHER = "gather"  # the same part to every peer
@@ -78,7 +78,7 @@ class Exchange:
         return -(-self.rows // self.chunks)
 
 
-class Scope(Enum):
+class Scope(Word):
     LOCAL = "local"  # raised and awaited on one rank; counts up, set to 0 by `begin` of each call
     PEER = "peer"  # raised by another rank; holds the epoch of the call, never reset
 
@@ -93,7 +93,7 @@ class Signal:
     first: int  # index of slot 0 in the words of its scope
 
 
-class Memory(Enum):
+class Memory(Word):
     INPUT = "input"
     OUTPUT = "output"
     LOCAL = "local"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+
+from tilelink.ir.word import Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class RankOrder:
         return tuple(self.at(rank, position) for position in range(self.num_ranks))
 
 
-class Nest(Enum):
+class Nest(Word):
     """Which of the two loops over ranks and chunks is outside."""
 
     RANK_MAJOR = "rank by rank"  # all chunks of a rank, then the next rank: links that are used one peer at a time

@@ -148,9 +148,11 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, dtype: str) -> Bo
     known = spec.symbols()
     _check_sizes(spec, sizes, known)
     values = [*spec.inputs, *(node.output for node in spec.nodes)]
-    for candidate in [dtype, *(value.dtype for value in values if value.dtype)]:
-        if candidate not in DTYPES:
-            raise UnknownDtype(dtype=candidate, hint=did_you_mean(candidate, DTYPES))
+    if dtype not in DTYPES:
+        raise UnknownDtype(spec.location, dtype=dtype, hint=did_you_mean(dtype, DTYPES))
+    for value in values:
+        if value.dtype and value.dtype not in DTYPES:
+            raise UnknownDtype(value.location, dtype=value.dtype, hint=did_you_mean(value.dtype, DTYPES))
     bound = {value.name: _bind_value(value, sizes, num_ranks, dtype) for value in values}
     return BoundSpec(
         name=spec.name,
@@ -185,8 +187,18 @@ def _check_sizes(spec: Spec, sizes: Mapping[str, int], known: tuple[str, ...]) -
         raise MissingSize(spec.location, function=spec.name, needed=needed, missing=", ".join(missing))
 
 
+def _extent(extent: sympy.Expr, sizes: Mapping[str, int], location: Location) -> int:
+    """`extent` with its sizes; an expression such as M/2 may come out as no size. Raises IllegalSize."""
+    number = extent.subs({symbol: sizes[str(symbol)] for symbol in extent.free_symbols})
+    if not number.is_integer:
+        raise IllegalSize(location, name=extent, value=number, reason="it is not an integer")
+    if number < 1:
+        raise IllegalSize(location, name=extent, value=number, reason="it is zero" if number == 0 else "it is negative")
+    return int(number)
+
+
 def _bind_value(value: Value, sizes: Mapping[str, int], num_ranks: int, dtype: str) -> BoundValue:
-    shape = tuple(int(extent.subs({s: sizes[str(s)] for s in extent.free_symbols})) for extent in value.shape)
+    shape = tuple(_extent(extent, sizes, value.location) for extent in value.shape)
     local = list(shape)
     match value.placement:
         case Shard(dim):

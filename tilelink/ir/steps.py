@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+
+from tilelink.ir.word import Word
 
 
-class Access(Enum):
+class Access(Word):
     """How a tile of an operand is addressed."""
 
     POINTER = "pointer"  # masked loads and stores, any size
@@ -102,7 +103,7 @@ class Apply:
     arguments: tuple[str, ...]
 
 
-class Place(Enum):
+class Place(Word):
     """Whose memory a tile is stored to."""
 
     HERE = "here"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol, TypeAlias
 
 import sympy
 
@@ -19,7 +19,7 @@ class Recorder(Protocol):
     def record(self, operation: Operation, operands: Sequence[Tensor], location: Location) -> Tensor: ...
 
 
-Size = sympy.Expr | int
+Size: TypeAlias = sympy.Expr | int
 
 
 def dims(names: str) -> tuple[sympy.Symbol, ...]:
@@ -52,7 +52,7 @@ class Tensor:
             raise BadShape(self.location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")
         if not isinstance(placement, Replicate | Shard | Partial):
             raise UnknownPlacement(self.location, placement=placement, tensor=name or f"Tensor({_list(shape)})")
-        if isinstance(placement, Shard) and not 0 <= placement.dim < len(shape):
+        if isinstance(placement, Shard) and placement.dim not in range(len(shape)):
             legal = ", ".join(f"Shard({dim})" for dim in range(len(shape)))
             raise ShardOutOfRange(
                 self.location, dim=placement.dim, tensor=name or f"Tensor({_list(shape)})", rank=len(shape), legal=legal
@@ -70,6 +70,16 @@ class Tensor:
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return self._binary(Matmul(), other, "@")
+
+    # Python tries these when the left operand is no Tensor, which is a mistake
+    def __radd__(self, other: object) -> NoReturn:
+        raise NotATensor(here(), what="+", value=repr(other))
+
+    def __rmul__(self, other: object) -> NoReturn:
+        raise NotATensor(here(), what="*", value=repr(other))
+
+    def __rmatmul__(self, other: object) -> NoReturn:
+        raise NotATensor(here(), what="@", value=repr(other))
 
     def _binary(self, operation: Operation, other: Tensor, what: str) -> Tensor:
         if not isinstance(other, Tensor) or self.trace is None or other.trace is not self.trace:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-import typing
 from collections.abc import Callable, Sequence
-from types import FrameType
+from types import FrameType, FunctionType
 
-from tilelink.errors import BadAnnotation, MixedDtypes, NothingReturned, UnreducedOutput
+from tilelink.errors import MixedDtypes, NotAFunction, NothingReturned, UnreducedOutput
+from tilelink.ir.annotation import declarations
 from tilelink.ir.infer import infer
-from tilelink.ir.location import Location
-from tilelink.ir.placement import Partial, Replicate
+from tilelink.ir.location import Location, here
+from tilelink.ir.placement import Partial
 from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Node, Operation, ReduceScatter, Spec, Value
 from tilelink.ir.tensor import Tensor
 from tilelink.ir.user_op import UserOp
@@ -98,15 +98,14 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
     """Call `function` with symbolic tensors and return its Spec.
 
     `scope` holds the names that annotations may use besides globals and closure (the caller's locals).
-    Raises BadAnnotation, NothingReturned, UnreducedOutput and what the operations raise.
+    Raises NotAFunction, BadAnnotation, NothingReturned, UnreducedOutput and what the operations raise.
     """
+    if not isinstance(function, FunctionType):
+        raise NotAFunction(here(), value=repr(function))
     code = function.__code__
     location = Location(code.co_filename, code.co_firstlineno)
     recorder = Trace()
-    parameters = [
-        recorder.declare(name, _declared(function, name, annotation, scope, location))
-        for name, annotation in _annotations(function).items()
-    ]
+    parameters = [recorder.declare(name, declared) for name, declared in declarations(function, scope).items()]
     result, names = _call(function, parameters)
     outputs = result if isinstance(result, tuple) else (result,)
     for output in outputs:
@@ -127,32 +126,6 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
         source=_source(function),
         location=location,
     )
-
-
-def _annotations(function: Callable[..., object]) -> dict[str, object]:
-    signature = inspect.signature(function)
-    return {name: parameter.annotation for name, parameter in signature.parameters.items()}
-
-
-def _declared(
-    function: Callable[..., object], name: str, annotation: object, scope: dict[str, object], location: Location
-) -> Tensor:
-    """The declaration behind an annotation: a Tensor, `Annotated[Tensor, shape, placement]`, or text of either."""
-    written = annotation
-    if isinstance(annotation, str):
-        cells = inspect.getclosurevars(function).nonlocals
-        annotation = eval(annotation, {**function.__globals__, **scope, **cells})
-    if isinstance(annotation, Tensor):
-        return annotation
-    if typing.get_origin(annotation) is typing.Annotated:
-        base, *metadata = typing.get_args(annotation)
-        shapes = [item for item in metadata if isinstance(item, tuple)]
-        if base is Tensor and len(shapes) == 1:
-            dtypes = [item for item in metadata if isinstance(item, str)]
-            placements = [item for item in metadata if not isinstance(item, tuple | str)] or [Replicate()]
-            return Tensor(*shapes[0], placement=placements[0], dtype="".join(dtypes[:1]), location=location)
-    shown = "nothing" if written is inspect.Parameter.empty else written
-    raise BadAnnotation(location, parameter=name, function=function.__name__, annotation=shown)
 
 
 def _call(function: Callable[..., object], parameters: list[Tensor]) -> tuple[object, dict[str, str]]:

@@ -118,7 +118,7 @@ def _reference_source(reference: Callable[..., object] | None, name: str) -> str
         return ""
     try:
         text = textwrap.dedent("".join(inspect.getsourcelines(reference)[0]))
-    except OSError as error:
+    except (OSError, TypeError) as error:  # TypeError: built in, such as torch.relu
         raise BadUserOp(here(), name=name, reason="the source of its reference cannot be read", legal="Define it in a file.") from error
     if text.lstrip().startswith("def "):
         return text.rstrip() + "\n"

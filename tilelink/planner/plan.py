@@ -38,7 +38,7 @@ def plan(
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
     best: Schedule | None = None
-    reason = "nothing is left to choose from"
+    reason = "no choice of algorithms and of library matmuls leaves each of them something to apply to"
     for structure in structures(spec, topology, wanted):
         found, why = _best_of(spec, topology, structure, wanted)
         reason = why or reason

@@ -15,6 +15,7 @@ from tilelink.ir.graph import Relation, Sum, TileGraph
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.ir.user_op import UserOp
 from tilelink.planner.choices import (
     COMPUTE_FIELDS,
     EXCHANGE_FIELDS,
@@ -64,7 +65,7 @@ class Structure:
 
 
 def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
-    """All structures that the pins allow; all matmuls by tile loops first, all by the library last."""
+    """All structures in which every pin has something to apply to; all matmuls by tile loops first, all by the library last."""
     networked = any(level.fabric is Fabric.NETWORK for level in topology.levels)
     names, options = [], []
     for name, legal in collectives(spec):
@@ -79,7 +80,37 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         algorithms = tuple(zip(names, chosen, strict=True))
         graph = expand(spec, dict(algorithms))
         for library in _library_sets(matmuls, pins):
-            yield Structure(algorithms, library, graph, group_ops(graph, library))
+            structure = Structure(algorithms, library, graph, group_ops(graph, library))
+            if all(_applies(structure, topology, pins, name) for name in pins):
+                yield structure
+
+
+def _applies(structure: Structure, topology: Topology, pins: Pins, name: str) -> bool:
+    """Whether some value has the field that pin `name` is about, with the pinned text; a pin is never passed over.
+
+    A value to which the pins leave no option counts: building the structure then says so.
+    """
+    wanted, algorithms = pins[name], dict(structure.algorithms)
+    for collective, algorithm in algorithms.items():
+        if name in ("algorithm", f"{collective}.algorithm") and algorithm.value == wanted:
+            return True
+    for op in structure.graph.ops():
+        if isinstance(op.operation, Matmul) and name in ("compute", f"{op.name}.compute"):
+            if wanted == ("library" if op.name in structure.library else "triton"):
+                return True
+    fields: list[tuple[str, list[dict[str, str]]]] = []
+    for relation in structure.graph.relations():
+        if not relation.library:
+            exchanges = exchange_options(structure, relation, topology, pins)
+            fields.append((relation.name, [exchange_fields(option) for option in exchanges]))
+    for group in structure.groups:
+        fields.append((group.name, [compute_fields(option) for option in compute_options(structure, group, pins)]))
+    for value, options in fields:
+        known = EXCHANGE_FIELDS if structure.graph.relation(value) is not None else COMPUTE_FIELDS
+        field = name.removeprefix(f"{value}.")
+        if field in known and (not options or any(option[field] == wanted for option in options)):
+            return True
+    return False
 
 
 def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
@@ -124,11 +155,15 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     is_matmul = isinstance(group.anchor.operation, Matmul)
     table = _MATMUL_TILES if is_matmul else _STREAM_TILES
     tiles = [TileShape(*t) for t in table if _fits(t, rows, cols)] or [TileShape(*table[-1])]
-    asked = parse_tile((pinned(pins, name, "tile") if is_matmul else pins.get(f"{name}.tile")) or "")
+    # what a pin without a value's name is about
+    general: tuple[str, ...] = ()
+    if isinstance(group.anchor.operation, Matmul | UserOp):
+        general = ("compute", "tile", "group") if is_matmul else ("tile", "group")
+    asked = parse_tile((pinned(pins, name, "tile") if "tile" in general else pins.get(f"{name}.tile")) or "")
     if asked is not None:
         tiles = [asked]
     groups = list(_GROUPS) if is_matmul else [4]
-    wanted = pinned(pins, name, "group") if is_matmul else pins.get(f"{name}.group")
+    wanted = pinned(pins, name, "group") if "group" in general else pins.get(f"{name}.group")
     if wanted is not None and wanted.isdigit() and int(wanted) > 0:
         groups = [int(wanted)]
     sums = [False]
@@ -137,7 +172,6 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
         if relation is not None and relation.kind is Kind.SCATTER:
             sums = [True, False]
     options = [ComputeChoice(TritonLoop(t, g), s) for t, g, s in product(tiles, groups, sums)]
-    general = ("compute", "tile", "group") if is_matmul else ()  # what a pin without a value's name is about
     if sums == [True, False]:
         general = ("sum",)
     meant = {full: value for full, value in pins.items() if "." in full or full in general}
