@@ -19,10 +19,12 @@ from tilelink.ir.user_op import UserOp
 TARGETS = ("triton",)
 
 _IMPORTS = """import argparse
+import contextlib
 import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist

@@ -98,6 +98,9 @@ class HostPrinter:
                     each = f'[fabric.stream(f"{launch.stream}_{{step}}") for step in range({self.schedule.num_ranks - 1})]'
                     out.line(f"self.{launch.stream} = {each if self._per_peer(launch) else one}")
             out.line("self.last = fabric.main()")
+            with out.block("with fabric.loading():  # the driver cannot load a kernel while another one spins"):
+                shapes = "for shape, dtype in self.INPUTS.values()"
+                out.line(f"self(*[torch.empty(shape, dtype=dtype, device=fabric.device) {shapes}])")
             out.line("fabric.barrier()")
 
     def _call(self, inputs: list[str]) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 
 def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Raises ValueError unless `tensor` is what the schedule was made for."""
+    """Raises ValueError unless `tensor` is what the schedule was made for, contiguous and at a multiple of 16 bytes."""
+    if tensor.data_ptr() % 16:
+        raise ValueError(f"{name} starts at an address that is no multiple of 16 bytes; pass a copy of it")
     if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
         got = f"{list(tensor.shape)} {tensor.dtype}{'' if tensor.is_contiguous() else ', not contiguous'}"
         raise ValueError(f"{name} is {got}; this schedule takes {list(shape)} {dtype}, contiguous")
@@ -31,16 +36,22 @@ class Symmetric:
 class Stream:
     """Operations that run in order on one CUDA stream."""
 
-    def __init__(self, stream: torch.cuda.Stream, group: dist.ProcessGroup) -> None:
+    def __init__(self, stream: torch.cuda.Stream, fabric: "SymmetricMemoryFabric") -> None:
         self.stream = stream
-        self.group = group
+        self.fabric = fabric
+        self.group = fabric.group
 
-    def launch(self, kernel, grid, *args, **options) -> None:
+    def launch(self, kernel, grid, *args, **options) -> None:  # type: ignore[no-untyped-def]
+        if self.fabric.is_loading:
+            kernel.warmup(*args, grid=grid, **options)._init_handles()
+            return
         with torch.cuda.stream(self.stream):
             kernel[grid](*args, **options)
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """A copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
+        if self.fabric.is_loading:
+            return
         with torch.cuda.stream(self.stream):
             dst.copy_(src, non_blocking=True)
 
@@ -55,6 +66,8 @@ class Stream:
     def _driver(self, name: str, word: torch.Tensor, value: int) -> None:
         import cuda.bindings.driver as driver
 
+        if self.fabric.is_loading:
+            return
         (status,) = getattr(driver, name)(self.stream.cuda_stream, word.data_ptr(), value, 0)
         if status != driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"{name} failed: {status}")
@@ -92,11 +105,23 @@ class SymmetricMemoryFabric:
     """Ranks of a torch process group on GPUs of one host that can address each other's memory."""
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        self.group = group if group is not None else dist.group.WORLD
+        self.group = group if group is not None else dist.distributed_c10d._get_default_group()
         self.rank = dist.get_rank(self.group)
         self.num_ranks = dist.get_world_size(self.group)
         self.device = torch.device("cuda", torch.cuda.current_device())
+        self.is_loading = False
         self._streams: dict[str, Stream] = {}
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Inside, launches only compile and load their kernels, and copies, writes and waits do nothing.
+
+        The driver cannot load a kernel while another one spins, so all of them are loaded before the first call.
+        """
+        self.is_loading = True
+        yield
+        self.is_loading = False
+        self.barrier()
 
     def agree(self, schedule: str) -> None:
         """Raises RuntimeError unless every rank holds the same schedule."""
@@ -109,11 +134,11 @@ class SymmetricMemoryFabric:
         return Symmetric(shape, dtype, self.device, self.group)
 
     def main(self) -> Stream:
-        return Stream(torch.cuda.current_stream(), self.group)
+        return Stream(torch.cuda.current_stream(), self)
 
     def stream(self, name: str) -> Stream:
         if name not in self._streams:
-            self._streams[name] = Stream(torch.cuda.Stream(priority=-1), self.group)
+            self._streams[name] = Stream(torch.cuda.Stream(priority=-1), self)
         return self._streams[name]
 
     def barrier(self) -> None:

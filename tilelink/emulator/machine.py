@@ -53,6 +53,7 @@ class Machine:
         self.num_ranks = num_ranks
         self.num_sms = num_sms
         self.free_sms = [num_sms] * num_ranks
+        self.loading: set[int] = set()  # ranks whose launches only load kernels
         self.memory = MemoryMap()
         self.scheduler = Scheduler(policy, switch_every, step_limit)
         self.spins = SpinDetector(self.scheduler, self.word)

@@ -133,12 +133,14 @@ class EmulatedStream:
         self._collective(Collective(CollectiveKind.ALL_REDUCE, x, x))
 
     def _enqueue(self, operation: Operation) -> None:
+        if self.rank in self.machine.loading:
+            return
         self.pending.append(Enqueued(operation, host_place(sys._getframe(), skip=__file__)))
 
     def _collective(self, collective: Collective) -> None:
         collective.check(self.rank, self.machine.num_ranks)
         self._enqueue(Meet(collective, self._collectives))
-        self._collectives += 1
+        self._collectives += self.rank not in self.machine.loading
 
     def _route(self, dst: torch.Tensor, src: torch.Tensor) -> str:
         """Memory that is in no symmetric buffer is this rank's own."""

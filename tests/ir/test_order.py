@@ -1,0 +1,176 @@
+"""Orders are permutations, and the device helpers that lowering embeds compute the same positions."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lowering.device.orders
+from tilelink.ir.order import ChunkOrder, Die, Nest, RankOrder, TileOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Word(int):
+    """An integer of the device, where / and % round towards zero: with operands below 0 they would differ from Python's."""
+
+    def __floordiv__(self, other: int) -> Word:
+        assert self >= 0
+        assert other > 0
+        return Word(int(self) // int(other))
+
+    def __mod__(self, other: int) -> Word:
+        assert self >= 0
+        assert other > 0
+        return Word(int(self) % int(other))
+
+    def __add__(self, other: int) -> Word:
+        return Word(int(self) + int(other))
+
+    def __sub__(self, other: int) -> Word:
+        return Word(int(self) - int(other))
+
+    def __mul__(self, other: int) -> Word:
+        return Word(int(self) * int(other))
+
+
+def _device() -> dict[str, Callable[..., Any]]:
+    """The functions of lowering/device/orders.py as plain Python, with the few words of Triton that they use."""
+    tree = ast.parse(Path(str(lowering.device.orders.__file__)).read_text(encoding="utf-8"))
+    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    for function in tree.body:
+        assert isinstance(function, ast.FunctionDef)
+        for argument in function.args.args:
+            argument.annotation = None
+    space: dict[str, Any] = {
+        "triton": SimpleNamespace(jit=lambda function: function),
+        "tl": SimpleNamespace(
+            minimum=lambda a, b: Word(min(a, b)), where=lambda condition, a, b: a if condition else b
+        ),
+    }
+    exec(compile(tree, "orders.py", "exec"), space)
+    return space
+
+
+DEVICE = _device()
+
+
+@st.composite
+def rank_orders(draw: st.DrawFn) -> RankOrder:
+    per_node, nodes = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    return RankOrder(per_node * nodes, per_node, draw(st.integers(0, 1)), draw(st.sampled_from([1, -1])))
+
+
+@given(rank_orders())
+def test_ranks_are_a_permutation(order: RankOrder) -> None:
+    for rank in range(order.num_ranks):
+        sequence = order.sequence(rank)
+        assert sorted(sequence) == list(range(order.num_ranks))
+        assert sequence[0 if order.first == 0 else -1] == rank  # own first or own last
+        nodes = [peer // order.ranks_per_node for peer in sequence]
+        assert nodes == sorted(nodes, key=nodes.index)  # whole nodes, one after the other
+
+
+@given(rank_orders())
+def test_one_step_is_a_permutation_of_all_ranks(order: RankOrder) -> None:
+    """Every rank sends to one and receives from one in each step: no port is used twice."""
+    for position in range(order.num_ranks):
+        assert len({order.at(rank, position) for rank in range(order.num_ranks)}) == order.num_ranks
+
+
+@given(rank_orders())
+def test_ranks_on_the_device(order: RankOrder) -> None:
+    nodes = order.num_ranks // order.ranks_per_node
+    for rank in range(order.num_ranks):
+        for position in range(order.num_ranks):
+            at = DEVICE["node_major"](
+                Word(rank), Word(position), order.ranks_per_node, nodes, order.first, order.direction
+            )
+            assert at == order.at(rank, position)
+
+
+@given(rank_orders(), st.sampled_from(Nest), st.integers(1, 5))
+def test_chunks_are_a_permutation(ranks: RankOrder, nest: Nest, chunks: int) -> None:
+    for rank in range(ranks.num_ranks):
+        sequence = ChunkOrder(ranks, nest).sequence(rank, chunks)
+        peers = [peer for peer in range(ranks.num_ranks) if peer != rank]
+        assert sorted(sequence) == [(peer, chunk) for peer in peers for chunk in range(chunks)]
+        assert [peer for peer, chunk in sequence if chunk == 0] == [p for p in ranks.sequence(rank) if p != rank]
+        for peer in peers:
+            assert [chunk for p, chunk in sequence if p == peer] == list(range(chunks))
+        outer = [step[0 if nest is Nest.RANK_MAJOR else 1] for step in sequence]
+        assert outer == sorted(outer, key=outer.index)
+
+
+@st.composite
+def tile_orders(draw: st.DrawFn) -> tuple[TileOrder, int, int, int]:
+    """An order with the numbers of major tiles of a segment, minor tiles, segments."""
+    segments = draw(st.integers(1, 5))
+    ranks = RankOrder(segments, segments, draw(st.integers(0, 1)))
+    group = draw(st.integers(1, 6))
+    order = TileOrder("m", "n", ranks, ranks, draw(st.sampled_from(Nest)), group)
+    return order, draw(st.integers(1, 9)), draw(st.integers(1, 5)), segments
+
+
+@given(tile_orders())
+def test_tiles_are_a_permutation(case: tuple[TileOrder, int, int, int]) -> None:
+    order, major, minor, segments = case
+    sequence = list(order.sequence(major, minor, segments))
+    assert sorted(sequence) == [(s, m, n) for s in range(segments) for m in range(major) for n in range(minor)]
+    groups = [(tile // order.group, segment) for segment, tile, _ in sequence]
+    if order.nest is Nest.RANK_MAJOR:
+        groups = [(segment, group) for group, segment in groups]
+    assert groups == sorted(groups)  # a group is done before the next one starts
+
+
+@given(tile_orders())
+def test_tiles_on_the_device(case: tuple[TileOrder, int, int, int]) -> None:
+    order, major, minor, segments = case
+    for position, wanted in enumerate(order.sequence(major, minor, segments)):
+        if order.nest is Nest.RANK_MAJOR:
+            found = DEVICE["rank_major"](Word(position), major, minor, order.group)
+        else:
+            found = DEVICE["chunk_major"](Word(position), major, minor, order.group, segments)
+        assert found == wanted
+
+
+@given(st.integers(1, 64), st.integers(1, 12))
+def test_dies(programs: int, dies: int) -> None:
+    die = Die(dies)
+    places = [die.at(program, programs) for program in range(programs)]
+    assert sorted(places) == list(range(programs))
+    assert places == [DEVICE["by_die"](Word(program), programs, dies) for program in range(programs)]
+    even = programs // dies * dies
+    for program in range(even):  # program i is launched on die i mod dies; a die gets consecutive places
+        assert places[program] // (even // dies) == program % dies
+
+
+@given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 9), st.data())
+def test_tiles_in_rows(extent: int, segments: int, tile: int, data: st.DataObject) -> None:
+    rows = extent * segments
+    first = data.draw(st.integers(0, rows - 1))
+    end = data.draw(st.integers(first + 1, rows))
+    touched = {(row // extent, row % extent // tile) for row in range(first, end)}
+    tiles = -(-extent // tile)
+    assert DEVICE["tiles_in_rows"](Word(first), Word(end), extent, tiles, tile) == len(touched)
+
+
+@pytest.mark.parametrize(
+    ("order", "rank", "sequence"),
+    [
+        (RankOrder(4, 4, 0), 2, (2, 3, 0, 1)),
+        (RankOrder(4, 4, 1), 2, (3, 0, 1, 2)),
+        (RankOrder(4, 4, 1, -1), 2, (1, 0, 3, 2)),
+        (RankOrder(8, 4, 0), 5, (5, 6, 7, 4, 1, 2, 3, 0)),  # own node first
+        (RankOrder(8, 4, 1), 5, (2, 3, 0, 1, 6, 7, 4, 5)),  # own node last
+    ],
+)
+def test_examples(order: RankOrder, rank: int, sequence: tuple[int, ...]) -> None:
+    assert order.sequence(rank) == sequence

@@ -1,0 +1,78 @@
+"""A schedule survives JSON and paste, and its hash depends on what it says alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+import topologies
+from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
+from tilelink import Overlap, Schedule
+from tilelink.ir import nodes, order, placement, schedule, spec, steps, user_op
+from tilelink.ir.spec import bind
+from tilelink.planner.sample import sample_schedule
+
+if TYPE_CHECKING:
+    from tilelink.ir.spec import BoundSpec
+
+_SCOPE = {
+    name: value
+    for module in (nodes, order, placement, spec, steps, user_op, schedule)
+    for name, value in vars(module).items()
+}
+_SIZES = {"M": 256, "K": 64, "N": 128, "H": 64, "F": 128}
+
+
+def _bound(operator: Overlap) -> BoundSpec:
+    return bind(operator.spec, {name: _SIZES[name] for name in operator.spec.symbols()}, 4, "fp16")
+
+
+@pytest.mark.parametrize("operator", [ag_gemm, gemm_rs, gemm_ar, mlp], ids=lambda operator: operator.name)
+@pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+def test_round_trips(operator: Overlap, topology: str) -> None:
+    machine, rng = topologies.load(topology, 4), random.Random(operator.name + topology)
+    for _ in range(4):
+        found = sample_schedule(_bound(operator), machine, rng)
+        text = found.to_json()
+        again = Schedule.from_json(text)
+        assert again == found
+        assert again.to_json() == text
+        assert json.loads(text)["type"] == "Schedule"
+        assert hash(again) == hash(found)
+        assert again.hash == found.hash
+        assert eval(repr(found), dict(_SCOPE)) == found
+        assert str(again) == str(found)
+
+
+def test_the_hash_sees_every_field() -> None:
+    found = ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128)
+    assert len(found.hash) == 16
+    assert int(found.hash, 16) >= 0
+    assert found.hash == ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128).hash
+    others = [
+        replace(found, predicted_us=found.predicted_us + 1),
+        replace(found, machine=replace(found.machine, num_sms=7)),
+        replace(found, signals=()),
+        replace(found, choices=()),
+        ag_gemm.plan("laptop-switch", 2, M=256, K=64, N=128),
+        ag_gemm.plan("laptop-switch", 4, M=512, K=64, N=128),
+        ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128, dtype="fp16"),
+    ]
+    assert len({found.hash, *(other.hash for other in others)}) == 1 + len(others)
+
+
+def test_no_folder_of_this_machine_is_in_it() -> None:
+    assert __file__.rpartition("/")[0] not in ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128).to_json()
+
+
+def test_lookups() -> None:
+    found = gemm_rs.plan("laptop-switch", 4, M=256, K=64, N=128, pin={"mover": "CopyEngine()"})
+    assert found.exchange("y_parts") in found.exchanges
+    assert found.buffer("x").shape == (256, 16)
+    assert found.has_signal("done")
+    assert found.signal("done").slots == found.num_ranks == 4
+    assert not found.has_signal("nosuch")
