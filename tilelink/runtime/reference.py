@@ -38,7 +38,7 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
                 case Replicate():
                     parts[value.name] = whole.clone()
                 case Shard(dim):
-                    parts[value.name] = whole.chunk(spec.num_ranks, dim)[rank].contiguous()
+                    parts[value.name] = whole.chunk(spec.num_ranks, dim)[rank].clone(memory_format=torch.contiguous_format)
                 case Partial():
                     parts[value.name] = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
     return ranks

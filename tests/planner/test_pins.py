@@ -1,0 +1,164 @@
+"""A pin is honoured or refused, never passed over; what a schedule prints as its choices pins that schedule."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+import topologies
+from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
+from tilelink import Algorithm, CommSms, CopyEngine, Fused, Nest, TileShape, Transfer
+from tilelink.errors import IllegalPin, NoLegalSchedule
+from tilelink.ir.nodes import CopyProgram, Kernel, LibraryCollective, LibraryGemm
+from tilelink.ir.spec import bind
+from tilelink.planner.choices import pin_text
+from tilelink.planner.space import pin_names
+
+if TYPE_CHECKING:
+    from tilelink import Overlap, Schedule
+    from tilelink.ir.spec import BoundSpec
+
+OPERATORS = {operator.name: operator for operator in (ag_gemm, gemm_rs, gemm_ar, mlp)}
+SIZES = {"M": 512, "K": 256, "N": 256, "H": 256, "F": 512}
+TOPOLOGIES = ("laptop-switch", "laptop-mesh", "h200-nvswitch", "mi300x-full-mesh")
+
+
+def _sizes(operator: Overlap) -> dict[str, int]:
+    return {name: SIZES[name] for name in operator.spec.symbols()}
+
+
+@cache
+def _planned(operator: str, topology: str) -> Schedule:
+    return OPERATORS[operator].plan(topology, 4, **_sizes(OPERATORS[operator]))  # type: ignore[arg-type]
+
+
+def _bound(operator: Overlap) -> BoundSpec:
+    return bind(operator.spec, _sizes(operator), 4, "bf16")
+
+
+def _with(operator: Overlap, topology: str, pin: dict[str, object]) -> Schedule:
+    return operator.plan(topology, 4, pin=pin, **_sizes(operator))
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_all_choices_pinned_back(name: str, topology: str) -> None:
+    found = _planned(name, topology)
+    assert _with(OPERATORS[name], topology, dict(found.choices)) == found
+
+
+@pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+@pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs", "gemm_ar"])
+def test_each_choice_pinned_back(name: str, topology: str) -> None:
+    found = _planned(name, topology)
+    for field, value in found.choices:
+        assert _with(OPERATORS[name], topology, {field: value}) == found, field
+
+
+SHORT_PINS: list[tuple[str, object]] = [
+    ("algorithm", Algorithm.DIRECT),
+    ("algorithm", Algorithm.ONE_SHOT),
+    ("algorithm", Algorithm.TWO_SHOT),
+    ("algorithm", Algorithm.LIBRARY),
+    ("mover", CopyEngine()),
+    ("mover", CommSms(2)),
+    ("mover", CommSms(3)),  # not enumerated
+    ("mover", Fused()),
+    ("transfer", Transfer.PUSH),
+    ("transfer", Transfer.PULL),
+    ("chunks", 1),
+    ("chunks", 2),
+    ("chunks", 3),
+    ("chunks", 5),
+    ("chunks", 100000),
+    ("nest", Nest.RANK_MAJOR),
+    ("nest", Nest.CHUNK_MAJOR),
+    ("compute", "triton"),
+    ("compute", "library"),
+    ("tile", TileShape(32, 32, 32, 4, 2)),
+    ("tile", TileShape(16, 128, 32, 4, 3)),  # not enumerated
+    ("tile", "library"),
+    ("group", 2),
+    ("group", 7),
+    ("sum", "epilogue"),
+    ("sum", "kernel"),
+]
+
+
+@pytest.mark.parametrize(("field", "pin"), SHORT_PINS, ids=lambda item: pin_text(item))
+@pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs", "gemm_ar"])
+@pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+def test_a_field_pinned_for_all_values(name: str, topology: str, field: str, pin: object) -> None:
+    value = pin_text(pin)
+    try:
+        found = _with(OPERATORS[name], topology, {field: pin})
+    except (IllegalPin, NoLegalSchedule) as refused:
+        assert value in str(refused)  # noqa: PT017
+        return
+    chosen = {full: text for full, text in found.choices if full.endswith(f".{field}")}
+    assert value in chosen.values()
+    free = [full for full, text in chosen.items() if text != value]
+    if field in ("algorithm", "mover", "transfer", "chunks", "nest"):
+        assert not free
+    elif field == "sum":
+        assert not [full for full in free if found.spec.value(full.partition(".")[0]).name == "out" and value == "epilogue"]
+    else:  # sums have a loop and tiles of their own
+        matmuls = {node.output.name for node in found.spec.nodes if "Matmul" in type(node.operation).__name__}
+        assert not [full for full in free if full.partition(".")[0] in matmuls]
+
+
+@pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs"])
+@pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+def test_a_field_pinned_for_one_value(name: str, topology: str) -> None:
+    operator = OPERATORS[name]
+    honoured = 0
+    for full, texts in pin_names(_bound(operator), topologies.load(topology, 4)).items():
+        for value in sorted(texts):
+            try:
+                found = _with(operator, topology, {full: value})
+            except NoLegalSchedule as refused:
+                assert f"{full}={value}" in str(refused.facts["pins"])  # noqa: PT017
+                continue
+            assert dict(found.choices)[full] == value
+            honoured += 1
+    assert honoured > 20
+
+
+def test_a_pinned_mover_excludes_schedules_without_movers() -> None:
+    for topology in ("laptop-switch", "laptop-mesh"):
+        found = _with(ag_gemm, topology, {"mover": Fused()})
+        assert [exchange.mover for exchange in found.exchanges] == [Fused()]
+        found = _with(ag_gemm, topology, {"x_full.transfer": "pull"})
+        assert [exchange.transfer for exchange in found.exchanges] == [Transfer.PULL]
+
+
+def test_pins_reach_the_nodes() -> None:
+    found = _with(
+        gemm_rs,
+        "laptop-switch",
+        {"mover": CommSms(3), "chunks": 2, "nest": Nest.RANK_MAJOR, "tile": TileShape(32, 64, 32, 4, 3), "group": 2},
+    )
+    (exchange,) = found.exchanges
+    assert (exchange.mover, exchange.chunks, exchange.order.nest) == (CommSms(3), 2, Nest.RANK_MAJOR)
+    kernel = next(kernel for kernel in found.kernels() if kernel.compute is not None and kernel.compute.name == "y")
+    assert kernel.compute is not None
+    assert (kernel.compute.axis("m").tile, kernel.compute.axis("n").tile) == (32, 64)
+    assert (kernel.warps, kernel.stages, kernel.compute.order.group) == (4, 3, 2)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_library_schedule_is_in_the_space(name: str, topology: str) -> None:
+    """NCCL and cuBLAS, nothing overlapped: the planner never has to choose something that it predicts to be slower."""
+    library = _with(OPERATORS[name], topology, {"algorithm": "library", "compute": "library"})
+    assert not library.exchanges
+    assert not library.signals
+    assert any(isinstance(launch, LibraryCollective) for launch in library.launches)
+    assert any(isinstance(launch, LibraryGemm) for launch in library.launches)
+    assert not any(isinstance(launch, CopyProgram) for launch in library.launches)
+    matmuls = {node.output.name for node in library.spec.nodes if "Matmul" in type(node.operation).__name__}
+    kernels = [launch.compute.name for launch in library.launches if isinstance(launch, Kernel) and launch.compute]
+    assert not matmuls & set(kernels)
+    assert _planned(name, topology).predicted_us <= library.predicted_us
