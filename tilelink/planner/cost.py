@@ -29,6 +29,9 @@ from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Operand, Step, Store, S
 from tilelink.planner.links import chunk_times, library_us
 from topologies.topology import Topology
 
+_TILE_START_US = 1.5  # fill and drain of the software pipeline of one tile, fitted to 4 x H200
+_PROTOCOL_US = 6.0  # begin and finish kernels with their signals in a CUDA graph, fitted to 4 x H200
+
 Arrivals = dict[tuple[int, int], float]  # (place in the order of ranks, chunk) -> us
 
 
@@ -58,9 +61,9 @@ class _Model:
         for launch in self.schedule.launches:
             match launch:
                 case Begin():
-                    self.now += self.gpu.kernel_launch_us + self.topology.levels[0].signal_us
+                    self.now += _PROTOCOL_US / 2 + self.topology.levels[0].signal_us
                 case Finish():
-                    self.now = max(self.now, self.streams_end) + self.gpu.kernel_launch_us
+                    self.now = max(self.now, self.streams_end) + _PROTOCOL_US / 2
                 case Publish(exchange, copy_from):
                     self._publish(self.schedule.exchange(exchange), bool(copy_from))
                 case CopyOwn(exchange):
@@ -126,11 +129,13 @@ class _Model:
         self._feed_fused(role, begin)
         tile_us = self._tile_us(role)
         cursor = self._tiles(role, begin, tile_us)
-        for name in sorted(produced):
-            exchange = self.schedule.exchange(name)
-            self._after_tiles(exchange, role, cursor, begin)
+        scatters = [n for n in sorted(produced) if self.schedule.exchange(n).kind is Kind.SCATTER]
+        for name in scatters:
+            self._after_tiles(self.schedule.exchange(name), role, cursor, begin)
         if _sums_inside(role.body):
             cursor = self._sum_inside(role, cursor)
+        for name in sorted(produced.difference(scatters)):
+            self._after_tiles(self.schedule.exchange(name), role, cursor, begin)
         self.now = cursor
 
     def _feed_fused(self, role: ComputeRole, begin: float) -> None:
@@ -157,12 +162,12 @@ class _Model:
         dtype = self.schedule.spec.inputs[0].dtype
         rate = self.gpu.tflops(dtype) * self.gpu.gemm_efficiency * tile_share(m, n) / self.gpu.num_sms
         compute = len(bodies) * 2 * m * n * inner / rate / 1e6
-        return max(compute, memory, self._remote_us(role)) + 0.5
+        return max(compute, memory, self._remote_us(role)) + _TILE_START_US
 
     def _remote_us(self, role: ComputeRole) -> float:
         """Bytes that tiles load from peers, each by every tile that needs it."""
         worst = 0.0
-        link = self.topology.link_gb_per_s(0, 1) * 0.7
+        link = self.topology.link_gb_per_s(0, 1) * 0.45
         for step in role.body:
             for operand in _operands(step):
                 if operand.remote:
@@ -215,6 +220,12 @@ class _Model:
         """Source chunks of an exchange are complete when their tiles are; then the mover runs."""
         peers = self.topology.num_ranks - 1
         done = {(place, chunk): us for place, chunk, us in self.finished}
+        first = begin
+        if exchange.kind is Kind.GATHER and _sums_inside(role.body):
+            # what the own tiles make comes in the last segment, and not before the parts that they add have arrived
+            first = end - (end - begin) / self.topology.num_ranks
+            late = self._last_part(role)
+            first, end = max(first, late), max(end, late)
         made = []
         for step in range(peers * exchange.chunks):
             nest = exchange.order.nest is Nest.RANK_MAJOR
@@ -223,7 +234,7 @@ class _Model:
                 made.append(done[place, chunk])
             else:
                 share = (chunk + 1) / exchange.chunks if exchange.kind is Kind.GATHER else 1.0
-                made.append(begin + (end - begin) * share)
+                made.append(first + (end - first) * share)
         self.made[exchange.name] = made
         if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PULL:
             return
@@ -235,8 +246,13 @@ class _Model:
         for launch in self.schedule.launches:
             if isinstance(launch, CopyProgram) and not launch.after_source and _notifies(role.body, launch.exchange):
                 self._move(self.schedule.exchange(launch.exchange))
-        last = max((us for w in _waits(role.body) for us in self.arrivals.get(w.exchange, {}).values()), default=0.0)
-        return max(end, last + self._tile_us(role) * 0.1)
+        return max(end, self._last_part(role) + self._tile_us(role) * 0.1)
+
+    def _last_part(self, role: ComputeRole) -> float:
+        """When the last part that own tiles add has arrived."""
+        sums = [step for step in _walk(role.body) if isinstance(step, SumParts) and step.onto and step.wait is not None]
+        times = [us for s in sums if s.wait for us in self.arrivals.get(s.wait.exchange, {}).values()]
+        return max(times, default=0.0)
 
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         out, left = self._bytes(gemm.out.buffer), self._bytes(gemm.left.buffer)

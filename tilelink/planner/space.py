@@ -81,36 +81,32 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         graph = expand(spec, dict(algorithms))
         for library in _library_sets(matmuls, pins):
             structure = Structure(algorithms, library, graph, group_ops(graph, library))
-            if all(_applies(structure, topology, pins, name) for name in pins):
+            if not pins or set(pins) <= _applied(structure, topology, pins):
                 yield structure
 
 
-def _applies(structure: Structure, topology: Topology, pins: Pins, name: str) -> bool:
-    """Whether some value has the field that pin `name` is about, with the pinned text; a pin is never passed over.
+def _applied(structure: Structure, topology: Topology, pins: Pins) -> set[str]:
+    """Pins for which some value of the structure has the field, with the pinned text: a pin is never passed over.
 
     A value to which the pins leave no option counts: building the structure then says so.
     """
-    wanted, algorithms = pins[name], dict(structure.algorithms)
-    for collective, algorithm in algorithms.items():
-        if name in ("algorithm", f"{collective}.algorithm") and algorithm.value == wanted:
-            return True
+    texts: list[tuple[str, str, set[str]]] = [(c, "algorithm", {a.value}) for c, a in structure.algorithms]
     for op in structure.graph.ops():
-        if isinstance(op.operation, Matmul) and name in ("compute", f"{op.name}.compute"):
-            if wanted == ("library" if op.name in structure.library else "triton"):
-                return True
-    fields: list[tuple[str, list[dict[str, str]]]] = []
+        if isinstance(op.operation, Matmul):
+            texts.append((op.name, "compute", {"library" if op.name in structure.library else "triton"}))
     for relation in structure.graph.relations():
         if not relation.library:
-            exchanges = exchange_options(structure, relation, topology, pins)
-            fields.append((relation.name, [exchange_fields(option) for option in exchanges]))
+            exchanges = [exchange_fields(o) for o in exchange_options(structure, relation, topology, pins)]
+            texts += ((relation.name, field, {o[field] for o in exchanges}) for field in EXCHANGE_FIELDS)
     for group in structure.groups:
-        fields.append((group.name, [compute_fields(option) for option in compute_options(structure, group, pins)]))
-    for value, options in fields:
-        known = EXCHANGE_FIELDS if structure.graph.relation(value) is not None else COMPUTE_FIELDS
-        field = name.removeprefix(f"{value}.")
-        if field in known and (not options or any(option[field] == wanted for option in options)):
-            return True
-    return False
+        computes = [compute_fields(o) for o in compute_options(structure, group, pins)]
+        texts += ((group.name, field, {o[field] for o in computes}) for field in COMPUTE_FIELDS)
+    return {
+        pin
+        for value, field, legal in texts
+        for pin in (field, f"{value}.{field}")
+        if pin in pins and (not legal or pins[pin] in legal)
+    }
 
 
 def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
