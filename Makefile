@@ -7,7 +7,7 @@ WHOLE := not gpu
 .PHONY: demo test quick whole lint format .venv
 
 demo: .venv
-	$(BIN)/python -m examples.demo
+	$(BIN)/tilelink demo
 
 test: lint
 	$(MAKE) quick

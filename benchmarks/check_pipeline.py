@@ -131,9 +131,7 @@ def measure(function: Callable[[], object], calls: int = 20, repeats: int = 5) -
     return sorted(times)[len(times) // 2]
 
 
-def many_calls(
-    call: Callable[[], object], static: list[torch.Tensor], pool: list, calls: int, seed: int
-) -> float:  # type: ignore[type-arg]
+def many_calls(call: Callable[[], object], static: list[torch.Tensor], pool: list, calls: int, seed: int) -> float:  # type: ignore[type-arg]
     """Largest relative error over `calls` calls with changing inputs and random delays."""
     rng = random.Random(1000 * seed + dist.get_rank())
     choose = random.Random(seed)
@@ -244,7 +242,13 @@ def main() -> None:
             row = {"workload": arguments.workload, **sizes, "schedule": label, **found, "nccl_cublas_us": base}
             row |= {"choices": dict(schedule.choices), "predicted_us": schedule.predicted_us, "hash": schedule.hash}
             rows.append(row)
-            say(arguments.workload, sizes, f"{label:34}", {k: found[k] for k in ("equal", "eager_error", "us")}, f"base {base:.1f} predicted {schedule.predicted_us}")
+            say(
+                arguments.workload,
+                sizes,
+                f"{label:34}",
+                {k: found[k] for k in ("equal", "eager_error", "us")},
+                f"base {base:.1f} predicted {schedule.predicted_us}",
+            )
             if arguments.json and dist.get_rank() == 0:
                 write(arguments.json, rows, arguments.calls, arguments.commit)
             del op, module
@@ -254,11 +258,25 @@ def main() -> None:
 
 def write(path: str, rows: list[dict[str, object]], calls: int, commit: str) -> None:
     driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.split()
     machine = f"{dist.get_world_size()} x {torch.cuda.get_device_name()}"
-    versions = {"torch": torch.__version__, "triton": triton.__version__, "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
-    text = {"machine": machine, "driver": driver[:1], "versions": versions, "commit": commit, "calls": calls, "rows": rows}
+    versions = {
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+    }
+    text = {
+        "machine": machine,
+        "driver": driver[:1],
+        "versions": versions,
+        "commit": commit,
+        "calls": calls,
+        "rows": rows,
+    }
     temporary = Path(f"{path}.part")
     temporary.write_text(json.dumps(text, indent=1))
     temporary.replace(path)

@@ -18,13 +18,16 @@ from tilelink.ir.user_op import UserOp
 
 TARGETS = ("triton",)
 
-_IMPORTS = """import argparse
+_IMPORTS = """from __future__ import annotations
+
+import argparse
 import contextlib
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -69,7 +72,9 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
 def _header(out: Source, schedule: Schedule) -> None:
     out.line(f'"""{schedule.name}: one overlapped kernel for {schedule.num_ranks} ranks. Yours to keep and edit.')
     out.line()
-    out.line(f"    op = {class_name(schedule.name)}(SymmetricMemoryFabric())   # under torchrun, after init_process_group")
+    out.line(
+        f"    op = {class_name(schedule.name)}(SymmetricMemoryFabric())   # under torchrun, after init_process_group"
+    )
     out.line(f"    {', '.join(schedule.spec.outputs)} = op({', '.join(value.name for value in schedule.spec.inputs)})")
     out.line()
     out.line(f"Check it: torchrun --nproc-per-node {schedule.num_ranks} THIS_FILE")
@@ -81,7 +86,9 @@ def _header(out: Source, schedule: Schedule) -> None:
     for line in schedule.spec.source:
         out.line(f"# {line}".rstrip())
     for node in schedule.spec.nodes:
-        out.comment(f"src[{node.line}] {node.output.name} [{', '.join(map(str, node.output.shape))}] {node.output.placement}")
+        out.comment(
+            f"src[{node.line}] {node.output.name} [{', '.join(map(str, node.output.shape))}] {node.output.placement}"
+        )
 
 
 def _user_bodies(schedule: Schedule) -> str:

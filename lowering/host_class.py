@@ -50,14 +50,20 @@ class HostPrinter:
     def _doc(self, inputs: list[str]) -> None:
         shown = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.INPUT)]
         results = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.OUTPUT)]
-        self.out.line(f'"""`{", ".join(self.schedule.spec.outputs)} = op({", ".join(inputs)})` on every rank of the fabric.')
+        self.out.line(
+            f'"""`{", ".join(self.schedule.spec.outputs)} = op({", ".join(inputs)})` on every rank of the fabric.'
+        )
         self.out.line()
         for line in (f"Takes {', '.join(shown)}.", f"Returns {', '.join(results)}."):
             self.out.line(line)
-        self.out.line("All are contiguous. Calls follow each other on one stream or on several, eager or captured in a CUDA graph.")
+        self.out.line(
+            "All are contiguous. Calls follow each other on one stream or on several, eager or captured in a CUDA graph."
+        )
         self.out.line('"""')
         self.out.line()
-        self.out.line(f'SCHEDULE = "{self.schedule.hash}"  # ranks with different schedules would hang: compare before the first call')
+        self.out.line(
+            f'SCHEDULE = "{self.schedule.hash}"  # ranks with different schedules would hang: compare before the first call'
+        )
         inputs_text = ", ".join(
             f'"{b.name}": ({_tuple(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)
         )
@@ -90,12 +96,16 @@ class HostPrinter:
                 )
             if self.schedule.exchanges:
                 out.line(f"self.signals = fabric.symmetric(({self.num_signals},), torch.int32)")
-                out.line(f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype=torch.int32, device=fabric.device)")
+                out.line(
+                    f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype=torch.int32, device=fabric.device)"
+                )
                 out.line("self.epoch = torch.zeros(1, dtype=torch.int32, device=fabric.device)")
             for launch in self.schedule.launches:
                 if isinstance(launch, CopyProgram):
                     one = f'fabric.stream("{launch.stream}")'
-                    each = f'[fabric.stream(f"{launch.stream}_{{step}}") for step in range({self.schedule.num_ranks - 1})]'
+                    each = (
+                        f'[fabric.stream(f"{launch.stream}_{{step}}") for step in range({self.schedule.num_ranks - 1})]'
+                    )
                     out.line(f"self.{launch.stream} = {each if self._per_peer(launch) else one}")
             out.line("self.last = fabric.main()")
             with out.block("with fabric.loading():  # the driver cannot load a kernel while another one spins"):
@@ -154,7 +164,9 @@ class HostPrinter:
                 self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
             return
         arguments = ["finish_call", "(1,)", "self.epoch", "self.signals.pointers", "rank"]
-        self.out.call("main.launch(", [*arguments, f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"])
+        self.out.call(
+            "main.launch(", [*arguments, f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"]
+        )
 
     def _per_peer(self, launch: CopyProgram) -> bool:
         """Peers are served at once, each on a stream of its own."""
@@ -259,7 +271,9 @@ class HostPrinter:
                 if self.schedule.has_signal(f"{exchange.name}_count"):
                     self._stream_wait(exchange, stream, "peer" if scatter else "0")
                 part = "[peer, rows]" if scatter else "[rows]"
-                out.line(f"{stream}.copy(self.{exchange.target}.peers[peer][rank, rows], {self._source(exchange)}{part})")
+                out.line(
+                    f"{stream}.copy(self.{exchange.target}.peers[peer][rank, rows], {self._source(exchange)}{part})"
+                )
                 slot = self._slot(f"{exchange.name}_arrived", exchange, "rank")
                 out.line(f"slot = {slot}")
                 out.line(f"{stream}.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
@@ -283,7 +297,9 @@ class HostPrinter:
 
     def _publish(self, exchange: Exchange, copy_from: str) -> None:
         if copy_from:
-            view = f".view{_tuple(self.schedule.buffer(exchange.source).shape)}" if exchange.kind is Kind.SCATTER else ""
+            view = (
+                f".view{_tuple(self.schedule.buffer(exchange.source).shape)}" if exchange.kind is Kind.SCATTER else ""
+            )
             self.out.line(f"main.copy({self._here(exchange.source)}, {self._here(copy_from)}{view})")
         outer, inner = self._loops(exchange)
         with self.out.block(outer), self.out.block(inner):

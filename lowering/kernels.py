@@ -49,7 +49,8 @@ def print_kernel(schedule: Schedule, kernel: Kernel) -> PrintedKernel:
 
 def _blocks(scope: TileScope) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {
-        name: (buffer, tuple(scope.axis(axis).tile for axis in index)) for name, (buffer, index) in scope.descriptors.items()
+        name: (buffer, tuple(scope.axis(axis).tile for axis in index))
+        for name, (buffer, index) in scope.descriptors.items()
     }
 
 
@@ -86,7 +87,13 @@ def _print_entry(
         first = 0
         for position, (name, programs, needed) in enumerate(roles):
             last = position == len(roles) - 1
-            header = "" if len(roles) == 1 else "else:" if last else f"{'el' if first else ''}if program < {first + programs}:"
+            header = (
+                ""
+                if len(roles) == 1
+                else "else:"
+                if last
+                else f"{'el' if first else ''}if program < {first + programs}:"
+            )
             arguments = [*_sorted([n for n in needed if n != "call"]), *(["call"] if "call" in needed else [])]
             start = f"program - {first}" if first else "program"
             if last and kernel.compute is not None and kernel.dies.count > 1:

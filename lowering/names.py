@@ -9,7 +9,21 @@ from tilelink.ir.spec import DTYPE_BYTES
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 TRITON = {"bf16": "tl.bfloat16", "fp16": "tl.float16", "fp32": "tl.float32"}
 
-_TAKEN = {"rank", "program", "tile", "call", "epoch", "counts", "signals", "part", "peer", "chunk", "tl", "triton", "torch"}
+_TAKEN = {
+    "rank",
+    "program",
+    "tile",
+    "call",
+    "epoch",
+    "counts",
+    "signals",
+    "part",
+    "peer",
+    "chunk",
+    "tl",
+    "triton",
+    "torch",
+}
 
 
 def value_name(name: str) -> str:

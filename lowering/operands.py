@@ -24,7 +24,9 @@ class TileScope:
     role: ComputeRole
     parameters: dict[str, None] = field(default_factory=dict)
     own_axes: tuple[str, ...] = ()
-    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # name -> buffer, axes of its block
+    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(
+        default_factory=dict
+    )  # name -> buffer, axes of its block
 
     def axis(self, name: str) -> Axis:
         return self.role.axis(name)

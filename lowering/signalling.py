@@ -34,7 +34,9 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: str = "
     scope.need("rank")
     segment = f"{wait.slot}_segment"
     if parts_loop == "others":
-        _print_chunks(out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk))
+        _print_chunks(
+            out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk)
+        )
     elif wait.every and not parts_loop:
         with out.block(f"for {segment} in range({scope.schedule.num_ranks}):"):
             _print_part_wait(out, scope, wait, exchange, segment)
@@ -44,7 +46,9 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: str = "
 
 def _print_part_wait(out: Source, scope: TileScope, wait: Wait, exchange: Exchange, segment: str) -> None:
     with out.block(f"if {segment} != rank:"):
-        _print_chunks(out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk))
+        _print_chunks(
+            out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk)
+        )
         if wait.fence:
             out.line("fence_descriptors()")
 
@@ -76,7 +80,9 @@ def _print_chunks(
         for text in lines(f"{row} // {exchange.chunk_rows}"):
             out.line(text)
         return
-    with out.block(f"for chunk in range(({first}) // {exchange.chunk_rows}, ({end} - 1) // {exchange.chunk_rows} + 1):"):
+    with out.block(
+        f"for chunk in range(({first}) // {exchange.chunk_rows}, ({end} - 1) // {exchange.chunk_rows} + 1):"
+    ):
         for text in lines("chunk"):
             out.line(text)
 
@@ -129,7 +135,9 @@ def tiles_of_chunk(scope: TileScope, step: Notify, exchange: Exchange, chunk: st
     """How many tiles write to chunk `chunk`: a number if all chunks have as many."""
     axis = scope.axis(step.rows)
     minor = minor_tiles(scope, step)
-    counts = {chunk_tiles(axis, step, exchange, number, step.rows in scope.own_axes) for number in range(exchange.chunks)}
+    counts = {
+        chunk_tiles(axis, step, exchange, number, step.rows in scope.own_axes) for number in range(exchange.chunks)
+    }
     if len(counts) == 1:
         return str(counts.pop() * minor)
     local = step.rows == step.slot or step.rows in scope.own_axes
@@ -149,5 +157,3 @@ def chunk_tiles(axis: Axis, step: Notify, exchange: Exchange, chunk: int, own: b
     low = first // extent * per_segment + first % extent // axis.tile
     high = last // extent * per_segment + last % extent // axis.tile
     return high - low + 1
-
-

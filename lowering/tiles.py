@@ -192,10 +192,9 @@ def _print_user_body(out: Source, scope: TileScope, body: UserBody) -> None:
                 shift = found.extent * part_size(shape[dim + 1 :])
                 base = f"{base} + {axis}_segment * {shift}"
         arguments[name] = base
-    for axis in scope.role.axes:
-        arguments[axis.name] = axis.name
-        arguments[f"num_{axis.name}"] = str(axis.extent)
-        arguments[f"TILE_{axis.name.upper()}"] = f"TILE_{axis.name.upper()}"
+    for loop_axis in scope.role.axes:
+        name, tile = loop_axis.name, f"TILE_{loop_axis.name.upper()}"
+        arguments |= {name: name, f"num_{name}": str(loop_axis.extent), tile: tile}
     passed = [f"{name}={arguments[name]}" for name in op.parameters]
     out.call(f"{value_name(body.result)} = {op.name}(", passed)
     out.line(f"{value_name(body.result)} = {value_name(body.result)}.to(tl.float32)")
@@ -213,8 +212,9 @@ def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
     out.line(f"{result} = {value_name(step.onto)}" if step.onto else f"{result} = tl.zeros(({shape}), tl.float32)")
     scope.need("rank")
     segment = f"{operand.slot}_segment"
-    with out.block(f"for {segment} in range({scope.schedule.num_ranks}):"), out.maybe(
-        f"if {segment} != rank:" if step.onto else ""
+    with (
+        out.block(f"for {segment} in range({scope.schedule.num_ranks}):"),
+        out.maybe(f"if {segment} != rank:" if step.onto else ""),
     ):
         if step.wait is not None:
             print_wait(out, scope, step.wait, parts_loop="others" if step.onto else "all")

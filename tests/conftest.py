@@ -24,9 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--update-golden", action="store_true", help="write tests/golden anew from what is emitted"
-    )
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew from what is emitted")
 
 
 @pytest.fixture
@@ -39,8 +37,6 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             GOLDEN.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
         assert path.exists(), f"{path} is missing: run pytest --update-golden and read what it wrote"
-        assert text == path.read_text(encoding="utf-8"), (
-            f"{name} differs: pytest --update-golden, then read the diff"
-        )
+        assert text == path.read_text(encoding="utf-8"), f"{name} differs: pytest --update-golden, then read the diff"
 
     return check

@@ -11,23 +11,23 @@ import sys
 from contextlib import contextmanager, redirect_stdout
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+import lowering
 import topologies
 from tilelink.cli_errors import OutputNotWritable
+from tilelink.demo import ag_gemm
+from tilelink.emulator import EmulationError
 from tilelink.errors import NoLegalSchedule
+from tilelink.ir.schedule import Schedule
+from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
 from topologies.errors import UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tilelink.ir.schedule import Schedule
-    from tilelink.runtime.run import RunResult
 
 
 class Device(Enum):
@@ -43,7 +43,13 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except UserError as error:
             typer.echo(f"{type(error).__name__}: {error}", err=True)
-            raise typer.Exit(3 if isinstance(error, NoLegalSchedule) else 2) from None
+            raise typer.Exit(_exit_code(error)) from None
+
+
+def _exit_code(error: UserError) -> int:
+    if isinstance(error, EmulationError):
+        return 1  # the source hangs or leaves its buffers: refuted, not misused
+    return 3 if isinstance(error, NoLegalSchedule) else 2
 
 
 app = typer.Typer(
@@ -59,12 +65,8 @@ app.add_typer(topo, name="topo")
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The overlap function, as path.py:function.")]
 Sizes = Annotated[list[str] | None, typer.Argument(metavar="SIZES", help="Global sizes, M=8192 K=4096.")]
-TopologyName = Annotated[
-    str, typer.Option("--topology", metavar="NAME|FILE", help="Name, or path of a TOML.")
-]
-Ranks = Annotated[
-    int | None, typer.Option("--ranks", help="Number of ranks.", show_default="all of the topology")
-]
+TopologyName = Annotated[str, typer.Option("--topology", metavar="NAME|FILE", help="Name, or path of a TOML.")]
+Ranks = Annotated[int | None, typer.Option("--ranks", help="Number of ranks.", show_default="all of the topology")]
 Dtype = Annotated[str, typer.Option("--dtype", help="Element type of tensors that declare none.")]
 Pins = Annotated[list[str] | None, typer.Option("--pin", metavar="K=V", help="Fix one choice; repeatable.")]
 
@@ -130,14 +132,12 @@ def emit(
     dtype: Dtype = "bf16",
     pin: Pins = None,
     target: Annotated[str, typer.Option("--target", help="The language of the source.")] = "triton",
-    output: Annotated[
-        Path | None, typer.Option("-o", metavar="FILE", help="Write here, not on stdout.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write here, not on stdout.")] = None,
 ) -> None:
     """Print the source, or write it to a file."""
     schedule = _schedule(spec, sizes, topology, ranks, dtype, pin)
     with _working("emitting"):
-        source = _lower(schedule, target)
+        source = lowering.emit(schedule, target)
     if output is None:
         typer.echo(source, nl=False)
     else:
@@ -174,6 +174,26 @@ def run(
     raise typer.Exit(0 if result.equal else 1)
 
 
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", metavar="FILE", help="Where to write the emitted file.")] = Path(
+        "ag_gemm_tilelink.py"
+    ),
+) -> None:
+    """From a spec to a schedule, a readable file, and an equal result on four emulated ranks."""
+    for line in ag_gemm.spec.source:
+        typer.echo(line)
+    schedule = ag_gemm.plan(EMULATED_TOPOLOGY, 4, M=260, K=72, N=96)
+    typer.echo(f"\n{schedule}\n")
+    source = lowering.emit(schedule)
+    _write(output, source)
+    typer.echo(f"emitted: {output} ({len(source.splitlines())} lines)")
+    result = run_emulated(schedule, source, calls=3)
+    for line in result.lines():
+        typer.echo(line)
+    raise typer.Exit(0 if result.equal else 1)
+
+
 def _default_topology(device: Device) -> str:
     match device:
         case Device.CPU:
@@ -182,17 +202,8 @@ def _default_topology(device: Device) -> str:
             return DEFAULT_TOPOLOGY
 
 
-def _lower(schedule: Schedule, target: str) -> str:
-    # lowering and the runtime load triton and torch: `topo` and `--help` start without them
-    from lowering import emit as lower
-
-    return lower(schedule, target=target)
-
-
 def _run(device: Device, schedule: Schedule, calls: int, seed: int) -> RunResult:
-    from tilelink.runtime.run import run_cuda, run_emulated
-
-    source = _lower(schedule, "triton")
+    source = lowering.emit(schedule)
     match device:
         case Device.CPU:
             return run_emulated(schedule, source, calls=calls, seed=seed)
@@ -210,7 +221,7 @@ def _schedule(
     # what the user's file prints must not end up in the JSON or the source
     with _working("planning"), redirect_stdout(sys.stderr):
         overlap = load_overlap(spec)
-        return overlap.plan(topology, topology.num_ranks, dtype=dtype, pin=pinned, **wanted)
+        return overlap.plan_for(topology, wanted, dtype, pinned)
 
 
 @contextmanager

@@ -8,9 +8,7 @@ from topologies.errors import UserError
 class NoFunctionNamed(UserError):
     """SPEC has no `:function` part. Facts: spec."""
 
-    template = (
-        "{spec!r} names no function of a file.\nWrite it as path.py:function, for example layers.py:ag_gemm."
-    )
+    template = "{spec!r} names no function of a file.\nWrite it as path.py:function, for example layers.py:ag_gemm."
 
 
 class SpecFileMissing(UserError):

@@ -29,13 +29,14 @@ class TileLinkError(UserError):
 
 
 class UnknownPlacement(TileLinkError):
-    template = "placement={placement} of {tensor!r} is not a placement.\nLegal placements: Replicate(), Shard(dim), Partial()."
+    template = (
+        "placement={placement} of {tensor!r} is not a placement.\nLegal placements: Replicate(), Shard(dim), Partial()."
+    )
 
 
 class ShardOutOfRange(TileLinkError):
     template = (
-        "Shard({dim}) of {tensor!r} names a dimension that a {rank}-dimensional tensor does not have.\n"
-        "Legal: {legal}."
+        "Shard({dim}) of {tensor!r} names a dimension that a {rank}-dimensional tensor does not have.\nLegal: {legal}."
     )
 
 
@@ -63,7 +64,9 @@ class NotATensor(TileLinkError):
 class UnknownOp(TileLinkError, AttributeError):
     """Also an AttributeError, because it is what a missing name of the package raises."""
 
-    template = "tilelink has no operation {name!r}.{hint}\nKnown operations: {known}; others are declared with tilelink.op."
+    template = (
+        "tilelink has no operation {name!r}.{hint}\nKnown operations: {known}; others are declared with tilelink.op."
+    )
 
 
 class MatmulMismatch(TileLinkError):
@@ -153,7 +156,9 @@ class UnknownDtype(TileLinkError):
 
 
 class MixedDtypes(TileLinkError):
-    template = "{op} of {left} ({left_dtype}) and {right} ({right_dtype}): operands must have one dtype.\nLegal: equal dtypes."
+    template = (
+        "{op} of {left} ({left_dtype}) and {right} ({right_dtype}): operands must have one dtype.\nLegal: equal dtypes."
+    )
 
 
 class UnknownPin(TileLinkError):
@@ -177,7 +182,9 @@ class UnknownTarget(TileLinkError):
 
 
 class BadInput(TileLinkError):
-    template = "{operator} got {tensor!r} as {got}, but this operator was built for {expected}.\nPlan again for other sizes."
+    template = (
+        "{operator} got {tensor!r} as {got}, but this operator was built for {expected}.\nPlan again for other sizes."
+    )
 
 
 class FabricUnavailable(TileLinkError):

@@ -39,8 +39,18 @@ class Overlap:
         Raises the errors of tilelink.errors and topologies.errors.
         """
         machine = topologies.load(topology, num_ranks) if isinstance(topology, str) else topology
-        bound = bind(self.spec, sizes, machine.num_ranks, dtype)
-        return plan(bound, machine, pin, log)
+        return self.plan_for(machine, sizes, dtype, pin, log)
+
+    def plan_for(
+        self,
+        topology: Topology,
+        sizes: Mapping[str, int],
+        dtype: str = "bf16",
+        pin: Mapping[str, object] | None = None,
+        log: Callable[[str], object] | None = None,
+    ) -> Schedule:
+        """`plan` with the sizes in a mapping: for sizes whose names are those of other parameters."""
+        return plan(bind(self.spec, sizes, topology.num_ranks, dtype), topology, pin, log)
 
     def emit(self, target: str = "triton", **arguments: object) -> str:
         """Source text of `plan(**arguments)`."""

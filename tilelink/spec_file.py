@@ -158,7 +158,5 @@ def _where(error: BaseException, path: Path) -> str:
     """`file:line` of the line of the spec file that raised `error`, or of the syntax error."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}:{error.lineno}"
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f"{path}:{lines[-1]}" if lines else str(path)

@@ -151,9 +151,7 @@ def _check_sms(top: Table, topology: Topology) -> None:
     for name, ramp in (("push_sms", topology.push_sms), ("pull_sms", topology.pull_sms)):
         most, _ = ramp.points[-1]
         if most > num_sms:
-            raise top.fault(
-                name, f"{most:g} SMs copy where gpu.num_sms={num_sms}", f"Legal x: 1 to {num_sms}."
-            )
+            raise top.fault(name, f"{most:g} SMs copy where gpu.num_sms={num_sms}", f"Legal x: 1 to {num_sms}.")
 
 
 def _provenance(table: Table, topology: Topology) -> tuple[tuple[str, str], ...]:
@@ -167,9 +165,7 @@ def _provenance(table: Table, topology: Topology) -> tuple[tuple[str, str], ...]
             hint = did_you_mean(key, [*keys, *around])
             raise table.fault(f'"{key}"', f"no number of the descriptor is called {key!r}", f"{legal}{hint}")
         if not isinstance(origin, str) or not PROVENANCE.fullmatch(origin):
-            raise table.fault(
-                f'"{key}"', f"{spell(origin)} is no provenance", f"It takes {LEGAL_PROVENANCE}."
-            )
+            raise table.fault(f'"{key}"', f"{spell(origin)} is no provenance", f"It takes {LEGAL_PROVENANCE}.")
     found: list[tuple[str, str]] = []
     for key in keys:
         owner = next((owner for owner in [key, *_tables_around(key)] if owner in flat), None)

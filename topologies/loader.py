@@ -35,9 +35,7 @@ def load_descriptor(name_or_path: str) -> Descriptor:
         return parse(_read(name_or_path), name_or_path)
     known = names()
     if name_or_path not in known:
-        raise UnknownTopology(
-            name=name_or_path, hint=did_you_mean(name_or_path, known), legal=", ".join(known)
-        )
+        raise UnknownTopology(name=name_or_path, hint=did_you_mean(name_or_path, known), legal=", ".join(known))
     file = name_or_path + SUFFIX
     return parse((resources.files("topologies") / file).read_text(encoding="utf-8"), file)
 

@@ -32,8 +32,7 @@ def show(topology: Topology) -> str:
     nodes = f", {topology.num_nodes} nodes" if topology.num_nodes > 1 else ""
     return "\n".join(
         [
-            f"{topology.name}: {topology.num_ranks} ranks{nodes}, "
-            f"GPU {gpu.name} ({gpu.vendor.value} {gpu.arch})",
+            f"{topology.name}: {topology.num_ranks} ranks{nodes}, GPU {gpu.name} ({gpu.vendor.value} {gpu.arch})",
             "",
             *_picture(topology),
             "",

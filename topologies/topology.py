@@ -60,9 +60,7 @@ class Gpu:
         """Dense peak in TFLOP/s for `dtype`. Raises UnknownDtype where the descriptor has none."""
         peaks = dict(self.dense_tflops)
         if dtype not in peaks:
-            raise UnknownDtype(
-                dtype=dtype, gpu=self.name, hint=did_you_mean(dtype, peaks), legal=", ".join(peaks)
-            )
+            raise UnknownDtype(dtype=dtype, gpu=self.name, hint=did_you_mean(dtype, peaks), legal=", ".join(peaks))
         return peaks[dtype]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,9 @@ def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: 
 class Symmetric:
     """One buffer on every rank: `local` here, `peers[r]` that of rank r, `pointers` int64[num_ranks] on the device."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup
+    ) -> None:
         self.local = symm_mem.empty(shape, dtype=dtype, device=device)
         self.local.zero_()
         handle = symm_mem.rendezvous(self.local, group)
@@ -36,12 +39,12 @@ class Symmetric:
 class Stream:
     """Operations that run in order on one CUDA stream."""
 
-    def __init__(self, stream: torch.cuda.Stream, fabric: "SymmetricMemoryFabric") -> None:
+    def __init__(self, stream: torch.cuda.Stream, fabric: SymmetricMemoryFabric) -> None:
         self.stream = stream
         self.fabric = fabric
         self.group = fabric.group
 
-    def launch(self, kernel, grid, *args, **options) -> None:  # type: ignore[no-untyped-def]
+    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
         if self.fabric.is_loading:
             kernel.warmup(*args, grid=grid, **options)._init_handles()
             return
@@ -72,7 +75,7 @@ class Stream:
         if status != driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"{name} failed: {status}")
 
-    def after(self, other: "Stream") -> None:
+    def after(self, other: Stream) -> None:
         """All that was enqueued on `other` so far happens before what follows here."""
         if other.stream == self.stream:
             return

@@ -103,9 +103,7 @@ def test_no_legal_schedule_exits_3(invoke: Invoke, spec_path: Path) -> None:
     assert "NoLegalSchedule: " in result.stderr
 
 
-def test_a_bug_of_ours_is_no_user_error(
-    invoke: Invoke, spec_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_of_ours_is_no_user_error(invoke: Invoke, spec_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(text: str) -> None:
         raise AssertionError("ours")
 
@@ -117,9 +115,7 @@ def test_plan_passes_everything_on(invoke: Invoke, spec_path: Path) -> None:
     options = ("--topology", "h100-nvswitch", "--ranks", "4", "--dtype", "fp16", "--pin", "mover=CommSms(16)")
     result = invoke(*PLAN, *options)
     assert result.exit_code == 0
-    assert result.stdout == (
-        "schedule h100-nvswitch x4 fp16 pin={'mover': 'CommSms(16)'} {'M': 8192, 'K': 4096}\n"
-    )
+    assert result.stdout == ("schedule h100-nvswitch x4 fp16 pin={'mover': 'CommSms(16)'} {'M': 8192, 'K': 4096}\n")
 
 
 def test_plan_defaults_to_all_of_an_h200_node(invoke: Invoke, spec_path: Path) -> None:
@@ -207,9 +203,7 @@ class TestRun:
         assert "schedule laptop-mesh x2" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("args", "exit_code"), [(("topo", "list"), 0), (("topo", "show", "nope"), 2), (("x",), 2)]
-)
+@pytest.mark.parametrize(("args", "exit_code"), [(("topo", "list"), 0), (("topo", "show", "nope"), 2), (("x",), 2)])
 def test_console_entry(monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], exit_code: int) -> None:
     monkeypatch.setattr(sys, "argv", ["tilelink", *args])
     with pytest.raises(SystemExit) as caught:

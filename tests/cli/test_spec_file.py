@@ -46,9 +46,7 @@ def test_loading_leaves_nothing_behind_but_the_module(spec_path: Path) -> None:
 
 
 def test_spec_file_imports_its_neighbours(spec_path: Path) -> None:
-    (spec_path.parent / "neighbour_of_layers.py").write_text(
-        "from tests.cli.standins import StandInOverlap as O\n"
-    )
+    (spec_path.parent / "neighbour_of_layers.py").write_text("from tests.cli.standins import StandInOverlap as O\n")
     spec_path.write_text("from neighbour_of_layers import O\nag_gemm = O()\n")
     try:
         assert isinstance(load_overlap("layers.py:ag_gemm"), StandInOverlap)

@@ -71,9 +71,9 @@ def test_no_annotation() -> None:
     with pytest.raises(BadAnnotation) as caught:
 
         @tilelink.overlap
-        def f(
+        def f(  # type: ignore[no-untyped-def]
             x: Annotated[Tensor, (M, K)],
-            w,  # type: ignore[no-untyped-def]
+            w,
         ):
             return tilelink.relu(x)
 
@@ -81,7 +81,9 @@ def test_no_annotation() -> None:
     assert blamed_line(caught.value, __file__).startswith("w,")
 
 
-@pytest.mark.parametrize("text", ["Tensr(M, K)", "Tensor(M,", "Tensor(M, K, plcement=0)", "Annotated[Tensor]", "Tensor"])
+@pytest.mark.parametrize(
+    "text", ["Tensr(M, K)", "Tensor(M,", "Tensor(M, K, plcement=0)", "Annotated[Tensor]", "Tensor"]
+)
 def test_annotation_that_cannot_be_evaluated(text: str) -> None:
     def f(x: object) -> object:
         return x

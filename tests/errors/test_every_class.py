@@ -50,7 +50,9 @@ def _tested() -> frozenset[str]:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[pytest.mark.xfail(reason="nothing raises it")] if kind.__name__ in _NOT_RAISED else [])
+        pytest.param(
+            kind, marks=[pytest.mark.xfail(reason="nothing raises it")] if kind.__name__ in _NOT_RAISED else []
+        )
         for kind in CLASSES
     ],
     ids=lambda kind: kind.__name__,
@@ -70,7 +72,7 @@ def test_facts_are_kept_and_cross_processes(kind: type[TileLinkError]) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
     assert (str(copy), copy.facts, copy.location) == (str(error), error.facts, "spec.py:7")
-    assert str(kind(**{name: "x" for name in names})).count("spec.py") == 0
+    assert str(kind(**dict.fromkeys(names, "x"))).count("spec.py") == 0
 
 
 def test_hints() -> None:

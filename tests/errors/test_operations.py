@@ -183,13 +183,14 @@ def test_nonlinear_functions_of_summands(function: str) -> None:
 
 
 _OUTSIDE = Tensor(M, K)
+_no_tensor: Any = 3
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda a: tilelink.relu(3),
-        lambda a: tilelink.matmul(a, "w"),
+        lambda a: tilelink.relu(_no_tensor),
+        lambda a: tilelink.matmul(a, _no_tensor),
         lambda a: tilelink.add(a, _OUTSIDE),
         lambda a: a + 1,
         lambda a: 1 + a,

@@ -154,7 +154,8 @@ def test_ranks_that_the_fabric_cannot_have(num_ranks: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("movr", "mover"), ("x_ful.mover", "x_full.mover"), ("x_full.movre", "x_full.mover"), ("zzz", "")]
+    ("name", "hint"),
+    [("movr", "mover"), ("x_ful.mover", "x_full.mover"), ("x_full.movre", "x_full.mover"), ("zzz", "")],
 )
 def test_unknown_pin(name: str, hint: str) -> None:
     with pytest.raises(UnknownPin) as caught:

@@ -20,7 +20,7 @@ M, N, K = dims("M N K")
 m, n, k = axes("m n k")
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def body(x, w, m, n, num_k, TILE_M: tl.constexpr, TILE_N: tl.constexpr):  # type: ignore[no-untyped-def]
     return tl.zeros((TILE_M, TILE_N), tl.float32)
 
@@ -39,7 +39,12 @@ READS = {"x": (m, k), "w": (k, n)}
         ({"x": (m, k), "w": (k, m)}, (m, n), "no tensor has the axis n", "every written axis"),
         ({}, (m, n), "no tensor has the axis m, n", "every written axis"),
         ({"x": (m, k), "b": (k, n)}, (m, n), "its body has the parameters (x, w,", "Legal parameters: x, b, m, n,"),
-        ({"x": (m, n)}, (m, n), "its body has the parameters (x, w,", "Legal parameters: x, m, n, num_m, num_n, TILE_M"),
+        (
+            {"x": (m, n)},
+            (m, n),
+            "its body has the parameters (x, w,",
+            "Legal parameters: x, m, n, num_m, num_n, TILE_M",
+        ),
     ],
 )
 def test_declarations(reads: dict[str, Any], writes: tuple[Any, ...], reason: str, legal: str) -> None:
@@ -111,8 +116,8 @@ def test_number_of_operands() -> None:
 
 
 def test_an_index_of_one_axis_needs_no_tuple() -> None:
-    @triton.jit
+    @triton.jit  # type: ignore[untyped-decorator]
     def row(b, m, TILE_M: tl.constexpr):  # type: ignore[no-untyped-def]
         return tl.load(b + m + tl.arange(0, TILE_M))
 
-    assert tilelink.op(reads={"b": m}, writes=m)(row) is not None  # type: ignore[dict-item, arg-type]
+    assert tilelink.op(reads={"b": m}, writes=m)(row) is not None

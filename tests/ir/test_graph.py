@@ -162,7 +162,9 @@ def test_tiles_that_complete_a_chunk(problem: tuple[TileGraph, dict[str, int], i
             continue
         chunks = _pick_chunks(relation, seed)
         scatter = relation.kind is Kind.SCATTER
-        parts = [_painted_part(relation, chunks) + part * chunks for part in range(relation.num_ranks if scatter else 1)]
+        parts = [
+            _painted_part(relation, chunks) + part * chunks for part in range(relation.num_ranks if scatter else 1)
+        ]
         source = np.concatenate(parts, axis=relation.dim)
         assert source.shape == graph.values[relation.source].shape
         boxes = _boxes(graph, op, tiles)
@@ -202,7 +204,7 @@ def test_regions_hold_every_element(text: str, m: tuple[int, int], n: tuple[int,
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 @pytest.mark.parametrize("last", [False, True])
 def test_dot_mentions_every_value(operator: Overlap, last: bool) -> None:
-    graph = _graph(operator, 2, {name: 8 for name in operator.spec.symbols()}, last)
+    graph = _graph(operator, 2, dict.fromkeys(operator.spec.symbols(), 8), last)
     text = graph.to_dot()
     assert text.startswith("digraph {")
     assert text.endswith("}\n")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Word(int):
-    """An integer of the device, where / and % round towards zero: with operands below 0 they would differ from Python's."""
+    """An integer of the device, where // and % round towards zero: operands below 0 would differ from Python's."""
 
     def __floordiv__(self, other: int) -> Word:
         assert self >= 0

@@ -21,21 +21,14 @@ R, S0, S1, P = Replicate(), Shard(0), Shard(1), Partial()
 def _placed(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     """What `function` returns for parameters like `operands`."""
     found: list[Tensor] = []
+    left, right = operands[0], operands[-1]
 
     def f(a: Annotated[Tensor, (M, K)], b: Annotated[Tensor, (M, K)]) -> object:
-        found.append(function(a, b) if len(operands) == 2 else function(a))
-        return tilelink.relu(b)
+        found.append(function(*(a, b)[: len(operands)]))
+        # an operator returns no summands
+        return tilelink.all_reduce(b) if b.placement == P else tilelink.relu(b)
 
-    second = operands[1] if len(operands) == 2 else Tensor(M)
-    legal = Tensor(M, K)  # what is returned must not be Partial
-    f.__annotations__ = {"a": operands[0], "b": second if second.placement != P else legal}
-    if second.placement == P:
-
-        def f(a: Annotated[Tensor, (M, K)], b: Annotated[Tensor, (M, K)]) -> object:  # type: ignore[no-redef]
-            found.append(function(a, b))
-            return tilelink.all_reduce(b)
-
-        f.__annotations__ = {"a": operands[0], "b": second}
+    f.__annotations__ = {"a": left, "b": right}
     tilelink.overlap(f)
     return found[0]
 
@@ -77,7 +70,7 @@ def test_equal_placements(placement: Placement) -> None:
     ids=str,
 )
 def test_rows(matrix: Placement, row: Placement, row_shape: tuple[object, ...], result: Placement) -> None:
-    a, b = Tensor(M, K, placement=matrix), Tensor(*row_shape, placement=row)  # type: ignore[arg-type]
+    a, b = Tensor(M, K, placement=matrix), Tensor(*row_shape, placement=row)
     for operands in ((a, b), (b, a)):  # on either side
         out = _placed(tilelink.mul, *operands)
         assert (out.shape, out.placement) == ((M, K), result)

@@ -117,7 +117,8 @@ FUTURE = "from __future__ import annotations\n"
 )
 def test_cells_of_a_notebook(future: str, annotation: str) -> None:
     overlap = _define(
-        f"{future}@tilelink.overlap\ndef f(x: {annotation}):\n    full = tilelink.all_gather(x, dim=0)\n    return full\n"
+        f"{future}@tilelink.overlap\ndef f(x: {annotation}):\n"
+        "    full = tilelink.all_gather(x, dim=0)\n    return full\n"
     )
     assert overlap.spec.inputs[0].placement == Shard(0)
     assert [node.output.name for node in overlap.spec.nodes] == ["full"]

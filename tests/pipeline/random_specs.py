@@ -6,10 +6,10 @@ import random
 
 import tilelink
 from tilelink import Partial, Replicate, Shard, Tensor
+from tilelink.ir.location import here
 from tilelink.ir.placement import Placement
 from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import Trace
-from tilelink.ir.location import here
 
 DTYPES = ("bf16", "fp16", "fp32")
 

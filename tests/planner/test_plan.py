@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilelink import Overlap
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = [
+CASES: list[tuple[Overlap, str, dict[str, Any]]] = [
     (ag_gemm, "h200-nvswitch", {"M": 8192, "K": 4096, "N": 14336}),
     (gemm_rs, "mi300x-full-mesh", {"M": 8192, "K": 14336, "N": 4096}),
     (gemm_ar, "laptop-switch", {"M": 256, "K": 128, "N": 128}),
@@ -27,12 +27,14 @@ CASES = [
 ]
 
 
-def _name(item: object) -> str:
-    return str(getattr(item, "name", item)) if not isinstance(item, dict) else "x".join(map(str, item.values()))
+QUICK_FIRST = pytest.mark.parametrize(
+    ("operator", "topology", "sizes"),
+    [pytest.param(*case, marks=[pytest.mark.slow] if case[0] is mlp else [], id=case[0].name) for case in CASES],
+)
 
 
-@pytest.mark.parametrize(("operator", "topology", "sizes"), CASES, ids=_name)
-def test_twice(operator: Overlap, topology: str, sizes: dict[str, int]) -> None:
+@QUICK_FIRST
+def test_twice(operator: Overlap, topology: str, sizes: dict[str, Any]) -> None:
     first, logged = operator.plan(topology, 4, **sizes), list[object]()
     again = operator.plan(topologies.load(topology, 4), log=logged.append, **dict(reversed(sizes.items())))
     assert first == again
@@ -58,8 +60,8 @@ def test_in_another_process(seed: str) -> None:
     assert done.stdout.split() == [operator.plan(name, 4, **sizes).hash for operator, name, sizes in CASES]
 
 
-@pytest.mark.parametrize(("operator", "topology", "sizes"), CASES, ids=_name)
-def test_the_choice_is_no_worse_than_random_ones(operator: Overlap, topology: str, sizes: dict[str, int]) -> None:
+@QUICK_FIRST
+def test_the_choice_is_no_worse_than_random_ones(operator: Overlap, topology: str, sizes: dict[str, Any]) -> None:
     machine, rng = topologies.load(topology, 4), random.Random(operator.name)
     best = operator.plan(machine, **sizes).predicted_us
     bound = bind(operator.spec, sizes, 4, "bf16")

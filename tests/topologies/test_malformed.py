@@ -150,9 +150,7 @@ def test_network_inside_a_node(tmp_path: Path) -> None:
 
 def test_hints(tmp_path: Path) -> None:
     assert "Did you mean 'num_sms'?" in str(fault(tmp_path, edited("num_sms", "num_sm = 1"))["legal"])
-    assert "Did you mean 'full mesh'?" in str(
-        fault(tmp_path, edited("fabric", 'fabric = "fullmesh"'))["legal"]
-    )
+    assert "Did you mean 'full mesh'?" in str(fault(tmp_path, edited("fabric", 'fabric = "fullmesh"'))["legal"])
     assert "Did you mean 'gpu.num_sms'?" in str(
         fault(tmp_path, edited('"gpu.num_sms"', '"gpu.num_sm" = "datasheet"'))["legal"]
     )

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from topologies.errors import UserError
 
 
-class EmulationError(Exception):
+class EmulationError(UserError):
     """Base of all errors of the emulator. `facts` holds what the template was filled with."""
 
-    template: ClassVar[str] = "{reason}"
-
-    def __init__(self, **facts: object) -> None:
-        self.facts = facts
-        super().__init__(self.template.format(**facts))
+    template = "{reason}"
 
 
 class Deadlock(EmulationError):

@@ -22,6 +22,11 @@ def declarations(function: Callable[..., object], scope: Mapping[str, object]) -
     `scope` holds the names that text may use besides globals and closure. Raises BadAnnotation and what Tensor raises.
     """
     lines = _lines(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            facts = {"parameter": str(parameter.replace(annotation=inspect.Parameter.empty)), "function": function.__name__}
+            reason = ": it stands for any number of them"
+            raise BadAnnotation(lines[name], annotation="what each of many would be", reason=reason, **facts)
     return {
         name: _declared(function, name, parameter.annotation, scope, lines[name])
         for name, parameter in inspect.signature(function).parameters.items()
@@ -52,9 +57,7 @@ def _declared(
     raise BadAnnotation(location, parameter=name, function=function.__name__, annotation=shown, reason=reason)
 
 
-def _evaluate(
-    function: Callable[..., object], text: str, scope: Mapping[str, object], location: Location
-) -> object:
+def _evaluate(function: Callable[..., object], text: str, scope: Mapping[str, object], location: Location) -> object:
     """Value of an annotation that is text, compiled at its place in the user's file, so that errors name that line."""
     cells = inspect.getclosurevars(function).nonlocals
     tree = ast.parse(text, location.file, mode="eval")

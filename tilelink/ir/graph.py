@@ -138,7 +138,9 @@ class Relation:
 
 
 def overlaps(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> bool:
-    return all(first < other_end and other_first < end for (first, end), (other_first, other_end) in zip(a, b, strict=True))
+    return all(
+        first < other_end and other_first < end for (first, end), (other_first, other_end) in zip(a, b, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class TileGraph:
         self.inputs = inputs
         self.outputs = outputs
         self.nodes = nodes
-        self.edges = nx.DiGraph()
+        self.edges: nx.DiGraph[str] = nx.DiGraph()
         self.edges.add_nodes_from([*inputs, *(node.name for node in nodes)])
         for node in nodes:
             sources = [read.value for read in node.reads] if isinstance(node, TileOp) else [node.source]
@@ -227,7 +229,9 @@ class TileGraph:
                     label = ", ".join(map(str, read.index))
                     lines.append(f'  "{read.value}" -> "{node.name}" [label="[{label}]"];')
             else:
-                lines.append(f'  "{node.name}" [shape=ellipse, label="{node.kind.value} {node.name}\\ndim {node.dim}"];')
+                lines.append(
+                    f'  "{node.name}" [shape=ellipse, label="{node.kind.value} {node.name}\\ndim {node.dim}"];'
+                )
                 lines.append(f'  "{node.source}" -> "{node.name}" [label="part {list(node.part)}"];')
         return "\n".join([*lines, "}"]) + "\n"
 

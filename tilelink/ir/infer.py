@@ -162,7 +162,11 @@ def _reduce(value: Value, collective: str, dim: int | None, location: Location) 
         if isinstance(value.placement, Shard):
             hint = f"to give every rank the whole of it use all_gather(…, dim={value.placement.dim})"
         raise NothingToReduce(
-            location, collective=collective, tensor=value.name, placement=value.placement, legal=f"{value.name} is not: {hint}"
+            location,
+            collective=collective,
+            tensor=value.name,
+            placement=value.placement,
+            legal=f"{value.name} is not: {hint}",
         )
     return value.shape, Replicate() if dim is None else Shard(dim)
 
@@ -182,7 +186,9 @@ def _user_op(op: UserOp, operands: Sequence[Value], location: Location) -> Infer
             raise BadUserOp(location, name=op.name, reason=reason, legal="Pass a tensor of that many dimensions.")
         if isinstance(value.placement, Partial):
             reason = f"{tensor!r} got {value.name}, which is Partial"
-            raise BadUserOp(location, name=op.name, reason=reason, legal="Resolve it with reduce_scatter or all_reduce.")
+            raise BadUserOp(
+                location, name=op.name, reason=reason, legal="Resolve it with reduce_scatter or all_reduce."
+            )
         for dim, (axis, extent) in enumerate(zip(index, value.shape, strict=True)):
             if sympy.simplify(extents.setdefault(axis, extent) - extent) != 0:
                 reason = f"axis {axis} is {extents[axis]} in one tensor and {extent} in {tensor!r}"
@@ -190,11 +196,15 @@ def _user_op(op: UserOp, operands: Sequence[Value], location: Location) -> Infer
             is_sharded = value.placement == Shard(dim)
             if sharded.setdefault(axis, is_sharded) != is_sharded:
                 reason = f"axis {axis} is sharded in one tensor and whole in {tensor!r}"
-                raise BadUserOp(location, name=op.name, reason=reason, legal="Shard or gather all tensors along an axis alike.")
+                raise BadUserOp(
+                    location, name=op.name, reason=reason, legal="Shard or gather all tensors along an axis alike."
+                )
     cut = [axis for axis, is_sharded in sharded.items() if is_sharded]
     if len(cut) > 1:
         reason = f"its axes {', '.join(cut)} are all sharded"
-        raise BadUserOp(location, name=op.name, reason=reason, legal="At most one axis may be sharded; gather the others.")
+        raise BadUserOp(
+            location, name=op.name, reason=reason, legal="At most one axis may be sharded; gather the others."
+        )
     placement: Placement = Replicate()
     if cut:
         placement = Shard(op.writes.index(cut[0])) if cut[0] in op.writes else Partial()

@@ -75,7 +75,10 @@ def op(
             if len(tensors) != len(user_op.reads):
                 expected = ", ".join(name for name, _ in user_op.reads)
                 raise BadUserOp(
-                    here(), name=user_op.name, reason=f"called with {len(tensors)} tensors", legal=f"It reads: {expected}."
+                    here(),
+                    name=user_op.name,
+                    reason=f"called with {len(tensors)} tensors",
+                    legal=f"It reads: {expected}.",
                 )
             return _record(user_op, tensors, user_op.name)
 

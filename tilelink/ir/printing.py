@@ -206,5 +206,3 @@ def _step(step: Step) -> Iterator[str]:
             yield from (f"  {line}" for inner in own for line in _step(inner))
             yield "else:"
             yield from (f"  {line}" for inner in others for line in _step(inner))
-
-

@@ -177,11 +177,15 @@ def _check_sizes(spec: Spec, sizes: Mapping[str, int], known: tuple[str, ...]) -
     needed = ", ".join(known)
     for name, size in sizes.items():
         if name not in known:
-            raise UnknownSize(spec.location, function=spec.name, name=name, hint=did_you_mean(name, known), needed=needed)
+            raise UnknownSize(
+                spec.location, function=spec.name, name=name, hint=did_you_mean(name, known), needed=needed
+            )
         if isinstance(size, bool) or not isinstance(size, int):
             raise IllegalSize(spec.location, name=name, value=size, reason="it is not an integer")
         if size < 1:
-            raise IllegalSize(spec.location, name=name, value=size, reason="it is zero" if size == 0 else "it is negative")
+            raise IllegalSize(
+                spec.location, name=name, value=size, reason="it is zero" if size == 0 else "it is negative"
+            )
     missing = [name for name in known if name not in sizes]
     if missing:
         raise MissingSize(spec.location, function=spec.name, needed=needed, missing=", ".join(missing))

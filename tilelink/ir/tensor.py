@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol, TypeAlias
 
 import sympy
 
-from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, UnknownPlacement
+from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, UnknownOp, UnknownPlacement
 from tilelink.ir.location import Location, here
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import Elementwise, Matmul, Operation
@@ -25,6 +25,15 @@ Size: TypeAlias = sympy.Expr | int
 def dims(names: str) -> tuple[sympy.Symbol, ...]:
     """Symbols for sizes: `M, N, K = dims("M N K")`. They are positive integers, given to `plan` by name."""
     return tuple(sympy.Symbol(name, integer=True, positive=True) for name in names.replace(",", " ").split())
+
+
+def _unknown(sign: str) -> Callable[..., NoReturn]:
+    """A method for an operator that Python has and specs do not."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise UnknownOp(here(), name=sign, hint="", known="+, *, @ and the functions of tilelink such as matmul")
+
+    return refuse
 
 
 class Tensor:
@@ -80,6 +89,10 @@ class Tensor:
 
     def __rmatmul__(self, other: object) -> NoReturn:
         raise NotATensor(here(), what="@", value=repr(other))
+
+    __sub__ = __rsub__ = __neg__ = _unknown("-")
+    __truediv__ = __rtruediv__ = _unknown("/")
+    __pow__ = __rpow__ = _unknown("**")
 
     def _binary(self, operation: Operation, other: Tensor, what: str) -> Tensor:
         if not isinstance(other, Tensor) or self.trace is None or other.trace is not self.trace:

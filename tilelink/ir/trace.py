@@ -141,7 +141,9 @@ def _call(function: Callable[..., object], parameters: list[Tensor]) -> tuple[ob
     before = sys.getprofile()
     sys.setprofile(profile)
     try:
-        result = function(*parameters)
+        keywords = function.__code__.co_kwonlyargcount
+        positional = len(parameters) - keywords
+        result = function(*parameters[:positional], **{p.name: p for p in parameters[positional:]})
     finally:
         sys.setprofile(before)
     return result, names

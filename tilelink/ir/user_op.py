@@ -63,16 +63,25 @@ def make_user_op(
     plain = getattr(function, "fn", None)
     name = getattr(plain, "__name__", getattr(function, "__name__", str(function)))
     if plain is None or not hasattr(function, "arg_names"):
-        raise BadUserOp(here(), name=name, reason="its body is not a @triton.jit function", legal="Put @triton.jit below @tilelink.op.")
+        raise BadUserOp(
+            here(),
+            name=name,
+            reason="its body is not a @triton.jit function",
+            legal="Put @triton.jit below @tilelink.op.",
+        )
     parameters = tuple(function.arg_names)
     written = tuple(str(axis) for axis in _tuple(writes))
     if not 1 <= len(written) <= 2 or len(set(written)) != len(written):
-        raise BadUserOp(here(), name=name, reason=f"writes=({', '.join(written)})", legal="Legal: one or two different axes.")
+        raise BadUserOp(
+            here(), name=name, reason=f"writes=({', '.join(written)})", legal="Legal: one or two different axes."
+        )
     maps = tuple((tensor, tuple(str(axis) for axis in _tuple(index))) for tensor, index in reads.items())
     used = {axis for _, index in maps for axis in index}
     for tensor, index in maps:
         if not 1 <= len(index) <= 2:
-            raise BadUserOp(here(), name=name, reason=f"{tensor!r} has {len(index)} dimensions", legal="Legal: one or two.")
+            raise BadUserOp(
+                here(), name=name, reason=f"{tensor!r} has {len(index)} dimensions", legal="Legal: one or two."
+            )
     lost = [axis for axis in written if axis not in used]
     if lost:
         raise BadUserOp(
@@ -124,7 +133,9 @@ def _reference_source(reference: Callable[..., object] | None, name: str) -> str
     try:
         text = textwrap.dedent("".join(inspect.getsourcelines(reference)[0]))
     except (OSError, TypeError) as error:  # TypeError: built in, such as torch.relu
-        raise BadUserOp(here(), name=name, reason="the source of its reference cannot be read", legal="Define it in a file.") from error
+        raise BadUserOp(
+            here(), name=name, reason="the source of its reference cannot be read", legal="Define it in a file."
+        ) from error
     if text.lstrip().startswith("def "):
         return text.rstrip() + "\n"
     node = _lambda_in(text)

@@ -74,9 +74,7 @@ def access_of(problem: Problem, value: str, index: tuple[str, ...], space: Space
     return Access.DESCRIPTOR if even and problem.topology.gpu.tensor_descriptors else Access.POINTER
 
 
-def read_wait(
-    problem: Problem, op: TileOp, read: Map, rename: dict[str, str], *, fence: bool = False
-) -> Wait | None:
+def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str], *, fence: bool = False) -> Wait | None:
     """What the tile waits for before it reads, or None if everything is there when the kernel starts."""
     relation = problem.graph.relation(read.value)
     if relation is None or relation.library:
@@ -103,7 +101,9 @@ def wait_signal(exchange: Exchange) -> tuple[str, int]:
             return f"{exchange.name}_arrived", num_sms
 
 
-def send_steps(problem: Problem, op: TileOp, relation: Relation, space: Space, rename: dict[str, str]) -> tuple[Store | Notify, ...]:
+def send_steps(
+    problem: Problem, op: TileOp, relation: Relation, space: Space, rename: dict[str, str]
+) -> tuple[Store | Notify, ...]:
     """Store the tile into the source of `relation` (or straight to the peers) and count it."""
     index = tuple(rename.get(op.write.axis_of(dim), op.write.axis_of(dim)) for dim in range(len(op.write.index)))
     slot = index[relation.dim] if relation.kind is Kind.SCATTER else ""

@@ -27,7 +27,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.ir.steps import Access, Operand, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
-from tilelink.planner.choices import Choices, TritonLoop
+from tilelink.planner.choices import TritonLoop
 from tilelink.planner.layout import (
     Illegal,
     Problem,
@@ -105,7 +105,9 @@ class _Builder:
             return
         relation = self.graph.relation(group.anchor.reads[0].value)
         if relation is None or relation.kind is not Kind.SCATTER or not problem.by_tiles(relation.source):
-            raise Illegal(f"{group.name} adds no parts that a tile loop scatters, so there is no epilogue to add them in")
+            raise Illegal(
+                f"{group.name} adds no parts that a tile loop scatters, so there is no epilogue to add them in"
+            )
         maker = problem.maker(relation.source)
         if problem.host(maker) != maker:
             raise Illegal(f"{relation.source} is itself made in an epilogue")
@@ -215,7 +217,9 @@ class _Builder:
         if len(outs) + len(targets) != 1:
             raise Illegal(f"{op.name} has several destinations, and a library matmul writes one")
         space = Space(
-            {axis.name: axis.extent for axis in op.axes}, {axis.name: 1 for axis in op.axes}, {axis.name: 0 for axis in op.axes}
+            {axis.name: axis.extent for axis in op.axes},
+            {axis.name: 1 for axis in op.axes},
+            {axis.name: 0 for axis in op.axes},
         )
         left, right = (read_operand(problem, op, read, space, {}) for read in op.reads)
         left, wait, split = self._library_operand(op.reads[0], left)

@@ -42,7 +42,7 @@ def predict_us(schedule: Schedule, topology: Topology) -> float:
 
 def tile_share(m: int, n: int) -> float:
     """Share of the best GEMM rate that a tile shape reaches: fewer operand bytes a flop, better use of the tensor cores."""
-    return min(1.0, (m * n / (m + n) / 85.3) ** 0.5)
+    return float(min(1.0, (m * n / (m + n) / 85.3) ** 0.5))
 
 
 class _Model:
@@ -64,15 +64,14 @@ class _Model:
                     self.now += _PROTOCOL_US / 2 + self.topology.levels[0].signal_us
                 case Finish():
                     self.now = max(self.now, self.streams_end) + _PROTOCOL_US / 2
-                case Publish(exchange, copy_from):
-                    self._publish(self.schedule.exchange(exchange), bool(copy_from))
-                case CopyOwn(exchange):
-                    self.now += self._copy_us(self.schedule.exchange(exchange))
-                case CopyProgram(exchange, _, after_source):
-                    found = self.schedule.exchange(exchange)
+                case Publish(name, copy_from):
+                    self._publish(self.schedule.exchange(name), bool(copy_from))
+                case CopyOwn(name):
+                    self.now += self._copy_us(self.schedule.exchange(name))
+                case CopyProgram(name, _, after_source):
                     if after_source:
-                        self.made[exchange] = [self.now] * len(self.made[exchange])
-                    self._move(found)
+                        self.made[name] = [self.now] * len(self.made[name])
+                    self._move(self.schedule.exchange(name))
                 case Kernel():
                     self._kernel(launch)
                 case LibraryGemm():
@@ -238,7 +237,9 @@ class _Model:
         self.made[exchange.name] = made
         if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PULL:
             return
-        if not any(isinstance(launch, CopyProgram) and launch.exchange == exchange.name for launch in self.schedule.launches):
+        if not any(
+            isinstance(launch, CopyProgram) and launch.exchange == exchange.name for launch in self.schedule.launches
+        ):
             self._move(exchange)
 
     def _sum_inside(self, role: ComputeRole, end: float) -> float:
@@ -334,5 +335,3 @@ def _operands(step: Step) -> list[Operand]:
 
 def _touched(step: Step) -> list[str]:
     return [operand.buffer for operand in _operands(step)]
-
-

@@ -1,8 +1,8 @@
 """BoundSpec -> TileGraph: collectives become relations between parts, plus the sums that they imply.
 
-    y_sum = reduce_scatter(y, 0)   ->   y_parts = scatter y along 0;        y_sum[m, n] = sum of y_parts[part, m, n]
-    y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m, n] = sum of y_parts[part, m, n]
-    y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
+y_sum = reduce_scatter(y, 0)   ->   y_parts = scatter y along 0;        y_sum[m, n] = sum of y_parts[part, m, n]
+y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m, n] = sum of y_parts[part, m, n]
+y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def _maps(
     match operation:
         case Matmul():
             (rows, inner), (_, cols) = shapes
-            axes = (GraphAxis("m", rows, False), GraphAxis("n", cols, False), GraphAxis("k", inner, True))
-            return axes, ((m, k), (k, n)), (m, n)
+            three = (GraphAxis("m", rows, False), GraphAxis("n", cols, False), GraphAxis("k", inner, True))
+            return three, ((m, k), (k, n)), (m, n)
         case Elementwise() | Copy():
             shape = max(shapes, key=lambda s: (len(s), s[0]))
             written: Index = (m, n)[: len(shape)]
@@ -181,7 +181,7 @@ def _maps(
 
 
 def _broadcast(shape: tuple[int, ...], full: tuple[int, ...], written: Index) -> Index:
-    """Index of an operand below the full shape: trailing dimensions line up, extent 1 under a longer one is constant."""
+    """Index of an operand below the full shape: trailing dimensions line up, extent 1 below more is constant."""
     index: list[sympy.Expr] = []
     for dim, extent in enumerate(shape):
         axis = written[len(full) - len(shape) + dim]

@@ -1,6 +1,6 @@
 """TileGraph -> groups: elementwise consumers fold into the epilogue of the op that makes their operand.
 
-    h = silu(g) * u   with g, u two matmuls   ->   group g: matmul, silu;   group u: matmul, mul (loads the tile of silu(g))
+h = silu(g) * u   with g, u two matmuls   ->   group g: matmul, silu;   group u: matmul, mul (loads the tile of silu(g))
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def group_ops(graph: TileGraph, library: frozenset[str]) -> tuple[Group, ...]:
     return tuple(Group(tuple(ops)) for ops in groups)
 
 
-def _fold_into(graph: TileGraph, op: TileOp, groups: list[list[TileOp]], home: dict[str, int], library: frozenset[str]) -> int:
+def _fold_into(
+    graph: TileGraph, op: TileOp, groups: list[list[TileOp]], home: dict[str, int], library: frozenset[str]
+) -> int:
     """Index of the latest group whose epilogue can compute `op`, or -1."""
     made = sorted({home[read.value] for read in op.reads if read.value in home}, reverse=True)
     for place in made:
@@ -60,7 +62,9 @@ def _fold_into(graph: TileGraph, op: TileOp, groups: list[list[TileOp]], home: d
         shapes_agree = graph.values[op.name].shape == graph.values[ops[0].name].shape
         others = [read.value for read in op.reads if home.get(read.value) != place]
         ready = all(_made_before(graph, value, place, home) for value in others)
-        aligned = all(_same_tile(op, index, ops) for index, read in enumerate(op.reads) if home.get(read.value) == place)
+        aligned = all(
+            _same_tile(op, index, ops) for index, read in enumerate(op.reads) if home.get(read.value) == place
+        )
         if shapes_agree and ready and aligned and ops[0].name not in library:
             return place
     return -1

@@ -128,13 +128,17 @@ def make_exchange(problem: Problem, relation: Relation) -> Exchange:
     if not 1 <= choice.chunks <= rows:
         raise Illegal(f"{rows} rows cannot be cut into {choice.chunks} chunks")
     if (choice.chunks - 1) * -(-rows // choice.chunks) >= rows:
-        raise Illegal(f"{rows} rows in chunks of {-(-rows // choice.chunks)} rows are fewer than {choice.chunks} chunks")
+        raise Illegal(
+            f"{rows} rows in chunks of {-(-rows // choice.chunks)} rows are fewer than {choice.chunks} chunks"
+        )
     fused = isinstance(choice.mover, Fused)
     push = choice.transfer is Transfer.PUSH
     if fused and push and not problem.by_tiles(relation.source):
         raise Illegal(f"{relation.source} is not made by tiles that could store to peers")
-    if fused and not push and (
-        needs_own_copy(problem, relation) or any(problem.is_library(i) for i in problem.readers(relation.name))
+    if (
+        fused
+        and not push
+        and (needs_own_copy(problem, relation) or any(problem.is_library(i) for i in problem.readers(relation.name)))
     ):
         raise Illegal(f"{relation.name} is read whole, so its tiles cannot be loaded from peers one by one")
     # A gather by push arrives in the order in which readers go through ranks if owners send in the opposite one.
@@ -183,7 +187,7 @@ def make_signals(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Sig
 
 
 def make_buffers(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Buffer, ...]:
-    """Every tensor of the schedule: inputs, outputs, values that other groups read, sources and targets of exchanges."""
+    """Every tensor: inputs, outputs, values that other groups read, sources and targets of exchanges."""
     graph, buffers = problem.graph, dict[str, Buffer]()
 
     def add(name: str, memory: Memory, shape: tuple[int, ...], dtype: str) -> None:

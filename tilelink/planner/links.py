@@ -23,7 +23,7 @@ def rank_rate(topology: Topology, mover: CopyEngine | CommSms | Fused, transfer:
         case CommSms(num_sms):
             return min(link, ramp.at(num_sms))
         case Fused():
-            # stores in the layout of the accumulator reach less than half of what copy loops on all SMs reach (4 x H200)
+            # stores in the layout of the accumulator reach less than half of what copy loops do (4 x H200)
             return min(link, 0.45 * ramp.at(topology.gpu.num_sms))
 
 
@@ -51,7 +51,11 @@ def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> l
     total = rate * at_once
     ramp = topology.push_sms if exchange.transfer is Transfer.PUSH else topology.pull_sms
     if isinstance(exchange.mover, CommSms):
-        total = min(total, ramp.at(exchange.mover.num_sms)) if at_once == 1 else min(total, ramp.at(exchange.mover.num_sms) * at_once)
+        total = (
+            min(total, ramp.at(exchange.mover.num_sms))
+            if at_once == 1
+            else min(total, ramp.at(exchange.mover.num_sms) * at_once)
+        )
     stage = max(floor, peers * num_bytes / total / 1e3 * shared) + start
     return [stage / peers] * steps
 

@@ -67,7 +67,9 @@ def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> 
     known = pin_names(spec, topology)
     fields = sorted({name.rpartition(".")[2] for name in known})
     for name, value in pins.items():
-        legal = known.get(name) or {text for full, texts in known.items() if full.endswith(f".{name}") for text in texts}
+        legal = known.get(name) or {
+            text for full, texts in known.items() if full.endswith(f".{name}") for text in texts
+        }
         if not legal or ("." not in name and name not in fields):
             listed = ", ".join([*fields, *known])
             raise UnknownPin(name=name, hint=did_you_mean(name, [*fields, *known]), legal=listed)
@@ -83,7 +85,12 @@ def _parses(field: str, value: str, topology: Topology) -> bool:
     if field == "tile":
         return parse_tile(value) is not None
     number = value.removeprefix("CommSms(").removesuffix(")")
-    return field == "mover" and value == f"CommSms({number})" and number.isdigit() and 0 < int(number) < topology.gpu.num_sms
+    return (
+        field == "mover"
+        and value == f"CommSms({number})"
+        and number.isdigit()
+        and 0 < int(number) < topology.gpu.num_sms
+    )
 
 
 Option = ExchangeChoice | ComputeChoice
@@ -184,5 +191,3 @@ def try_options(
     except Illegal as illegal:
         return None, str(illegal)
     return replace(schedule, predicted_us=round(predict_us(schedule, topology), 3)), ""
-
-

@@ -21,7 +21,6 @@ from tilelink.ir.steps import (
     Store,
     SumParts,
     UserBody,
-    Wait,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.access import Space, access_of, read_operand, read_wait, reads_whole, send_steps, slot_axis
@@ -135,7 +134,9 @@ def _body(problem: Problem, index: int, space: Space, folded: int) -> tuple[Step
     exchange = make_exchange(problem, relation)
     if exchange.order.nest is Nest.CHUNK_MAJOR and (relation.dim != 0 or exchange.chunk_rows % space.tiles[axis]):
         # an own tile would wait for a chunk of which peers make some tiles only after their own ones: a circle
-        raise Illegal(f"chunks of {relation.source} are not whole groups of tiles, so own tiles cannot add parts chunk by chunk")
+        raise Illegal(
+            f"chunks of {relation.source} are not whole groups of tiles, so own tiles cannot add parts chunk by chunk"
+        )
     send = [s for s in steps if _sends_to(s, exchange.source or exchange.target, exchange.name)]
     rest = tuple(step for step in steps if step not in send)
     inner = _group_steps(problem, summing, own_space, relation.source, written)
@@ -215,7 +216,7 @@ def _op_steps(
         case Elementwise() | Copy():
             steps: list[Step] = list(early)
             arguments = []
-            for position, read in enumerate(op.reads):
+            for read in op.reads:
                 if read.value in values:
                     arguments.append(values[read.value])
                     continue

@@ -15,7 +15,7 @@ from topologies.topology import Topology
 def sample_schedule(
     spec: BoundSpec, topology: Topology, rng: random.Random, pins: Mapping[str, str] | None = None, tries: int = 50
 ) -> Schedule:
-    """A legal schedule: uniform over structures, then over the options of each field; falls back to the first legal one."""
+    """A legal schedule: uniform over structures, then over the options of each field, else the first legal one."""
     found = list(structures(spec, topology, pins or {}))
     structure = rng.choice(found)
     slots = slots_of(structure, topology, pins or {})

@@ -65,7 +65,7 @@ class Structure:
 
 
 def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
-    """All structures in which every pin has something to apply to; all matmuls by tile loops first, all by the library last."""
+    """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last."""
     networked = any(level.fabric is Fabric.NETWORK for level in topology.levels)
     names, options = [], []
     for name, legal in collectives(spec):
@@ -213,5 +213,3 @@ def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:
         for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
             names.setdefault(f"{matmul.name}.compute", set()).update(("triton", "library"))
     return names
-
-

@@ -60,7 +60,9 @@ class RecordingFabric:
 
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> _Symmetric:
         local = torch.empty(shape, dtype=dtype, device="meta")
-        return _Symmetric(local, (local,) * self.num_ranks, torch.empty(self.num_ranks, dtype=torch.int64, device="meta"))
+        return _Symmetric(
+            local, (local,) * self.num_ranks, torch.empty(self.num_ranks, dtype=torch.int64, device="meta")
+        )
 
     def main(self) -> _Stream:
         return _Stream(self.launches)

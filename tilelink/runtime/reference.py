@@ -25,7 +25,7 @@ _ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
-    """Random inputs, one dict of local tensors a rank. Right operands of matmuls shrink by sqrt(K), so values stay near 1."""
+    """Random inputs, one dict of local tensors a rank, scaled so that the values of products stay near 1."""
     generator = torch.Generator().manual_seed(seed)
     ranks: list[dict[str, torch.Tensor]] = [{} for _ in range(spec.num_ranks)]
     scales = input_scales(spec)
@@ -38,7 +38,9 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
                 case Replicate():
                     parts[value.name] = whole.clone()
                 case Shard(dim):
-                    parts[value.name] = whole.chunk(spec.num_ranks, dim)[rank].clone(memory_format=torch.contiguous_format)
+                    parts[value.name] = whole.chunk(spec.num_ranks, dim)[rank].clone(
+                        memory_format=torch.contiguous_format
+                    )
                 case Partial():
                     parts[value.name] = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
     return ranks
@@ -59,8 +61,9 @@ def _apply(spec: BoundSpec, node: BoundNode, operands: list[list[torch.Tensor]])
     match node.operation:
         case Matmul():
             return [operands[0][rank] @ operands[1][rank] for rank in ranks]
-        case Elementwise(function):
-            return [_ELEMENTWISE[function](*(operand[rank] for operand in operands)) for rank in ranks]
+        case Elementwise(name):
+            pointwise = _ELEMENTWISE[name]
+            return [pointwise(*(operand[rank] for operand in operands)) for rank in ranks]
         case AllGather(dim):
             whole = torch.cat(operands[0], dim)
             return [whole for _ in ranks]
@@ -71,19 +74,21 @@ def _apply(spec: BoundSpec, node: BoundNode, operands: list[list[torch.Tensor]])
             total = torch.stack(operands[0]).sum(0)
             return [total for _ in ranks]
         case UserOp():
-            function = user_reference(node.operation)
-            return [function(*(operand[rank] for operand in operands)) for rank in ranks]
+            theirs = user_reference(node.operation)
+            return [theirs(*(operand[rank] for operand in operands)) for rank in ranks]
 
 
 def user_reference(op: UserOp) -> Callable[..., torch.Tensor]:
     """The torch reference of a user's op, from its text. Raises ValueError if the op was declared without one."""
     if not op.reference:
-        raise ValueError(f"tile op {op.name!r} has no reference: pass reference= to tilelink.op to have results checked")
+        raise ValueError(
+            f"tile op {op.name!r} has no reference: pass reference= to tilelink.op to have results checked"
+        )
     scope: dict[str, object] = {"torch": torch}
     exec(op.reference, scope)
-    function = scope.get(f"{op.name}_reference") or next(v for k, v in scope.items() if callable(v) and k != "torch")
-    assert callable(function), "the text defines a function"
-    return function  # type: ignore[no-any-return]
+    names = [name for name, value in scope.items() if callable(value) and name != "torch"]
+    function: Callable[..., torch.Tensor] = scope[names[-1]]  # type: ignore[assignment]
+    return function
 
 
 def relative_error(result: torch.Tensor, wanted: torch.Tensor) -> float:

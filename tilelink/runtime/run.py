@@ -35,8 +35,8 @@ class RunResult:
         verdict = "equal" if self.equal else "NOT equal"
         ranks = f"{self.num_ranks} {'emulated ' if self.device == 'cpu' else ''}ranks"
         return [
-            f"{verdict}: {ranks}, {self.calls} calls, relative error {self.max_error:.1e} (tolerance {self.tolerance:.0e}), "
-            f"{self.seconds:.1f} s"
+            f"{verdict}: {ranks}, {self.calls} calls, relative error {self.max_error:.1e} "
+            f"(tolerance {self.tolerance:.0e}), {self.seconds:.1f} s"
         ]
 
 
@@ -72,7 +72,13 @@ def run_cuda(schedule: Schedule, source: str, calls: int = 2, seed: int = 0) -> 
     with tempfile.TemporaryDirectory() as folder:
         file, result = Path(folder) / f"{schedule.name}.py", Path(folder) / "result.json"
         file.write_text(source)
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={schedule.num_ranks}"]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={schedule.num_ranks}",
+        ]
         arguments = [str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
         if not result.exists():
