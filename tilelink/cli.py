@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from enum import Enum
 from pathlib import Path
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer

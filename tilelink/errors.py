@@ -181,9 +181,10 @@ class UnknownTarget(TileLinkError):
     template = "there is no target {target!r}.{hint}\nKnown targets: {known}."
 
 
-class BadInput(TileLinkError):
+class NoReference(TileLinkError):
     template = (
-        "{operator} got {tensor!r} as {got}, but this operator was built for {expected}.\nPlan again for other sizes."
+        "tile op {name!r} was declared without a reference, so there is nothing to compare its results with.\n"
+        "Pass reference=, a torch function of the tensors it reads, to tilelink.op."
     )
 
 

@@ -11,6 +11,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.trace import trace
 from tilelink.planner.plan import plan
+from tilelink.runtime.operator import build_operator, fabric_ranks
 from topologies.topology import Topology
 
 
@@ -55,6 +56,26 @@ class Overlap:
     def emit(self, target: str = "triton", **arguments: object) -> str:
         """Source text of `plan(**arguments)`."""
         return lowering.emit(self.plan(**arguments), target)  # type: ignore[arg-type]
+
+    def compile(
+        self,
+        group: object = None,
+        topology: str | Topology = "h200-nvswitch",
+        dtype: str = "bf16",
+        pin: Mapping[str, object] | None = None,
+        **sizes: int,
+    ) -> Callable[..., object]:
+        """The operator, running: `op(*local_inputs)` returns the local outputs.
+
+        `group` is a torch process group (default: the world; every rank calls `compile` alike, after
+        `init_process_group` and `torch.cuda.set_device`), or a fabric such as those of `tilelink.emulator.World`.
+        Buffers are allocated here, once, and freed with the operator. Inputs are contiguous tensors of the shapes in
+        `op.INPUTS`; calls may follow each other at once, on any stream, and may be captured in a CUDA graph.
+        Raises what `plan` raises, and FabricUnavailable.
+        """
+        ranks = fabric_ranks(group)
+        schedule = self.plan(topology, ranks, dtype, pin, None, **sizes)
+        return build_operator(lowering.emit(schedule), schedule.name, group)
 
     def __repr__(self) -> str:
         return f"<tilelink.overlap {self.name}, sizes {', '.join(self.spec.symbols())}>"

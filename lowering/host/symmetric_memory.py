@@ -141,7 +141,8 @@ class SymmetricMemoryFabric:
 
     def stream(self, name: str) -> Stream:
         if name not in self._streams:
-            self._streams[name] = Stream(torch.cuda.Stream(priority=-1), self)
+            side = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
+            self._streams[name] = Stream(side, self)
         return self._streams[name]
 
     def barrier(self) -> None:

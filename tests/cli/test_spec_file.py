@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.standins import StandInOverlap
+from tests.cli.conftest import SPEC
 from tilelink.cli_errors import (
     DuplicatePin,
     DuplicateSize,
@@ -25,6 +25,7 @@ from tilelink.cli_errors import (
     SpecFileMissing,
 )
 from tilelink.errors import MissingSize
+from tilelink.overlap import Overlap
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 
 def test_loads_the_named_overlap(spec_path: Path) -> None:
-    assert isinstance(load_overlap("layers.py:gemm_rs"), StandInOverlap)
-    assert isinstance(load_overlap(f"{spec_path}:ag_gemm"), StandInOverlap)
+    assert isinstance(load_overlap("layers.py:gemm_rs"), Overlap)
+    assert isinstance(load_overlap(f"{spec_path}:ag_gemm"), Overlap)
 
 
 def test_loading_leaves_nothing_behind_but_the_module(spec_path: Path) -> None:
@@ -46,10 +47,11 @@ def test_loading_leaves_nothing_behind_but_the_module(spec_path: Path) -> None:
 
 
 def test_spec_file_imports_its_neighbours(spec_path: Path) -> None:
-    (spec_path.parent / "neighbour_of_layers.py").write_text("from tests.cli.standins import StandInOverlap as O\n")
-    spec_path.write_text("from neighbour_of_layers import O\nag_gemm = O()\n")
+    (spec_path.parent / "neighbour_of_layers.py").write_text("from tilelink import overlap as O\n")
+    head, ag_gemm, _ = SPEC.split("@tilelink.overlap")
+    spec_path.write_text(f"from neighbour_of_layers import O\n{head}@O{ag_gemm}")
     try:
-        assert isinstance(load_overlap("layers.py:ag_gemm"), StandInOverlap)
+        assert isinstance(load_overlap("layers.py:ag_gemm"), Overlap)
     finally:
         sys.modules.pop("neighbour_of_layers", None)
 

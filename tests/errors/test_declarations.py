@@ -81,6 +81,18 @@ def test_no_annotation() -> None:
     assert blamed_line(caught.value, __file__).startswith("w,")
 
 
+def test_any_number_of_tensors() -> None:
+    with pytest.raises(BadAnnotation) as caught:
+
+        @tilelink.overlap
+        def f(*xs: Annotated[Tensor, (M, K)]) -> object:
+            return tilelink.relu(xs[0])
+
+    assert caught.value.facts["parameter"] == "xs"
+    assert "any number" in str(caught.value)
+    assert "*xs" in blamed_line(caught.value, __file__)
+
+
 @pytest.mark.parametrize(
     "text", ["Tensr(M, K)", "Tensor(M,", "Tensor(M, K, plcement=0)", "Annotated[Tensor]", "Tensor"]
 )

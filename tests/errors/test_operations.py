@@ -59,6 +59,24 @@ def test_unknown_operation() -> None:
         exec("from tilelink import nosuch")
 
 
+@pytest.mark.parametrize(
+    ("sign", "wrong"),
+    [
+        ("-", lambda a: a - a),
+        ("-", lambda a: 1 - a),
+        ("-", lambda a: -a),
+        ("/", lambda a: a / 2),
+        ("**", lambda a: a**2),
+    ],
+)
+def test_unknown_operator(sign: str, wrong: Callable[[Any], Tensor]) -> None:
+    with pytest.raises(UnknownOp) as caught:
+        _apply(wrong, Tensor(M, K))
+    assert caught.value.facts["name"] == sign
+    assert "Known operations: +, *, @ and the functions of tilelink" in str(caught.value)
+    assert "lambda a:" in blamed_line(caught.value, __file__)
+
+
 def test_matmul_dimensions() -> None:
     with pytest.raises(MatmulMismatch) as caught:
         _apply(lambda a, b: tilelink.matmul(a, b), Tensor(M, K), Tensor(N, K))

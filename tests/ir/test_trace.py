@@ -163,6 +163,15 @@ def test_names_that_are_taken_get_a_number() -> None:
     assert [node.inputs for node in f.spec.nodes] == [("x",), (names[0],), (names[1],)]
 
 
+def test_parameters_that_are_keywords() -> None:
+    @tilelink.overlap
+    def f(x: Annotated[Tensor, (M, K)], /, y: Annotated[Tensor, (M, K)], *, z: Annotated[Tensor, (M, K)]) -> Tensor:
+        return x + y * z
+
+    assert [value.name for value in f.spec.inputs] == ["x", "y", "z"]
+    assert [node.inputs for node in f.spec.nodes] == [("y", "z"), ("x", "mul_out")]
+
+
 def test_outputs_without_a_variable() -> None:
     @tilelink.overlap
     def two(x: Annotated[Tensor, (M, K)]) -> tuple[Tensor, Tensor]:

@@ -24,9 +24,13 @@ def declarations(function: Callable[..., object], scope: Mapping[str, object]) -
     lines = _lines(function)
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            facts = {"parameter": str(parameter.replace(annotation=inspect.Parameter.empty)), "function": function.__name__}
-            reason = ": it stands for any number of them"
-            raise BadAnnotation(lines[name], annotation="what each of many would be", reason=reason, **facts)
+            raise BadAnnotation(
+                lines[name],
+                parameter=name,
+                function=function.__name__,
+                annotation=parameter.annotation,
+                reason=": with * it stands for any number of them",
+            )
     return {
         name: _declared(function, name, parameter.annotation, scope, lines[name])
         for name, parameter in inspect.signature(function).parameters.items()

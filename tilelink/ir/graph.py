@@ -170,17 +170,20 @@ class TileGraph:
             sources = [read.value for read in node.reads] if isinstance(node, TileOp) else [node.source]
             self.edges.add_edges_from((source, node.name) for source in sources)
 
+        self._ops = {node.name: node for node in nodes if isinstance(node, TileOp)}
+        self._relations = {node.name: node for node in nodes if isinstance(node, Relation)}
+
     def ops(self) -> tuple[TileOp, ...]:
-        return tuple(node for node in self.nodes if isinstance(node, TileOp))
+        return tuple(self._ops.values())
 
     def relations(self) -> tuple[Relation, ...]:
-        return tuple(node for node in self.nodes if isinstance(node, Relation))
+        return tuple(self._relations.values())
 
     def op(self, name: str) -> TileOp | None:
-        return next((op for op in self.ops() if op.name == name), None)
+        return self._ops.get(name)
 
     def relation(self, name: str) -> Relation | None:
-        return next((relation for relation in self.relations() if relation.name == name), None)
+        return self._relations.get(name)
 
     def consumers(self, value: str) -> tuple[TileOp, ...]:
         return tuple(op for op in self.ops() if any(read.value == value for read in op.reads))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -120,9 +121,9 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
     rename = _rename(recorder, names, returned)
     return Spec(
         name=function.__name__,
-        inputs=tuple(recorder.values[parameter.name] for parameter in parameters),
+        inputs=tuple(_renamed_value(recorder.values[parameter.name], rename) for parameter in parameters),
         nodes=tuple(_renamed(node, rename) for node in recorder.nodes),
-        outputs=tuple(dict.fromkeys(rename.get(name, name) for name in returned)),
+        outputs=tuple(dict.fromkeys(rename[name] for name in returned)),
         source=_source(function),
         location=location,
     )
@@ -149,28 +150,48 @@ def _call(function: Callable[..., object], parameters: list[Tensor]) -> tuple[ob
     return result, names
 
 
+# Names that schedules and emitted files make up; a user's value of such a name is called `<name>_value` there.
+_RESERVED_TEXT = """
+    rank main self name tensor peer step chunk rows slot part left stream streams torch triton tl dist os sys json time
+    argparse contextlib epoch counts signals signal_peers fabric last call program tile tiles done source target op
+"""
+_RESERVED_WORDS = frozenset(_RESERVED_TEXT.split())
+_RESERVED_ENDS = (
+    *("_ptr", "_desc", "_peers", "_tile", "_tiles", "_kernel", "_part", "_parts", "_left", "_right", "_first"),
+    *("_staged", "_shared", "_whole", "_settled", "_send", "_segment", "_place", "_offsets", "_there", "_value"),
+)
+
+
+def safe_name(name: str) -> str:
+    """`name`, or `<name>_value` where emitted files have a use of their own for it."""
+    taken = name in _RESERVED_WORDS or keyword.iskeyword(name) or name.endswith(_RESERVED_ENDS)
+    return f"{name}_value" if taken else name
+
+
 def _rename(recorder: Trace, names: dict[str, str], returned: list[str]) -> dict[str, str]:
     """Computed values take the user's variable names; a returned value without one is called `out`."""
-    computed = [node.output.name for node in recorder.nodes]
+    computed = {node.output.name for node in recorder.nodes}
     rename: dict[str, str] = {}
-    taken = set(recorder.values) - set(computed)
-    for name in computed:
-        wanted = names.get(name, name)
+    for name in recorder.values:  # inputs come first, so that they keep their names
+        wanted = names.get(name, name) if name in computed else name
         if name in returned and name not in names:
             wanted = "out" if len(set(returned)) == 1 else f"out_{returned.index(name)}"
+        wanted = safe_name(wanted)
         stem, count = wanted, 1
-        while wanted in taken:
+        while wanted in rename.values():
             count += 1
             wanted = f"{stem}_{count}"
-        taken.add(wanted)
         rename[name] = wanted
     return rename
 
 
 def _renamed(node: Node, rename: dict[str, str]) -> Node:
-    output = node.output
-    value = Value(rename.get(output.name, output.name), output.shape, output.placement, output.dtype, output.location)
-    return Node(node.operation, tuple(rename.get(name, name) for name in node.inputs), value)
+    inputs = tuple(rename[name] for name in node.inputs)
+    return Node(node.operation, inputs, _renamed_value(node.output, rename))
+
+
+def _renamed_value(value: Value, rename: dict[str, str]) -> Value:
+    return Value(rename[value.name], value.shape, value.placement, value.dtype, value.location)
 
 
 def _source(function: Callable[..., object]) -> tuple[str, ...]:

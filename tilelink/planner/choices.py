@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
@@ -42,7 +43,7 @@ class ComputeChoice:
     sum_in_epilogue: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Choices:
     """All decisions of a schedule, in program order."""
 
@@ -51,10 +52,18 @@ class Choices:
     computes: tuple[tuple[str, ComputeChoice], ...]
 
     def exchange(self, name: str) -> ExchangeChoice:
-        return dict(self.exchanges)[name]
+        return self._exchanges[name]
 
     def compute(self, name: str) -> ComputeChoice:
-        return dict(self.computes)[name]
+        return self._computes[name]
+
+    @cached_property
+    def _exchanges(self) -> dict[str, ExchangeChoice]:
+        return dict(self.exchanges)
+
+    @cached_property
+    def _computes(self) -> dict[str, ComputeChoice]:
+        return dict(self.computes)
 
     def fields(self) -> dict[str, str]:
         """Every decision as `value.field` -> text that a pin accepts."""

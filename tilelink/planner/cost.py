@@ -26,7 +26,7 @@ from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Operand, Step, Store, SumParts, UserBody, Wait
-from tilelink.planner.links import chunk_times, library_us
+from tilelink.planner.links import chunk_times, library_us, num_links
 from topologies.topology import Topology
 
 _TILE_START_US = 1.5  # fill and drain of the software pipeline of one tile, fitted to 4 x H200
@@ -168,6 +168,8 @@ class _Model:
         worst = 0.0
         link = self.topology.link_gb_per_s(0, 1) * 0.45
         for step in role.body:
+            if isinstance(step, IfOwn):
+                continue  # own tiles only: counted where they end
             for operand in _operands(step):
                 if operand.remote:
                     elements = 1
@@ -247,7 +249,13 @@ class _Model:
         for launch in self.schedule.launches:
             if isinstance(launch, CopyProgram) and not launch.after_source and _notifies(role.body, launch.exchange):
                 self._move(self.schedule.exchange(launch.exchange))
-        return max(end, self._last_part(role) + self._tile_us(role) * 0.1)
+        remote = [s for s in _walk(role.body) if isinstance(s, SumParts) and s.onto and s.operand.remote]
+        link = self.topology.link_gb_per_s(0, 1) * num_links(self.topology) * 0.45
+        parts = sum((self.topology.num_ranks - 1) * self._part_bytes(s.operand) for s in remote)
+        return max(end, self._last_part(role) + self._tile_us(role) * 0.1) + parts / link / 1e3
+
+    def _part_bytes(self, operand: Operand) -> float:
+        return self._bytes(operand.buffer) / operand.own_slots
 
     def _last_part(self, role: ComputeRole) -> float:
         """When the last part that own tiles add has arrived."""

@@ -6,33 +6,42 @@ h = silu(g) * u   with g, u two matmuls   ->   group g: matmul, silu;   group u:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilelink.ir.graph import TileGraph, TileOp
 from tilelink.ir.spec import Elementwise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """Ops computed by one tile loop: an anchor and elementwise ops of the same tile space, in program order."""
 
     ops: tuple[TileOp, ...]
 
-    @property
+    @cached_property
     def anchor(self) -> TileOp:
         return self.ops[0]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of the last value: what the group makes."""
         return self.ops[-1].name
 
+    @cached_property
+    def made(self) -> frozenset[str]:
+        return frozenset(op.name for op in self.ops)
+
     def makes(self, value: str) -> bool:
-        return any(op.name == value for op in self.ops)
+        return value in self.made
+
+    @cached_property
+    def _reads(self) -> tuple[str, ...]:
+        seen = dict.fromkeys(read.value for op in self.ops for read in op.reads)
+        return tuple(value for value in seen if value not in self.made)
 
     def reads(self) -> tuple[str, ...]:
         """Values from outside, in order of first use."""
-        seen = dict.fromkeys(read.value for op in self.ops for read in op.reads)
-        return tuple(value for value in seen if not self.makes(value))
+        return self._reads
 
 
 def group_ops(graph: TileGraph, library: frozenset[str]) -> tuple[Group, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import (
@@ -29,7 +30,7 @@ class Illegal(Exception):
     """These choices do not go together; the text says why. Caught by the planner, never by the user."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
     """What build functions need: the graph, its groups, the machine, and the choices made."""
 
@@ -37,6 +38,7 @@ class Problem:
     groups: tuple[Group, ...]
     topology: Topology
     choices: Choices
+    exchanges: dict[str, Exchange] = field(default_factory=dict, compare=False, repr=False)  # filled by make_exchange
 
     @property
     def num_ranks(self) -> int:
@@ -44,7 +46,11 @@ class Problem:
 
     def maker(self, value: str) -> int:
         """Index of the group that makes `value`, -1 for an input or a relation."""
-        return next((i for i, group in enumerate(self.groups) if group.makes(value)), -1)
+        return self._makers.get(value, -1)
+
+    @cached_property
+    def _makers(self) -> dict[str, int]:
+        return {value: i for i, group in enumerate(self.groups) for value in group.made}
 
     def readers(self, value: str) -> tuple[int, ...]:
         """Indices of the groups that read `value`."""
@@ -64,8 +70,15 @@ class Problem:
         """Whether the target is one ordinary tensor that is complete when its readers are launched."""
         return relation.library and (relation.summed or relation.dim == 0)
 
+    @cached_property
+    def _hosts(self) -> tuple[int, ...]:
+        return tuple(self._host(index) for index in range(len(self.groups)))
+
     def host(self, index: int) -> int:
         """Group whose kernel runs group `index`: itself, or the maker of the parts that it adds in its epilogue."""
+        return self._hosts[index]
+
+    def _host(self, index: int) -> int:
         group = self.groups[index]
         if not self.choices.compute(group.name).sum_in_epilogue:
             return index
@@ -123,6 +136,12 @@ def _source_name(problem: Problem, relation: Relation, what: str) -> str:
 
 def make_exchange(problem: Problem, relation: Relation) -> Exchange:
     """The exchange of a relation that tilelink itself carries out. Raises Illegal."""
+    if relation.name not in problem.exchanges:
+        problem.exchanges[relation.name] = _new_exchange(problem, relation)
+    return problem.exchanges[relation.name]
+
+
+def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
     choice = problem.choice(relation)
     rows, cols = relation.part[0], relation.part[1] if len(relation.part) > 1 else 1
     if not 1 <= choice.chunks <= rows:

@@ -44,18 +44,14 @@ def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> l
     start = _SIGNAL_COPY_US if engine else 0.5
     one = max(floor, num_bytes / rate / 1e3 * shared) + start
     steps = peers * exchange.chunks
-    if exchange.order.nest is Nest.RANK_MAJOR:
-        return [one] * steps
-    # all peers at once: a mesh has a link for each, a switch shares the port
     at_once = min(peers, num_links(topology))
+    if exchange.order.nest is Nest.RANK_MAJOR or at_once == 1:
+        return [one] * steps  # peers that share a port take turns, whatever the order
+    # a mesh has a link for each peer: all of them at once
     total = rate * at_once
-    ramp = topology.push_sms if exchange.transfer is Transfer.PUSH else topology.pull_sms
     if isinstance(exchange.mover, CommSms):
-        total = (
-            min(total, ramp.at(exchange.mover.num_sms))
-            if at_once == 1
-            else min(total, ramp.at(exchange.mover.num_sms) * at_once)
-        )
+        ramp = topology.push_sms if exchange.transfer is Transfer.PUSH else topology.pull_sms
+        total = min(total, ramp.at(exchange.mover.num_sms) * at_once)
     stage = max(floor, peers * num_bytes / total / 1e3 * shared) + start
     return [stage / peers] * steps
 

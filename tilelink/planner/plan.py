@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from topologies.topology import Topology
 
 _FREE_FIELDS = ("chunks", "group")
 _SWEEPS = 2
+_FEW_STRUCTURES = 8
 
 
 def plan(
@@ -37,21 +39,66 @@ def plan(
     """
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
-    best: Schedule | None = None
-    reason = "no choice of algorithms and of library matmuls leaves each of them something to apply to"
-    for structure in structures(spec, topology, wanted):
-        found, why = _best_of(spec, topology, structure, wanted)
-        reason = why or reason
-        if log is not None:
-            log(f"{_structure_text(structure)}: {f'{found.predicted_us:.1f} us' if found else why}")
-        if found is not None and (best is None or found.predicted_us < best.predicted_us):
-            best = found
+    every = list(structures(spec, topology, wanted))
+    best, reason = _search(every, lambda structure: _logged(spec, topology, structure, wanted, log))
     if best is None:
         text = ", ".join(f"{name}={value}" for name, value in wanted.items()) or "no pins"
         raise NoLegalSchedule(
             function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=text, reason=reason
         )
     return best
+
+
+Found = tuple[Schedule | None, str]  # or why there is none
+
+
+def _search(every: list[Structure], evaluate: Callable[[Structure], Found]) -> Found:
+    """Best schedule over structures: all of a few; of many, climb from the first and from the last (all by library).
+
+    Structures that differ in one algorithm or one library matmul are neighbours; costs of operations that are far apart
+    in a spec add up, so that single changes find what matters.
+    """
+    results: dict[int, Found] = {}
+
+    def time_of(index: int) -> float:
+        if index not in results:
+            results[index] = evaluate(every[index])
+        schedule = results[index][0]
+        return schedule.predicted_us if schedule is not None else math.inf
+
+    starts = list(range(len(every))) if len(every) <= _FEW_STRUCTURES else [0, len(every) - 1]
+    for start in starts:
+        here = start
+        while len(every) > _FEW_STRUCTURES:
+            near = [i for i, other in enumerate(every) if _distance(every[here], other) == 1]
+            best = min(near, key=time_of, default=here)
+            if time_of(best) >= time_of(here):
+                break
+            here = best
+        time_of(here)
+    reason = "no choice of algorithms and of library matmuls leaves each of them something to apply to"
+    order = sorted(index for index, (schedule, _) in results.items() if schedule is not None)
+    if order:
+        return results[min(order, key=time_of)]
+    return None, next((why for _, why in results.values() if why), reason)
+
+
+def _distance(a: Structure, b: Structure) -> int:
+    """In how many algorithms and library matmuls two structures differ."""
+    return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library)
+
+
+def _logged(
+    spec: BoundSpec,
+    topology: Topology,
+    structure: Structure,
+    pins: Mapping[str, str],
+    log: Callable[[str], object] | None,
+) -> Found:
+    found, why = _best_of(spec, topology, structure, pins)
+    if log is not None:
+        log(f"{_structure_text(structure)}: {f'{found.predicted_us:.1f} us' if found else why}")
+    return found, why
 
 
 def _structure_text(structure: Structure) -> str:

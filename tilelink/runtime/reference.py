@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from lowering.entry import input_scales
+from tilelink.errors import NoReference
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
 from tilelink.ir.user_op import UserOp
@@ -79,11 +80,9 @@ def _apply(spec: BoundSpec, node: BoundNode, operands: list[list[torch.Tensor]])
 
 
 def user_reference(op: UserOp) -> Callable[..., torch.Tensor]:
-    """The torch reference of a user's op, from its text. Raises ValueError if the op was declared without one."""
+    """The torch reference of a user's op, from its text. Raises NoReference if the op was declared without one."""
     if not op.reference:
-        raise ValueError(
-            f"tile op {op.name!r} has no reference: pass reference= to tilelink.op to have results checked"
-        )
+        raise NoReference(name=op.name)
     scope: dict[str, object] = {"torch": torch}
     exec(op.reference, scope)
     names = [name for name, value in scope.items() if callable(value) and name != "torch"]

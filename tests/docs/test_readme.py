@@ -1,0 +1,124 @@
+"""README.md and docs/: Python blocks run, `tilelink` lines exit 0, and what is shown as printed or emitted is that.
+
+A ```text block right after a ```sh block is the whole output of its one command; a ```python block there is an excerpt of the
+file that the command writes. `pytest --update-golden` writes such ```text blocks anew.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from tilelink.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "docs/design.md", "docs/cli.md")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+NEEDS_GPUS = ("--device cuda", "topo detect")
+SLOW = ("examples/05_mlp.py",)  # many structures to plan
+SECONDS = re.compile(r"\d+\.\d s$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    line: int  # of its first line in the page
+    after: str  # text of the ```sh block that it directly follows, else empty
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found: list[Block] = []
+    end, last = -1, ""
+    for match in BLOCK.finditer(text):
+        language, body = match[1], match[2]
+        after = last if match.start() == end else ""
+        found.append(Block(language, body, text.count("\n", 0, match.start()) + 2, after))
+        end, last = match.end(), body if language == "sh" else ""
+    return found
+
+
+def shell_lines() -> list[object]:
+    """One parameter set for each `tilelink` line that needs no GPU."""
+    lines = [
+        (page, line.strip())
+        for page in PAGES
+        for block in blocks(page)
+        if block.language == "sh"
+        for line in block.text.splitlines()
+        if line.startswith("tilelink ") and not any(words in line for words in NEEDS_GPUS)
+    ]
+    return [
+        pytest.param(line, marks=[pytest.mark.slow] if any(words in line for words in SLOW) else [])
+        for _, line in dict((line, (page, line)) for page, line in lines).values()
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder in which `examples/` and `topologies/` are found, as from the root of the repository."""
+    for name in ("examples", "topologies"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(line: str) -> str:
+    """Standard output of a `tilelink` line, which exits 0."""
+    result = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+    assert result.exit_code == 0, f"{line}\n{result.stderr}"
+    return result.stdout
+
+
+def test_the_pages_have_something_to_test() -> None:
+    assert len(shell_lines()) >= 8
+    assert sum(block.language == "python" for block in blocks("README.md")) >= 5
+
+
+@pytest.mark.parametrize("line", shell_lines())
+def test_command(line: str, folder: Path) -> None:
+    output = run(line)
+    written = re.search(r" -o (\S+)", line)
+    assert output or (written and (folder / written[1]).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python(page: str, folder: Path) -> None:
+    """The blocks of a page run one after the other in one module, each from a file: Triton reads kernels there."""
+    module = ModuleType("page")
+    for block in blocks(page):
+        if block.language == "python" and not block.after:
+            file = folder / f"{Path(page).stem}_line_{block.line}.py"
+            # the line numbers of a traceback are those of the page
+            file.write_text("\n" * (block.line - 1) + block.text, encoding="utf-8")
+            exec(compile(file.read_text(encoding="utf-8"), str(file), "exec", dont_inherit=True), vars(module))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_printed(page: str, folder: Path, request: pytest.FixtureRequest) -> None:
+    for block in blocks(page):
+        if block.language == "text" and block.after:
+            printed = run(block.after)
+            if request.config.getoption("--update-golden"):
+                path = ROOT / page
+                path.write_text(path.read_text(encoding="utf-8").replace(block.text, printed), encoding="utf-8")
+                continue
+            wanted, got = SECONDS.sub("0 s", block.text), SECONDS.sub("0 s", printed)
+            assert got == wanted, f"{page}:{block.line} shows something else: pytest --update-golden, then read the diff"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_emitted(page: str, folder: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python" and block.after:
+            run(block.after)
+            name = block.after.split(" -o ")[1].strip()
+            emitted = (folder / name).read_text(encoding="utf-8")
+            assert block.text in emitted, f"{page}:{block.line} is no part of what `{block.after.strip()}` writes"

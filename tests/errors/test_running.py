@@ -1,0 +1,70 @@
+"""Mistakes that show when a schedule runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import pytest
+import torch
+
+import lowering
+import tilelink
+from tests.pipeline.workloads import load
+from tilelink import Shard, Tensor, dims
+from tilelink.emulator import World
+from tilelink.errors import FabricUnavailable, NoReference, ScheduleMismatch
+from tilelink.ir.user_op import UserOp
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.reference import expected, make_inputs, relative_error, user_reference
+
+M, N, K = dims("M N K")
+
+
+@tilelink.overlap
+def awkward(rank: Annotated[Tensor, (M, K), Shard(1)], y_staged: Annotated[Tensor, (K, N), Shard(0)]):  # type: ignore[no-untyped-def]
+    """Every name is one that emitted files use themselves."""
+    y = tilelink.matmul(rank, y_staged)
+    y_parts = tilelink.relu(tilelink.reduce_scatter(y, 0))
+    tile = y_parts * y_parts
+    return tile
+
+
+def test_a_tile_op_without_a_reference() -> None:
+    op = load("06_user_op.py:ag_squared_relu").spec.nodes[-1].operation
+    assert isinstance(op, UserOp)
+    with pytest.raises(NoReference) as caught:
+        user_reference(replace(op, reference=""))
+    assert caught.value.facts["name"] == "squared_relu_matmul"
+
+
+def test_ranks_with_different_schedules() -> None:
+    ag_gemm = load("02_ag_gemm.py:ag_gemm")
+    sources = [
+        lowering.emit(ag_gemm.plan("laptop-switch", 2, K=16, N=32, M=32, pin={"chunks": chunks, "compute": "triton"}))
+        for chunks in (1, 2)
+    ]
+    world = World(2, num_sms=8)
+    operator_class(load_source(sources[0], "one"))(world.fabrics[0])
+    with pytest.raises(ScheduleMismatch) as caught:
+        operator_class(load_source(sources[1], "other"))(world.fabrics[1])
+    assert caught.value.facts["rank"] == 1
+
+
+def test_compile_without_a_process_group() -> None:
+    with pytest.raises(FabricUnavailable):
+        load("02_ag_gemm.py:ag_gemm").compile(M=32, K=16, N=32)
+
+
+@pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)", "Fused()"])
+def test_names_that_emitted_files_use_themselves(mover: str) -> None:
+    world = World(2, num_sms=8)
+    pins = {"mover": mover, "algorithm": "direct", "compute": "triton"}
+    operators = [awkward.compile(fabric, "laptop-switch", "bf16", pins, M=36, K=40, N=24) for fabric in world.fabrics]
+    spec = awkward.plan("laptop-switch", 2, "bf16", pins, M=36, K=40, N=24).spec
+    inputs = make_inputs(spec, 3)
+    results = [op(*parts.values()) for op, parts in zip(operators, inputs, strict=True)]
+    world.run()
+    for result, wanted in zip(results, expected(spec, inputs), strict=True):
+        assert isinstance(result, torch.Tensor)
+        assert relative_error(result, wanted[0]) < 1e-2

@@ -1,0 +1,38 @@
+# ---- kernels of gemm_rs ----------------------------------------------------------------------------
+
+
+@triton.jit
+def y_tiles(x_desc, w_desc, y_parts_ptr, out_ptr, y_staged_ptr, counts, signals, rank, call, program):
+    """Compute the tiles of y."""
+    TILE_M: tl.constexpr = 128  # m: 4 segments of 2048
+    TILE_N: tl.constexpr = 128  # n: 4096
+    TILE_K: tl.constexpr = 64  # k: 3584
+    for tile in tl.range(program, 2048, 132, flatten=False):
+        m_place, m_tile, n_tile = rank_major(tile, 16, 32, 8)
+        m_segment = (rank + 1 + m_place) % 4
+        n = n_tile * TILE_N
+        m = m_tile * TILE_M
+        m_offsets = m + tl.arange(0, TILE_M)
+        n_offsets = n + tl.arange(0, TILE_N)
+        y_value = tl.zeros((TILE_M, TILE_N), tl.float32)
+        for k in range(0, 3584, TILE_K):
+            y_value = tl.dot(x_desc.load([m_segment * 2048 + m, k]), w_desc.load([k, n]), y_value)
+        if m_segment == rank:
+            out = y_value
+            for part_segment in range(4):
+                if part_segment != rank:
+                    wait_epoch(signals + 4 + part_segment, call)
+                    y_parts_part = y_parts_ptr + part_segment * 8388608
+                    out += tl.load(y_parts_part + m_offsets[:, None] * 4096 + n_offsets[None, :]).to(tl.float32)
+            tl.store(out_ptr + m_offsets[:, None] * 4096 + n_offsets[None, :], out.to(tl.bfloat16))
+        else:
+            y_staged_part = y_staged_ptr + m_segment * 8388608
+            tl.store(y_staged_part + m_offsets[:, None] * 4096 + n_offsets[None, :], y_value.to(tl.bfloat16))
+            count_arrival(counts + m_segment)
+
+
+@triton.jit(do_not_specialize=["rank"])
+def y_kernel(x_desc, w_desc, y_parts_ptr, out_ptr, y_staged_ptr, epoch, counts, signals, rank):
+    program = tl.program_id(0)
+    call = tl.load(epoch)
+    y_tiles(x_desc, w_desc, y_parts_ptr, out_ptr, y_staged_ptr, counts, signals, rank, call, program)

@@ -1,0 +1,79 @@
+"""Every workload with every mover and transfer, all dtypes, 2, 3, 4 and 8 ranks, on a switch and on a mesh."""
+
+from __future__ import annotations
+
+import pytest
+
+import lowering
+from tests.pipeline.workloads import SIZES, load, sizes
+from tilelink.errors import NoLegalSchedule
+from tilelink.runtime.run import run_emulated
+
+PINS = {
+    "planned": {},
+    "copy engine push": {"mover": "CopyEngine()", "transfer": "push"},
+    "copy engine pull": {"mover": "CopyEngine()", "transfer": "pull"},
+    "SMs push": {"mover": "CommSms(2)", "transfer": "push"},
+    "SMs pull": {"mover": "CommSms(2)", "transfer": "pull"},
+    "fused push": {"mover": "Fused()", "transfer": "push"},
+    "fused pull": {"mover": "Fused()", "transfer": "pull"},
+    "library": {"algorithm": "library"},
+    "library everywhere": {"algorithm": "library", "compute": "library"},
+}
+
+
+def check(name: str, topology: str, num_ranks: int, dtype: str, pins: dict[str, str], calls: int = 2) -> None:
+    schedule = load(name).plan_for(_machine(topology, num_ranks), sizes(name, num_ranks), dtype, dict(pins))
+    result = run_emulated(schedule, lowering.emit(schedule), calls=calls, seed=num_ranks)
+    assert result.equal, f"relative error {result.max_error}\n{schedule}"
+
+
+def _machine(name: str, num_ranks: int):  # type: ignore[no-untyped-def]
+    import topologies
+
+    return topologies.load(name, num_ranks)
+
+
+@pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+@pytest.mark.parametrize("name", SIZES)
+def test_planned(name: str, topology: str) -> None:
+    check(name, topology, 4, "bf16", {}, calls=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("label", PINS)
+@pytest.mark.parametrize("name", SIZES)
+def test_every_mover(name: str, label: str, num_ranks: int) -> None:
+    pins = dict(PINS[label])
+    if name.startswith("06") and "compute" in pins:
+        del pins["compute"]  # a user's tile op is never the library's
+    if "mover" in pins and "algorithm" not in pins and not name.startswith("04"):
+        pins["algorithm"] = "direct"
+    try:
+        check(name, "laptop-switch" if num_ranks == 2 else "laptop-mesh", num_ranks, "bf16", pins)
+    except NoLegalSchedule as error:
+        # pushing from tiles needs tiles that make the source, pulling into them tiles that read the parts one by one
+        assert label in ("fused push", "fused pull"), error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("name", SIZES)
+def test_dtypes(name: str, dtype: str) -> None:
+    check(name, "laptop-switch", 4, dtype, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SIZES)
+def test_eight_ranks(name: str) -> None:
+    check(name, "laptop-mesh", 8, "bf16", {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunks", [1, 2, 3, 5])
+@pytest.mark.parametrize("nest", ["rank by rank", "chunk by chunk"])
+def test_chunks_that_tiles_straddle(chunks: int, nest: str) -> None:
+    pins = {"algorithm": "direct", "chunks": str(chunks), "nest": nest, "tile": "16x16x16/4w2s"}
+    check("02_ag_gemm.py:ag_gemm", "laptop-switch", 3, "bf16", {**pins, "mover": "CommSms(2)"})
+    check("03_gemm_rs.py:gemm_rs", "laptop-switch", 3, "bf16", {**pins, "mover": "CopyEngine()", "sum": "kernel"})

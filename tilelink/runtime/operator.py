@@ -1,0 +1,39 @@
+"""Emitted source -> a running operator on a process group or on any fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from tilelink.errors import FabricUnavailable
+from tilelink.runtime.load import load_source, operator_class
+
+
+def fabric_ranks(group: object) -> int:
+    """Number of ranks of a fabric or process group; None is the default group. Raises FabricUnavailable."""
+    ranks = getattr(group, "num_ranks", None)
+    if isinstance(ranks, int):
+        return ranks
+    if not (dist.is_available() and dist.is_initialized()):
+        raise FabricUnavailable(
+            num_ranks=0,
+            reason="torch.distributed is not initialised",
+            legal="Call torch.distributed.init_process_group under torchrun, or pass a fabric of tilelink.emulator.World.",
+        )
+    if not torch.cuda.is_available():
+        raise FabricUnavailable(
+            num_ranks=dist.get_world_size(),
+            reason="torch sees no GPU here",
+            legal="Pass a fabric of tilelink.emulator.World.",
+        )
+    return dist.get_world_size(group if isinstance(group, dist.ProcessGroup) else None)
+
+
+def build_operator(source: str, name: str, group: object) -> Callable[..., object]:
+    """Load `source` and build its operator on `group`: a fabric as it is, a process group through symmetric memory."""
+    module = load_source(source, name)
+    fabric = group if hasattr(group, "symmetric") else module.SymmetricMemoryFabric(group)
+    operator: Callable[..., object] = operator_class(module)(fabric)
+    return operator
