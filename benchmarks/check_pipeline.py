@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -33,10 +34,16 @@ PUSH = {"mover": "CopyEngine()", "transfer": "push", "compute": "triton"}
 SMS = {"mover": "CommSms(16)", "transfer": "push", "compute": "triton"}
 PULL = {"mover": "CommSms(16)", "transfer": "pull", "compute": "triton"}
 
-WORKLOADS: dict[str, tuple[str, list[dict[str, int]], dict[str, dict[str, str]]]] = {
+WORKLOADS: dict[str, tuple[str, list[dict[str, Any]], dict[str, dict[str, str]]]] = {
     "ag_gemm": (
         "examples/02_ag_gemm.py:ag_gemm",
-        [{"M": 8192, "K": 4096, "N": 14336}, {"M": 8192, "K": 8192, "N": 28672}, {"M": 1028, "K": 4096, "N": 14336}],
+        [
+            {"M": 8192, "K": 4096, "N": 14336},
+            {"M": 8192, "K": 8192, "N": 28672},
+            {"M": 1028, "K": 4096, "N": 14336},
+            {"M": 1028, "K": 1001, "N": 1004, "dtype": "fp16"},
+            {"M": 1028, "K": 1001, "N": 1004, "dtype": "fp32"},
+        ],
         {
             "planned": {},
             "copy engine push": {**PUSH, "algorithm": "direct"},
@@ -48,7 +55,12 @@ WORKLOADS: dict[str, tuple[str, list[dict[str, int]], dict[str, dict[str, str]]]
     ),
     "gemm_rs": (
         "examples/03_gemm_rs.py:gemm_rs",
-        [{"M": 8192, "K": 14336, "N": 4096}, {"M": 8192, "K": 28672, "N": 8192}, {"M": 1028, "K": 14336, "N": 4096}],
+        [
+            {"M": 8192, "K": 14336, "N": 4096},
+            {"M": 8192, "K": 28672, "N": 8192},
+            {"M": 1028, "K": 14336, "N": 4096},
+            {"M": 1028, "K": 1004, "N": 1001, "dtype": "fp16"},
+        ],
         {
             "planned": {},
             "copy engine push, sum in epilogue": {**PUSH, "algorithm": "direct", "sum": "epilogue"},
@@ -150,6 +162,26 @@ def many_calls(call: Callable[[], object], static: list[torch.Tensor], pool: lis
     return float(worst)
 
 
+def two_streams(op, pool: list, calls: int = 20) -> float:  # type: ignore[no-untyped-def,type-arg]
+    """Largest relative error of calls that alternate between two streams and do not wait for each other."""
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    meet()
+    kept = []
+    for number in range(calls):
+        inputs, wanted = pool[number % len(pool)]
+        with torch.cuda.stream(streams[number % 2]):
+            kept.append((as_tuple(op(*inputs)), wanted))
+    meet()
+    worst = max(
+        float(torch.nan_to_num((a.float() - b).norm() / b.norm(), nan=float("inf")))
+        for results, wanted in kept
+        for a, b in zip(results, wanted, strict=True)
+    )
+    found = torch.tensor([worst], device="cuda")
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    return float(found)
+
+
 def as_tuple(results: object) -> tuple[torch.Tensor, ...]:
     return results if isinstance(results, tuple) else (results,)  # type: ignore[return-value]
 
@@ -176,8 +208,15 @@ def check(module, op, calls: int) -> dict[str, object]:  # type: ignore[no-untyp
 
     replayed = many_calls(replay, static, pool, calls, 2)
     us = measure(graph.replay)
-    found = {"eager_error": eager, "graph_error": replayed, "tolerance": module.TOLERANCE, "us": us}
-    found["equal"] = eager <= module.TOLERANCE and replayed <= module.TOLERANCE
+    streams = two_streams(op, pool)
+    found = {
+        "eager_error": eager,
+        "graph_error": replayed,
+        "streams_error": streams,
+        "tolerance": module.TOLERANCE,
+        "us": us,
+    }
+    found["equal"] = max(eager, replayed, streams) <= module.TOLERANCE
     return found
 
 
@@ -228,23 +267,32 @@ def main() -> None:
     spec_file, shapes, schedules = WORKLOADS[arguments.workload]
     overlap = load_overlap(str(ROOT / spec_file))
     rows: list[dict[str, object]] = []
-    for sizes in shapes:
+    for shape in shapes:
+        sizes = {name: size for name, size in shape.items() if name != "dtype"}
+        dtype = shape.get("dtype", "bf16")
         base = 0.0
         for label, pins in schedules.items():
             if arguments.only and label not in arguments.only.split(";"):
                 continue
-            schedule = overlap.plan("h200-nvswitch", dist.get_world_size(), "bf16", dict(pins), None, **sizes)
+            schedule = overlap.plan("h200-nvswitch", dist.get_world_size(), dtype, dict(pins), None, **sizes)
             module = load_source(lowering.emit(schedule), schedule.name)
             op = operator_class(module)(module.SymmetricMemoryFabric())
             if not base:
                 base = baseline(arguments.workload, module, op.fabric)
             found = check(module, op, arguments.calls)
-            row = {"workload": arguments.workload, **sizes, "schedule": label, **found, "nccl_cublas_us": base}
+            row = {
+                "workload": arguments.workload,
+                **sizes,
+                "dtype": dtype,
+                "schedule": label,
+                **found,
+                "nccl_cublas_us": base,
+            }
             row |= {"choices": dict(schedule.choices), "predicted_us": schedule.predicted_us, "hash": schedule.hash}
             rows.append(row)
             say(
                 arguments.workload,
-                sizes,
+                shape,
                 f"{label:34}",
                 {k: found[k] for k in ("equal", "eager_error", "us")},
                 f"base {base:.1f} predicted {schedule.predicted_us}",

@@ -103,7 +103,8 @@ def main():
     seconds = time.perf_counter() - start
     equal = worst <= TOLERANCE
     if fabric.rank == 0:
-        print(f"{'equal' if equal else 'NOT EQUAL'} on {fabric.num_ranks} ranks, {arguments.calls} calls: {worst:.1e} <= {TOLERANCE}")
+        verdict = "equal" if equal else "NOT equal"
+        print(f"{verdict}: {fabric.num_ranks} ranks, {arguments.calls} calls, relative error {worst:.1e} (tolerance {TOLERANCE})")
         if arguments.json:
             with open(arguments.json, "w") as file:
                 json.dump({"equal": equal, "max_error": worst, "tolerance": TOLERANCE, "seconds": seconds}, file)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lowering.comm import source_tiles
 from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name
@@ -64,10 +67,8 @@ class HostPrinter:
         self.out.line(
             f'SCHEDULE = "{self.schedule.hash}"  # ranks with different schedules would hang: compare before the first call'
         )
-        inputs_text = ", ".join(
-            f'"{b.name}": ({_tuple(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)
-        )
-        self.out.line(f"INPUTS = {{{inputs_text}}}")
+        entries = [f'"{b.name}": ({_tuple(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)]
+        self.out.call("INPUTS = {", entries, "}")
         self.out.line()
 
     def _buffers(self, memory: Memory) -> list[Buffer]:
@@ -132,16 +133,24 @@ class HostPrinter:
     def _launch(self, launch: Launch) -> None:
         match launch:
             case Begin():
+                self.out.comment("next epoch, counts to 0, once every peer has finished the last call")
                 self._begin()
             case Finish(by_copy):
+                self.out.comment("nothing of this call is read or written here any more: tell every peer")
                 self._finish(by_copy)
             case Kernel():
                 self._kernel(launch)
             case CopyProgram():
+                found = self.schedule.exchange(launch.exchange)
+                how = "whole parts" if found.chunks == 1 else f"{found.chunks} chunks a part"
+                self.out.comment(
+                    f"{found.transfer.value} {found.source} by copy engine, {how}; the epoch follows the data"
+                )
                 if launch.after_source:
                     self._fork(launch)
                 self._copies(self.schedule.exchange(launch.exchange), launch)
             case Publish(exchange, copy_from):
+                self.out.comment(f"peers may pull {self.schedule.exchange(exchange).source} now")
                 self._publish(self.schedule.exchange(exchange), copy_from)
             case CopyOwn(exchange):
                 found = self.schedule.exchange(exchange)
@@ -251,38 +260,45 @@ class HostPrinter:
             place = part
         return _plus(first, place)
 
-    def _loops(self, exchange: Exchange, position: str = "step") -> tuple[str, str]:
-        peers = f"for {position} in range({self.schedule.num_ranks - 1}):"
-        chunks = f"for chunk in range({exchange.chunks}):"
-        return (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
+    @contextmanager
+    def _transfers(self, exchange: Exchange) -> Iterator[None]:
+        """Loops over (peer, chunk) in the order of the mover; `rows` are those of the chunk, if there are several."""
+        peers = f"for step in range({self.schedule.num_ranks - 1}):"
+        chunks = f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""
+        loops = (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
+        with self.out.maybe(loops[0]), self.out.maybe(loops[1]):
+            self.out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
+            self._rows(exchange)
+            yield
 
     def _rows(self, exchange: Exchange) -> None:
         size = exchange.chunk_rows
-        self.out.line(f"rows = slice(chunk * {size}, min((chunk + 1) * {size}, {exchange.rows}))")
+        if exchange.chunks > 1:
+            self.out.line(f"rows = slice(chunk * {size}, min((chunk + 1) * {size}, {exchange.rows}))")
+
+    def _index(self, exchange: Exchange, part: str = "") -> str:
+        """Index of the chunk in a tensor of parts, or in one part."""
+        names = [part] if part else []
+        names += ["rows"] if exchange.chunks > 1 else []
+        return f"[{', '.join(names)}]" if names else ""
 
     def _copies(self, exchange: Exchange, launch: CopyProgram) -> None:
         out, push, scatter = self.out, exchange.transfer is Transfer.PUSH, exchange.kind is Kind.SCATTER
         stream = f"self.{launch.stream}" + ("[step]" if self._per_peer(launch) else "")
-        outer, inner = self._loops(exchange)
-        with out.block(outer), out.block(inner):
-            out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
-            self._rows(exchange)
+        with self._transfers(exchange):
             if push:
                 if self.schedule.has_signal(f"{exchange.name}_count"):
                     self._stream_wait(exchange, stream, "peer" if scatter else "0")
-                part = "[peer, rows]" if scatter else "[rows]"
-                out.line(
-                    f"{stream}.copy(self.{exchange.target}.peers[peer][rank, rows], {self._source(exchange)}{part})"
-                )
-                slot = self._slot(f"{exchange.name}_arrived", exchange, "rank")
-                out.line(f"slot = {slot}")
+                target = f"self.{exchange.target}.peers[peer]{self._index(exchange, 'rank')}"
+                source = f"{self._source(exchange)}{self._index(exchange, 'peer' if scatter else '')}"
+                out.line(f"{stream}.copy({target}, {source})")
+                out.line(f"slot = {self._slot(f'{exchange.name}_arrived', exchange, 'rank')}")
                 out.line(f"{stream}.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
                 return
             out.line(f"slot = {self._slot(f'{exchange.name}_ready', exchange, 'peer')}")
             out.line(f"{stream}.launch(wait_on_stream, (1,), self.signals.local[slot:], self.epoch, num_warps=1)")
-            part = "[rank, rows]" if scatter else "[rows]"
-            source = f"self.{exchange.source}.peers[peer]{part}"
-            out.line(f"{stream}.copy({self._here(exchange.target)}[peer, rows], {source})")
+            source = f"self.{exchange.source}.peers[peer]{self._index(exchange, 'rank' if scatter else '')}"
+            out.line(f"{stream}.copy({self._here(exchange.target)}{self._index(exchange, 'peer')}, {source})")
             out.line(f"slot = {self._slot(f'{exchange.name}_arrived', exchange, 'peer')}")
             out.line(f"{stream}.write(self.counts[slot : slot + 1], 1)")
 
@@ -301,9 +317,7 @@ class HostPrinter:
                 f".view{_tuple(self.schedule.buffer(exchange.source).shape)}" if exchange.kind is Kind.SCATTER else ""
             )
             self.out.line(f"main.copy({self._here(exchange.source)}, {self._here(copy_from)}{view})")
-        outer, inner = self._loops(exchange)
-        with self.out.block(outer), self.out.block(inner):
-            self.out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
+        with self._transfers(exchange):
             self.out.line(f"slot = {self._slot(f'{exchange.name}_ready', exchange, 'rank')}")
             self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
 
@@ -314,16 +328,17 @@ class HostPrinter:
             out.line(f"main.matmul({self._matrix(gemm.out.buffer)}, {left}, {right})")
             return
         exchange = self.schedule.exchange(gemm.split)
-        parts = f"view({self.schedule.num_ranks}, {exchange.rows}, -1)[part, rows]"
+        parts = f"view({self.schedule.num_ranks}, {exchange.rows}, -1){self._index(exchange, 'part')}"
         with out.block(f"for step in range({self.schedule.num_ranks}):"):
             out.line(f"part = {rank_at(gemm.order, 'step', on_host=True)}")
-            with out.block(f"for chunk in range({exchange.chunks}):"):
+            with out.maybe(f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""):
                 self._rows(exchange)
                 if gemm.wait is not None:
                     self._part_wait(gemm.wait.signal, gemm.wait.target, exchange)
                 source = f"{self._here(gemm.left.buffer)}.{parts}"
                 if gemm.left.own:
-                    source = f"{self._here(gemm.left.own)}[rows] if part == rank else {source}"
+                    own = f"{self._here(gemm.left.own)}{self._index(exchange)}"
+                    source = f"{own} if part == rank else {source}"
                 out.line(f"left = {source}")
                 out.line(f"main.matmul({self._here(gemm.out.buffer)}.{parts}, left, {right})")
                 if gemm.count:

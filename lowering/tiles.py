@@ -46,10 +46,13 @@ def tile_loop(schedule: Schedule, role: ComputeRole, body: Source) -> TileScope:
             body.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
     with body.block(f"for tile in tl.range(program, {role.num_tiles}, {role.programs}, flatten=False):"):
         _print_order(body, scope, role)
-        for axis in written:
-            body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
+        steps = Source()
         for step in role.body:
-            _print_step(body, scope, step)
+            _print_step(steps, scope, step)
+        for axis in written:
+            if f"{axis.name}_offsets" in steps.text():
+                body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
+        body.lines(steps.text())
     return scope
 
 
@@ -95,7 +98,16 @@ def _print_segment(out: Source, scope: TileScope, axis: Axis, place: str, order:
         out.line(f"{axis.name}_segment = {rank_at(order, place)}")
 
 
+def _print_origin(out: Source, scope: TileScope, step: Step) -> None:
+    """The user's line that a step comes from."""
+    if isinstance(step, MatmulBody | UserBody | SumParts | Apply):
+        for node in scope.schedule.spec.nodes:
+            if node.output.name == step.result:
+                out.comment(f"src[{node.line}] {step.result}")
+
+
 def _print_step(out: Source, scope: TileScope, step: Step) -> None:
+    _print_origin(out, scope, step)
     match step:
         case Wait():
             print_wait(out, scope, step)

@@ -170,7 +170,10 @@ class IllegalPin(TileLinkError):
 
 
 class NoLegalSchedule(TileLinkError):
-    template = "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\nDrop one of the pins."
+    template = (
+        "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\n"
+        "Drop one of the pins."
+    )
 
 
 class BadUserOp(TileLinkError):

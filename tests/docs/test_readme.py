@@ -111,7 +111,9 @@ def test_printed(page: str, folder: Path, request: pytest.FixtureRequest) -> Non
                 path.write_text(path.read_text(encoding="utf-8").replace(block.text, printed), encoding="utf-8")
                 continue
             wanted, got = SECONDS.sub("0 s", block.text), SECONDS.sub("0 s", printed)
-            assert got == wanted, f"{page}:{block.line} shows something else: pytest --update-golden, then read the diff"
+            assert got == wanted, (
+                f"{page}:{block.line} shows something else: pytest --update-golden, then read the diff"
+            )
 
 
 @pytest.mark.parametrize("page", PAGES)

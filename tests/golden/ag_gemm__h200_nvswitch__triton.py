@@ -12,11 +12,10 @@ def out_tiles(x_full_desc, x_desc, w_desc, out_desc, signals, rank, call, progra
         m_segment = (rank + m_place) % 4
         n = n_tile * TILE_N
         m = m_tile * TILE_M
-        m_offsets = m + tl.arange(0, TILE_M)
-        n_offsets = n + tl.arange(0, TILE_N)
         if m_segment != rank:
             wait_epoch(signals + 4 + m_segment, call)
             fence_descriptors()
+        # src[02_ag_gemm.py:13] out
         out = tl.zeros((TILE_M, TILE_N), tl.float32)
         x_left = x_full_desc
         x_left_first = m_segment * 2048

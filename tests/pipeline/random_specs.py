@@ -60,7 +60,7 @@ def _grow(rng: random.Random, num_ranks: int, ops: int) -> Spec | None:
 
 
 def _step(rng: random.Random, x: Tensor, fresh, columns: int) -> Tensor:  # type: ignore[no-untyped-def]
-    rows, cols = (int(extent) for extent in x.shape)
+    cols = int(x.shape[1])
     match x.placement:
         case Partial():
             return rng.choice(
@@ -87,7 +87,7 @@ def _step(rng: random.Random, x: Tensor, fresh, columns: int) -> Tensor:  # type
                     lambda: _pointwise(rng, x, lambda: fresh((cols,), Shard(0))),
                 )
             )()
-        case Replicate():
+        case _:
             return rng.choice(
                 (
                     lambda: tilelink.matmul(x, fresh((cols, columns), rng.choice((Replicate(), Shard(1))))),
