@@ -104,7 +104,11 @@ def test_signals_are_released_behind_a_barrier() -> None:
     [
         ("02_ag_gemm.py:ag_gemm", "h200-nvswitch", {"mover": "CopyEngine()", "transfer": "push", **TRITON}),
         ("03_gemm_rs.py:gemm_rs", "h200-nvswitch", {"mover": "CopyEngine()", "sum": "epilogue", **TRITON}),
-        ("02_ag_gemm.py:ag_gemm", "mi300x-full-mesh", {"mover": "CommSms(16)", "chunks": "4", **TRITON}),
+        (
+            "02_ag_gemm.py:ag_gemm",
+            "mi300x-full-mesh",
+            {"mover": "CommSms(16)", "transfer": "push", "chunks": "4", "tile": "128x128x64/8w1s", **TRITON},
+        ),
     ],
 )
 def test_golden(name: str, topology: str, pins: dict[str, object], golden: Callable[[str, str], None]) -> None:
