@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from lowering.names import TRITON, element_bytes
 from lowering.operands import TileScope
-from lowering.signalling import slot_of, word
+from lowering.signalling import chunk_tiles, slot_of, word
 from lowering.source import Source
 from lowering.tiles import rank_at
 from tilelink.ir.nodes import Axis, CommRole, ComputeRole, Exchange, Kernel, Kind, Transfer
-from tilelink.ir.order import Nest
+from tilelink.ir.order import Nest, RankOrder, TileOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn, Notify, Place, Step
+from tilelink.ir.steps import IfOwn, Notify, Step
 
 _BLOCK_BYTES = 16384  # per step of a program: 16 bytes a thread, several in flight
 
@@ -33,8 +33,6 @@ def comm_loop(schedule: Schedule, role: CommRole, body: Source) -> list[str]:
 
 def _no_tiles(role: CommRole) -> ComputeRole:
     """A scope wants a role; this one has no tiles."""
-    from tilelink.ir.order import RankOrder, TileOrder
-
     order = RankOrder(1, 1, 0)
     return ComputeRole(role.exchange, role.programs, (), TileOrder("", "", order, order, Nest.RANK_MAJOR, 1), ())
 
@@ -105,8 +103,6 @@ def source_tiles(schedule: Schedule, exchange: Exchange) -> list[int]:
 
 
 def tiles_of(role: ComputeRole, step: Notify, exchange: Exchange, chunk: int, own_axes: tuple[str, ...]) -> int:
-    from lowering.signalling import chunk_tiles
-
     own = step.rows in own_axes
     count = chunk_tiles(role.axis(step.rows), step, exchange, chunk, own)
     for axis in _others(role, step):
@@ -132,6 +128,3 @@ def _find_notify(kernel: Kernel, exchange: str) -> tuple[Notify, tuple[str, ...]
         return None
 
     return search(kernel.compute.body, ()) if kernel.compute is not None else None
-
-
-__all__ = ["Place", "comm_loop", "source_tiles"]

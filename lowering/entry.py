@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from lowering.names import class_name
 from lowering.source import Source
 from tilelink.ir.placement import Replicate
@@ -119,15 +121,29 @@ if __name__ == "__main__":
 TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-5}
 
 
+def _print_user_reference(out: Source, op: UserOp) -> None:
+    if op.reference:
+        out.lines(op.reference.rstrip())
+        named = [node.name for node in ast.parse(op.reference).body if isinstance(node, ast.FunctionDef)]
+        function = named[0] if named else ""
+        if function and function != f"{op.name}_reference":
+            out.line(f"{op.name}_reference = {function}")
+    else:
+        with out.block(f"def {op.name}_reference(*tensors):"):
+            out.line(
+                f'raise RuntimeError("tile op {op.name} was declared without a reference: nothing to compare with")'
+            )
+    out.line()
+    out.line()
+
+
 def print_main(schedule: Schedule) -> str:
     """Constants of the check, then the check itself."""
     out = Source()
     spec = schedule.spec
     for node in spec.nodes:
-        if isinstance(node.operation, UserOp) and node.operation.reference:
-            out.lines(node.operation.reference.rstrip())
-            out.line()
-            out.line()
+        if isinstance(node.operation, UserOp):
+            _print_user_reference(out, node.operation)
     replicated = [value.name for value in spec.inputs if isinstance(value.placement, Replicate)]
     out.line(f"REPLICATED = {{{', '.join(repr(name) for name in replicated)}}}" if replicated else "REPLICATED = set()")
     out.line(f"SCALES = {{{', '.join(f'{name!r}: {scale:.6g}' for name, scale in input_scales(spec).items())}}}")

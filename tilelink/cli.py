@@ -23,7 +23,7 @@ import topologies
 from tilelink.cli_errors import OutputNotWritable
 from tilelink.demo import ag_gemm
 from tilelink.emulator import EmulationError
-from tilelink.errors import NoLegalSchedule
+from tilelink.errors import NoLegalSchedule, RunFailed
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
@@ -47,8 +47,8 @@ class Commands(TyperGroup):
 
 
 def _exit_code(error: UserError) -> int:
-    if isinstance(error, EmulationError):
-        return 1  # the source hangs or leaves its buffers: refuted, not misused
+    if isinstance(error, EmulationError | RunFailed):
+        return 1  # the source hangs, crashes or leaves its buffers: refuted, not misused
     return 3 if isinstance(error, NoLegalSchedule) else 2
 
 

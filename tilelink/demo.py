@@ -11,5 +11,5 @@ M, N, K = dims("M N K")
 
 
 @overlap
-def ag_gemm(x: Tensor(M, K, placement=Shard(0)), w: Tensor(K, N, placement=Shard(1))):  # type: ignore[valid-type,no-untyped-def]
+def ag_gemm(x: Tensor(M, K, placement=Shard(0)), w: Tensor(K, N, placement=Shard(1))):
     return matmul(all_gather(x, dim=0), w)

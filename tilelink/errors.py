@@ -195,6 +195,10 @@ class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
 
 
+class RunFailed(TileLinkError):
+    template = "the {num_ranks} ranks of {operator!r} did not finish: {reason}.\nThe last lines they wrote:\n{lines}"
+
+
 class ScheduleMismatch(TileLinkError):
     template = (
         "rank {rank} holds schedule {own}, another rank holds {other}: ranks that follow different schedules hang.\n"

@@ -122,8 +122,10 @@ class SymmetricMemoryFabric:
         The driver cannot load a kernel while another one spins, so all of them are loaded before the first call.
         """
         self.is_loading = True
-        yield
-        self.is_loading = False
+        try:
+            yield
+        finally:
+            self.is_loading = False
         self.barrier()
 
     def agree(self, schedule: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -13,8 +15,9 @@ import tilelink
 from tests.pipeline.workloads import load
 from tilelink import Shard, Tensor, dims
 from tilelink.emulator import World
-from tilelink.errors import FabricUnavailable, NoReference, ScheduleMismatch
+from tilelink.errors import FabricUnavailable, NoReference, RunFailed, ScheduleMismatch
 from tilelink.ir.user_op import UserOp
+from tilelink.runtime import run
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import expected, make_inputs, relative_error, user_reference
 
@@ -54,6 +57,24 @@ def test_ranks_with_different_schedules() -> None:
 def test_compile_without_a_process_group() -> None:
     with pytest.raises(FabricUnavailable):
         load("02_ag_gemm.py:ag_gemm").compile(M=32, K=16, N=32)
+
+
+@pytest.mark.parametrize(
+    ("program", "timeout_s", "reason"),
+    [("raise SystemExit(7)", 60.0, "exit code 7"), ("while True: pass", 0.5, "they hung")],
+)
+def test_ranks_that_crash_or_hang(monkeypatch: pytest.MonkeyPatch, program: str, timeout_s: float, reason: str) -> None:
+    def one_process(command: list[str], log: Path, limit_s: float) -> str:
+        return start([sys.executable, "-c", f"print('last words', flush=True)\n{program}"], log, limit_s)
+
+    start = run._run_to_end
+    monkeypatch.setattr(run, "_check_gpus", lambda num_ranks: None)
+    monkeypatch.setattr(run, "_run_to_end", one_process)
+    schedule = load("02_ag_gemm.py:ag_gemm").plan("laptop-switch", 2, M=32, K=16, N=32)
+    with pytest.raises(RunFailed) as caught:
+        run.run_cuda(schedule, "", timeout_s=timeout_s)
+    assert str(caught.value.facts["reason"]).startswith(reason)
+    assert caught.value.facts["lines"] == "last words"
 
 
 @pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)", "Fused()"])

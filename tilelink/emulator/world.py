@@ -162,8 +162,10 @@ class EmulatedFabric:
     def loading(self) -> Iterator[None]:
         """Inside, what is enqueued is checked but not run: a GPU loads its kernels then, before any of them spins."""
         self._world.machine.loading.add(self.rank)
-        yield
-        self._world.machine.loading.discard(self.rank)
+        try:
+            yield
+        finally:
+            self._world.machine.loading.discard(self.rank)
 
     def agree(self, schedule: str) -> None:
         """Every rank must hold the same schedule. Raises `ScheduleMismatch`."""

@@ -25,9 +25,6 @@ from tilelink.ir.user_op import UserOp
 Shape = tuple[sympy.Expr, ...]
 Inferred = tuple[Shape, Placement]
 
-UNARY = ("silu", "gelu", "relu")
-BINARY = ("add", "mul")
-
 _MATMUL_RULES: dict[tuple[Placement, Placement], Placement] = {
     (Replicate(), Replicate()): Replicate(),
     (Shard(0), Replicate()): Shard(0),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep  # a folder beside it may be called tilelink-specs
+_DEMO = _OURS + "demo.py"  # written as a user would write it
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class Location:
 def here() -> Location:
     """The innermost frame of the call stack that is not a file of this package."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS) and file != _DEMO

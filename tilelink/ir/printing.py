@@ -95,7 +95,7 @@ def _library_gemm(schedule: Schedule, launch: LibraryGemm) -> Iterator[str]:
         yield f"library: {launch.out.buffer} = {_operand(launch.left)} @ {_operand(launch.right)}"
         return
     exchange = schedule.exchange(launch.split)
-    yield f"library, {_rank_loop(launch.order, 'part')}, {exchange.chunks} chunks of {exchange.chunk_rows} rows each:"
+    yield f"library, {_rank_loop(launch.order, 'part')}, {_count(exchange.chunks, 'chunk')} of {exchange.chunk_rows} rows each:"
     if launch.wait is not None:
         yield f"  wait {launch.wait.signal}[part, chunk] unless own"
     yield f"  {launch.out.buffer}[part, chunk] = {_operand(launch.left)}[part, chunk] @ {_operand(launch.right)}"
@@ -110,11 +110,16 @@ def _rank_loop(order: RankOrder, name: str) -> str:
             f"{name} = node-major from node {sign} {order.first_node}, inside from rank {sign} {order.first} "
             f"({order.num_ranks // order.ranks_per_node} x {order.ranks_per_node})"
         )
-    return f"{name} = (rank {sign} {order.first} {sign} step) % {order.num_ranks}"
+    first = f" {sign} {order.first}" if order.first else ""
+    return f"{name} = (rank{first} {sign} step) % {order.num_ranks}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _moves(schedule: Schedule, exchange: Exchange, *, counted: bool) -> Iterator[str]:
-    rows = f"{exchange.chunks} chunks of {exchange.chunk_rows} x {exchange.cols}"
+    rows = f"{_count(exchange.chunks, 'chunk')} of {exchange.chunk_rows} x {exchange.cols}"
     yield f"  for each peer {exchange.order.nest.value}, {_rank_loop(exchange.order.ranks, 'peer')}, {rows}:"
     name, push = exchange.name, exchange.transfer is Transfer.PUSH
     scatter = exchange.kind is Kind.SCATTER
@@ -146,7 +151,7 @@ def _comm(schedule: Schedule, role: CommRole) -> Iterator[str]:
 
 def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
     axes = " x ".join(_axis(axis) for axis in role.axes if not axis.reduction)
-    yield f"compute {role.name} on {role.programs} SMs, tiles {axes}, {kernel.warps} warps, {kernel.stages} stages:"
+    yield f"compute {role.name} on {role.programs} SMs, tiles {axes}, {kernel.warps} warps, {_count(kernel.stages, 'stage')}:"
     order, major = role.order, role.axis(role.order.major)
     minor = f" through all of {order.minor}" if order.minor else ""
     if major.segments > 1:
@@ -162,7 +167,7 @@ def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
 
 def _axis(axis: Axis) -> str:
     pieces = f"{axis.segments} segments of " if axis.segments > 1 else ""
-    return f"{axis.name}: {pieces}{axis.tiles} tiles of {axis.tile} (of {axis.extent})"
+    return f"{axis.name}: {pieces}{_count(axis.tiles, 'tile')} of {axis.tile} (of {axis.extent})"
 
 
 def _operand(operand: Operand) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilelink.ir import nodes, order, placement, spec, steps, user_op
 from tilelink.ir.nodes import Buffer, Exchange, Kernel, Launch, Machine, Signal
@@ -71,5 +71,7 @@ class Schedule:
 
     @property
     def hash(self) -> str:
-        """First 16 hex digits of the SHA-256 of the JSON: ranks compare it before they run together."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """First 16 hex digits of the SHA-256 of all that ranks must agree on: predicted times and source text are not."""
+        nodes = tuple(replace(node, line="") for node in self.spec.nodes)
+        bare = replace(self, predicted_us=0.0, spec=replace(self.spec, source=(), nodes=nodes))
+        return hashlib.sha256(bare.to_json().encode()).hexdigest()[:16]

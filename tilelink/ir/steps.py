@@ -75,9 +75,9 @@ class UserBody:
 
 @dataclass(frozen=True, slots=True)
 class SumParts:
-    """`result` (+)= the sum of this tile over the parts of `operand` from all ranks, in rank order `waits` derive from.
+    """`result` = the sum of this tile over the parts of `operand` from all ranks, in rank order, each after its `wait`.
 
-    `onto` is a value that already holds the own summand, or empty.
+    `onto` is a value that already holds the own summand, or empty: then the own part is added like the others.
     """
 
     result: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,10 +15,11 @@ from pathlib import Path
 import torch
 
 from tilelink.emulator import World
-from tilelink.errors import FabricUnavailable
+from tilelink.errors import FabricUnavailable, RunFailed
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.user_op import UserOp
 from tilelink.runtime.load import load_source, operator_class
-from tilelink.runtime.reference import expected, make_inputs, relative_error, tolerance
+from tilelink.runtime.reference import expected, make_inputs, relative_error, tolerance, user_reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0)
     Raises the errors of tilelink.emulator.
     """
     start = time.perf_counter()
+    _check_references(schedule)
     spec = schedule.spec
     build = operator_class(load_source(source, schedule.name))
     world = World(schedule.num_ranks, num_sms=schedule.machine.num_sms, seed=seed)
@@ -66,28 +70,49 @@ def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0)
     return RunResult(worst <= bound, worst, bound, seconds, schedule.num_ranks, "cpu", calls)
 
 
-def run_cuda(schedule: Schedule, source: str, calls: int = 2, seed: int = 0) -> RunResult:
-    """Start one process a GPU with torchrun; the emitted file checks itself. Raises FabricUnavailable."""
+def run_cuda(schedule: Schedule, source: str, calls: int = 2, seed: int = 0, timeout_s: float = 300.0) -> RunResult:
+    """Start one process a GPU with torchrun; the emitted file checks itself.
+
+    Raises FabricUnavailable, NoReference, and RunFailed if the ranks crash or take longer than `timeout_s` seconds.
+    """
     _check_gpus(schedule.num_ranks)
+    _check_references(schedule)
     with tempfile.TemporaryDirectory() as folder:
         file, result = Path(folder) / f"{schedule.name}.py", Path(folder) / "result.json"
         file.write_text(source)
-        command = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={schedule.num_ranks}",
-        ]
-        arguments = [str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command = [*launcher, f"--nproc-per-node={schedule.num_ranks}", str(file)]
+        command += ["--calls", str(calls), "--seed", str(seed), "--json", str(result)]
+        log = Path(folder) / "log.txt"
+        reason = _run_to_end(command, log, timeout_s)
         if not result.exists():
-            lines = [line for line in done.stderr.splitlines() if line.strip()][-12:]
-            raise FabricUnavailable(num_ranks=schedule.num_ranks, reason="the ranks stopped", legal="\n".join(lines))
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-12:]
+            raise RunFailed(num_ranks=schedule.num_ranks, operator=schedule.name, reason=reason, lines="\n".join(lines))
         found = json.loads(result.read_text())
     return RunResult(
         found["equal"], found["max_error"], found["tolerance"], found["seconds"], schedule.num_ranks, "cuda", calls
     )
+
+
+def _run_to_end(command: list[str], log: Path, timeout_s: float) -> str:
+    """Run in a process group of its own, which is killed as a whole when time is up: ranks that hang spin for ever."""
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            return f"exit code {process.wait(timeout_s)}"
+        except subprocess.TimeoutExpired:
+            return f"they hung for {timeout_s:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _check_references(schedule: Schedule) -> None:
+    """Every tile op of the user's can be compared with something. Raises NoReference."""
+    for node in schedule.spec.nodes:
+        if isinstance(node.operation, UserOp):
+            user_reference(node.operation)
 
 
 def _check_gpus(num_ranks: int) -> None:
