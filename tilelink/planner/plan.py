@@ -179,7 +179,7 @@ def slots_of(structure: Structure, topology: Topology, pins: Mapping[str, str]) 
         if not relation.library:
             slots["exchange", relation.name] = list(exchange_options(structure, relation, topology, pins))
     for group in structure.groups:
-        slots["compute", group.name] = list(compute_options(structure, group, pins))
+        slots["compute", group.name] = list(compute_options(structure, group, topology, pins))
     return slots
 
 

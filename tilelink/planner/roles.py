@@ -27,6 +27,7 @@ from tilelink.planner.access import Space, access_of, read_operand, read_wait, r
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Illegal, Problem, make_exchange, rank_order
+from tilelink.planner.tiles import why_not
 
 
 def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
@@ -234,15 +235,12 @@ def _by_pointer(operand: Operand) -> Operand:
 
 def _check_tile(problem: Problem, role: ComputeRole, loop: TritonLoop) -> None:
     """Shared memory and registers of one program. Raises Illegal."""
-    tile, gpu = loop.tile, problem.topology.gpu
     bodies = [step for step in role.body if isinstance(step, MatmulBody)]
     if not bodies:
         return
-    size = max(DTYPE_BYTES[problem.graph.values[body.result].dtype] for body in bodies)
-    shared = tile.stages * (tile.m + tile.n) * tile.k * size
-    if any(isinstance(step, Store) and step.operand.access is Access.DESCRIPTOR for step in role.body):
-        shared += tile.m * tile.n * size
-    if shared > gpu.shared_bytes_per_sm:
-        raise Illegal(f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory")
-    if tile.m * tile.n > 128 * 32 * tile.warps:
-        raise Illegal(f"the accumulator of a {tile.m}x{tile.n} tile does not fit the registers of {tile.warps} warps")
+    dtypes = [problem.graph.values[body.result].dtype for body in bodies]
+    dtype = max(dtypes, key=lambda name: DTYPE_BYTES[name])
+    stores = any(isinstance(step, Store) and step.operand.access is Access.DESCRIPTOR for step in role.body)
+    reason = why_not(loop.tile, dtype, problem.topology.gpu, stores_through_shared=stores)
+    if reason:
+        raise Illegal(reason)

@@ -29,26 +29,11 @@ from tilelink.planner.choices import (
 )
 from tilelink.planner.expand import collectives, expand
 from tilelink.planner.group import Group, group_ops
+from tilelink.planner.tiles import MATMUL_TILES, STREAM_TILES, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
 Pins = Mapping[str, str]
 
-# Shapes that fill wgmma and MFMA well, largest first; (m, n, k, warps, stages).
-_MATMUL_TILES = (
-    (128, 256, 64, 8, 3),
-    (256, 128, 64, 8, 3),
-    (128, 128, 64, 8, 3),
-    (128, 128, 64, 4, 4),
-    (64, 256, 64, 4, 4),
-    (64, 128, 64, 4, 4),
-    (64, 64, 64, 4, 4),
-    (32, 64, 64, 4, 4),
-    (32, 32, 32, 4, 2),
-    (16, 64, 64, 4, 4),
-    (16, 32, 32, 4, 2),
-    (16, 16, 16, 4, 2),
-)
-_STREAM_TILES = ((64, 256, 0, 8, 1), (32, 256, 0, 8, 1), (32, 128, 0, 4, 1), (16, 64, 0, 4, 1), (16, 16, 0, 4, 1))
 _GROUPS = (8, 4, 16, 2, 1)  # ties go to the first
 _COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
@@ -99,7 +84,7 @@ def _applied(structure: Structure, topology: Topology, pins: Pins) -> set[str]:
             exchanges = [exchange_fields(o) for o in exchange_options(structure, relation, topology, pins)]
             texts += ((relation.name, field, {o[field] for o in exchanges}) for field in EXCHANGE_FIELDS)
     for group in structure.groups:
-        computes = [compute_fields(o) for o in compute_options(structure, group, pins)]
+        computes = [compute_fields(o) for o in compute_options(structure, group, topology, pins)]
         texts += ((group.name, field, {o[field] for o in computes}) for field in COMPUTE_FIELDS)
     return {
         pin
@@ -141,7 +126,7 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     return [o for o in options if _keeps(exchange_fields(o), relation.name, EXCHANGE_FIELDS, pins)]
 
 
-def compute_options(structure: Structure, group: Group, pins: Pins) -> list[ComputeChoice]:
+def compute_options(structure: Structure, group: Group, topology: Topology, pins: Pins) -> list[ComputeChoice]:
     """Options for one group, large tiles first."""
     name = group.name
     if group.anchor.name in structure.library:
@@ -149,8 +134,11 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     written = [axis for axis in group.anchor.axes if not axis.reduction]
     rows, cols = written[0].extent, written[-1].extent
     is_matmul = isinstance(group.anchor.operation, Matmul)
-    table = _MATMUL_TILES if is_matmul else _STREAM_TILES
-    tiles = [TileShape(*t) for t in table if _fits(t, rows, cols)] or [TileShape(*table[-1])]
+    table = MATMUL_TILES if is_matmul else STREAM_TILES
+    tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
+    if is_matmul:
+        dtype = structure.graph.values[name].dtype
+        tiles = [tile for tile in tiles if worth_trying(tile, dtype, topology.gpu)] or [table[-1]]
     # what a pin without a value's name is about
     general: tuple[str, ...] = ()
     if isinstance(group.anchor.operation, Matmul | UserOp):
@@ -172,13 +160,6 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
         general = ("sum",)
     meant = {full: value for full, value in pins.items() if "." in full or full in general}
     return [o for o in options if _keeps(compute_fields(o), name, COMPUTE_FIELDS, meant)]
-
-
-def _fits(tile: tuple[int, int, int, int, int], rows: int, cols: int) -> bool:
-    """No dimension of the tile is more than twice what there is to compute, nor a sixteenth of it."""
-    m, n = tile[0], tile[1]
-    large = m <= max(16, 2 * rows - 1) and n <= max(16, 2 * cols - 1)
-    return large and not (m * 16 < rows and m < 64 and rows > 512)
 
 
 def _keeps(fields: dict[str, str], name: str, known: tuple[str, ...], pins: Pins) -> bool:
@@ -207,7 +188,7 @@ def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:
                     for field, text in exchange_fields(option).items():
                         names.setdefault(f"{relation.name}.{field}", set()).add(text)
         for group in structure.groups:
-            for choice in compute_options(structure, group, {}):
+            for choice in compute_options(structure, group, topology, {}):
                 for field, text in compute_fields(choice).items():
                     names.setdefault(f"{group.name}.{field}", set()).add(text)
         for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):

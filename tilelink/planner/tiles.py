@@ -1,0 +1,70 @@
+"""Tile shapes worth trying, and whether one fits a GPU: shared memory of the pipeline, registers of the accumulator."""
+
+from __future__ import annotations
+
+from tilelink.ir.nodes import TileShape
+from tilelink.ir.spec import DTYPE_BYTES
+from topologies.topology import Gpu, Vendor
+
+# Shapes that fill wgmma and MFMA well, largest first.
+MATMUL_TILES = (
+    TileShape(128, 256, 64, 8, 3),
+    TileShape(256, 128, 64, 8, 3),
+    TileShape(128, 128, 64, 8, 3),
+    TileShape(256, 128, 64, 8, 2),
+    TileShape(128, 128, 64, 8, 2),
+    TileShape(128, 128, 64, 4, 4),
+    TileShape(64, 256, 64, 4, 4),
+    TileShape(64, 128, 64, 4, 4),
+    TileShape(64, 64, 64, 4, 4),
+    TileShape(64, 64, 32, 4, 2),
+    TileShape(32, 64, 64, 4, 4),
+    TileShape(32, 32, 32, 4, 2),
+    TileShape(16, 64, 64, 4, 4),
+    TileShape(16, 32, 32, 4, 2),
+    TileShape(16, 16, 16, 4, 2),
+)
+# For ops that stream through memory once.
+STREAM_TILES = (
+    TileShape(64, 256, 0, 8, 1),
+    TileShape(32, 256, 0, 8, 1),
+    TileShape(32, 128, 0, 4, 1),
+    TileShape(16, 64, 0, 4, 1),
+    TileShape(16, 16, 0, 4, 1),
+)
+_RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
+_FP32_ACCUMULATORS = 64  # a thread: fp32 products run on the ordinary cores, whose operands need registers as well
+
+
+def suits(tile: TileShape, rows: int, cols: int) -> bool:
+    """No dimension of the tile is more than twice what there is to compute, nor a sixteenth of it."""
+    large = tile.m <= max(16, 2 * rows - 1) and tile.n <= max(16, 2 * cols - 1)
+    return large and not (tile.m * 16 < rows and tile.m < 64 and rows > 512)
+
+
+def shared_bytes(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool) -> int:
+    """Shared memory of one program: operand tiles of each stage in flight, and the tile that a descriptor stores.
+
+    On AMD the stage that is being loaded is held in registers.
+    """
+    size = DTYPE_BYTES[dtype]
+    stages = tile.stages if gpu.vendor is Vendor.NVIDIA else max(1, tile.stages - 1)
+    stored = tile.m * tile.n * size if stores_through_shared else 0
+    return stages * (tile.m + tile.n) * tile.k * size + stored
+
+
+def why_not(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool) -> str:
+    """Why a matmul tile does not fit `gpu`, or nothing."""
+    shared = shared_bytes(tile, dtype, gpu, stores_through_shared=stores_through_shared)
+    reserved = _RESERVED_SHARED_BYTES if gpu.vendor is Vendor.NVIDIA else 0
+    if shared > gpu.shared_bytes_per_sm - reserved:
+        return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory"
+    if tile.m * tile.n > 128 * 32 * tile.warps:
+        return f"the accumulator of a {tile.m}x{tile.n} tile does not fit the registers of {tile.warps} warps"
+    return ""
+
+
+def worth_trying(tile: TileShape, dtype: str, gpu: Gpu) -> bool:
+    """Whether the planner enumerates a matmul tile: it fits, and does not spill."""
+    spills = dtype == "fp32" and tile.m * tile.n > _FP32_ACCUMULATORS * 32 * tile.warps
+    return not spills and not why_not(tile, dtype, gpu, stores_through_shared=gpu.tensor_descriptors)
