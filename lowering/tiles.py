@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lowering.names import TRITON, value_name
 from lowering.operands import (
     TileScope,
@@ -34,6 +36,8 @@ from tilelink.ir.steps import (
 from tilelink.ir.user_op import UserOp
 
 _SIGNS = {"add": "+", "mul": "*"}
+
+Tile = Callable[[], str]  # prints what it needs and returns the expression of the tile
 
 
 def tile_loop(schedule: Schedule, role: ComputeRole, body: Source) -> TileScope:
@@ -120,7 +124,7 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
         case Load(result, operand):
             base = print_base(out, scope, operand, f"{operand.buffer}_part")
             where, mask = address(scope, operand, base)
-            out.line(f"{value_name(result)} = {_load(where, mask)}.to(tl.float32)")
+            _print_load(out, value_name(result), where, mask, ".to(tl.float32)")
         case Apply(result, function, arguments):
             values = [value_name(argument) for argument in arguments]
             sign = _SIGNS.get(function)
@@ -142,8 +146,9 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
                     _print_step(out, scope, inner)
 
 
-def _load(where: str, mask: str) -> str:
-    return f"tl.load({where}, mask={mask}, other=0.0)" if mask else f"tl.load({where})"
+def _print_load(out: Source, name: str, where: str, mask: str, cast: str = "") -> None:
+    """`name = tl.load(where)`, zeros where the mask is false; `cast` is appended."""
+    out.call(f"{name} = tl.load(", [where, *([f"mask={mask}", "other=0.0"] if mask else [])], f"){cast}")
 
 
 def _print_matmul(out: Source, scope: TileScope, body: MatmulBody) -> None:
@@ -177,18 +182,22 @@ def _print_reduction(out: Source, scope: TileScope, body: MatmulBody, axis: Axis
     with out.block(f"for {axis.name} in range(0, {axis.extent}, {step}):"):
         if any(operand.access is Access.POINTER for operand in (body.left, body.right)):
             out.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {step})")
-        left, right = loads
+        left, right = (load() for load in loads)
         out.line(f"{result} = tl.dot({left}, {right}, {result}{precision})")
 
 
-def _print_operand(out: Source, scope: TileScope, operand: Operand, name: str) -> str:
-    """Print what precedes the loop; returns the load expression inside it."""
+def _print_operand(out: Source, scope: TileScope, operand: Operand, name: str) -> Tile:
+    """Print what precedes the loop; returns how the loop loads a tile."""
     if operand.access is Access.DESCRIPTOR:
         used, row, col = print_descriptor(out, scope, operand, name)
-        return f"{used}.load([{row}, {col}])"
-    base = print_base(out, scope, operand, f"{name}_part")
-    where, mask = address(scope, operand, base)
-    return _load(where, mask)
+        return lambda: f"{used}.load([{row}, {col}])"
+    where, mask = address(scope, operand, print_base(out, scope, operand, f"{name}_part"))
+
+    def load() -> str:
+        _print_load(out, f"{name}_tile", where, mask)
+        return f"{name}_tile"
+
+    return load
 
 
 def _print_user_body(out: Source, scope: TileScope, body: UserBody) -> None:
@@ -242,7 +251,8 @@ def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
         )
         base = print_base(out, scope, plain, f"{operand.buffer}_part")
         where, mask = address(scope, plain, base)
-        out.line(f"{result} += {_load(where, mask)}.to(tl.float32)")
+        _print_load(out, f"{operand.buffer}_tile", where, mask, ".to(tl.float32)")
+        out.line(f"{result} += {operand.buffer}_tile")
 
 
 def _print_store(out: Source, scope: TileScope, step: Store) -> None:
@@ -265,7 +275,7 @@ def _print_store(out: Source, scope: TileScope, step: Store) -> None:
 
 def _print_masked_store(out: Source, scope: TileScope, operand: Operand, base: str, value: str, dtype: str) -> None:
     where, mask = address(scope, operand, base)
-    out.line(f"tl.store({where}, {value}.to({dtype}){f', mask={mask}' if mask else ''})")
+    out.call("tl.store(", [where, f"{value}.to({dtype})", *([f"mask={mask}"] if mask else [])])
 
 
 def _print_remote_store(out: Source, scope: TileScope, operand: Operand, peer: str, value: str, dtype: str) -> None:

@@ -36,7 +36,9 @@ def out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
             x_left_part = x_ptr
         for k in range(0, 4096, TILE_K):
             k_offsets = k + tl.arange(0, TILE_K)
-            out = tl.dot(tl.load(x_left_part + m_offsets[:, None] * 4096 + k_offsets[None, :]), tl.load(w_ptr + k_offsets[:, None] * 3584 + n_offsets[None, :]), out)
+            x_left_tile = tl.load(x_left_part + m_offsets[:, None] * 4096 + k_offsets[None, :])
+            w_right_tile = tl.load(w_ptr + k_offsets[:, None] * 3584 + n_offsets[None, :])
+            out = tl.dot(x_left_tile, w_right_tile, out)
         tl.store(out_ptr + (m_segment * 2048 + m_offsets)[:, None] * 3584 + n_offsets[None, :], out.to(tl.bfloat16))
 
 

@@ -25,7 +25,10 @@ def y_tiles(x_desc, w_desc, y_parts_ptr, out_ptr, y_staged_ptr, counts, signals,
                 if part_segment != rank:
                     wait_epoch(signals + 4 + part_segment, call)
                     y_parts_part = y_parts_ptr + part_segment * 8388608
-                    out += tl.load(y_parts_part + m_offsets[:, None] * 4096 + n_offsets[None, :]).to(tl.float32)
+                    y_parts_tile = tl.load(
+                        y_parts_part + m_offsets[:, None] * 4096 + n_offsets[None, :],
+                    ).to(tl.float32)
+                    out += y_parts_tile
             tl.store(out_ptr + m_offsets[:, None] * 4096 + n_offsets[None, :], out.to(tl.bfloat16))
         else:
             y_staged_part = y_staged_ptr + m_segment * 8388608
