@@ -183,7 +183,7 @@ def demo(
     """From a spec to a schedule, a readable file, and an equal result on four emulated ranks."""
     for line in ag_gemm.spec.source:
         typer.echo(line)
-    schedule = ag_gemm.plan(EMULATED_TOPOLOGY, 4, M=260, K=72, N=96)
+    schedule = ag_gemm.plan(EMULATED_TOPOLOGY, 4, M=1000, K=264, N=512)
     typer.echo(f"\n{schedule}\n")
     source = lowering.emit(schedule)
     _write(output, source)

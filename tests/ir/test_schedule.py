@@ -49,17 +49,18 @@ def test_round_trips(operator: Overlap, topology: str) -> None:
 
 
 def test_the_hash_sees_what_ranks_must_agree_on() -> None:
-    found = ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128)
+    pin = {"algorithm": "direct", "mover": "CopyEngine()"}
+    found = ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128, pin=pin)
     assert len(found.hash) == 16
     assert int(found.hash, 16) >= 0
-    assert found.hash == ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128).hash
+    assert found.hash == ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128, pin=pin).hash
     others = [
         replace(found, machine=replace(found.machine, num_sms=7)),
         replace(found, signals=()),
         replace(found, choices=()),
-        ag_gemm.plan("laptop-switch", 2, M=256, K=64, N=128),
-        ag_gemm.plan("laptop-switch", 4, M=512, K=64, N=128),
-        ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128, dtype="fp16"),
+        ag_gemm.plan("laptop-switch", 2, M=256, K=64, N=128, pin=pin),
+        ag_gemm.plan("laptop-switch", 4, M=512, K=64, N=128, pin=pin),
+        ag_gemm.plan("laptop-switch", 4, M=256, K=64, N=128, dtype="fp16", pin=pin),
     ]
     assert len({found.hash, *(other.hash for other in others)}) == 1 + len(others)
     commented = replace(found, predicted_us=found.predicted_us + 1, spec=replace(found.spec, source=("# new comment",)))

@@ -40,6 +40,14 @@ def test_planned(name: str, topology: str) -> None:
     check(name, topology, 4, "bf16", {}, calls=3)
 
 
+@pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)"])
+@pytest.mark.parametrize("name", SIZES)
+def test_overlapped(name: str, mover: str) -> None:
+    """At sizes this small the library wins: have something to overlap all the same."""
+    pins = {"mover": mover} | ({} if name.startswith("04") else {"algorithm": "direct"})
+    check(name, "laptop-switch", 4, "bf16", pins | ({} if name.startswith("06") else {"compute": "triton"}), calls=3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("num_ranks", [2, 3])
 @pytest.mark.parametrize("label", PINS)

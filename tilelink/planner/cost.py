@@ -30,7 +30,10 @@ from tilelink.planner.links import chunk_times, library_us, num_links
 from topologies.topology import Topology
 
 _TILE_START_US = 1.5  # fill and drain of the software pipeline of one tile, fitted to 4 x H200
-_PROTOCOL_US = 6.0  # begin and finish kernels with their signals in a CUDA graph, fitted to 4 x H200
+_PROTOCOL_US = 14.0  # begin, finish and the joins of streams in a CUDA graph, fitted to 4 x H200
+_REDUCTION_STEP_US = 0.3  # a step of 64 along k takes at least this long, however small the tile; fitted to H200
+_LIBRARY_STEP_US = 0.22  # the same for the library's matmul
+_LIBRARY_FILL_US = 5.0  # first loads and last stores of a library matmul
 
 Arrivals = dict[tuple[int, int], float]  # (place in the order of ranks, chunk) -> us
 
@@ -160,7 +163,7 @@ class _Model:
         memory = traffic / (self.gpu.memory_gb_per_s / role.programs) / 1e3
         dtype = self.schedule.spec.inputs[0].dtype
         rate = self.gpu.tflops(dtype) * self.gpu.gemm_efficiency * tile_share(m, n) / self.gpu.num_sms
-        compute = len(bodies) * 2 * m * n * inner / rate / 1e6
+        compute = len(bodies) * max(2 * m * n * inner / rate / 1e6, inner / 64 * _REDUCTION_STEP_US)
         return max(compute, memory, self._remote_us(role)) + _TILE_START_US
 
     def _remote_us(self, role: ComputeRole) -> float:
@@ -270,14 +273,15 @@ class _Model:
         flops = 2 * rows * right.shape[-2] * right.shape[-1]
         compute = flops / (self.gpu.tflops(right.dtype) * self.gpu.gemm_efficiency) / 1e6
         memory = (out + left + self._bytes(gemm.right.buffer)) / self.gpu.memory_gb_per_s / 1e3
-        total = max(compute, memory)
+        least = _LIBRARY_FILL_US + right.shape[-2] / 64 * _LIBRARY_STEP_US
+        total = max(compute, memory, least)
         if not gemm.split:
             self.now += self.gpu.kernel_launch_us + total
             return
         exchange = self.schedule.exchange(gemm.split)
         pieces = self.topology.num_ranks * exchange.chunks
         # a piece that does not fill the GPU takes as long as one wave
-        piece = max(total / pieces, 8.0) + self.gpu.kernel_launch_us
+        piece = max(total / pieces, least) + self.gpu.kernel_launch_us
         arrivals = sorted(self.arrivals.get(exchange.name, {}).values())
         made = []
         for step in range(pieces):
