@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import lowering
 import tilelink
 from tilelink import Shard, Tensor, dims
+from tilelink.runtime.run import run_emulated
 
 M, N, K = dims("M N K")
 
@@ -17,6 +19,10 @@ def gemm_ar(x: Tensor(M, K, placement=Shard(1)), w: Tensor(K, N, placement=Shard
 def main() -> None:
     schedule = gemm_ar.plan(topology="h200-nvswitch", num_ranks=4, M=2048, K=14336, N=4096)
     print(schedule)
+
+    small = gemm_ar.plan(topology="laptop-switch", num_ranks=4, M=132, K=64, N=100)
+    result = run_emulated(small, lowering.emit(small))
+    print("\n".join(result.lines()))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import lowering
 import tilelink
 from tilelink import Shard, Tensor, dims
+from tilelink.runtime.run import run_emulated
 
 M, H, F = dims("M H F")
 
@@ -26,6 +28,10 @@ def mlp(
 def main() -> None:
     schedule = mlp.plan(topology="h200-nvswitch", num_ranks=4, M=8192, H=4096, F=14336)
     print(schedule)
+
+    small = mlp.plan(topology="laptop-switch", num_ranks=4, M=132, H=64, F=96)
+    result = run_emulated(small, lowering.emit(small))
+    print("\n".join(result.lines()))
 
 
 if __name__ == "__main__":

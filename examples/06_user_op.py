@@ -6,8 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
+import lowering
 import tilelink
 from tilelink import Shard, Tensor, dims
+from tilelink.runtime.run import run_emulated
 
 M, N, K = dims("M N K")
 m, n, k = tilelink.axes("m n k")
@@ -44,6 +46,10 @@ def ag_squared_relu(x: Tensor(M, K, placement=Shard(0)), w: Tensor(K, N, placeme
 def main() -> None:
     schedule = ag_squared_relu.plan(topology="h200-nvswitch", num_ranks=4, M=8192, K=4096, N=14336)
     print(schedule)
+
+    small = ag_squared_relu.plan(topology="laptop-switch", num_ranks=4, M=260, K=72, N=96)
+    result = run_emulated(small, lowering.emit(small))
+    print("\n".join(result.lines()))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def out_tiles(x_full_desc, x_desc, w_desc, out_desc, signals, rank, call, progra
         if m_segment != rank:
             wait_epoch(signals + 4 + m_segment, call)
             fence_descriptors()
-        # src[02_ag_gemm.py:13] out
+        # src[02_ag_gemm.py:15] out
         out = tl.zeros((TILE_M, TILE_N), tl.float32)
         x_left = x_full_desc
         x_left_first = m_segment * 2048

@@ -29,7 +29,7 @@ def out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
         n_offsets = n + tl.arange(0, TILE_N)
         if m_segment != rank:
             wait_epoch(signals + 4 + m_segment * 4 + m // 512, call)
-        # src[02_ag_gemm.py:13] out
+        # src[02_ag_gemm.py:15] out
         out = tl.zeros((TILE_M, TILE_N), tl.float32)
         x_left_part = x_full_ptr + m_segment * 8388608
         if m_segment == rank:

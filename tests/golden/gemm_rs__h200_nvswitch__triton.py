@@ -14,12 +14,12 @@ def y_tiles(x_desc, w_desc, y_parts_ptr, out_ptr, y_staged_ptr, counts, signals,
         m = m_tile * TILE_M
         m_offsets = m + tl.arange(0, TILE_M)
         n_offsets = n + tl.arange(0, TILE_N)
-        # src[03_gemm_rs.py:13] y
+        # src[03_gemm_rs.py:15] y
         y_value = tl.zeros((TILE_M, TILE_N), tl.float32)
         for k in range(0, 3584, TILE_K):
             y_value = tl.dot(x_desc.load([m_segment * 2048 + m, k]), w_desc.load([k, n]), y_value)
         if m_segment == rank:
-            # src[03_gemm_rs.py:14] out
+            # src[03_gemm_rs.py:16] out
             out = y_value
             for part_segment in range(4):
                 if part_segment != rank:
