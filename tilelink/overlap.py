@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 
 import lowering
 import topologies
+from tilelink.ir.graph import TileGraph
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.trace import trace
+from tilelink.planner.expand import collectives, expand
 from tilelink.planner.plan import plan
 from tilelink.runtime.operator import build_operator, fabric_ranks
 from topologies.topology import Topology
@@ -52,6 +54,14 @@ class Overlap:
     ) -> Schedule:
         """`plan` with the sizes in a mapping: for sizes whose names are those of other parameters."""
         return plan(bind(self.spec, sizes, topology.num_ranks, dtype), topology, pin, log)
+
+    def graph(self, num_ranks: int, dtype: str = "bf16", **sizes: int) -> TileGraph:
+        """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.
+
+        `graph.to_dot()` is text for Graphviz. Raises the errors of `bind`.
+        """
+        bound = bind(self.spec, sizes, num_ranks, dtype)
+        return expand(bound, {name: legal[0] for name, legal in collectives(bound)})
 
     def emit(self, target: str = "triton", **arguments: object) -> str:
         """Source text of `plan(**arguments)`."""
