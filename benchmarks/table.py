@@ -46,8 +46,8 @@ def main() -> None:
         "",
         "Written by `benchmarks/table.py` from the JSON files beside it; times are CUDA-graph replays, max over ranks,",
         "median of 5 x 20. Schedules other than `planned` are pinned; where `planned` is the same schedule as a pinned one, the",
-        f"two measurements differ by up to {100 * spread(files):.0f} %. Inputs are drawn from four random sets, so that they change from call to",
-        "call. Where `planned` is behind NCCL + cuBLAS, the cost model of that commit was wrong.",
+        f"two measurements differ by up to {100 * spread(files):.0f} %. Inputs are drawn from four random sets, so that they",
+        "change from call to call. Where `planned` is behind NCCL + cuBLAS, the cost model of that commit was wrong.",
     ]
     for file in files:
         lines += rows_of(file)
