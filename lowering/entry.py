@@ -27,7 +27,7 @@ def print_reference(schedule: Schedule) -> str:
     inputs = [value.name for value in spec.inputs]
     with out.block(f"def reference({', '.join(inputs)}):"):
         out.line('"""The spec in torch, in fp32, on the default process group."""')
-        out.line(f"{', '.join(inputs)}{',' if len(inputs) == 1 else ''} = (x.float() for x in ({', '.join(inputs)},))")
+        out.line(f"{', '.join(inputs)} = {', '.join(f'{name}.float()' for name in inputs)}")
         for node in spec.nodes:
             out.line(f"{node.output.name} = {_expression(node)}")
         results = ", ".join(spec.outputs)
@@ -137,6 +137,10 @@ def _print_user_reference(out: Source, op: UserOp) -> None:
     out.line()
 
 
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
 def print_main(schedule: Schedule) -> str:
     """Constants of the check, then the check itself."""
     out = Source()
@@ -145,12 +149,15 @@ def print_main(schedule: Schedule) -> str:
         if isinstance(node.operation, UserOp):
             _print_user_reference(out, node.operation)
     replicated = [value.name for value in spec.inputs if isinstance(value.placement, Replicate)]
-    out.line(f"REPLICATED = {{{', '.join(repr(name) for name in replicated)}}}" if replicated else "REPLICATED = set()")
-    out.line(f"SCALES = {{{', '.join(f'{name!r}: {scale:.6g}' for name, scale in input_scales(spec).items())}}}")
+    out.line(
+        f"REPLICATED = {{{', '.join(_quoted(name) for name in replicated)}}}" if replicated else "REPLICATED = set()"
+    )
+    out.line(f"SCALES = {{{', '.join(f'{_quoted(name)}: {scale:.6g}' for name, scale in input_scales(spec).items())}}}")
     out.line(f"TOLERANCE = {TOLERANCES[spec.inputs[0].dtype]}  # relative, of {spec.inputs[0].dtype}")
     out.line()
     out.line()
     out.lines(print_reference(schedule))
+    out.line()
     out.lines(_CHECKS.replace("INPUT_CLASS", class_name(schedule.name)))
     return out.text()
 

@@ -117,7 +117,7 @@ class HostPrinter:
     def _call(self, inputs: list[str]) -> None:
         out = self.out
         with out.block(f"def __call__(self, {', '.join(inputs)}):"):
-            out.line(f"for name, tensor in zip(self.INPUTS, ({', '.join(inputs)},), strict=True):")
+            out.line(f"for name, tensor in zip(self.INPUTS, [{', '.join(inputs)}], strict=True):")
             out.line("    check_input(name, tensor, *self.INPUTS[name])")
             out.line("rank, main = self.fabric.rank, self.fabric.main()")
             out.line("main.after(self.last)  # a call on another stream must not overtake the last one")

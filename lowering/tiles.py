@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lowering.names import TRITON, value_name
 from lowering.operands import (
@@ -239,16 +240,7 @@ def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
     ):
         if step.wait is not None:
             print_wait(out, scope, step.wait, parts_loop="others" if step.onto else "all")
-        plain = Operand(
-            operand.buffer,
-            operand.index,
-            operand.access,
-            operand.slot,
-            "" if step.onto else operand.own,
-            operand.own_slots,
-            operand.local,
-            operand.remote,
-        )
+        plain = replace(operand, own="") if step.onto else operand
         base = print_base(out, scope, plain, f"{operand.buffer}_part")
         where, mask = address(scope, plain, base)
         _print_load(out, f"{operand.buffer}_tile", where, mask, ".to(tl.float32)")

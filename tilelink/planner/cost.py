@@ -26,7 +26,7 @@ from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Operand, Step, Store, SumParts, UserBody, Wait
-from tilelink.planner.links import chunk_times, library_us, num_links
+from tilelink.planner.links import FUSED_SHARE, SIGNAL_COPY_US, chunk_times, library_us, num_links
 from topologies.topology import Topology
 
 _TILE_START_US = 1.5  # fill and drain of the software pipeline of one tile, fitted to 4 x H200
@@ -97,7 +97,7 @@ class _Model:
     def _publish(self, exchange: Exchange, copies: bool) -> None:
         if copies:
             self.now += self._copy_us(exchange)
-        self.now += 2.1 * (self.topology.num_ranks - 1)
+        self.now += SIGNAL_COPY_US * (self.topology.num_ranks - 1)
         self.made[exchange.name] = [self.now] * len(self.made[exchange.name])
 
     def _move(self, exchange: Exchange) -> None:
@@ -169,7 +169,7 @@ class _Model:
     def _remote_us(self, role: ComputeRole) -> float:
         """Bytes that tiles load from peers, each by every tile that needs it."""
         worst = 0.0
-        link = self.topology.link_gb_per_s(0, 1) * 0.45
+        link = self.topology.link_gb_per_s(0, 1) * FUSED_SHARE
         for step in role.body:
             if isinstance(step, IfOwn):
                 continue  # own tiles only: counted where they end
@@ -253,7 +253,7 @@ class _Model:
             if isinstance(launch, CopyProgram) and not launch.after_source and _notifies(role.body, launch.exchange):
                 self._move(self.schedule.exchange(launch.exchange))
         remote = [s for s in _walk(role.body) if isinstance(s, SumParts) and s.onto and s.operand.remote]
-        link = self.topology.link_gb_per_s(0, 1) * num_links(self.topology) * 0.45
+        link = self.topology.link_gb_per_s(0, 1) * num_links(self.topology) * FUSED_SHARE
         parts = sum((self.topology.num_ranks - 1) * self._part_bytes(s.operand) for s in remote)
         return max(end, self._last_part(role) + self._tile_us(role) * 0.1) + parts / link / 1e3
 

@@ -6,7 +6,8 @@ from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Transfer
 from tilelink.ir.order import Nest
 from topologies.topology import Fabric, Topology
 
-_SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
+FUSED_SHARE = 0.45  # of what copy loops on all SMs reach: stores in the layout of the accumulator; fitted to 4 x H200
+SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 _PULL_START_US = 4.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
 _LIBRARY_START_US = 20.0  # a small NCCL collective inside a CUDA graph, measured on 4 x H200
@@ -25,8 +26,7 @@ def rank_rate(topology: Topology, mover: CopyEngine | CommSms | Fused, transfer:
         case CommSms(num_sms):
             return min(link, ramp.at(num_sms))
         case Fused():
-            # stores in the layout of the accumulator reach less than half of what copy loops do (4 x H200)
-            return min(link, 0.45 * ramp.at(topology.gpu.num_sms))
+            return min(link, FUSED_SHARE * ramp.at(topology.gpu.num_sms))
 
 
 def num_links(topology: Topology) -> int:
@@ -43,7 +43,7 @@ def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> l
     shared = topology.levels[0].size if bridge else 1
     engine = isinstance(exchange.mover, CopyEngine)
     floor = topology.copy_engine_start_us if engine else 1.0
-    start = _SIGNAL_COPY_US if engine else _SHARE_START_US
+    start = SIGNAL_COPY_US if engine else _SHARE_START_US
     start += _PULL_START_US if exchange.transfer is Transfer.PULL else 0.0
     one = max(floor, num_bytes / rate / 1e3 * shared) + start
     steps = peers * exchange.chunks

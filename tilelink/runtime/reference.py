@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 import torch
 
-from lowering.entry import input_scales
+from lowering.entry import TOLERANCES, input_scales
 from tilelink.errors import NoReference
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
 from tilelink.ir.user_op import UserOp
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-5}
 
 _ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
     "silu": torch.nn.functional.silu,
