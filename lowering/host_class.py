@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lowering.comm import source_tiles
+from lowering.counting import source_arrivals
 from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name
 from lowering.source import Source
@@ -303,7 +303,7 @@ class HostPrinter:
             out.line(f"{stream}.write(self.counts[slot : slot + 1], 1)")
 
     def _stream_wait(self, exchange: Exchange, stream: str, part: str) -> None:
-        tiles = source_tiles(self.schedule, exchange)
+        tiles = source_arrivals(self.schedule, exchange)
         target = str(tiles[0]) if len(set(tiles)) == 1 else f"{_tuple(tuple(tiles))}[chunk]"
         self.out.line(f"slot = {self._slot(f'{exchange.name}_count', exchange, part)}")
         if self.schedule.machine.stream_waits:

@@ -14,25 +14,31 @@ _INT32_LIMIT = 2**31
 
 
 @dataclass(slots=True)
-class TileScope:
-    """What the printer of a compute role knows: the schedule, the role, and the parameters collected on the way.
-
-    `own_axes` are the axes whose segment is known to be the own one at this place.
-    """
+class LoopScope:
+    """What the printer of a role knows: the schedule, and the parameters of the function collected on the way."""
 
     schedule: Schedule
-    role: ComputeRole
-    parameters: dict[str, None] = field(default_factory=dict)
-    own_axes: tuple[str, ...] = ()
-    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(
-        default_factory=dict
-    )  # name -> buffer, axes of its block
-
-    def axis(self, name: str) -> Axis:
-        return self.role.axis(name)
+    parameters: dict[str, None] = field(default_factory=dict, kw_only=True)
 
     def need(self, *names: str) -> None:
         self.parameters.update(dict.fromkeys(names))
+
+    def dtype(self, buffer: str) -> str:
+        return self.schedule.buffer(buffer).dtype
+
+
+@dataclass(slots=True)
+class TileScope(LoopScope):
+    """The scope of a loop over tiles. `own_axes` are the axes whose segment is known to be the own one at this place."""
+
+    role: ComputeRole
+    own_axes: tuple[str, ...] = field(default=(), kw_only=True)
+    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(
+        default_factory=dict, kw_only=True
+    )  # name -> buffer, axes
+
+    def axis(self, name: str) -> Axis:
+        return self.role.axis(name)
 
     def descriptor(self, buffer: str, index: tuple[str, ...]) -> str:
         """Name of the descriptor of `buffer` whose block spans the tiles of `index`."""
@@ -45,9 +51,6 @@ class TileScope:
 
     def segment(self, axis: str) -> str:
         return f"{axis}_segment"
-
-    def dtype(self, buffer: str) -> str:
-        return self.schedule.buffer(buffer).dtype
 
 
 def part_shape(scope: TileScope, operand: Operand) -> tuple[int, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lowering.operands import TileScope
+from lowering.counting import chunk_arrivals, other_tiles, row_pieces
+from lowering.operands import LoopScope, TileScope
 from lowering.source import Source
 from tilelink.ir.nodes import Axis, Exchange, Scope
 from tilelink.ir.steps import Notify, Place, Wait
 
 
-def word(scope: TileScope, name: str, slot: str) -> str:
+def word(scope: LoopScope, name: str, slot: str) -> str:
     """Address of slot `slot` of signal `name` on this rank."""
     signal = scope.schedule.signal(name)
     words = "signals" if signal.scope is Scope.PEER else "counts"
@@ -121,39 +122,13 @@ def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
     _print_chunks(out, scope, exchange, step.rows, step.slot, lines)
 
 
-def minor_tiles(scope: TileScope, step: Notify) -> int:
-    """Tiles along the written axes other than the chunk's that lie in one part."""
-    count = 1
-    for axis in scope.role.axes:
-        if not axis.reduction and axis.name != step.rows:
-            whole = axis.name == step.slot or axis.name in scope.own_axes
-            count *= axis.tiles * (1 if whole else axis.segments)
-    return count
-
-
 def tiles_of_chunk(scope: TileScope, step: Notify, exchange: Exchange, chunk: str) -> str:
     """How many tiles write to chunk `chunk`: a number if all chunks have as many."""
-    axis = scope.axis(step.rows)
-    minor = minor_tiles(scope, step)
-    counts = {
-        chunk_tiles(axis, step, exchange, number, step.rows in scope.own_axes) for number in range(exchange.chunks)
-    }
+    counts = set(chunk_arrivals(scope.role, step, exchange, scope.own_axes))
     if len(counts) == 1:
-        return str(counts.pop() * minor)
-    local = step.rows == step.slot or step.rows in scope.own_axes
-    rows, tiles = (exchange.rows, -(-exchange.rows // axis.tile)) if local else (axis.extent, axis.tiles)
+        return str(counts.pop())
+    rows, tiles = row_pieces(scope.role, step, exchange, scope.own_axes)
     first = f"({chunk}) * {exchange.chunk_rows}"
     end = f"tl.minimum({first} + {exchange.chunk_rows}, {exchange.rows})"
-    return f"tiles_in_rows({first}, {end}, {rows}, {tiles}, {axis.tile}) * {minor}"
-
-
-def chunk_tiles(axis: Axis, step: Notify, exchange: Exchange, chunk: int, own: bool) -> int:
-    """Row tiles of chunk `chunk`: the same arithmetic as the device helper `tiles_in_rows`."""
-    local = step.rows == step.slot or own
-    extent = exchange.rows if local else axis.extent
-    per_segment = -(-extent // axis.tile)
-    first = chunk * exchange.chunk_rows
-    last = min(first + exchange.chunk_rows, exchange.rows) - 1
-    low = first // extent * per_segment + first % extent // axis.tile
-    high = last // extent * per_segment + last % extent // axis.tile
-    return high - low + 1
+    others = other_tiles(scope.role, step, scope.own_axes)
+    return f"tiles_in_rows({first}, {end}, {rows}, {tiles}, {scope.axis(step.rows).tile}) * {others}"

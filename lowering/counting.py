@@ -1,0 +1,64 @@
+"""How many arrivals complete a chunk: derived once from the role that counts, for tiles, programs and streams alike."""
+
+from __future__ import annotations
+
+from tilelink.ir.nodes import ComputeRole, Exchange
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import IfOwn, Notify, Step
+
+
+def chunk_arrivals(role: ComputeRole, step: Notify, exchange: Exchange, own_axes: tuple[str, ...]) -> list[int]:
+    """Per chunk of a part, how many tiles of `role` touch it. `own_axes`: axes whose segment is the own one at `step`."""
+    extent, per_segment = row_pieces(role, step, exchange, own_axes)
+    tile = role.axis(step.rows).tile
+    counts = []
+    for chunk in range(exchange.chunks):
+        first = chunk * exchange.chunk_rows
+        last = min(first + exchange.chunk_rows, exchange.rows) - 1
+        low = first // extent * per_segment + first % extent // tile
+        high = last // extent * per_segment + last % extent // tile
+        counts.append((high - low + 1) * other_tiles(role, step, own_axes))
+    return counts
+
+
+def row_pieces(role: ComputeRole, step: Notify, exchange: Exchange, own_axes: tuple[str, ...]) -> tuple[int, int]:
+    """(rows, row tiles) of one piece of a part: the part itself, or a segment of it if rows are cut for another reason."""
+    axis = role.axis(step.rows)
+    local = step.rows == step.slot or step.rows in own_axes
+    extent = exchange.rows if local else axis.extent
+    return extent, -(-extent // axis.tile)
+
+
+def other_tiles(role: ComputeRole, step: Notify, own_axes: tuple[str, ...]) -> int:
+    """Tiles along the written axes other than the rows' that lie in one part."""
+    count = 1
+    for axis in role.axes:
+        if not axis.reduction and axis.name != step.rows:
+            whole = axis.name == step.slot or axis.name in own_axes
+            count *= axis.tiles * (1 if whole else axis.segments)
+    return count
+
+
+def source_arrivals(schedule: Schedule, exchange: Exchange) -> list[int]:
+    """Per chunk, what its count reaches: the tiles that write to it, or 1 for a library call."""
+    for kernel in schedule.kernels():
+        role = kernel.compute
+        found = _find_notify(role.body, exchange.name, ()) if role is not None else None
+        if found is not None and role is not None:
+            step, own_axes = found
+            return chunk_arrivals(role, step, exchange, own_axes)
+    return [1] * exchange.chunks
+
+
+def _find_notify(
+    steps: tuple[Step, ...], exchange: str, own_axes: tuple[str, ...]
+) -> tuple[Notify, tuple[str, ...]] | None:
+    for step in steps:
+        match step:
+            case Notify(exchange=name) if name == exchange:
+                return step, own_axes
+            case IfOwn(axis, own, others):
+                found = _find_notify(own, exchange, (axis,)) or _find_notify(others, exchange, own_axes)
+                if found is not None:
+                    return found
+    return None
