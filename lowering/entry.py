@@ -11,7 +11,8 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
 from tilelink.ir.user_op import UserOp
 
-_TORCH_FUNCTIONS = {
+# what each elementwise function means, as torch text: the only definition outside device code
+TORCH_FUNCTIONS = {
     "silu": "torch.nn.functional.silu({0})",
     "gelu": "torch.nn.functional.gelu({0})",
     "relu": "torch.relu({0})",
@@ -40,7 +41,7 @@ def _expression(node: BoundNode) -> str:
         case Matmul():
             return f"{node.inputs[0]} @ {node.inputs[1]}"
         case Elementwise(function):
-            return _TORCH_FUNCTIONS[function].format(*node.inputs)
+            return TORCH_FUNCTIONS[function].format(*node.inputs)
         case AllGather(dim):
             return f"gathered({node.inputs[0]}, {dim})"
         case ReduceScatter(dim):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from lowering.entry import TOLERANCES, input_scales
+from lowering.entry import TOLERANCES, TORCH_FUNCTIONS, input_scales
 from tilelink.errors import NoReference
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
@@ -16,11 +16,8 @@ from tilelink.ir.user_op import UserOp
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 _ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
-    "silu": torch.nn.functional.silu,
-    "gelu": torch.nn.functional.gelu,
-    "relu": torch.relu,
-    "add": torch.add,
-    "mul": torch.mul,
+    name: eval(f"lambda *operands: {text.format('operands[0]', 'operands[1]')}", {"torch": torch})
+    for name, text in TORCH_FUNCTIONS.items()
 }
 
 
