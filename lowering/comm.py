@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lowering.counting import source_arrivals
 from lowering.names import TRITON, element_bytes
 from lowering.operands import LoopScope
 from lowering.signalling import slot_of, word
 from lowering.source import Source
 from lowering.tiles import rank_at
+from tilelink.ir.counting import source_arrivals
 from tilelink.ir.nodes import CommRole, Exchange, Kind, Transfer
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lowering.counting import source_arrivals
 from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name
 from lowering.source import Source
 from lowering.tiles import rank_at
+from tilelink.ir.counting import source_arrivals
 from tilelink.ir.nodes import (
     Begin,
     Buffer,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lowering.counting import chunk_arrivals, other_tiles, row_pieces
 from lowering.operands import LoopScope, TileScope
 from lowering.source import Source
+from tilelink.ir.counting import chunk_arrivals, other_tiles, row_pieces
 from tilelink.ir.nodes import Axis, Exchange, Scope
 from tilelink.ir.steps import Notify, Place, Wait
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 import lowering
 import topologies
+from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.trace import trace
-from tilelink.planner.expand import collectives, expand
 from tilelink.planner.plan import plan
 from tilelink.runtime.operator import build_operator, fabric_ranks
 from topologies.topology import Topology

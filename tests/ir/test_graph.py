@@ -17,7 +17,7 @@ from tilelink import Overlap, Partial, Shard, Tensor, dims
 from tilelink.ir.graph import GraphAxis, Map, Relation, TileGraph, TileOp
 from tilelink.ir.nodes import Algorithm, Kind
 from tilelink.ir.spec import bind
-from tilelink.planner.expand import collectives, expand
+from tilelink.ir.expand import collectives, expand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

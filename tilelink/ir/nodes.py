@@ -270,3 +270,4 @@ class Machine:
     num_sms: int
     tensor_descriptors: bool
     stream_waits: bool  # a stream can wait for a word of memory
+    peer_atomics: bool  # every link between ranks carries atomics

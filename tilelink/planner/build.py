@@ -39,6 +39,7 @@ from tilelink.planner.layout import (
     source_buffer,
 )
 from tilelink.planner.roles import compute_role, sends
+from topologies.topology import Topology
 
 
 def build(spec: BoundSpec, problem: Problem) -> Schedule:
@@ -55,6 +56,7 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
             topology.gpu.num_sms,
             topology.gpu.tensor_descriptors,
             topology.gpu.stream_wait_value,
+            peer_atomics(topology),
         ),
         choices=tuple(problem.choices.fields().items()),
         buffers=make_buffers(problem, builder.exchanges),
@@ -63,6 +65,10 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
         launches=launches,
         predicted_us=0.0,
     )
+
+
+def peer_atomics(topology: Topology) -> bool:
+    return all(level.peer_atomics for level in topology.levels)
 
 
 class _Builder:
@@ -94,8 +100,7 @@ class _Builder:
                     for op in self.problem.groups[member].ops:
                         self._after_source(op.name)
         if self.exchanges:
-            by_copy = not all(level.peer_atomics for level in self.problem.topology.levels)
-            self.out.append(Finish(by_copy))
+            self.out.append(Finish(by_copy=not peer_atomics(self.problem.topology)))
         return tuple(self.out)
 
     def _check_fold(self, index: int) -> None:

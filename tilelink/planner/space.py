@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
+from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import Relation, Sum, TileGraph
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
@@ -27,7 +28,6 @@ from tilelink.planner.choices import (
     exchange_fields,
     pinned,
 )
-from tilelink.planner.expand import collectives, expand
 from tilelink.planner.group import Group, group_ops
 from tilelink.planner.tiles import MATMUL_TILES, STREAM_TILES, suits, worth_trying
 from topologies.topology import Fabric, Topology
