@@ -204,3 +204,22 @@ class ScheduleMismatch(TileLinkError):
         "rank {rank} holds schedule {own}, another rank holds {other}: ranks that follow different schedules hang.\n"
         "Plan with the same topology, sizes, dtype, pins and version on every rank."
     )
+
+
+class ScheduleRefuted(TileLinkError):
+    """A schedule does not pass its proof. Facts: `function`, `pins`, `findings` (tilelink.proof.findings.Finding)."""
+
+    template = (
+        "the schedule of {function!r} with {pins} is refuted, so it is not given out:\n{shown}\n"
+        "This is a mistake of the planner: pin other choices meanwhile, and report these lines."
+    )
+
+
+class NotAnOperatorFile(TileLinkError):
+    """Facts: `path`, `reason`."""
+
+    template = (
+        "{path} cannot be verified as an operator: {reason}.\n"
+        "Legal: a Python file with one class that has INPUTS = {{name: (shape, dtype)}}, __init__(self, fabric) and "
+        "__call__(self, *inputs) returning tensors; such a file comes from `tilelink emit`, or see docs/verification.md."
+    )

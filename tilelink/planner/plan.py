@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from tilelink.errors import IllegalPin, NoLegalSchedule, UnknownPin, did_you_mean
+from tilelink.errors import IllegalPin, NoLegalSchedule, ScheduleRefuted, UnknownPin, did_you_mean
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
@@ -20,6 +20,7 @@ from tilelink.planner.choices import (
 from tilelink.planner.cost import predict_us
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.space import Structure, compute_options, exchange_options, parse_tile, pin_names, structures
+from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
 _FREE_FIELDS = ("chunks", "group")
@@ -33,9 +34,9 @@ def plan(
     pins: Mapping[str, object] | None = None,
     log: Callable[[str], object] | None = None,
 ) -> Schedule:
-    """The schedule with the smallest predicted time; ties go to the one enumerated first.
+    """The schedule with the smallest predicted time, proven; ties go to the one enumerated first.
 
-    Raises UnknownPin, IllegalPin, NoLegalSchedule.
+    Raises UnknownPin, IllegalPin, NoLegalSchedule, and ScheduleRefuted for a mistake of the planner.
     """
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
@@ -46,6 +47,12 @@ def plan(
         raise NoLegalSchedule(
             function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=text, reason=reason
         )
+    # only what is given out needs a proof: a search that passes over thousands of schedules would pay for each
+    proof = verify(best)
+    if not proof.proved:
+        text = ", ".join(f"{name}={value}" for name, value in wanted.items()) or "no pins"
+        lines = "\n".join(proof.lines())
+        raise ScheduleRefuted(function=spec.name, pins=text, shown=lines, findings=proof.findings)
     return best
 
 

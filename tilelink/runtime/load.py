@@ -12,17 +12,18 @@ from types import ModuleType
 _FOLDER = "tilelink-emitted"
 
 
-def load_source(source: str, name: str) -> ModuleType:
+def load_source(source: str, name: str, path: Path | None = None) -> ModuleType:
     """Import `source` as a module called `name`. Triton reads the text of kernels from a file, so one is written to the
-    temporary folder, named after its content."""
+    temporary folder, named after its content, unless `source` is the text of the file `path`."""
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / _FOLDER
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}_{digest}.py"
-    if not path.exists():
-        partial = folder / f"{path.name}.{os.getpid()}.part"
-        partial.write_text(source)
-        partial.replace(path)
+    if path is None:
+        folder = Path(tempfile.gettempdir()) / _FOLDER
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{name}_{digest}.py"
+        if not path.exists():
+            partial = folder / f"{path.name}.{os.getpid()}.part"
+            partial.write_text(source)
+            partial.replace(path)
     module = ModuleType(f"{name}_{digest}")
     module.__file__ = str(path)
     linecache.checkcache(str(path))

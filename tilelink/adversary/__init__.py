@@ -1,0 +1,1 @@
+"""Adversarial runs of emitted, edited or hand-written files on emulated ranks, and what they refute."""

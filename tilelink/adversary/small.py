@@ -1,0 +1,113 @@
+"""A small form of a schedule: the same choices at sizes that an emulation runs in a second.
+
+The proof is of the schedule at its full size. Runs look at the source that lowering prints for it, whose structure does
+not depend on the size but on the choices and on what divides what; so the small form keeps the choices, whether chunks
+are whole tiles, whether the last tile and the last chunk are ragged, and makes each program go through several tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilelink.errors import NoLegalSchedule
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import Spec, bind
+from tilelink.planner.plan import plan
+from topologies.errors import UserError
+from topologies.topology import Topology
+
+_TILE = 16  # the smallest extent of tl.dot
+_MOST_CHUNKS = 2
+_SMS = 4  # few, so that programs go through several tiles, and compete
+
+
+def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
+    """A schedule of `spec` with the choices of `schedule`, for fewer SMs, smaller tiles and smaller sizes.
+
+    Raises NoLegalSchedule if the choices go together at no small size that was tried.
+    """
+    few = _few_sms(topology, schedule)
+    pins = {name: _small_pin(name, value) for name, value in schedule.choices}
+    failure: UserError | None = None
+    for sizes in _sizes(schedule, pins):
+        try:
+            return plan(bind(spec, sizes, schedule.num_ranks, schedule.spec.inputs[0].dtype), few, pins)
+        except UserError as error:
+            failure = failure or error
+    assert failure is not None
+    raise NoLegalSchedule(
+        function=spec.name,
+        topology=few.name,
+        num_ranks=schedule.num_ranks,
+        pins=", ".join(f"{name}={value}" for name, value in pins.items()),
+        reason=f"no small size goes with these choices: {failure}",
+    )
+
+
+def _few_sms(topology: Topology, schedule: Schedule) -> Topology:
+    """As many SMs as two compute programs and all that spins beside them need, and a few more."""
+    peers = schedule.num_ranks - 1
+    return replace(topology, gpu=replace(topology.gpu, num_sms=_SMS + peers * len(schedule.exchanges)))
+
+
+def _small_pin(name: str, value: str) -> str:
+    field = name.rpartition(".")[2]
+    match field:
+        case "tile":
+            if "x" not in value:
+                return value
+            return f"{_TILE}x{_TILE}x{0 if 'x0/' in value else _TILE}/4w1s"
+        case "chunks":
+            return str(min(int(value), _MOST_CHUNKS))
+        case "group":
+            return value if not value.isdigit() else str(min(int(value), 2))
+        case "mover":
+            return "CommSms(2)" if value.startswith("CommSms") else value
+    return value
+
+
+def _sizes(schedule: Schedule, pins: Mapping[str, str]) -> Iterator[dict[str, int]]:
+    """Sizes to try, ragged like those of the schedule first. Rows come in parts of whole chunks of two tiles each."""
+    chunks = max([int(value) for name, value in pins.items() if name.endswith(".chunks")], default=1)
+    ranks, rows, shared = schedule.num_ranks, _rows(schedule), _shared(schedule)
+    for ragged in (_ragged(schedule), set(), {name for name, _ in schedule.spec.sizes}):
+        for tiles in (2, 1, 4):
+            part = _TILE * tiles * chunks
+            yield {
+                name: _size(name in rows, name in shared, name in ragged, ranks, part)
+                for name, _ in schedule.spec.sizes
+            }
+
+
+def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int) -> int:
+    """Rows: `part` a rank. Other sizes: two tiles, or one on each rank; ragged by half a tile or less."""
+    if rows:
+        return ranks * (part + (4 if ragged else 0))
+    each = _TILE + (8 if ragged else 0)
+    return ranks * each if shared else 2 * _TILE + (8 if ragged else 0)
+
+
+def _shared(schedule: Schedule) -> set[str]:
+    """Sizes that are divided among the ranks somewhere: those whose extent on a rank differs from the global one."""
+    extents = {
+        shape
+        for value in (*schedule.spec.inputs, *(node.output for node in schedule.spec.nodes))
+        for shape, local in zip(value.shape, value.local, strict=True)
+        if shape != local
+    }
+    return {name for name, size in schedule.spec.sizes if size in extents}
+
+
+def _rows(schedule: Schedule) -> set[str]:
+    """Sizes along which some exchange has its rows: the first dimension of what is gathered or scattered."""
+    whole = {exchange.rows * factor for exchange in schedule.exchanges for factor in (1, schedule.num_ranks)}
+    found = {name for name, size in schedule.spec.sizes if size in whole}
+    return found or {schedule.spec.sizes[0][0]}
+
+
+def _ragged(schedule: Schedule) -> set[str]:
+    """Sizes that the tiles of the schedule do not divide."""
+    tiles = {axis.tile for kernel in schedule.kernels() if kernel.compute for axis in kernel.compute.axes if axis.tile}
+    largest = max(tiles, default=1)
+    return {name for name, size in schedule.spec.sizes if (size // schedule.num_ranks) % largest}

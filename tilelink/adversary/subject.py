@@ -1,0 +1,174 @@
+"""What is run: a host class, on how many ranks, with which inputs, against which expected outputs."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from tilelink.adversary.ranks_in_threads import ThreadedRanks
+from tilelink.errors import NotAnOperatorFile
+from tilelink.ir.schedule import Schedule
+from tilelink.runtime.load import load_source
+from tilelink.runtime.reference import expected, make_inputs, relative_error, tolerance
+
+Inputs = list[dict[str, torch.Tensor]]  # by rank, then by name
+Outputs = list[tuple[torch.Tensor, ...]]  # by rank
+
+_DEFAULT_RANKS = 4
+_DEFAULT_SMS = 132
+_DEFAULT_TOLERANCE = 1e-2  # of bf16 sums, as in emitted files
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An operator under test. `expected` is None for a file without a reference: then only hangs and races count."""
+
+    name: str
+    build: Callable[[object], Callable[..., object]]  # fabric -> operator
+    num_ranks: int
+    num_sms: int
+    make_inputs: Callable[[int], Inputs]  # seed -> local inputs
+    expected: Callable[[Inputs], Outputs] | None
+    tolerance: float
+    peer_atomics: bool = True
+    multicast: bool = False
+    command: str = ""  # that verifies it; a seed and a policy are appended to replay a run
+
+    def error(self, got: Outputs, inputs: Inputs) -> tuple[float, int, int]:
+        """(largest relative error, its rank, its output)."""
+        assert self.expected is not None
+        worst = (0.0, 0, 0)
+        for rank, wanted in enumerate(self.expected(inputs)):
+            for number, (one, other) in enumerate(zip(got[rank], wanted, strict=True)):
+                error = relative_error(one, other.double())
+                if not error <= worst[0]:
+                    worst = (error, rank, number)
+        return worst
+
+
+def of_schedule(schedule: Schedule, source: str, command: str = "") -> Subject:
+    """The operator that was emitted for `schedule`; outputs are those of the spec in float64."""
+    module = load_source(source, schedule.name)
+    return Subject(
+        schedule.name,
+        _host_class(module, schedule.name),
+        schedule.num_ranks,
+        schedule.machine.num_sms,
+        lambda seed: make_inputs(schedule.spec, seed),
+        lambda inputs: expected(schedule.spec, inputs),
+        tolerance(schedule.spec),
+        peer_atomics=schedule.machine.peer_atomics,
+        command=command,
+    )
+
+
+def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None) -> Subject:
+    """The operator of a Python file: emitted, edited, or written by hand with the same interface.
+
+    The file defines one class with `INPUTS = {name: (shape, dtype)}`, `__init__(self, fabric)` and
+    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `TOLERANCE`, `SCALES`, `REPLICATED` and
+    `reference`. See docs/verification.md. Raises NotAnOperatorFile.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotAnOperatorFile(path=str(path), reason=str(error)) from error
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        module = load_source(text, path.stem, path)
+    except (Exception, SystemExit) as error:
+        raise NotAnOperatorFile(path=str(path), reason=f"it does not run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
+    return of_module(module, str(path), num_ranks, num_sms)
+
+
+def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_sms: int | None = None) -> Subject:
+    """The operator of a loaded module. Raises NotAnOperatorFile."""
+    host = _host_class(module, path)
+    ranks = num_ranks or _number(module, host, "NUM_RANKS", _DEFAULT_RANKS)
+    return Subject(
+        host.__name__,
+        host,
+        ranks,
+        num_sms or _number(module, host, "NUM_SMS", _DEFAULT_SMS),
+        lambda seed: _random_inputs(module, host, ranks, seed),
+        _reference(module, ranks),
+        float(getattr(module, "TOLERANCE", _DEFAULT_TOLERANCE)),
+        peer_atomics=bool(getattr(module, "PEER_ATOMICS", True)),
+        multicast=bool(getattr(module, "MULTICAST", False)),
+        command=f"tilelink verify {path} --ranks {ranks}",
+    )
+
+
+def _host_class(module: ModuleType, path: str) -> type:
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and hasattr(value, "INPUTS") and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        names = ", ".join(value.__name__ for value in found) or "none"
+        raise NotAnOperatorFile(path=path, reason=f"classes with INPUTS in it: {names}")
+    return found[0]
+
+
+def _number(module: ModuleType, host: type, name: str, default: int) -> int:
+    value = getattr(host, name, getattr(module, name, default))
+    return int(value)
+
+
+def _random_inputs(module: ModuleType, host: type, num_ranks: int, seed: int) -> Inputs:
+    """Normal numbers, other ones on each rank except for inputs in REPLICATED; integers in [0, 8)."""
+    replicated: set[str] = getattr(module, "REPLICATED", set())
+    scales: dict[str, float] = getattr(module, "SCALES", {})
+    ranks: Inputs = []
+    for rank in range(num_ranks):
+        ranks.append({})
+        for number, (name, (shape, dtype)) in enumerate(host.INPUTS.items()):  # type: ignore[attr-defined]
+            generator = torch.Generator()
+            generator.manual_seed(1000 * seed + 10 * number + (0 if name in replicated else 1 + rank))
+            if dtype.is_floating_point:
+                value = torch.randn(shape, generator=generator) * scales.get(name, 1.0)
+            else:
+                value = torch.randint(0, 8, shape, generator=generator)
+            ranks[-1][name] = value.to(dtype)
+    return ranks
+
+
+def _reference(module: ModuleType, num_ranks: int) -> Callable[[Inputs], Outputs] | None:
+    """`reference(rank_inputs)` for all ranks at once, or `reference(x, w, …)` on each rank with torch.distributed."""
+    function = getattr(module, "reference", None)
+    if function is None:
+        return None
+    if list(inspect.signature(function).parameters) == ["rank_inputs"]:
+        return lambda inputs: [_as_tuple(result) for result in function(inputs)]
+
+    def on_ranks(inputs: Inputs) -> Outputs:
+        threads = ThreadedRanks(num_ranks)
+        before = vars(module).get("dist")
+        module.dist = threads  # type: ignore[attr-defined]
+        try:
+            return threads.run(lambda rank: _as_tuple(function(*inputs[rank].values())))
+        finally:
+            module.dist = before  # type: ignore[attr-defined]
+
+    return on_ranks
+
+
+def _as_tuple(result: object) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def poison(operator: object) -> None:
+    """What no program writes must not look like a result: local buffers of the operator become nan."""
+    for value in vars(operator).values():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            value.fill_(math.nan)

@@ -1,0 +1,119 @@
+"""Signals and buffers: as many slots as are used, no two signals on one word, no buffer smaller than what is touched."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from tilelink.ir.nodes import CommSms, CopyEngine, Kind, Memory, Scope, Transfer
+from tilelink.ir.schedule import Schedule
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.contract import promises
+from tilelink.proof.findings import Finding
+
+
+def signals(schedule: Schedule) -> Iterator[Finding]:
+    """Each signal that an exchange needs exists, with its scope and slots; no two share a word."""
+    for exchange in schedule.exchanges:
+        for promise in promises(schedule, exchange):
+            where = f"signal {promise.name} of exchange {exchange.name}"
+            if not schedule.has_signal(promise.name):
+                yield Finding(BugClass.SLOTS, where, "there is no such signal", promise.name)
+                continue
+            found = schedule.signal(promise.name)
+            if found.scope is not promise.scope:
+                if promise.scope is Scope.PEER:
+                    fact = "it is raised by another rank, and is a count of this one that `begin` clears"
+                    yield Finding(BugClass.STALE_SIGNAL, where, fact, promise.name)
+                else:
+                    fact = "it counts arrivals of this rank, and is never set to 0"
+                    yield Finding(BugClass.STALE_SIGNAL, where, fact, promise.name)
+            if found.slots < promise.slots:
+                fact = f"it has {found.slots} slots for {promise.slots} chunks of all parts"
+                yield Finding(BugClass.SLOTS, where, fact, promise.name)
+    yield from _done(schedule)
+    yield from _aliases(schedule)
+
+
+def _done(schedule: Schedule) -> Iterator[Finding]:
+    if not schedule.exchanges:
+        return
+    if not schedule.has_signal("done"):
+        yield Finding(BugClass.REUSE, "signal done", "there is no such signal, so calls overtake each other", "done")
+        return
+    done = schedule.signal("done")
+    if done.slots < schedule.num_ranks:
+        fact = f"it has {done.slots} slots for {schedule.num_ranks} ranks"
+        yield Finding(BugClass.SLOTS, "signal done", fact, "done")
+    if done.scope is not Scope.PEER:
+        yield Finding(BugClass.STALE_SIGNAL, "signal done", "it is cleared by `begin`, and raised by peers", "done")
+
+
+def _aliases(schedule: Schedule) -> Iterator[Finding]:
+    for scope in Scope:
+        taken = sorted((s.first, s.first + s.slots, s.name) for s in schedule.signals if s.scope is scope)
+        words = sum(s.slots for s in schedule.signals if s.scope is scope)
+        for (_, end, name), (first, _, other) in itertools.pairwise(taken):
+            if first < end:
+                fact = f"it shares the words {first} to {end} with {name}"
+                yield Finding(BugClass.SLOTS, f"signal {other}", fact, other)
+        for first, end, name in taken:
+            if first < 0 or end > words:
+                fact = f"its words {first} to {end} lie outside the {words} words of its scope"
+                yield Finding(BugClass.SLOTS, f"signal {name}", fact, name)
+
+
+def buffers(schedule: Schedule) -> Iterator[Finding]:
+    """Sources and targets have the shape of their parts, and lie where the mover can reach them."""
+    names = [buffer.name for buffer in schedule.buffers]
+    for exchange in schedule.exchanges:
+        part, where = (exchange.rows, exchange.cols), f"exchange {exchange.name}"
+        ranks = schedule.num_ranks
+        for name, parts in ((exchange.source, ranks if exchange.kind is Kind.SCATTER else 1), (exchange.target, ranks)):
+            if not name:
+                continue
+            if name not in names:
+                yield Finding(BugClass.WRONG_PLACE, where, f"there is no buffer {name}")
+                continue
+            shape = schedule.buffer(name).shape
+            size, needed = _size(shape), parts * part[0] * part[1]
+            if size != needed:
+                fact = f"buffer {name} has {size} elements, and {parts} parts of {part[0]} x {part[1]} are {needed}"
+                yield Finding(BugClass.SLOTS if size < needed else BugClass.WRONG_PLACE, where, fact)
+        yield from _reachable(schedule, exchange.name)
+
+
+def _reachable(schedule: Schedule, name: str) -> Iterator[Finding]:
+    """What a peer reads or writes is symmetric memory."""
+    exchange = schedule.exchange(name)
+    touched = exchange.target if exchange.transfer is Transfer.PUSH else exchange.source
+    found = next((buffer for buffer in schedule.buffers if buffer.name == touched), None)
+    if found is not None and found.memory is not Memory.SYMMETRIC:
+        fact = f"a peer accesses {touched}, which is {found.memory.value} memory"
+        yield Finding(BugClass.WRONG_PLACE, f"exchange {name}", fact)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
+
+
+def links(schedule: Schedule) -> Iterator[Finding]:
+    """Over a link without peer atomics only copies, whose epochs are copies too, cross ranks."""
+    if schedule.machine.peer_atomics:
+        return
+    from_tiles = "is raised at a peer by an atomic of a tile or of a communication program"
+    for exchange in schedule.exchanges:
+        match exchange.mover:
+            case CopyEngine():
+                raised = exchange.transfer is Transfer.PULL and schedule.has_signal(f"{exchange.name}_count")
+                signal = f"{exchange.name}_ready"
+            case CommSms():
+                raised, signal = exchange.transfer is Transfer.PUSH, f"{exchange.name}_arrived"
+            case _:
+                raised, signal = True, f"{exchange.name}_arrived"
+        if raised:
+            fact = f"{signal} {from_tiles}, and {schedule.machine.topology} has links without peer atomics"
+            yield Finding(BugClass.LINK_ATOMICS, f"exchange {exchange.name}", fact, signal)

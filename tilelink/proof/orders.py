@@ -1,0 +1,89 @@
+"""Orders, exchanges and library calls: each goes through all ranks or tiles once, and is one that the spec needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilelink.ir.graph import TileGraph
+from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm
+from tilelink.ir.order import RankOrder
+from tilelink.ir.schedule import Schedule
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.findings import Finding
+
+
+def orders(schedule: Schedule) -> Iterator[Finding]:
+    """Orders go through all ranks once, and rotate with the rank."""
+    found: list[tuple[str, RankOrder]] = [(f"exchange {x.name}", x.order.ranks) for x in schedule.exchanges]
+    for launch in schedule.launches:
+        if isinstance(launch, Kernel) and launch.compute is not None:
+            order = launch.compute.order
+            where = f"role {launch.compute.name}"
+            found += [(where, order.ranks), (where, order.minor_ranks)]
+            yield from _tile_order(launch.compute)
+        elif isinstance(launch, LibraryGemm):
+            found.append((f"library matmul into {launch.out.buffer}", launch.order))
+    for where, ranks in found:
+        legal = ranks.num_ranks == schedule.num_ranks and ranks.num_ranks % max(1, ranks.ranks_per_node) == 0
+        if not legal or sorted(ranks.sequence(0)) != list(range(schedule.num_ranks)):
+            fact = f"its order is over {ranks.num_ranks} ranks, {ranks.ranks_per_node} a node, and there are {schedule.num_ranks}"
+            yield Finding(BugClass.WRONG_PLACE, where, fact)
+
+
+def _tile_order(role: ComputeRole) -> Iterator[Finding]:
+    """Every tile has one launch position."""
+    order, written = role.order, [axis.name for axis in role.axes if not axis.reduction]
+    named = [name for name in (order.major, order.minor) if name]
+    where = f"role {role.name}"
+    if sorted(named) != sorted(written) or order.group < 1:
+        fact = f"its order goes through {named} in groups of {order.group}, and tiles lie along {written}"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+        return
+    major = role.axis(order.major)
+    minor = role.axis(order.minor) if order.minor else None
+    minor_tiles = minor.segments * minor.tiles if minor else 1
+    seen = set(order.sequence(major.tiles, minor_tiles, major.segments))
+    if len(seen) != role.num_tiles or any(row >= major.tiles or column >= minor_tiles for _, row, column in seen):
+        fact = f"{role.num_tiles} launch positions reach {len(seen)} tiles"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+    if not 0 < role.programs <= role.num_tiles:
+        yield Finding(BugClass.WRONG_PLACE, where, f"{role.programs} programs share {role.num_tiles} tiles")
+
+
+def exchanges(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
+    """Each relation that no library call carries out has one exchange, of its parts."""
+    wanted = {relation.name: relation for relation in graph.relations() if not relation.library}
+    for exchange in schedule.exchanges:
+        where = f"exchange {exchange.name}"
+        relation = wanted.pop(exchange.name, None)
+        if relation is None:
+            yield Finding(BugClass.WRONG_PLACE, where, "the spec has no such relation between ranks")
+            continue
+        part = (relation.part[0], relation.part[1] if len(relation.part) > 1 else 1)
+        if exchange.kind is not relation.kind or (exchange.rows, exchange.cols) != part:
+            got = f"{exchange.kind.value} of {exchange.rows} x {exchange.cols}"
+            fact = f"it is a {got}, not a {relation.kind.value} of {part[0]} x {part[1]}"
+            yield Finding(BugClass.WRONG_PLACE, where, fact)
+        if not 1 <= exchange.chunks <= exchange.rows or (exchange.chunks - 1) * exchange.chunk_rows >= exchange.rows:
+            yield Finding(BugClass.WRONG_PLACE, where, f"{exchange.rows} rows are no {exchange.chunks} chunks")
+    for name in wanted:
+        yield Finding(BugClass.WRONG_PLACE, f"relation {name}", "no exchange carries it out")
+
+
+def collectives(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
+    functions = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
+    calls = {x.out: x for x in schedule.launches if isinstance(x, LibraryCollective)}
+    count = sum(isinstance(x, LibraryCollective) for x in schedule.launches)
+    wanted = {r.name: r for r in graph.relations() if r.library}
+    if set(calls) != set(wanted) or count != len(wanted):
+        fact = f"library collectives make {sorted(calls)}, and the spec needs {sorted(wanted)}"
+        yield Finding(BugClass.WRONG_PLACE, "launches", fact)
+        return
+    for name, relation in wanted.items():
+        if calls[name].function != functions[relation.kind]:
+            fact = f"{calls[name].function} is called for a {relation.kind.value}"
+            yield Finding(BugClass.WRONG_PLACE, f"library collective {name}", fact)
+        sources = {relation.source, f"{relation.source}_staged", f"{name}_staged", name}
+        if calls[name].operand not in sources:
+            fact = f"it sends {calls[name].operand}, not {relation.source}"
+            yield Finding(BugClass.WRONG_PLACE, f"library collective {name}", fact)

@@ -1,0 +1,141 @@
+"""Tiles in the wait-for relation: what each waits for, what each counts for, and which program runs it when."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from functools import cache
+
+from tilelink.ir.nodes import ComputeRole, Exchange, Kind
+from tilelink.ir.order import RankOrder
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Place, Step, SumParts, Wait
+from tilelink.proof.circle import WaitFor
+from tilelink.proof.walk import chunks_of
+
+Tile = dict[str, tuple[int, int]]  # axis -> (segment as a distance from the own rank, tile in the segment)
+
+
+@cache
+def opposite(order: RankOrder, distance: int) -> int:
+    """The distance back: of nodes and of ranks inside a node."""
+    size = order.ranks_per_node
+    nodes = order.num_ranks // size
+    return (-(distance // size)) % nodes * size + (-(distance % size)) % size
+
+
+class TileEvents:
+    """Adds the tiles of a role to the relation. Two events a tile that both waits and counts: it may count first."""
+
+    def __init__(self, schedule: Schedule, role: ComputeRole, launch: int) -> None:
+        self.schedule = schedule
+        self.role = role
+        self.launch = launch
+        self._chunks = cache(self._touched)
+
+    def tiles(self) -> Iterator[Tile]:
+        """Tiles by launch position."""
+        role, order = self.role, self.role.order
+        major = role.axis(order.major)
+        minor = role.axis(order.minor) if order.minor else None
+        minor_tiles = minor.segments * minor.tiles if minor else 1
+        segments = order.ranks.sequence(0) if major.segments > 1 else (0,)
+        minor_segments = order.minor_ranks.sequence(0) if minor and minor.segments > 1 else (0,)
+        for place, row, column in order.sequence(major.tiles, minor_tiles, major.segments):
+            tile = {major.name: (segments[place], row)}
+            if minor is not None:
+                tile[minor.name] = (minor_segments[column // minor.tiles], column % minor.tiles)
+            yield tile
+
+    def add(self, relation: WaitFor, start: Hashable, end: Hashable) -> None:
+        """Programs take the tiles in turn: position q goes to program q % programs, after its position q - programs."""
+        last: list[Hashable] = [start] * self.role.programs
+        for position, tile in enumerate(self.tiles()):
+            program = position % self.role.programs
+            here: Hashable = last[program]
+            for number, (waited, raised) in enumerate(self._stages(self.role.body, tile)):
+                event: Hashable = f"tile {position} of launch {self.launch}, stage {number}"
+                relation.after(event, here)
+                for signal in waited:
+                    relation.waits(event, signal)
+                for signal in raised:
+                    relation.raises(signal, event)
+                here = event
+            last[program] = here
+        for event in last:
+            relation.after(end, event)
+
+    def _stages(self, steps: tuple[Step, ...], tile: Tile) -> list[tuple[list[str], list[str]]]:
+        """(signals waited for, signals raised after) in program order; a wait after a notify opens another stage."""
+        stages: list[tuple[list[str], list[str]]] = [([], [])]
+        for waited, raised in self._syncs(steps, tile):
+            if waited and stages[-1][1]:
+                stages.append(([], []))
+            stages[-1][0].extend(waited)
+            stages[-1][1].extend(raised)
+        return stages
+
+    def _syncs(self, steps: tuple[Step, ...], tile: Tile) -> Iterator[tuple[list[str], list[str]]]:
+        for step in steps:
+            match step:
+                case Wait():
+                    yield self._waited(step, tile), []
+                case MatmulBody(waits=waits):
+                    for wait in waits:
+                        yield self._waited(wait, tile), []
+                case SumParts(wait=wait):
+                    if wait is not None:
+                        yield self._waited(wait, tile), []
+                case Notify():
+                    yield [], self._raised(step, tile)
+                case IfOwn(axis, own, others):
+                    yield from self._syncs(own if tile[axis][0] == 0 else others, tile)
+                case _:
+                    pass
+
+    def _waited(self, wait: Wait, tile: Tile) -> list[str]:
+        exchange = self.schedule.exchange(wait.exchange)
+        one = not wait.every and wait.slot in tile
+        distances = [tile[wait.slot][0]] if one else list(range(self.schedule.num_ranks))
+        chunks = self._rows(exchange, wait.rows, wait.slot, tile)
+        return [
+            f"{wait.signal}[peer at {distance}, chunk {chunk}]"
+            for distance in distances
+            if distance
+            for chunk in chunks
+        ]
+
+    def _rows(self, exchange: Exchange, rows: str, slot: str, tile: Tile) -> range:
+        if not rows or rows not in tile or exchange.chunks == 1:
+            return range(exchange.chunks)
+        segment, number = tile[rows]
+        axis = self.role.axis(rows)
+        # `rows` counts from the start of a part where it is the axis of the parts, or is cut for a fold into the own part
+        local = rows == slot or axis.segments == 1 or axis.segments * axis.extent > exchange.rows
+        return self._chunks(exchange.name, rows, 0 if local else segment, number)
+
+    def _touched(self, exchange: str, rows: str, segment: int, number: int) -> range:
+        axis = self.role.axis(rows)
+        first = segment * axis.extent + number * axis.tile
+        end = segment * axis.extent + min((number + 1) * axis.tile, axis.extent)
+        return chunks_of(self.schedule.exchange(exchange), (first, end))
+
+    def _raised(self, step: Notify, tile: Tile) -> list[str]:
+        exchange = self.schedule.exchange(step.exchange)
+        distance = tile[step.slot][0] if step.slot in tile else 0
+        scatter = exchange.kind is Kind.SCATTER
+        signals = []
+        for chunk in self._rows(exchange, step.rows, step.slot, tile):
+            signals.append(
+                f"{step.count}[peer at {distance}, chunk {chunk}]" if scatter else f"{step.count}[chunk {chunk}]"
+            )
+            signals += self._announced(exchange, step, distance, chunk)
+        return signals
+
+    def _announced(self, exchange: Exchange, step: Notify, distance: int, chunk: int) -> list[str]:
+        """Slots at rank 0 that the same tile of a peer raises: by symmetry those that this tile raises elsewhere."""
+        if not step.then:
+            return []
+        if step.place is Place.PEER:
+            back = opposite(exchange.order.ranks, distance)
+            return [f"{step.then}[peer at {back}, chunk {chunk}]"]
+        return [f"{step.then}[peer at {peer}, chunk {chunk}]" for peer in range(1, self.schedule.num_ranks)]
