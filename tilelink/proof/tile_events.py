@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from functools import cache
+from typing import NamedTuple
 
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
 from tilelink.ir.order import RankOrder
@@ -13,6 +14,38 @@ from tilelink.proof.circle import WaitFor
 from tilelink.proof.walk import chunks_of
 
 Tile = dict[str, tuple[int, int]]  # axis -> (segment as a distance from the own rank, tile in the segment)
+
+
+Stage = tuple[list[str], list[str]]  # signals waited for, signals raised after
+
+
+class TileEvent(NamedTuple):
+    """What a tile does between two waits; a tuple, because there are as many as tiles."""
+
+    launch: int
+    position: int
+    stage: int
+
+    def __str__(self) -> str:
+        return f"tile {self.position} of launch {self.launch}{f', stage {self.stage}' if self.stage else ''}"
+
+
+def _axes_of_syncs(steps: tuple[Step, ...]) -> frozenset[str]:
+    """Axes on which waits, notifies and branches depend."""
+    found: set[str] = set()
+    for step in steps:
+        match step:
+            case Wait(slot=slot, rows=rows) | Notify(slot=slot, rows=rows):
+                found |= {slot, rows}
+            case MatmulBody(waits=waits):
+                found |= {name for wait in waits for name in (wait.slot, wait.rows)}
+            case SumParts(wait=wait):
+                found |= {wait.slot, wait.rows} if wait is not None else set()
+            case IfOwn(axis, own, others):
+                found |= {axis} | _axes_of_syncs(own) | _axes_of_syncs(others)
+            case _:
+                pass
+    return frozenset(found)
 
 
 @cache
@@ -49,11 +82,17 @@ class TileEvents:
     def add(self, relation: WaitFor, start: Hashable, end: Hashable) -> None:
         """Programs take the tiles in turn: position q goes to program q % programs, after its position q - programs."""
         last: list[Hashable] = [start] * self.role.programs
+        known: dict[tuple[tuple[int, int], ...], list[Stage]] = {}  # minor tiles of one row wait for the same
+        spoken = _axes_of_syncs(self.role.body)
         for position, tile in enumerate(self.tiles()):
             program = position % self.role.programs
             here: Hashable = last[program]
-            for number, (waited, raised) in enumerate(self._stages(self.role.body, tile)):
-                event: Hashable = f"tile {position} of launch {self.launch}, stage {number}"
+            key = tuple(tile[axis] for axis in tile if axis in spoken)
+            stages = known.get(key)
+            if stages is None:
+                stages = known[key] = self._stages(self.role.body, tile)
+            for number, (waited, raised) in enumerate(stages):
+                event: Hashable = TileEvent(self.launch, position, number)
                 relation.after(event, here)
                 for signal in waited:
                     relation.waits(event, signal)
@@ -64,9 +103,9 @@ class TileEvents:
         for event in last:
             relation.after(end, event)
 
-    def _stages(self, steps: tuple[Step, ...], tile: Tile) -> list[tuple[list[str], list[str]]]:
+    def _stages(self, steps: tuple[Step, ...], tile: Tile) -> list[Stage]:
         """(signals waited for, signals raised after) in program order; a wait after a notify opens another stage."""
-        stages: list[tuple[list[str], list[str]]] = [([], [])]
+        stages: list[Stage] = [([], [])]
         for waited, raised in self._syncs(steps, tile):
             if waited and stages[-1][1]:
                 stages.append(([], []))
@@ -74,7 +113,7 @@ class TileEvents:
             stages[-1][1].extend(raised)
         return stages
 
-    def _syncs(self, steps: tuple[Step, ...], tile: Tile) -> Iterator[tuple[list[str], list[str]]]:
+    def _syncs(self, steps: tuple[Step, ...], tile: Tile) -> Iterator[Stage]:
         for step in steps:
             match step:
                 case Wait():

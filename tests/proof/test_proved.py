@@ -1,0 +1,99 @@
+"""No false alarm: schedules of the whole space, random specs included, are proved; at scale, and quickly."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+import tilelink
+import topologies
+from tests.pipeline.random_specs import random_spec
+from tests.pipeline.workloads import SIZES, load
+from tests.planner.operators import ag_gemm, gemm_rs
+from tilelink.errors import ScheduleRefuted
+from tilelink.ir.spec import bind
+from tilelink.planner import plan as planner
+from tilelink.planner.sample import sample_schedule
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.findings import Finding, Proof
+from tilelink.proof.verify import verify
+from topologies.topology import Topology
+
+REAL = {"M": 8192, "K": 4096, "N": 14336, "H": 4096, "F": 14336}
+RAGGED = {"M": 8 * 129, "K": 8 * 69, "N": 8 * 101, "H": 8 * 69, "F": 8 * 101}
+MACHINES = ("h200-nvswitch", "mi300x-full-mesh", "laptop-switch", "laptop-mesh")
+
+
+def check_sampled(seed: int) -> None:
+    rng = random.Random(seed)
+    overlap = load(rng.choice(sorted(SIZES)))
+    topology = topologies.load(rng.choice(MACHINES))
+    topology = topologies.load(topology.name, rng.choice([n for n in (2, 4, 8) if n <= topology.num_ranks]))
+    sizes = {name: rng.choice((REAL, RAGGED))[name] for name in overlap.spec.symbols()}
+    schedule = sample_schedule(bind(overlap.spec, sizes, topology.num_ranks, "bf16"), topology, rng)
+    proof = verify(schedule)
+    assert proof.proved, f"seed {seed}\n{schedule}\n{chr(10).join(proof.lines())}"
+    assert proof.seconds < 5.0  # 1 s on a machine that has nothing else to do
+
+
+def check_random_spec(seed: int) -> None:
+    rng = random.Random(seed)
+    num_ranks = rng.choice((2, 3, 4, 8))
+    spec = random_spec(rng, num_ranks)
+    topology = topologies.load(rng.choice(("laptop-switch", "laptop-mesh")), num_ranks)
+    schedule = sample_schedule(spec, topology, rng)
+    proof = verify(schedule)
+    assert proof.proved, f"seed {seed}\n{schedule}\n{chr(10).join(proof.lines())}"
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_schedules_of_the_space(block: int) -> None:
+    for seed in range(10 * block, 10 * block + 10):
+        check_sampled(seed)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_specs(block: int) -> None:
+    for seed in range(15 * block, 15 * block + 15):
+        check_random_spec(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_many_schedules(block: int) -> None:
+    for seed in range(1000 + 50 * block, 1050 + 50 * block):
+        check_sampled(seed)
+        check_random_spec(seed)
+
+
+def one_switch(num_ranks: int) -> Topology:
+    """A machine that does not exist: so many GPUs on one switch."""
+    found = topologies.load("h200-nvswitch", 8)
+    levels = tuple(replace(level, size=num_ranks) for level in found.levels)
+    return replace(found, num_ranks=num_ranks, levels=levels)
+
+
+@pytest.mark.parametrize("overlap", [ag_gemm, gemm_rs], ids=lambda overlap: overlap.name)
+def test_a_thousand_ranks(overlap: tilelink.Overlap) -> None:
+    """The relation of one rank is looked at, whatever the number of ranks."""
+    sizes = {"M": 1024 * 128, "K": 4096, "N": 8192} if overlap is ag_gemm else {"M": 1024 * 128, "K": 8192, "N": 4096}
+    pins = {"algorithm": "direct", "mover": "CopyEngine()", "transfer": "push", "chunks": "2", "compute": "triton"}
+    topology = one_switch(1024)
+    assert topology.num_ranks == 1024
+    schedule = overlap.plan_for(topology, sizes, "bf16", pins | {"nest": "rank by rank"})
+    start = time.perf_counter()
+    proof = verify(schedule)
+    assert proof.proved, proof.lines()
+    assert time.perf_counter() - start < 10.0
+
+
+def test_a_refuted_schedule_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = Finding(BugClass.CIRCLE, "launch 1", "it waits for itself")
+    monkeypatch.setattr(planner, "verify", lambda schedule: Proof(schedule.hash, (finding,), (), 0.0))
+    with pytest.raises(ScheduleRefuted) as refuted:
+        ag_gemm.plan("laptop-switch", 2, M=64, K=32, N=64)
+    assert refuted.value.facts["findings"] == (finding,)
+    assert "launch 1" in str(refuted.value)

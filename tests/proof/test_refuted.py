@@ -1,0 +1,240 @@
+"""Schedules with one planted mistake: the proof names the class of the bug, the place and the signal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TypeVar
+
+import pytest
+
+import topologies
+from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs
+from tilelink.ir.nodes import (
+    Axis,
+    Begin,
+    Buffer,
+    ComputeRole,
+    CopyProgram,
+    Exchange,
+    Finish,
+    Kernel,
+    LibraryCollective,
+    Machine,
+    Memory,
+    Publish,
+    Scope,
+    Signal,
+)
+from tilelink.ir.order import RankOrder, TileOrder
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import (
+    Access,
+    Apply,
+    IfOwn,
+    MatmulBody,
+    Notify,
+    Operand,
+    Place,
+    Store,
+    SumParts,
+    Wait,
+)
+from tilelink.mutation.sites import sites
+from tilelink.overlap import Overlap
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.verify import verify
+
+N = TypeVar("N")
+Change = Callable[[Schedule], Schedule]
+TILE = "16x16x16/4w1s"
+
+
+@cache
+def planned(operator: str, mover: str, transfer: str, **pins: str) -> Schedule:
+    found: dict[str, tuple[Overlap, dict[str, int], dict[str, str]]] = {
+        "ag": (ag_gemm, {"M": 3 * 64, "K": 32, "N": 96}, {"algorithm": "direct", "compute": "triton"}),
+        "rs": (gemm_rs, {"M": 3 * 72, "K": 96, "N": 32}, {"algorithm": "direct", "compute": "triton", "y.tile": TILE}),
+        "ar": (gemm_ar, {"M": 3 * 64, "K": 96, "N": 32}, {"algorithm": "two-shot", "y.tile": TILE}),
+    }
+    overlap, sizes, base = found[operator]
+    if operator == "ag":
+        base = base | {"tile": TILE}
+    wanted = base | {"mover": mover, "transfer": transfer, "chunks": "2"} | pins
+    return overlap.plan_for(topologies.load("laptop-switch", 3), sizes, "bf16", wanted)
+
+
+def each(kind: type[N], number: int, **fields: object) -> Change:
+    """Fields of the `number`-th node of a kind replaced."""
+
+    def change(schedule: Schedule) -> Schedule:
+        found = list(sites(schedule, kind))  # type: ignore[type-var]
+        return found[number].put(replace(found[number].node, **fields))  # type: ignore[type-var]
+
+    return change
+
+
+def buffer(name: str, **fields: object) -> Change:
+    def change(schedule: Schedule) -> Schedule:
+        site = next(site for site in sites(schedule, Buffer) if site.node.name == name)
+        return site.put(replace(site.node, **fields))  # type: ignore[arg-type]
+
+    return change
+
+
+def without(kind: type) -> Change:
+    """All launches of a kind dropped."""
+    return lambda schedule: replace(schedule, launches=tuple(x for x in schedule.launches if not isinstance(x, kind)))
+
+
+def body(change: Callable[[tuple[object, ...]], tuple[object, ...]]) -> Change:
+    """The steps of the first role changed."""
+
+    def changed(schedule: Schedule) -> Schedule:
+        found = next(iter(sites(schedule, ComputeRole)))
+        return found.put(replace(found.node, body=change(found.node.body)))  # type: ignore[arg-type]
+
+    return changed
+
+
+AG_CE = ("ag", "CopyEngine()", "push")
+AG_SM = ("ag", "CommSms(2)", "pull")
+AG_PULL = ("ag", "CopyEngine()", "pull")
+RS_CE = ("rs", "CopyEngine()", "push")
+RS_FUSED = ("rs", "Fused()", "push")
+AR_FUSED = ("ar", "Fused()", "push")
+
+CASES: dict[str, tuple[tuple[str, str, str], Change, BugClass]] = {
+    "too few slots": (AG_CE, each(Signal, 1, slots=2), BugClass.SLOTS),
+    "two signals on one word": (RS_FUSED, each(Signal, 2, first=1), BugClass.SLOTS),
+    "a buffer too small": (RS_CE, buffer("y_parts", shape=(2, 72, 32)), BugClass.SLOTS),
+    "no wait before a read": (AG_CE, body(lambda steps: steps[1:]), BugClass.ORDERING),
+    "a kernel before the library call it reads from": (
+        ("ag", "CopyEngine()", "push"),
+        lambda schedule: replace(planned_library(), launches=tuple(reversed(planned_library().launches))),
+        BugClass.ORDERING,
+    ),
+    "a signalled tile stored through a descriptor": (
+        RS_CE,
+        lambda schedule: next(
+            site.put(replace(site.node, operand=replace(site.node.operand, access=Access.DESCRIPTOR)))
+            for site in sites(with_whole_tiles(), Store)
+            if site.node.operand.buffer == "y_staged"
+        ),
+        BugClass.ASYNC_STORE,
+    ),
+    "no proxy fence before a descriptor load": (AG_CE, each(Wait, 0, fence=False), BugClass.ASYNC_STORE),
+    "no next epoch": (AG_CE, without(Begin), BugClass.STALE_SIGNAL),
+    "a peer's signal is a local count": (AG_CE, each(Signal, 1, scope=Scope.LOCAL), BugClass.STALE_SIGNAL),
+    "an epoch compared with a number": (AG_CE, each(Wait, 0, target=1), BugClass.STALE_SIGNAL),
+    "more programs than SMs": (AG_CE, each(Machine, 0, num_sms=3), BugClass.RESIDENCY),
+    "a tile that signals over a link without atomics": (
+        RS_FUSED,
+        each(Machine, 0, peer_atomics=False),
+        BugClass.LINK_ATOMICS,
+    ),
+    "own tiles first where others wait for them": (
+        RS_CE,
+        each(TileOrder, 0, ranks=RankOrder(3, 3, 0)),
+        BugClass.CIRCLE,
+    ),
+    "nobody moves the chunks": (AG_CE, without(CopyProgram), BugClass.CIRCLE),
+    "nobody publishes what is pulled": (AG_PULL, without(Publish), BugClass.CIRCLE),
+    "a wait for more arrivals than come": (AG_SM, each(Wait, 0, target=3), BugClass.CIRCLE),
+    "peers are never told": (AG_CE, without(Finish), BugClass.REUSE),
+    "a launch behind the end of the call": (
+        AG_CE,
+        lambda schedule: replace(schedule, launches=(*schedule.launches[:-2], *schedule.launches[:-3:-1])),
+        BugClass.REUSE,
+    ),
+    "chunks moved twice": (
+        AG_CE,
+        lambda schedule: replace(schedule, launches=(*schedule.launches[:2], *schedule.launches[1:])),
+        BugClass.REUSE,
+    ),
+    "rows of another axis waited for": (AG_CE, each(Wait, 0, rows="n"), BugClass.WAIT_TOO_LITTLE),
+    "a wait for fewer arrivals than come": (AG_SM, each(Wait, 0, target=1), BugClass.SIGNAL_TOO_EARLY),
+    "counted before stored": (
+        RS_CE,
+        lambda schedule: next(
+            site.put(replace(site.node, others=tuple(reversed(site.node.others)))) for site in sites(schedule, IfOwn)
+        ),
+        BugClass.SIGNAL_TOO_EARLY,
+    ),
+    "chunks counted along another axis": (RS_CE, each(Notify, 0, rows="n"), BugClass.SIGNAL_TOO_EARLY),
+    "stored to every peer": (
+        RS_FUSED,
+        lambda schedule: next(
+            site.put(replace(site.node, place=Place.EVERY_PEER))
+            for site in sites(schedule, Store)
+            if site.node.place is Place.PEER
+        ),
+        BugClass.WRONG_PLACE,
+    ),
+    "raised at the wrong ranks": (RS_FUSED, each(Notify, 0, place=Place.EVERY_PEER), BugClass.WRONG_PLACE),
+    "an order over fewer ranks": (AG_CE, each(RankOrder, 0, num_ranks=2), BugClass.WRONG_PLACE),
+    "a part of another axis": (
+        AG_CE,
+        lambda schedule: next(
+            site.put(replace(site.node, slot="n")) for site in sites(schedule, Operand) if site.node.slot == "m"
+        ),
+        BugClass.WRONG_PLACE,
+    ),
+    "local memory that peers write": (RS_FUSED, buffer("y_parts", memory=Memory.LOCAL), BugClass.WRONG_PLACE),
+    "the wrong exchange": (AG_CE, each(Exchange, 0, rows=60), BugClass.WRONG_PLACE),
+    "another function": (AR_FUSED, each(Apply, 0, function="relu"), BugClass.WRONG_PLACE),
+    "another contracted axis": (AG_CE, each(MatmulBody, 0, axis="n"), BugClass.WRONG_PLACE),
+    "the own part is not where it is looked for": (RS_CE, each(SumParts, 0, onto=""), BugClass.ORDERING),
+    "tiles that leave rows out": (AG_CE, each(Axis, 0, extent=48), BugClass.WRONG_PLACE),
+}
+
+
+def planned_library() -> Schedule:
+    sizes = {"M": 192, "K": 32, "N": 96}
+    return ag_gemm.plan_for(topologies.load("laptop-switch", 3), sizes, "bf16", {"algorithm": "library"})
+
+
+def with_whole_tiles() -> Schedule:
+    sizes = {"M": 3 * 64, "K": 96, "N": 32}
+    pins = {"algorithm": "direct", "compute": "triton", "y.tile": TILE, "mover": "CopyEngine()", "transfer": "push"}
+    return gemm_rs.plan_for(topologies.load("laptop-switch", 3), sizes, "bf16", pins)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_class_of_a_planted_mistake(case: str) -> None:
+    base, change, bug = CASES[case]
+    schedule = planned(*base)
+    assert verify(schedule).proved
+    proof = verify(change(schedule))
+    found = [finding.bug for finding in proof.findings]
+    assert bug in found, f"{schedule}\n{chr(10).join(proof.lines())}"
+    assert all(finding.where and finding.fact for finding in proof.findings)
+
+
+def test_a_finding_names_step_and_signal() -> None:
+    schedule = planned(*AG_SM)
+    (finding,) = verify(each(Wait, 0, target=1)(schedule)).findings
+    assert finding.signal == "x_full_arrived"
+    assert "role out" in finding.where and "1 of 2 arrivals" in finding.fact
+
+
+def test_a_name_that_stands_for_nothing_is_refuted() -> None:
+    schedule = planned(*AG_CE)
+    proof = verify(replace(schedule, signals=schedule.signals[:1]))
+    assert any("no signal x_full_arrived" in finding.fact for finding in proof.findings)
+
+
+def test_a_library_call_of_another_kind() -> None:
+    schedule = planned_library()
+    changed = tuple(
+        replace(x, function="reduce_scatter") if isinstance(x, LibraryCollective) else x for x in schedule.launches
+    )
+    assert not verify(replace(schedule, launches=changed)).proved
+
+
+def test_a_kernel_without_waits_may_be_larger_than_the_machine() -> None:
+    """Programs that wait for nobody end, and leave their SMs to the next ones."""
+    schedule = planned_library()
+    kernels = [launch for launch in schedule.launches if isinstance(launch, Kernel)]
+    assert kernels and verify(replace(schedule, machine=replace(schedule.machine, num_sms=1))).proved
