@@ -69,6 +69,12 @@ class HostPrinter:
         )
         entries = [f'"{b.name}": ({_tuple(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)]
         self.out.call("INPUTS = {", entries, "}")
+        machine = self.schedule.machine
+        self.out.line(f"NUM_RANKS = {machine.num_ranks}")
+        self.out.line(f"NUM_SMS = {machine.num_sms}  # all that spins at once fits on so many")
+        self.out.line("ANY_STREAM = True  # calls may come from any stream")
+        if not machine.peer_atomics:
+            self.out.line("PEER_ATOMICS = False  # the links need none")
         self.out.line()
 
     def _buffers(self, memory: Memory) -> list[Buffer]:
@@ -83,9 +89,10 @@ class HostPrinter:
     def _init(self) -> None:
         out = self.out
         with out.block("def __init__(self, fabric):"):
-            with out.block(f"if fabric.num_ranks != {self.schedule.num_ranks}:"):
+            with out.block("if fabric.num_ranks != self.NUM_RANKS or fabric.num_sms < self.NUM_SMS:"):
+                out.line('found = f"{fabric.num_ranks} ranks of {fabric.num_sms} SMs"')
                 out.line(
-                    f'raise ValueError(f"this schedule is for {self.schedule.num_ranks} ranks, not {{fabric.num_ranks}}")'
+                    'raise ValueError(f"this schedule is for {self.NUM_RANKS} ranks of {self.NUM_SMS} SMs, not {found}")'
                 )
             out.line("fabric.agree(self.SCHEDULE)")
             out.line("self.fabric = fabric")

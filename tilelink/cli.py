@@ -1,11 +1,13 @@
-"""The command line: `tilelink topo | plan | emit | run`. Results go to stdout, everything else to stderr.
+"""The command line: `tilelink topo | plan | emit | run | verify`. Results go to stdout, everything else to stderr.
 
-Exit codes: 0 done; 1 a run whose result differs from the reference; 2 bad input; 3 no legal schedule.
+Exit codes: 0 done; 1 a run whose result differs from the reference, or a refuted operator; 2 bad input; 3 no legal
+schedule.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -20,13 +22,14 @@ from typer.core import TyperGroup
 
 import lowering
 import topologies
-from tilelink.cli_errors import OutputNotWritable
+from tilelink.cli_errors import OutputNotWritable, SizesOfFile
 from tilelink.demo import ag_gemm
 from tilelink.emulator import EmulationError
 from tilelink.errors import NoLegalSchedule, RunFailed
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
+from tilelink.verify_command import verify_file, verify_schedule
 from topologies.errors import UserError
 
 
@@ -172,6 +175,48 @@ def run(
     for line in result.lines():
         typer.echo(line)
     raise typer.Exit(0 if result.equal else 1)
+
+
+@app.command()
+def verify(
+    subject: Annotated[
+        str, typer.Argument(metavar="SPEC|FILE.py", help="path.py:function, or a file with an operator in it.")
+    ],
+    sizes: Sizes = None,
+    topology: TopologyName = DEFAULT_TOPOLOGY,
+    ranks: Ranks = None,
+    dtype: Dtype = "bf16",
+    pin: Pins = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=0, help="Random runs beside the directed ones.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed.")] = 0,
+    sms: Annotated[int | None, typer.Option("--sms", min=1, help="SMs of a rank; for a FILE.")] = None,
+    replay: Annotated[str, typer.Option("--replay", metavar="RUN", help="Only this run of a counterexample.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Prove the schedule and run its source against an adversary; or run FILE.py. Exit 0: nothing refutes it, 1: refuted."""
+    if ":" in subject:
+        wanted, pinned = parse_sizes(sizes or ()), parse_pins(pin or ())
+        machine = topologies.load(topology, ranks)
+        with _working("planning"), redirect_stdout(sys.stderr):
+            overlap = load_overlap(subject)
+            schedule = overlap.plan_for(machine, wanted, dtype, pinned)
+        command = _again(subject, sizes, topology, machine.num_ranks, dtype, pin)
+        found = verify_schedule(overlap.spec, schedule, machine, command, seeds, seed, replay)
+    else:
+        if sizes:
+            raise SizesOfFile(path=subject, sizes=" ".join(sizes))
+        found = verify_file(Path(subject), ranks, sms, seeds, seed, replay)
+    typer.echo(found.to_json() if json else "\n".join(found.lines()))
+    raise typer.Exit(1 if found.refuted else 0)
+
+
+def _again(subject: str, sizes: list[str] | None, topology: str, ranks: int, dtype: str, pin: list[str] | None) -> str:
+    """The command that verifies the same, for a counterexample."""
+    words = ["tilelink", "verify", subject, *(sizes or ()), "--topology", topology, "--ranks", str(ranks)]
+    words += ["--dtype", dtype] if dtype != "bf16" else []
+    for one in pin or ():
+        words += ["--pin", one]
+    return shlex.join(words)
 
 
 @app.command()

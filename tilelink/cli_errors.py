@@ -90,3 +90,12 @@ class OutputNotWritable(UserError):
     """Facts: path, reason (the system's words)."""
 
     template = "cannot write {path}: {reason}.\nGive -o a file in an existing folder that you may write to."
+
+
+class SizesOfFile(UserError):
+    """Facts: path, sizes (as written)."""
+
+    template = (
+        "{path} is a file with an operator, whose sizes are fixed, so {sizes} has no meaning.\n"
+        "Give the file alone, or name a function to plan: {path}:FUNCTION {sizes}."
+    )

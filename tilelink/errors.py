@@ -223,3 +223,13 @@ class NotAnOperatorFile(TileLinkError):
         "Legal: a Python file with one class that has INPUTS = {{name: (shape, dtype)}}, __init__(self, fabric) and "
         "__call__(self, *inputs) returning tensors; such a file comes from `tilelink emit`, or see docs/verification.md."
     )
+
+
+class UnknownReplay(TileLinkError):
+    """Facts: `text`, `scenarios`."""
+
+    template = (
+        "--replay {text!r} names no run.\n"
+        "Legal: SCENARIO,POLICY[,seed=N][,calls=N][,any-residency], as a counterexample prints it; "
+        "scenarios: {scenarios}."
+    )

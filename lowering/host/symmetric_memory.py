@@ -112,6 +112,7 @@ class SymmetricMemoryFabric:
         self.rank = dist.get_rank(self.group)
         self.num_ranks = dist.get_world_size(self.group)
         self.device = torch.device("cuda", torch.cuda.current_device())
+        self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count
         self.is_loading = False
         self._streams: dict[str, Stream] = {}
 

@@ -68,6 +68,33 @@ def run_while_running() -> None:
     world.run()
 
 
+def capture_twice() -> None:
+    world = World(1)
+    with world.capture(), world.capture():
+        pass
+
+
+def allocate_behind_work() -> None:
+    fabric = World(1).fabrics[0]
+    fabric.main().write(torch.zeros(1, dtype=INT), 1)
+    fabric.symmetric((1,), INT)
+
+
+def notify_over_a_link_without_atomics() -> None:
+    world = World(2, peer_atomics=False)
+    fabric = world.fabrics[0]
+    fabric.main().launch(kernels.notify, (1,), fabric.symmetric((1,), INT).peers[1], 1)
+    world.run()
+
+
+def unordered_streams() -> None:
+    world = World(1, observers=[emulator.RaceDetector(1)])
+    x = torch.zeros(64, dtype=INT)
+    for name in ("one", "other"):
+        world.fabrics[0].stream(name).launch(kernels.fill, (1,), x, 1, 64, GUARD=False)
+    world.run()
+
+
 def main_stream() -> emulator.EmulatedStream:
     return World(2, num_sms=4).fabrics[0].main()
 
@@ -87,6 +114,11 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "IllegalLaunch": lambda: main_stream().launch(kernels.notify, (1,), torch.ones(1), 1, num_warp=8),
     "IllegalWorld": lambda: World(2, num_sms=0),
     "ForeignStream": wait_for_another_rank,
+    "IllegalCapture": capture_twice,
+    "LateSetup": allocate_behind_work,
+    "Race": unordered_streams,
+    "NoPeerAtomics": notify_over_a_link_without_atomics,
+    "UnknownPolicy": lambda: emulator.policy_by_name("fair"),
     "WorldBusy": run_while_running,
 }
 

@@ -39,6 +39,7 @@ class Subject:
     tolerance: float
     peer_atomics: bool = True
     multicast: bool = False
+    any_stream: bool = True  # calls may come from several streams without being ordered by the caller
     command: str = ""  # that verifies it; a seed and a policy are appended to replay a run
 
     def error(self, got: Outputs, inputs: Inputs) -> tuple[float, int, int]:
@@ -73,8 +74,9 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
     """The operator of a Python file: emitted, edited, or written by hand with the same interface.
 
     The file defines one class with `INPUTS = {name: (shape, dtype)}`, `__init__(self, fabric)` and
-    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `TOLERANCE`, `SCALES`, `REPLICATED` and
-    `reference`. See docs/verification.md. Raises NotAnOperatorFile.
+    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `ANY_STREAM`, `PEER_ATOMICS` and `MULTICAST` in
+    the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See docs/verification.md.
+    Raises NotAnOperatorFile.
     """
     try:
         text = path.read_text()
@@ -102,8 +104,9 @@ def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_s
         lambda seed: _random_inputs(module, host, ranks, seed),
         _reference(module, ranks),
         float(getattr(module, "TOLERANCE", _DEFAULT_TOLERANCE)),
-        peer_atomics=bool(getattr(module, "PEER_ATOMICS", True)),
-        multicast=bool(getattr(module, "MULTICAST", False)),
+        peer_atomics=bool(getattr(host, "PEER_ATOMICS", True)),
+        multicast=bool(getattr(host, "MULTICAST", False)),
+        any_stream=bool(getattr(host, "ANY_STREAM", False)),
         command=f"tilelink verify {path} --ranks {ranks}",
     )
 
@@ -167,7 +170,7 @@ def _as_tuple(result: object) -> tuple[torch.Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def poison(operator: object) -> None:
+def poison(operator: Callable[..., object]) -> None:
     """What no program writes must not look like a result: local buffers of the operator become nan."""
     for value in vars(operator).values():
         if isinstance(value, torch.Tensor) and value.is_floating_point():

@@ -14,20 +14,29 @@ from tilelink.emulator.errors import (
     Deadlock,
     EmulationError,
     ForeignStream,
+    IllegalCapture,
     IllegalCopy,
     IllegalLaunch,
     IllegalMatmul,
     IllegalWord,
     IllegalWorld,
     KernelError,
+    LateSetup,
+    NoPeerAtomics,
     OutOfBounds,
+    Race,
     StepLimit,
     SymmetricMismatch,
     UnknownInlineAsm,
+    UnknownPolicy,
     WorldBusy,
 )
 from tilelink.emulator.events import Event, Observer
-from tilelink.emulator.scheduler import Policy, RandomPolicy, Task
+from tilelink.emulator.policies import RandomPolicy, policy_by_name, standard_policies
+from tilelink.emulator.protocols import Difference, Enqueuing, first_difference
+from tilelink.emulator.races import RaceDetector, Rules, Touch, Trace
+from tilelink.emulator.recording import Recording
+from tilelink.emulator.scheduler import Policy, Task
 from tilelink.emulator.streams import EmulatedStream
 from tilelink.emulator.world import EmulatedFabric, EmulatedSymmetric, World
 
@@ -35,26 +44,41 @@ __all__ = [
     "BadCollective",
     "CollectiveMismatch",
     "Deadlock",
+    "Difference",
     "EmulatedFabric",
     "EmulatedStream",
     "EmulatedSymmetric",
     "EmulationError",
+    "Enqueuing",
     "Event",
     "ForeignStream",
+    "IllegalCapture",
     "IllegalCopy",
     "IllegalLaunch",
     "IllegalMatmul",
     "IllegalWord",
     "IllegalWorld",
     "KernelError",
+    "LateSetup",
+    "NoPeerAtomics",
     "Observer",
     "OutOfBounds",
     "Policy",
+    "Race",
+    "RaceDetector",
     "RandomPolicy",
+    "Recording",
+    "Rules",
     "StepLimit",
     "SymmetricMismatch",
     "Task",
+    "Touch",
+    "Trace",
     "UnknownInlineAsm",
+    "UnknownPolicy",
     "World",
     "WorldBusy",
+    "first_difference",
+    "policy_by_name",
+    "standard_policies",
 ]

@@ -14,6 +14,7 @@ from tilelink.emulator.errors import UnknownInlineAsm
 from tilelink.emulator.events import Kind, Scope, Semantic, Via
 from tilelink.emulator.inline_asm import KNOWN, Effect, UnknownStatement, parse
 from tilelink.emulator.numerics import Handle, NumericBuilder, float_to_bf16
+from tilelink.emulator.shortcuts import Semantic as TypeRules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,27 @@ _SCOPES = {
 }
 
 
+class AccessSemantic(TypeRules):
+    """The type rules; they alone know a scalar from a block of one element, and tell the builder before an access."""
+
+    def load(self, ptr: Any, *args: Any) -> Any:
+        self.builder.scalar = not ptr.type.is_block()
+        return super().load(ptr, *args)
+
+    def store(self, ptr: Any, *args: Any) -> Any:
+        self.builder.scalar = not ptr.type.is_block()
+        return super().store(ptr, *args)
+
+    def atomic_cas(self, ptr: Any, *args: Any) -> Any:
+        self.builder.scalar = not ptr.type.is_block()
+        return super().atomic_cas(ptr, *args)
+
+    def atom_red_typechecking_impl(self, ptr: Any, *args: Any) -> Any:
+        """All other atomics come through here."""
+        self.builder.scalar = not ptr.type.is_block()
+        return super().atom_red_typechecking_impl(ptr, *args)
+
+
 class _Results:
     """What the language expects of an inline assembly operation."""
 
@@ -54,6 +76,7 @@ class MemoryBuilder(NumericBuilder):
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self._machine = machine
+        self.scalar = False  # of the access that comes next: one thread's, not a block's
 
     # program ids
 
@@ -101,40 +124,44 @@ class MemoryBuilder(NumericBuilder):
 
     def _load(self, ptrs: Handle, mask: Array | None, other: Handle | None, via: Via) -> Handle:
         element, dtype, addresses, mask, touched = _decode(ptrs, mask)
-        machine = self._machine
+        machine, scalar = self._machine, self._one_thread(via)
         if via is Via.VOLATILE:
             machine.scheduler.switch()
         machine.before(f"{via.value} load", touched, dtype.itemsize)
         fallback = np.zeros(addresses.shape, dtype) if other is None else other.data
         result = Handle(native.load(addresses, mask, fallback, dtype), element)
-        machine.after(Kind.LOAD, via, touched, dtype.itemsize, changed=False)
+        machine.after(Kind.LOAD, via, touched, dtype.itemsize, changed=False, scalar=scalar)
         return result
 
     def _store(self, ptrs: Handle, value: Handle, mask: Array | None, via: Via) -> None:
         _, dtype, addresses, mask, touched = _decode(ptrs, mask)
-        machine = self._machine
+        machine, scalar = self._machine, self._one_thread(via)
         machine.before(f"{via.value} store", touched, dtype.itemsize)
         native.store(addresses, np.broadcast_to(value.data, addresses.shape), mask)
-        machine.after(Kind.STORE, via, touched, dtype.itemsize, changed=True)
+        machine.after(Kind.STORE, via, touched, dtype.itemsize, changed=True, scalar=scalar)
+
+    def _one_thread(self, via: Via) -> bool:
+        """Of the access that begins now; to be asked before another task can run."""
+        return self.scalar and via is not Via.DESCRIPTOR
 
     # atomics: each is a place where another task may come first
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: object, scope: object) -> Handle:
         _, dtype, addresses, mask, touched = _decode(ptr, None)
-        machine = self._machine
+        machine, scalar = self._machine, self.scalar
         machine.scheduler.switch()
         machine.before("atomic_cas", touched, dtype.itemsize)
         # the stock operation reads its operands in place, so they have to be as many as the pointers
         compare, new = (np.ascontiguousarray(np.broadcast_to(h.data, addresses.shape)) for h in (cmp, val))
         old = native.atomic_cas(addresses, compare, new, self.ir_sem_to_interpreter_sem[sem])
-        self._after_atomic(addresses, mask, touched, old, dtype, sem, scope)
+        self._after_atomic(addresses, mask, touched, old, dtype, sem, scope, scalar)
         return Handle(old, cmp.dtype.scalar)
 
     def create_atomic_rmw(
         self, op: object, ptr: Handle, val: Handle, mask: Handle, sem: object, scope: object
     ) -> Handle:
         element, dtype, addresses, lanes, touched = _decode(ptr, mask.data)
-        machine = self._machine
+        machine, scalar = self._machine, self.scalar
         machine.scheduler.switch()
         machine.before("atomic", touched, dtype.itemsize)
         operand = np.ascontiguousarray(np.broadcast_to(val.data, addresses.shape))
@@ -143,7 +170,8 @@ class MemoryBuilder(NumericBuilder):
         else:
             kind = self.ir_rmw_op_to_interpreter_rmw_op[op]
             old = native.atomic_rmw(kind, addresses, operand, lanes, self.ir_sem_to_interpreter_sem[sem])
-        self._after_atomic(addresses, lanes, touched, old, dtype, sem, scope)
+        self._after_atomic(addresses, lanes, touched, old, dtype, sem, scope, scalar)
+        self.scalar = scalar  # a maximum of floats is two atomics, and another task came between
         return Handle(old, val.dtype.scalar)
 
     def _bf16_add(self, addresses: Array, operand: Array, mask: Array) -> Array:
@@ -171,6 +199,7 @@ class MemoryBuilder(NumericBuilder):
         dtype: np.dtype[Any],
         sem: object,
         scope: object,
+        scalar: bool,
     ) -> None:
         now = native.load(addresses, mask, old, dtype)
         changed = now.tobytes() != old.tobytes()
@@ -182,6 +211,7 @@ class MemoryBuilder(NumericBuilder):
             changed=changed,
             semantic=_SEMANTICS[sem],
             scope=_SCOPES[scope],
+            scalar=scalar,
         )
 
     # barriers and fences

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from topologies.errors import UserError
+
+if TYPE_CHECKING:
+    from tilelink.emulator.races.touch import Touch
 
 
 class EmulationError(UserError):
@@ -137,3 +142,68 @@ class WorldBusy(EmulationError):
         "World.run() was called while a world is running: Triton's language is patched for one run only.\n"
         "Legal: call run() from host code, one world after the other."
     )
+
+
+class UnknownPolicy(EmulationError):
+    """Facts: `text`."""
+
+    template = (
+        "no scheduling policy is called {text!r}.\n"
+        "Legal, with numbers of at least 0 and [optional] ones: random:SEED, starve-rank:RANK[:SEED], "
+        "producers-last[:SEED], consumers-first[:SEED], copies-late[:SEED], copies-early[:SEED], newest, oldest, "
+        "pct:SEED:DEPTH[:STEPS] with DEPTH and STEPS of at least 1."
+    )
+
+
+class IllegalCapture(EmulationError):
+    """Facts: `reason`, `legal`."""
+
+    template = "{reason}.\nLegal: {legal}."
+
+
+class LateSetup(EmulationError):
+    """Facts: `rank`, `stream`, `pending` (how many operations), `operation` (the first of them, as text), `place`."""
+
+    template = (
+        "rank {rank} allocates symmetric memory while stream {stream!r} holds {pending} operations that have not run, "
+        "the first of them {operation} at {place}: the ranks meet in an allocation, and a peer that has to run first may "
+        "wait for one of these operations, or they for it.\n"
+        "Legal: allocate in the constructor of an operator, before its first call."
+    )
+
+
+class NoPeerAtomics(EmulationError):
+    """Facts: `rank`, `peer`, `task`, `place`, `what`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: atomic on {what}, but the link to rank {peer} does not carry atomics, "
+        "and an arrival would be lost.\n"
+        "Legal: plain stores and copies to a peer, one word for each rank that raises it; atomics on own memory."
+    )
+
+
+class Race(EmulationError):
+    """Facts: `first` and `second`, the two accesses (`races.Touch`) in the order in which this run had them;
+    `same_call_hint`, whether they seem to belong to the same call of the operator.
+    """
+
+    template = (
+        "{first.what} is {first.verb} by {first.task} of rank {first.rank} and {second.verb} by {second.task} of rank "
+        "{second.rank}, and nothing makes one happen before the other.\n"
+        "  first   {first}\n"
+        "  second  {second}\n"
+        "Legal: the first releases a signal afterwards, behind a CTA barrier if several threads made the access, and the "
+        "second acquires that signal before; at sys scope between ranks; or a launch, an event or a collective between."
+    )
+
+    @property
+    def first(self) -> Touch:
+        return cast("Touch", self.facts["first"])
+
+    @property
+    def second(self) -> Touch:
+        return cast("Touch", self.facts["second"])
+
+    @property
+    def same_call_hint(self) -> bool:
+        return bool(self.facts["same_call_hint"])

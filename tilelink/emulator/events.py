@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tilelink.emulator.memory import Buffer
     from tilelink.emulator.place import Place
 
 
@@ -73,6 +74,11 @@ class Access:
     scope: Scope
     changed: bool  # some byte has another value than before
     place: Place
+    scalar: bool  # one thread's, not a block's with a thread for each element; operations of streams are scalar
+    start: int  # all touched bytes lie in [start, end)
+    end: int
+    buffer: Buffer | None  # where `start` lies; None: a tensor that no running kernel was given
+    value: int | None  # of the word, afterwards, for an access that may be part of a synchronisation
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,9 @@ class Fence:
 class Released:
     """All that `task` did so far happens before what a task does that acquires `token` later.
 
-    Launches, ends of kernels, events between streams, collectives and ends of runs are told in this way.
+    Tokens are tuples whose first item says what happened: ("launch", n) when a stream starts the programs of its
+    launch, ("launch", n, program) when a program ends, ("done", rank, stream, position) when a stream has done
+    an operation, ("collective", stream, number) when a rank comes to a meeting, ("run", n) when run n - 1 is over.
     """
 
     task: TaskId

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from tilelink.emulator.host import Host
     from tilelink.emulator.interpreter import Interpreter
     from tilelink.emulator.machine import Machine
     from tilelink.emulator.operations import Operation
@@ -27,10 +28,16 @@ if TYPE_CHECKING:
 
 
 class Execution:
-    """Carries out operations on a machine: `start` gives a stream a task, which the scheduler then runs."""
+    """Carries out operations on a machine: `start` gives a stream a task, which the scheduler then runs.
 
-    def __init__(self, machine: Machine, interpreter: Interpreter) -> None:
+    With `any_order` the policy chooses which programs get SMs first, among all launches of a rank that are at their
+    turn; otherwise those of a launch in the order of their numbers.
+    """
+
+    def __init__(self, machine: Machine, host: Host, interpreter: Interpreter, any_order: bool) -> None:
         self._machine = machine
+        self._loads = host.loads
+        self._any_order = any_order
         self._interpreter = interpreter
         self._meetings = Meetings(machine)
         self._streams: dict[tuple[int, str], EmulatedStream] = {}
@@ -45,9 +52,11 @@ class Execution:
 
         def body() -> None:
             while stream.pending:
-                operation = stream.pending[0].operation
-                task.doing, task.origin = str(operation), stream.pending[0].place
+                enqueued = stream.pending[0]
+                operation = enqueued.operation
+                task.operation, task.origin = operation, enqueued.place
                 self._machine.scheduler.switch()
+                self._until_loaded(stream.rank, enqueued.ticket)
                 self._execute(operation, stream, task)
                 stream.pending.popleft()
                 stream.completed += 1
@@ -55,7 +64,36 @@ class Execution:
                 self._machine.released(task, done)
                 self._machine.scheduler.wake(done)
 
+        task.operation, task.origin = stream.pending[0].operation, stream.pending[0].place
         self._machine.scheduler.spawn(task, body)
+
+    def load(self, rank: int, task: Task) -> None:
+        """Spawn `task` as host code of `rank`, which loads the kernels that it launched for the first time."""
+        machine, needed, done = self._machine, self._loads.needed[rank], self._loads.done
+
+        def body() -> None:
+            while done[rank] < len(needed):
+                task.operation, task.origin = needed[done[rank]], needed[done[rank]].place
+                machine.scheduler.switch()
+                kernel = needed[done[rank]].kernel
+                why = "first launch, not loaded under fabric.loading()"
+                machine.wait_until_idle(rank, f"so that kernel {kernel} can be loaded ({why})")
+                done[rank] += 1
+                machine.scheduler.wake(("load", rank))
+
+        machine.scheduler.spawn(task, body)
+
+    def _until_loaded(self, rank: int, ticket: int) -> None:
+        """Block the running task until host code has come to what it enqueued with `ticket`."""
+        loads = self._loads
+        while loads.done[rank] < ticket:
+            wait = Wait(
+                lambda: (
+                    f"host code to enqueue it, which first has to load kernel {loads.needed[rank][ticket - 1].kernel}"
+                ),
+                keys=(("load", rank),),
+            )
+            self._machine.scheduler.block(wait)
 
     def _execute(self, operation: Operation, stream: EmulatedStream, task: Task) -> None:
         match operation:
@@ -77,7 +115,7 @@ class Execution:
                 self._meet(operation, stream, task)
 
     def _launch(self, launch: Launch, stream: EmulatedStream, task: Task) -> None:
-        """Start programs in order as SMs become free; done when all of them are."""
+        """Start programs as SMs become free; done when all of them are."""
         machine, name = self._machine, launch.kernel.fn.__name__
         self._launches += 1
         token = ("launch", self._launches)
@@ -92,6 +130,8 @@ class Execution:
             ended = (*token, program)
 
             def body() -> None:
+                if self._any_order:
+                    machine.take_sm(stream.rank, "its start")
                 machine.acquired(child, token)
                 run(child)
                 machine.released(child, ended)
@@ -104,7 +144,8 @@ class Execution:
             machine.scheduler.spawn(child, body)
 
         for program in _programs(launch.grid):
-            machine.take_sm(stream.rank, f"program {program} of {name}")
+            if not self._any_order:
+                machine.take_sm(stream.rank, f"program {program} of {name}")
             start(program)
         while unfinished[0]:
             machine.scheduler.block(Wait(lambda: f"{unfinished[0]} programs of {name} to end", keys=(token,)))

@@ -13,14 +13,18 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 import triton.language as tl
+from triton._C.libtriton import interpreter as native
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITFunction
 
-from tilelink.emulator import shortcuts
-from tilelink.emulator.access import MemoryBuilder
+from tilelink.emulator import blocks, shortcuts
+from tilelink.emulator.access import AccessSemantic, MemoryBuilder
 from tilelink.emulator.errors import WorldBusy
 from tilelink.emulator.numerics import Handle
+from tilelink.emulator.operators import operators
 from tilelink.emulator.place import MARK
 from tilelink.emulator.reductions import Reductions
 from tilelink.emulator.rewriting import AGAIN, CONSTANT, ENTER, LEAVE, VALUE, define, globals_of
@@ -43,7 +47,7 @@ class Interpreter:
     def __init__(self, machine: Machine) -> None:
         builder = MemoryBuilder(machine)
         builder.options = replace(builder.options, sanitize_overflow=False)  # a check of each addition, off on GPUs
-        self.semantic = shortcuts.Semantic(builder)
+        self.semantic = AccessSemantic(builder)
         self._functions: dict[object, Callable[..., object]] = {}
         self._modules: dict[int, dict[str, object]] = {}
         spins = machine.spins
@@ -101,6 +105,11 @@ class Interpreter:
         """A runtime argument of a kernel as the kernel sees it."""
         if isinstance(x, tl.constexpr):
             x = x.value
+        if shortcuts.small(x):
+            return self.semantic.scalar_constant(x, tl.int32)
+        if type(x) is torch.Tensor:
+            pointer = shortcuts.pointer_to(x.dtype)
+            return tl.tensor(Handle(np.array([x.data_ptr()], np.uint64), pointer), pointer)
         if isinstance(x, float):
             return self.semantic.to_tensor(x)
         if type(x) is tuple:
@@ -129,6 +138,9 @@ class Interpreter:
         recorder = _Recorder()
         for owner, name, member in _builtins():
             recorder.set_attr(owner, name, self._bound(member))
+        members = {name: member for owner, name, member in _builtins() if owner is tl.tensor}
+        for name, operator in operators(lambda name: self._bound(members[name])):
+            recorder.set_attr(tl.tensor, name, operator)
         for module in (tl, tl.core):
             stock._patch_lang_core(module, recorder)
         stock._patch_lang_tensor(tl.tensor, recorder)
@@ -143,8 +155,12 @@ class Interpreter:
         recorder.set_attr(tl.tensor, "__index__", _index)
         recorder.set_attr(tl.tensor, "__init__", shortcuts.make_tensor)
         recorder.set_attr(tl.block_type, "__init__", shortcuts.make_block_type)
+        recorder.set_attr(tl.dtype, "__eq__", shortcuts.same_type)
         recorder.set_attr(stock, "_get_np_dtype", shortcuts.numpy_type)
         recorder.set_attr(stock, "TensorHandle", Handle)
+        recorder.set_attr(stock.TensorDescHandle, "materialize_pointers", blocks.tile_pointers)
+        recorder.set_attr(native, "load", blocks.load)
+        recorder.set_attr(native, "store", blocks.store)
         recorder.set_attr(JITFunction, "__call__", lambda jit, *args, **kwargs: self.call(jit, *args, **kwargs))
         return list(recorder.patches.values())
 

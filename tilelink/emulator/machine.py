@@ -6,7 +6,9 @@ import ctypes
 import sys
 from typing import TYPE_CHECKING
 
-from tilelink.emulator.errors import OutOfBounds
+import numpy as np
+
+from tilelink.emulator.errors import NoPeerAtomics, OutOfBounds
 from tilelink.emulator.events import (
     Access,
     Acquired,
@@ -27,7 +29,6 @@ from tilelink.emulator.spinning import SpinDetector
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    import numpy as np
     import torch
     from numpy.typing import NDArray
 
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     from tilelink.emulator.scheduler import Policy
 
     Addresses = NDArray[np.uint64]
+
+_WORD_BYTES = 8  # the largest word that is read and written as one
+_NONE = Semantic.NONE
+
+
+_PASSES_ANY_WAIT = 1 << 24  # above all counts and epochs, and far from the sign
 
 
 class Machine:
@@ -49,11 +56,13 @@ class Machine:
         switch_every: int,
         step_limit: int,
         observers: Sequence[Observer],
+        *,
+        peer_atomics: bool = True,
     ) -> None:
         self.num_ranks = num_ranks
         self.num_sms = num_sms
         self.free_sms = [num_sms] * num_ranks
-        self.loading: set[int] = set()  # ranks whose launches only load kernels
+        self.peer_atomics = peer_atomics
         self.memory = MemoryMap()
         self.scheduler = Scheduler(policy, switch_every, step_limit)
         self.spins = SpinDetector(self.scheduler, self.word)
@@ -76,6 +85,13 @@ class Machine:
     def give_sm(self, rank: int) -> None:
         self.free_sms[rank] += 1
         self.scheduler.wake(("sm", rank))
+        if self.free_sms[rank] == self.num_sms:
+            self.scheduler.wake(("idle", rank))
+
+    def wait_until_idle(self, rank: int, what: str) -> None:
+        """Block the running task until no program of `rank` is resident; `what` names the reason in a report."""
+        while self.free_sms[rank] < self.num_sms:
+            self.scheduler.block(Wait(lambda: f"rank {rank} to be idle, {what}", keys=(("idle", rank),)))
 
     def released(self, task: Task, token: Hashable) -> None:
         if self.observers:
@@ -88,7 +104,10 @@ class Machine:
     # memory
 
     def before(self, what: str, addresses: Addresses, item_bytes: int) -> None:
-        """Account for an access by a program and refuse it outside of all buffers. Raises `OutOfBounds`."""
+        """Account for an access by a program and refuse it where it is illegal; `what` begins with "atomic" for atomics.
+
+        Raises `OutOfBounds`, and `NoPeerAtomics` for an atomic on a peer's symmetric buffer over links without them.
+        """
         self.scheduler.count_access()
         if addresses.size == 0:
             return
@@ -104,6 +123,8 @@ class Machine:
                 task=identity.name,
                 place=self.place(),
             )
+        if not self.peer_atomics and what.startswith("atomic"):
+            self._refuse_peers(addresses)
 
     def after(
         self,
@@ -115,26 +136,35 @@ class Machine:
         changed: bool,
         semantic: Semantic = Semantic.NONE,
         scope: Scope = Scope.SYSTEM,
+        scalar: bool = True,
     ) -> None:
-        """An access has happened: wake who watches the bytes, note what a `while` loop read, tell observers."""
+        """An access has happened: wake who watches the bytes, note what a `while` loop read, tell observers.
+
+        `scalar`: by one thread, as all operations of streams are.
+        """
         if addresses.size == 0:
             return
         spins = self.scheduler.task.spins
-        if changed or spins:
-            if addresses.size == 1:
-                start = int(addresses.flat[0])
-                end = start + item_bytes
-            else:
-                start, end = int(addresses.min()), int(addresses.max()) + item_bytes
-            # the version before this access: a loop that writes with its own atomics is not at rest
-            if spins and kind is not Kind.STORE:
-                spins[-1].note_read(start, end, self.scheduler.version)
-            if changed:
-                self.scheduler.wrote(start, end)
+        if not (changed or spins or self.observers):
+            return
+        if addresses.size == 1:
+            start = int(addresses.flat[0])
+            end = start + item_bytes
+        else:
+            start = int(np.minimum.reduce(addresses, axis=None))
+            end = int(np.maximum.reduce(addresses, axis=None)) + item_bytes
+        # the version before this access: a loop that writes with its own atomics is not at rest
+        if spins and kind is not Kind.STORE:
+            spins[-1].note_read(start, end, self.scheduler.version)
+        if changed:
+            self.scheduler.wrote(start, end)
         if self.observers:
-            task = self.scheduler.task.identity
-            flat = addresses.ravel()
-            self._tell(Access(task, kind, via, flat, item_bytes, semantic, scope, changed, self.place()))
+            task, place = self.scheduler.task.identity, self.place()
+            buffer, flat = self.memory.owner(start), addresses.ravel()
+            may_synchronise = scalar and end - start <= _WORD_BYTES and (via is not Via.PLAIN or semantic is not _NONE)
+            value = _value(start, end) if may_synchronise else None
+            fields = (changed, place, scalar, start, end, buffer, value)
+            self._tell(Access(task, kind, via, flat, item_bytes, semantic, scope, *fields))
 
     def barrier(self) -> None:
         if self.observers:
@@ -149,6 +179,23 @@ class Machine:
         task = self.scheduler.task
         return place_of(sys._getframe()) if task.kernel else task.origin
 
+    def force_waits(self) -> None:
+        """From now on no run hangs in a wait for a word: one awaited word after the other gets a large value.
+
+        What such a run does is not what the program would do; it tells who would have raised the word.
+        """
+        forced: set[int] = set()
+
+        def force(bounds: tuple[int, int]) -> bool:
+            start, end = bounds
+            if start in forced or end - start > 8 or self.memory.owner(start) is None:
+                return False
+            forced.add(start)
+            ctypes.memmove(start, _PASSES_ANY_WAIT.to_bytes(end - start, sys.byteorder), end - start)
+            return True
+
+        self.scheduler.on_stuck = force
+
     def wait_for_word(self, word: torch.Tensor, value: int) -> None:
         """Block the running task until the int32 `word` is at least `value`."""
         start = word.data_ptr()
@@ -162,10 +209,22 @@ class Machine:
         owner = self.memory.owner(start)
         if owner is None:
             return name
-        if end - start > 8:
+        if end - start > _WORD_BYTES:
             return f"{name} ... {self.memory.describe(end - 1)}"
-        value = int.from_bytes(ctypes.string_at(start, end - start), sys.byteorder, signed=True)
-        return f"{name} (value {value})"
+        return f"{name} (value {_value(start, end)})"
+
+    def _refuse_peers(self, addresses: Addresses) -> None:
+        identity = self.scheduler.task.identity
+        for address in map(int, addresses.flat):
+            owner = self.memory.owner(address)
+            if owner is not None and owner.symmetric and owner.rank != identity.rank:
+                raise NoPeerAtomics(
+                    rank=identity.rank,
+                    peer=owner.rank,
+                    task=identity.name,
+                    place=self.place(),
+                    what=self.memory.describe(address),
+                )
 
     def _no_sm(self, rank: int, what: str) -> str:
         return f"a free SM of rank {rank} for {what} (all {self.num_sms} are taken)"
@@ -173,3 +232,8 @@ class Machine:
     def _tell(self, event: Event) -> None:
         for observer in self.observers:
             observer.observe(event)
+
+
+def _value(start: int, end: int) -> int:
+    """The integer in the bytes [start, end) of this process."""
+    return int.from_bytes(ctypes.string_at(start, end - start), sys.byteorder, signed=True)

@@ -7,6 +7,7 @@ rounded to nearest even.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from triton._C.libtriton import ir
 from triton.runtime import interpreter as stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -45,6 +46,22 @@ class Handle(stock.TensorHandle):  # type: ignore[misc]
         self.data = data
         self.dtype = dtype
         self.attr = {} if attr is None else attr
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Matrices as small as tiles are multiplied faster by one thread, above all while other processes run."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _writable(array: Array) -> Array:
+    """torch warns of arrays that may not be written."""
+    return array if array.flags.writeable else array.copy()
 
 
 def is_bf16(handle: Handle) -> bool:
@@ -103,8 +120,9 @@ class NumericBuilder(stock.InterpreterBuilder):  # type: ignore[misc]
     def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: object, imprecise: object) -> Handle:
         """fp16 and bf16 through fp32, as the tensor cores do; fp32 stays fp32 (a GPU may use tf32)."""
         if a.dtype.is_floating() and a.dtype.primitive_bitwidth in (16, 32):
-            product = numbers(a).astype(np.float32, copy=False) @ numbers(b).astype(np.float32, copy=False)
-            return typed(product + numbers(d), d.dtype.scalar)
+            # torch rather than numpy: its threads can be told to stay out of the way, see `one_thread`
+            left, right = (torch.from_numpy(_writable(numbers(x).astype(np.float32, copy=False))) for x in (a, b))
+            return typed(torch.matmul(left, right).numpy() + numbers(d), d.dtype.scalar)
         return super().create_dot(a, b, d, input_precision, imprecise)  # type: ignore[no-any-return]
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:

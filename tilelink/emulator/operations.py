@@ -73,7 +73,7 @@ class Matmul:
 
 @dataclass(frozen=True, slots=True)
 class Meet:
-    """The `number`-th library collective of its stream."""
+    """The `number`-th library collective of its stream; the number is given when it is appended to the stream."""
 
     collective: Collective
     number: int

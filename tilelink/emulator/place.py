@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import linecache
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import FrameType, TracebackType
 
 # The globals of a rewritten function hold this name: so its frames are told from those of the interpreter.
@@ -42,38 +42,45 @@ def _is_kernel_code(frame: FrameType) -> bool:
     return MARK in names and not str(names.get("__name__", "")).startswith("triton.")
 
 
-def _chain(frames: Iterator[tuple[FrameType, int]]) -> Place:
-    """Frames from the outermost to the innermost."""
+@lru_cache(maxsize=1 << 14)
+def _chain(lines: tuple[tuple[str, int, str], ...]) -> Place:
+    """File, line and function of each frame, from the innermost to the outermost. One chain is one object."""
     place: Place | None = None
-    for frame, line in frames:
-        if _is_kernel_code(frame):
-            place = Place(frame.f_code.co_filename, line, frame.f_code.co_name, place)
+    for file, line, function in reversed(lines):
+        place = Place(file, line, function, place)
     return place or NOWHERE
 
 
+# Modules through which host code reaches a stream; `kernel[grid](...)` goes through triton.
+_ADAPTERS = ("tilelink.emulator.", "triton.", "contextlib")
+
+
 def host_place(frame: FrameType | None, skip: str) -> Place:
-    """The innermost line of host code on the stack below `frame` that is not in the file `skip`."""
-    while frame is not None and frame.f_code.co_filename == skip:
+    """The innermost line of host code on the stack below `frame`, not in the file `skip` nor in an adapter."""
+    while frame is not None and (
+        frame.f_code.co_filename == skip or str(frame.f_globals.get("__name__", "")).startswith(_ADAPTERS)
+    ):
         frame = frame.f_back
     return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else NOWHERE
 
 
 def place_of(frame: FrameType | None) -> Place:
     """The kernel lines on the stack below `frame`."""
-    frames: list[tuple[FrameType, int]] = []
+    lines = []
     while frame is not None:
-        frames.append((frame, frame.f_lineno))
+        # told apart here first: most frames are the interpreter's, and observers ask at every access
+        if MARK in frame.f_globals and _is_kernel_code(frame):
+            lines.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
-    return _chain(iter(reversed(frames)))
+    return _chain(tuple(lines))
 
 
 def place_of_traceback(traceback: TracebackType | None) -> Place:
     """The kernel lines on the way to an exception."""
-
-    def frames() -> Iterator[tuple[FrameType, int]]:
-        entry = traceback
-        while entry is not None:
-            yield entry.tb_frame, entry.tb_lineno
-            entry = entry.tb_next
-
-    return _chain(frames())
+    lines = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if _is_kernel_code(frame):
+            lines.append((frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name))
+        traceback = traceback.tb_next
+    return _chain(tuple(reversed(lines)))

@@ -23,6 +23,7 @@ _MOST_ROWS = 48
 class TaskState:
     """One live task when a run was given up."""
 
+    number: int  # of the task in its world
     rank: int
     name: str  # "stream push" or "ag_gemm(3, 0, 0)"
     kernel: str  # empty for a stream
@@ -45,6 +46,7 @@ def _state(task: Task) -> TaskState:
     frame = sys._getframe() if green is getcurrent() else green.gr_frame
     place = place_of(frame) if task.kernel else task.origin
     return TaskState(
+        number=task.identity.number,
         rank=task.identity.rank,
         name=task.identity.name,
         kernel=task.kernel,

@@ -1,4 +1,4 @@
-"""Tasks as greenlets of one thread, and the seeded choice of who runs next.
+"""Tasks as greenlets of one thread; a policy chooses who runs next.
 
 A task gives way at synchronisation accesses and blocks on a `Wait`: on keys that someone wakes, or on bytes
 of memory that someone writes. Nobody spins: when no task is ready, the run is a deadlock and is reported as
@@ -7,9 +7,8 @@ one.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped, unused-ignore]
@@ -21,7 +20,10 @@ from tilelink.emulator.report import table, task_states
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from tilelink.emulator.dialects.delivery import Transfer
     from tilelink.emulator.events import TaskId
+    from tilelink.emulator.loading import Load
+    from tilelink.emulator.operations import Operation
     from tilelink.emulator.spinning import Spin
 
 
@@ -42,12 +44,18 @@ class Task:
     program: tuple[int, int, int] = (0, 0, 0)
     grid: tuple[int, int, int] = (0, 0, 0)
     kernel: str = ""  # empty for a stream
-    doing: str = ""  # the current operation of a stream
+    operation: Operation | Load | Transfer | None = None  # at, or begun when it runs; None for a program
     origin: Place = NOWHERE  # the host line that enqueued it
     wait: Wait | None = None
     spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
     accesses: int = 0
+    turn: int = 0  # when it ran last, counted in choices of the scheduler
     greenlet: greenlet | None = None
+
+    @property
+    def doing(self) -> str:
+        """The operation of a stream or host as text; empty for a program."""
+        return str(self.operation) if self.operation is not None else ""
 
 
 class Policy(Protocol):
@@ -56,14 +64,15 @@ class Policy(Protocol):
     def choose(self, ready: Sequence[Task]) -> int: ...
 
 
-class RandomPolicy:
-    """Uniform among the ready tasks; equal seeds give equal runs."""
+@runtime_checkable
+class Learner(Protocol):
+    """A policy that is told who waits for which memory and who changes it. Ranges are half-open, in bytes."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed).random
+    def awaits(self, task: Task, ranges: tuple[tuple[int, int], ...]) -> None:
+        """`task` read `ranges` in the test of a loop that has ended, or is blocked until one of them is written."""
 
-    def choose(self, ready: Sequence[Task]) -> int:
-        return int(self._random() * len(ready))
+    def wrote(self, task: Task, start: int, end: int) -> None:
+        """`task` changed some of the bytes [start, end)."""
 
 
 class Scheduler:
@@ -79,6 +88,8 @@ class Scheduler:
         self.steps = 0
         self.current: Task | None = None
         self._policy = policy
+        self._learner = policy if isinstance(policy, Learner) else None
+        self._turns = 0
         self._switch_every = switch_every
         self._step_limit = step_limit
         self._ready: list[Task] = []
@@ -86,6 +97,7 @@ class Scheduler:
         self._by_key: dict[Hashable, list[Task]] = {}
         self._watched: dict[Task, tuple[tuple[int, int], ...]] = {}
         self._hub = getcurrent()
+        self.on_stuck: Callable[[tuple[int, int]], bool] | None = None
 
     def spawn(self, task: Task, body: Callable[[], None]) -> None:
         """Add a ready task. An exception of `body` ends the run."""
@@ -110,7 +122,7 @@ class Scheduler:
         self.steps = 0
         try:
             while self._live:
-                if not self._ready:
+                if not self._ready and not self._let_one_go():
                     raise self._stuck()
                 self._resume(self._take(self._policy.choose(self._ready)))
         finally:
@@ -133,6 +145,7 @@ class Scheduler:
             self._by_key.setdefault(key, []).append(task)
         if wait.ranges:
             self._watched[task] = wait.ranges
+            self.awaits(wait.ranges)
         self._hub.switch()
 
     def wake(self, key: Hashable) -> None:
@@ -143,6 +156,8 @@ class Scheduler:
     def wrote(self, start: int, end: int) -> None:
         """Some of the bytes [start, end) have changed: wake who watches them."""
         self.version += 1
+        if self._learner is not None and self.current is not None:
+            self._learner.wrote(self.current, start, end)
         if not self._watched:
             return
         touched = [
@@ -152,6 +167,11 @@ class Scheduler:
         ]
         for task in touched:
             self._unblock(task)
+
+    def awaits(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """The running task waits for, or has waited for, a value in `ranges`."""
+        if self._learner is not None and ranges:
+            self._learner.awaits(self.task, ranges)
 
     def count_access(self) -> None:
         """Account for one memory access of the running task, before it happens; may switch."""
@@ -182,6 +202,8 @@ class Scheduler:
 
     def _resume(self, task: Task) -> None:
         self.current = task
+        self._turns += 1
+        task.turn = self._turns
         assert task.greenlet is not None
         task.greenlet.switch()
 
@@ -195,6 +217,17 @@ class Scheduler:
         self._watched.pop(task, None)
         task.wait = None
         self._ready.append(task)
+
+    def _let_one_go(self) -> bool:
+        """Nobody can go on: ask `on_stuck` to write what one of the tasks waits for."""
+        if self.on_stuck is None:
+            return False
+        ranges = [one for task in self._watched for one in self._watched[task]]
+        for start, end in ranges:
+            if self.on_stuck((start, end)):
+                self.wrote(start, end)
+                return bool(self._ready)
+        return False
 
     def _stuck(self) -> Deadlock:
         states = task_states(self._live.values())

@@ -76,6 +76,7 @@ class SpinDetector:
 
     def leave(self, spin: Spin) -> None:
         """The test was false."""
+        self._scheduler.awaits(tuple(spin.reads))
         self._hand_to_enclosing(spin)
         del self._scheduler.task.spins[spin.depth :]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,10 +17,12 @@ from tilelink.emulator.collectives import Collective, CollectiveKind, describe
 from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalMatmul, IllegalWord
 from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, Write
 from tilelink.emulator.place import Place, host_place
+from tilelink.emulator.protocols import enqueuing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tilelink.emulator.host import Host
     from tilelink.emulator.machine import Machine
 
 # Options of a launch that change how a kernel is compiled, never what it computes.
@@ -43,13 +45,15 @@ class Enqueued:
 
     operation: Operation
     place: Place
+    ticket: int = 0  # so many kernels of its rank must be loaded before host code has enqueued it
 
 
 class EmulatedStream:
     """In-order queue of operations. `completed` counts those that are done, over all runs."""
 
-    def __init__(self, machine: Machine, rank: int, name: str) -> None:
+    def __init__(self, machine: Machine, host: Host, rank: int, name: str) -> None:
         self.machine = machine
+        self.host = host
         self.rank = rank
         self.name = name
         self.pending: deque[Enqueued] = deque()
@@ -58,6 +62,11 @@ class EmulatedStream:
 
     def __repr__(self) -> str:
         return f"<stream {self.name} of rank {self.rank}: {len(self.pending)} operations pending>"
+
+    @property
+    def end(self) -> int:
+        """The position behind all that is enqueued, as in `After`."""
+        return self.completed + len(self.pending)
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
         """Enqueue a `@triton.jit` kernel. `options`: its constexpr parameters, num_warps, num_stages.
@@ -110,7 +119,12 @@ class EmulatedStream:
         """What is enqueued on `other` so far happens before what follows here. Raises `ForeignStream`."""
         if other.machine is not self.machine or other.rank != self.rank:
             raise ForeignStream(stream=self.name, rank=self.rank, other=other.name, other_rank=other.rank)
-        self._enqueue(After(other.name, other.completed + len(other.pending)))
+        recording = self.host.recording
+        if recording is None:
+            self._enqueue(After(other.name, other.end))
+        elif other is self or recording.count(other.rank, other.name):
+            self._enqueue(After(other.name, recording.count(other.rank, other.name)))
+        # else: what ran before a capture is no part of it; a replay follows what its stream holds
 
     def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
         """Enqueue out = a @ b, summed in fp32 and rounded; needs a free SM. Raises `IllegalMatmul`."""
@@ -132,15 +146,30 @@ class EmulatedStream:
         """Enqueue x = the sum of all ranks' x; holds an SM as well."""
         self._collective(Collective(CollectiveKind.ALL_REDUCE, x, x))
 
+    def push(self, operation: Operation, place: Place) -> None:
+        """Append an operation as it is; a collective gets the next number of this stream."""
+        if isinstance(operation, Meet):
+            operation = replace(operation, number=self._collectives)
+            self._collectives += 1
+        ticket = self.host.loads.ticket(self.rank, operation, place)
+        self.pending.append(Enqueued(operation, place, ticket))
+
     def _enqueue(self, operation: Operation) -> None:
-        if self.rank in self.machine.loading:
+        host = self.host
+        if self.rank in host.loading:
+            if isinstance(operation, Launch):
+                host.loads.load(self.rank, operation)
             return
-        self.pending.append(Enqueued(operation, host_place(sys._getframe(), skip=__file__)))
+        place = host_place(sys._getframe(), skip=__file__)
+        host.protocols[self.rank].append(enqueuing(self.name, operation, place))
+        if host.recording is not None:
+            host.recording.add(self.rank, self.name, operation, place)
+        else:
+            self.push(operation, place)
 
     def _collective(self, collective: Collective) -> None:
         collective.check(self.rank, self.machine.num_ranks)
-        self._enqueue(Meet(collective, self._collectives))
-        self._collectives += self.rank not in self.machine.loading
+        self._enqueue(Meet(collective, 0))
 
     def _route(self, dst: torch.Tensor, src: torch.Tensor) -> str:
         """Memory that is in no symmetric buffer is this rank's own."""

@@ -54,6 +54,7 @@ class RecordingFabric:
     """A fabric on which a call only writes down its launches."""
 
     num_ranks: int
+    num_sms: int = 1 << 16  # nothing runs: any schedule fits
     rank: int = 0
     launches: list[RecordedLaunch] = field(default_factory=list)
     device: torch.device = field(default_factory=lambda: torch.device("meta"))

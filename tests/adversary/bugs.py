@@ -1,0 +1,46 @@
+"""Emitted files with one bug planted in their text, and runs of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain
+
+import lowering
+import topologies
+from tests.planner.operators import ag_gemm, gemm_rs
+from tilelink.adversary.campaign import Verdict, run_trials, trials
+from tilelink.adversary.subject import of_module
+from tilelink.runtime.load import load_source
+
+TILE = "16x16x16/4w1s"
+
+
+@cache
+def emitted(operator: str, mover: str, transfer: str, **more: str) -> str:
+    """Source for 2 ranks; rows that tiles do not divide, two chunks a part."""
+    overlap, sizes, tile = {
+        "ag": (ag_gemm, {"M": 2 * 40, "K": 32, "N": 64}, "tile"),
+        "rs": (gemm_rs, {"M": 2 * 40, "K": 64, "N": 32}, "y.tile"),
+    }[operator]
+    pins = {"algorithm": "direct", "compute": "triton", "chunks": "2", "mover": mover, "transfer": transfer, tile: TILE}
+    return lowering.emit(overlap.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins | more))
+
+
+def edited(source: str, *edits: tuple[str, str]) -> str:
+    """Every occurrence of the first text of each pair replaced; each must occur."""
+    for before, after in edits:
+        assert before in source, f"{before!r} does not occur in\n{source}"
+        source = source.replace(before, after)
+    return source
+
+
+def verdict(source: str, name: str = "operator", num_sms: int | None = None) -> Verdict:
+    """The standard trials with two seeds, in this process, until one fails."""
+    subject = of_module(load_source(source, name), name, num_sms=num_sms)
+    todo = list(chain(trials(subject.num_ranks, 2, any_stream=subject.any_stream)))
+    return run_trials(lambda: subject, todo, workers=1)
+
+
+def line_of(source: str, text: str) -> int:
+    """Number of the first line that holds `text`."""
+    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)

@@ -1,0 +1,146 @@
+"""Many trials of one operator: directed policies first, then seeds; the first failure is made small and diagnosed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+import torch
+
+from tilelink.adversary.counterexample import Counterexample, explain
+from tilelink.adversary.subject import Subject
+from tilelink.adversary.trials import Outcome, Scenario, Trial, run_trial
+from tilelink.emulator.policies import standard_policies
+
+Progress = Callable[[int, int], object]  # trials done, trials in all
+_WORKERS = 2
+_SHORTER = 6  # trials that try to show the same failure in fewer steps
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`counterexample` is None if no trial failed: then `trials` runs were right, in value and in order."""
+
+    name: str
+    num_ranks: int
+    trials: int
+    steps: int  # switches and memory accesses of all runs
+    seconds: float
+    compared: bool  # with a reference
+    counterexample: Counterexample | None
+
+    @property
+    def refuted(self) -> bool:
+        return self.counterexample is not None
+
+    def lines(self) -> list[str]:
+        ranks = f"{self.num_ranks} emulated ranks"
+        effort = f"{self.trials} adversarial runs, {self.steps} steps, {self.seconds:.1f} s"
+        if self.counterexample is None:
+            results = "results equal to the reference" if self.compared else "no reference to compare with"
+            return [f"no run refutes {self.name}: {ranks}, {effort}; no race, no hang, {results}"]
+        return [f"refuted: {self.name}, {ranks}, {effort}", *self.counterexample.lines()]
+
+
+def trials(num_ranks: int, seeds: int, first_seed: int = 0, *, any_stream: bool = True) -> Iterator[Trial]:
+    """Every directed policy with calls back to back, each other scenario with a few of them, then `seeds` seeds."""
+    directed = [text for text, _ in standard_policies(num_ranks, first_seed + 1)]
+    for text in directed:
+        yield Trial(Scenario.CALLS, text, first_seed)
+    streams = Scenario.STREAMS if any_stream else Scenario.WAITED
+    for scenario in (Scenario.REPLAYS, streams, Scenario.OPERATORS, Scenario.WAITED):
+        for text in directed[:2] if scenario is not Scenario.WAITED else directed[1:2]:
+            yield Trial(scenario, text, first_seed)
+    for text in (*directed[1:3], f"random:{first_seed + 2}"):
+        yield Trial(Scenario.CALLS, text, first_seed, any_residency=True)
+    scenarios = (Scenario.CALLS, Scenario.CALLS, Scenario.REPLAYS, streams)
+    for number in range(seeds):
+        seed = first_seed + number
+        policy = f"pct:{seed}:3" if number % 2 else f"random:{seed + 100}"
+        yield Trial(scenarios[number // 2 % 4], policy, seed, any_residency=number % 4 >= 2)
+
+
+def run_trials(
+    make_subject: Callable[[], Subject],
+    todo: list[Trial],
+    progress: Progress | None = None,
+    workers: int = _WORKERS,
+) -> Verdict:
+    """Run `todo` until one fails. `make_subject` is called in each worker process, so it must be picklable."""
+    begin = time.perf_counter()
+    subject = make_subject()
+    steps, done, failed = 0, 0, None
+    results = _in_turn(subject, todo) if workers < 2 else _in_processes(make_subject, todo, workers)
+    for trial, used, is_wrong in results:
+        steps, done = steps + used, done + 1
+        if progress is not None:
+            progress(done, len(todo))
+        if is_wrong:
+            failed = trial
+            break
+    results.close()
+    counterexample = None
+    if failed is not None:
+        counterexample = explain(subject, shortest(subject, failed))
+    seconds = time.perf_counter() - begin
+    return Verdict(subject.name, subject.num_ranks, done, steps, seconds, subject.expected is not None, counterexample)
+
+
+Result = tuple[Trial, int, bool]  # steps, failed
+
+
+def _in_turn(subject: Subject, todo: list[Trial]) -> Generator[Result]:
+    for trial in todo:
+        outcome = run_trial(subject, trial)
+        yield trial, outcome.steps, outcome.error is not None
+
+
+def _in_processes(make_subject: Callable[[], Subject], todo: list[Trial], workers: int) -> Generator[Result]:
+    """In any order of completion. Fresh processes: the emulator patches the language of the one it runs in."""
+    with ProcessPoolExecutor(workers, get_context("spawn"), _prepare, (make_subject,)) as pool:
+        waiting = list(todo)
+        running: dict[Future[Result], None] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < 2 * workers:
+                    running[pool.submit(_one, waiting.pop(0))] = None
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    del running[future]
+                    yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+_subject: Subject | None = None  # of this worker process
+
+
+def _prepare(make_subject: Callable[[], Subject]) -> None:
+    global _subject
+    torch.set_num_threads(1)
+    _subject = make_subject()
+
+
+def _one(trial: Trial) -> Result:
+    assert _subject is not None
+    outcome = run_trial(_subject, trial)
+    return trial, outcome.steps, outcome.error is not None
+
+
+def shortest(subject: Subject, failed: Trial) -> Outcome:
+    """A failure of the same kind in as few steps as a handful of simpler trials shows it."""
+    best = run_trial(subject, failed)
+    assert best.error is not None
+    kind = type(best.error)
+    simpler = [replace(failed, calls=calls) for calls in (1, 2) if calls < failed.calls]
+    simpler += [
+        replace(failed, policy=text, any_residency=False) for text in ("oldest", "producers-last", "copies-late")
+    ]
+    for trial in simpler[:_SHORTER]:
+        outcome = run_trial(subject, trial)
+        if isinstance(outcome.error, kind) and outcome.steps < best.steps:
+            best = outcome
+    return best

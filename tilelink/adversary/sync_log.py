@@ -1,0 +1,76 @@
+"""What words did in a run: who raised them, who read them, in which order. Diagnosis asks it for causes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilelink.emulator.events import Access, Event, Kind
+from tilelink.emulator.place import Place
+
+Word = tuple[str, int, int]  # buffer, rank that holds it, byte in it: the same in equal runs, which addresses are not
+
+
+@dataclass(frozen=True, slots=True)
+class WordAccess:
+    """A scalar access of a word that some task waits on or raises."""
+
+    number: int  # of the event in the run, from 1
+    task: int
+    rank: int
+    word: Word
+    name: str  # of the buffer
+    raises: bool  # changes the word
+    reads: bool
+    place: Place
+
+
+@dataclass(slots=True)
+class SyncLog:
+    """Observes a whole run. Event numbers are those of `races.Touch` in the same run."""
+
+    events: int = 0
+    words: list[WordAccess] = field(default_factory=list)
+
+    def observe(self, event: Event) -> None:
+        self.events += 1
+        if not isinstance(event, Access) or event.value is None:
+            return
+        found = event.buffer
+        name = found.name if found is not None else ""
+        word = (name, found.rank, event.start - found.start) if found is not None else ("", -1, event.start)
+        reads = event.kind is not Kind.STORE
+        self.words.append(
+            WordAccess(self.events, event.task.number, event.task.rank, word, name, event.changed, reads, event.place)
+        )
+
+    def awaited_before(self, task: int, number: int) -> list[WordAccess]:
+        """Reads by `task` of words that it did not raise itself, before event `number`."""
+        return [a for a in self.words if a.task == task and a.reads and not a.raises and a.number < number]
+
+    def told_of(self, task: int, number: int) -> dict[Word, WordAccess]:
+        """Words by which others learn what `task` did up to event `number`: those that it raises later, those that tasks
+        which read these raise later, and so on; each with the first access that raised it with this knowledge."""
+        informed, told = {task}, dict[Word, WordAccess]()
+        for access in self.words:
+            if access.number <= number:
+                continue
+            if access.reads and access.word in told:
+                informed.add(access.task)
+            if access.raises and access.task in informed:
+                told.setdefault(access.word, access)
+        return told
+
+    def raiser(self, access: WordAccess) -> WordAccess | None:
+        """Who raised the word last before `access` read it."""
+        return next(
+            (a for a in reversed(self.words) if a.raises and a.word == access.word and a.number < access.number), None
+        )
+
+    def had_read(self, access: WordAccess) -> set[Word]:
+        """Words that the task of `access` had read by then, counting on them what it raised."""
+        return {a.word for a in self.words if a.task == access.task and a.reads and a.number <= access.number}
+
+    def raised_unread(self) -> list[WordAccess]:
+        """Accesses that raised a word which nobody ever reads."""
+        read = {access.word for access in self.words if access.reads and not access.raises}
+        return [access for access in self.words if access.raises and access.word not in read]

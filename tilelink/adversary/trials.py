@@ -1,0 +1,219 @@
+"""One run of an operator on emulated ranks: a scenario of calls, a policy, a residency; and how it failed, if it did."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from tilelink.adversary.subject import Inputs, Outputs, Subject, poison
+from tilelink.emulator import EmulationError, World
+from tilelink.emulator.events import Observer
+from tilelink.emulator.policies import policy_by_name
+from tilelink.emulator.protocols import Difference, first_difference
+from tilelink.emulator.races import RaceDetector, Rules, Trace
+from tilelink.errors import ScheduleMismatch
+from topologies.errors import UserError
+
+Operator = Callable[..., object]
+Result = TypeVar("Result")
+
+
+class Scenario(Enum):
+    """How the calls of a run follow each other. All ranks make the same calls."""
+
+    CALLS = "calls back to back"  # host code is far ahead of the GPUs
+    WAITED = "host waits after each call"
+    REPLAYS = "CUDA graph replayed"  # captured after one eager call; inputs change in place
+    STREAMS = "calls on two streams in turn"
+    OPERATORS = "two operators in turn"  # each with buffers of its own, on one fabric
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Everything that determines a run: equal trials of equal files are equal runs."""
+
+    scenario: Scenario
+    policy: str  # replay text of tilelink.emulator.policies
+    seed: int = 0  # of the inputs
+    calls: int = 3
+    any_residency: bool = False
+    rules: Rules = field(default_factory=Rules)
+    detect_races: bool = True
+    force_waits: bool = False  # diagnosis: instead of hanging, let one wait after the other pass
+
+    @property
+    def text(self) -> str:
+        """What `--replay` takes."""
+        residency = ",any-residency" if self.any_residency else ""
+        return f"{self.scenario.name.lower()},{self.policy},seed={self.seed},calls={self.calls}{residency}"
+
+
+class WrongResult(UserError):
+    """Facts: `rank`, `output`, `call`, `error`, `tolerance`."""
+
+    template = (
+        "output {output} of call {call} on rank {rank} has a relative error of {error:.1e}; "
+        "rounding explains {tolerance:.0e}."
+    )
+
+
+class HostCodeFailed(UserError):
+    """Facts: `rank`, `reason`, `place`."""
+
+    template = "host code of rank {rank} failed at {place}: {reason}."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial went. `error` is None if nothing is wrong."""
+
+    trial: Trial
+    error: UserError | None
+    steps: int  # switches and memory accesses
+    trace: Trace | None
+    difference: Difference | None  # the first operation in which host code of two ranks differs
+
+
+def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()) -> Outcome:
+    """Run once. Everything that a file can do wrong ends up in the outcome; errors of ours are raised."""
+    trace = Trace()
+    detectors = [RaceDetector(subject.num_ranks, trial.rules)] if trial.detect_races else []
+    world = World(
+        subject.num_ranks,
+        num_sms=subject.num_sms,
+        policy=policy_by_name(trial.policy),
+        observers=[*observers, trace, *detectors],
+        any_residency_order=trial.any_residency,
+        lazy_loading=True,
+        peer_atomics=subject.peer_atomics,
+        multicast=subject.multicast,
+    )
+    if trial.force_waits:
+        world.machine.force_waits()
+    calls = _Calls(subject, trial, world)
+    error: UserError | None = None
+    try:
+        calls.run()
+    except (EmulationError, WrongResult, HostCodeFailed, ScheduleMismatch) as found:
+        error = found
+    return Outcome(trial, error, calls.steps, trace, first_difference(world.protocols()))
+
+
+class _Calls:
+    """The calls of one trial; checks results as soon as they are there."""
+
+    def __init__(self, subject: Subject, trial: Trial, world: World) -> None:
+        self.subject = subject
+        self.trial = trial
+        self.world = world
+        self.steps = 0
+        self._done = 0
+        self._pending: list[tuple[Inputs, Outputs]] = []
+
+    def run(self) -> None:
+        sets = 2 if self.trial.scenario is Scenario.OPERATORS else 1
+        operators = [
+            [_hosted(fabric.rank, self.subject.build, fabric) for fabric in self.world.fabrics] for _ in range(sets)
+        ]
+        for each in operators:
+            for operator in each:
+                poison(operator)
+        match self.trial.scenario:
+            case Scenario.REPLAYS:
+                self._replays(operators[0])
+            case Scenario.CALLS | Scenario.WAITED | Scenario.STREAMS | Scenario.OPERATORS:
+                for call in range(self.trial.calls):
+                    self._call(operators[call % sets], call)
+                    if self.trial.scenario is Scenario.WAITED:
+                        self._finish()
+        self._finish()
+
+    def _call(self, operators: list[Operator], call: int) -> None:
+        inputs = self._inputs(call)
+        results: Outputs = []
+        stream = "second" if self.trial.scenario is Scenario.STREAMS and call % 2 else ""
+        for fabric, operator, parts in zip(self.world.fabrics, operators, inputs, strict=True):
+            with fabric.on_stream(stream):
+                results.append(_outputs(_hosted(fabric.rank, operator, *parts.values())))
+        for outputs in results:
+            _fill_nan(outputs)
+        self._pending.append((inputs, results))
+
+    def _replays(self, operators: list[Operator]) -> None:
+        """Copies into the static inputs, a replay and copies of the static outputs, all on the main stream."""
+        static = self._inputs(0)
+        self._pending.append((static, self._on_ranks(operators, static)))
+        self._finish()
+        with self.world.capture() as recording:
+            held = self._on_ranks(operators, static)
+        for call in range(1, self.trial.calls + 1):
+            fresh = self._inputs(call)
+            for fabric, parts, new in zip(self.world.fabrics, static, fresh, strict=True):
+                for name, tensor in parts.items():
+                    fabric.main().copy(tensor, new[name])
+            self.world.replay(recording)
+            kept = [tuple(torch.empty_like(tensor) for tensor in outputs) for outputs in held]
+            for fabric, outputs, copies in zip(self.world.fabrics, held, kept, strict=True):
+                for tensor, copy in zip(outputs, copies, strict=True):
+                    fabric.main().copy(copy, tensor)
+            self._pending.append((fresh, kept))
+        self._finish()
+
+    def _on_ranks(self, operators: list[Operator], inputs: Inputs) -> Outputs:
+        ranks = enumerate(zip(operators, inputs, strict=True))
+        results = [_outputs(_hosted(rank, operator, *parts.values())) for rank, (operator, parts) in ranks]
+        for outputs in results:
+            _fill_nan(outputs)
+        return results
+
+    def _inputs(self, call: int) -> Inputs:
+        return self.subject.make_inputs(1000 * self.trial.seed + call)
+
+    def _finish(self) -> None:
+        """Run what is enqueued and compare. Raises WrongResult and the errors of the emulator."""
+        try:
+            self.world.run()
+        finally:
+            self.steps += self.world.steps
+        for inputs, outputs in self._pending:
+            if self.subject.expected is not None:
+                error, rank, number = self.subject.error(outputs, inputs)
+                if not error <= self.subject.tolerance:
+                    raise WrongResult(
+                        rank=rank, output=number, call=self._done, error=error, tolerance=self.subject.tolerance
+                    )
+            self._done += 1
+        self._pending = []
+
+
+def _hosted(rank: int, function: Callable[..., Result], *arguments: object) -> Result:
+    """Host code of a file; what it raises is its mistake, not ours. Raises HostCodeFailed."""
+    try:
+        return function(*arguments)
+    except UserError:
+        raise
+    except Exception as error:
+        lines = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(lines[-1].filename).name}:{lines[-1].lineno}"
+        raise HostCodeFailed(rank=rank, reason=f"{type(error).__name__}: {error}", place=place) from error
+
+
+def _outputs(result: object) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _fill_nan(tensors: tuple[torch.Tensor, ...]) -> None:
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            tensor.fill_(math.nan)
+
+
+def with_rule_lifted(trial: Trial, rule: str) -> Trial:
+    return replace(trial, rules=replace(trial.rules, **{rule: False}))

@@ -1,0 +1,67 @@
+"""Which addresses of the ranks are the same place of one symmetric allocation, and its multicast address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilelink.emulator.memory import MemoryMap
+
+
+@dataclass(frozen=True, slots=True)
+class Multicast:
+    """A range of addresses that stands for all ranks' copies of one allocation."""
+
+    start: int
+    num_bytes: int
+    copies: tuple[int, ...]  # where the copy of each rank starts
+    reserved: torch.Tensor  # holds the range, so that nothing else gets these addresses; never read or written
+
+
+class Symmetry:
+    """The allocations of one world. `has_multicast`: the links have it."""
+
+    def __init__(self, memory: MemoryMap, has_multicast: bool) -> None:
+        self.has_multicast = has_multicast
+        self._memory = memory
+        self._copies: dict[int, tuple[int, ...]] = {}  # by the first address of any rank's copy
+        self._multicasts: dict[int, Multicast] = {}  # by the first address of rank 0's copy
+
+    def add(self, peers: Sequence[torch.Tensor]) -> None:
+        """One allocation, rank by rank. An empty one has no address and is left out."""
+        if peers[0].numel():
+            copies = tuple(peer.data_ptr() for peer in peers)
+            self._copies.update(dict.fromkeys(copies, copies))
+
+    def place(self, address: int, rank: int) -> tuple[int, tuple[int, ...]] | str:
+        """The offset of rank `rank`'s address in its allocation and all ranks' copies, or why there is none."""
+        owner = self._memory.owner(address)
+        copies = None if owner is None else self._copies.get(owner.start)
+        if owner is None or copies is None:
+            return "which is in no symmetric buffer"
+        if owner.rank != rank:
+            return f"which is the copy of rank {owner.rank} already"
+        return address - owner.start, copies
+
+    def multicast(self, copies: tuple[int, ...]) -> Multicast | None:
+        """The multicast range of the allocation with these copies; None where the links have none."""
+        if not self.has_multicast:
+            return None
+        found = self._multicasts.get(copies[0])
+        if found is None:
+            owner = self._memory.owner(copies[0])
+            assert owner is not None
+            reserved = torch.empty(owner.end - owner.start, dtype=torch.uint8)
+            found = Multicast(reserved.data_ptr(), reserved.numel(), copies, reserved)
+            self._multicasts[copies[0]] = found
+        return found
+
+    def multicast_of(self, first: int, end: int) -> Multicast | None:
+        """The range that holds all of [first, end)."""
+        ranges = self._multicasts.values()
+        return next((r for r in ranges if r.start <= first and end <= r.start + r.num_bytes), None)

@@ -1,0 +1,10 @@
+"""Race detection: vector clocks over the event stream of an emulation, and a trace that a person can read."""
+
+from __future__ import annotations
+
+from tilelink.emulator.races.detector import RaceDetector
+from tilelink.emulator.races.rules import Rules
+from tilelink.emulator.races.touch import Touch
+from tilelink.emulator.races.trace import Row, Trace
+
+__all__ = ["RaceDetector", "Row", "Rules", "Touch", "Trace"]

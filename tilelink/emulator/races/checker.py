@@ -1,0 +1,157 @@
+"""Whether an access of some cells comes after all that it is in conflict with; if so, it is put on record there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tilelink.emulator.races.clocks import Agent, Clock, TaskClocks, knows
+from tilelink.emulator.races.shadow import Entry, Memory, Record, Region, Role, States
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from tilelink.emulator.events import Access
+
+_LEAST_BOUND = 1 << 14
+
+
+class Sight(NamedTuple):
+    """What happens before an access: writes and reads up to these times.
+
+    `proxied`: its program's own writes through pointers do not, unless a fence made them known.
+    """
+
+    writes: Clock
+    reads: Clock
+    proxied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An earlier access that nothing orders with the present one, and the first byte of a cell that both touch."""
+
+    record: Record
+    address: int
+    region: Region
+
+
+class Checker:
+    """The shadow of all memory touched in a run."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self._states = States()
+        self._bound = _LEAST_BOUND
+
+    @property
+    def states(self) -> int:
+        return len(self._states.sets)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to `compact`."""
+        return len(self._states.sets) > self._bound
+
+    def touch(self, region: Region, access: Access, entry: Entry, sight: Sight) -> Conflict | None:
+        """Put an access that lies in `region` on record, unless it is in conflict with one that is not before it."""
+        cells, shadow = region.cells(access), region.states
+        if isinstance(cells, int):
+            old = int(shadow[cells])
+            new = self._after(old, entry, sight)
+            if isinstance(new, Record):
+                return Conflict(new, region.address(cells, 0), region)
+            shadow[cells] = new
+            return None
+        present = shadow[cells]
+        low, high = int(np.minimum.reduce(present)), int(np.maximum.reduce(present))
+        if low == high:
+            new = self._after(low, entry, sight)
+            if isinstance(new, Record):
+                return Conflict(new, region.address(cells, 0), region)
+            if new != low:
+                shadow[cells] = new
+            return None
+        table = np.empty(high - low + 1, np.int32)
+        for old in _distinct(present, low, high):
+            new = self._after(old, entry, sight)
+            if isinstance(new, Record):
+                position = int(np.argmax(present == old))
+                return Conflict(new, region.address(cells, position), region)
+            table[old - low] = new
+        shadow[cells] = table[present - low]
+        return None
+
+    def compact(self, floor: Clock, live: Iterable[TaskClocks]) -> None:
+        """Forget the records up to `floor`, which are before all that follows, and the states that no cell is in."""
+        regions = self.memory.regions()
+        used = sorted({int(state) for region in regions for state in np.unique(region.states)})
+        old, self._states = self._states.sets, States()
+        table = np.zeros(len(old), np.int32)
+        for state in used:
+            kept = tuple(record for record in old[state] if not knows(floor, record.component, record.time))
+            table[state] = self._states.number(kept)
+        for region in regions:
+            region.states = table[region.states]
+        for task in live:
+            for entries in task.entries:
+                for entry in entries.values():
+                    entry.after.clear()
+        self._bound = max(_LEAST_BOUND, 4 * len(self._states.sets))
+
+    def _after(self, state: int, entry: Entry, sight: Sight) -> int | Record:
+        """The state after an access, or a record of `state` that is a race with it."""
+        known = entry.after.get(state)
+        if known is not None:
+            return known
+        new, kept = entry.record, []
+        for old in self._states.sets[state]:
+            before = _same_thread(old, new, sight) or knows(_seen(old, sight), old.component, old.time)
+            if not before and old.role.conflicts(new.role) and not _one_program(old, new):
+                return old
+            if not (before and new.role.replaces(old.role)):
+                kept.append(old)
+        kept.append(new)
+        after = entry.after[state] = self._states.number(tuple(sorted(kept, key=_number)))
+        return after
+
+
+def _number(record: Record) -> int:
+    return record.number
+
+
+def _seen(old: Record, sight: Sight) -> Clock:
+    return sight.reads if old.role in (Role.READ, Role.POLL) else sight.writes
+
+
+def _same_thread(old: Record, new: Record, sight: Sight) -> bool:
+    """Program order of one agent. The asynchronous proxy has none, not even with its own program's stores."""
+    if old.task is not new.task or old.agent is not new.agent or new.agent is Agent.PROXY:
+        return False
+    return not (sight.proxied and old.role in (Role.WRITE, Role.SIGNAL) and old.via is not new.via)
+
+
+def _one_program(old: Record, new: Record) -> bool:
+    """What inside of one program is no race, although nobody else may rely on the order.
+
+    A lane's atomic and the block access of the same lane are mostly one thread's; and what a program has
+    read is there before its descriptor store starts, for which all threads meet.
+    """
+    if old.task is not new.task:
+        return False
+    if new.agent is Agent.PROXY:
+        return old.role is Role.READ
+    return {old.agent, new.agent} <= {Agent.LANE, Agent.BLOCK} and old.agent is not new.agent
+
+
+def _distinct(values: NDArray[np.int32], low: int, high: int) -> list[int]:
+    """The different ones, all in [low, high]; counting is faster than sorting unless they are far apart."""
+    if high - low > 8 * values.size:
+        found: list[int] = np.unique(values).tolist()
+        return found
+    counted: list[int] = (np.flatnonzero(np.bincount(values.ravel() - low)) + low).tolist()
+    return counted
