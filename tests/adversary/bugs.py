@@ -16,14 +16,14 @@ TILE = "16x16x16/4w1s"
 
 
 @cache
-def emitted(operator: str, mover: str, transfer: str, **more: str) -> str:
-    """Source for 2 ranks; rows that tiles do not divide, two chunks a part."""
+def emitted(operator: str, mover: str, transfer: str, rows: int = 40, chunks: int = 2) -> str:
+    """Source for 2 ranks of `rows` rows each, which tiles of 16 do not divide by default."""
     overlap, sizes, tile = {
-        "ag": (ag_gemm, {"M": 2 * 40, "K": 32, "N": 64}, "tile"),
-        "rs": (gemm_rs, {"M": 2 * 40, "K": 64, "N": 32}, "y.tile"),
+        "ag": (ag_gemm, {"M": 2 * rows, "K": 32, "N": 64}, "tile"),
+        "rs": (gemm_rs, {"M": 2 * rows, "K": 64, "N": 32}, "y.tile"),
     }[operator]
-    pins = {"algorithm": "direct", "compute": "triton", "chunks": "2", "mover": mover, "transfer": transfer, tile: TILE}
-    return lowering.emit(overlap.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins | more))
+    pins = {"algorithm": "direct", "compute": "triton", "chunks": str(chunks), "mover": mover, "transfer": transfer, tile: TILE}
+    return lowering.emit(overlap.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins))
 
 
 def edited(source: str, *edits: tuple[str, str]) -> str:

@@ -13,10 +13,24 @@ import torch
 import lowering
 import tilelink
 from tests.pipeline.workloads import load
+from tests.planner.operators import ag_gemm
 from tilelink import Shard, Tensor, dims
+from tilelink.adversary.replay import parse_trial
+from tilelink.adversary.subject import of_file
 from tilelink.emulator import World
-from tilelink.errors import FabricUnavailable, NoReference, RunFailed, ScheduleMismatch
+from tilelink.errors import (
+    FabricUnavailable,
+    NoReference,
+    NotAnOperatorFile,
+    RunFailed,
+    ScheduleMismatch,
+    ScheduleRefuted,
+    UnknownReplay,
+)
 from tilelink.ir.user_op import UserOp
+from tilelink.planner import plan as planner
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.findings import Finding, Proof
 from tilelink.runtime import run
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import expected, make_inputs, relative_error, user_reference
@@ -89,3 +103,35 @@ def test_names_that_emitted_files_use_themselves(mover: str) -> None:
     for result, wanted in zip(results, expected(spec, inputs), strict=True):
         assert isinstance(result, torch.Tensor)
         assert relative_error(result, wanted[0]) < 1e-2
+
+
+def test_a_file_without_an_operator(tmp_path: Path) -> None:
+
+    file = tmp_path / "nothing.py"
+    file.write_text("x = 1\n")
+    with pytest.raises(NotAnOperatorFile) as refused:
+        of_file(file)
+    assert "none" in str(refused.value) and "INPUTS" in str(refused.value)
+    file.write_text("import nowhere_at_all\n")
+    with pytest.raises(NotAnOperatorFile) as refused:
+        of_file(file)
+    assert "nowhere_at_all" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "calls", "never,oldest", "calls,fastest", "calls,oldest,calls=0", "calls,oldest,seed"]
+)
+def test_a_run_that_cannot_be_replayed(text: str) -> None:
+
+    with pytest.raises(UnknownReplay) as refused:
+        parse_trial(text)
+    assert refused.value.facts["text"] == text
+
+
+def test_a_refuted_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    finding = Finding(BugClass.CIRCLE, "launch 1", "it waits for itself")
+    monkeypatch.setattr(planner, "verify", lambda schedule: Proof(schedule.hash, (finding,), (), 0.0))
+    with pytest.raises(ScheduleRefuted) as refused:
+        ag_gemm.plan("laptop-switch", 2, M=64, K=32, N=64)
+    assert refused.value.facts["findings"] == (finding,)

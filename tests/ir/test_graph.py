@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import tilelink
 from tilelink import Overlap, Partial, Shard, Tensor, dims
+from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import GraphAxis, Map, Relation, TileGraph, TileOp
 from tilelink.ir.nodes import Algorithm, Kind
 from tilelink.ir.spec import bind
-from tilelink.ir.expand import collectives, expand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

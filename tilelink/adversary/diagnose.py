@@ -225,10 +225,13 @@ def _waits_for_equality(place: Place) -> bool:
 def _never_raised(subject: Subject, trial: Trial, stuck: TaskState, waiting: Iterable[TaskState]) -> Diagnosis:
     """The word is never raised: nobody would, someone raises another one, or who would waits in turn."""
     log, released = SyncLog(), SyncLog()
-    run_trial(subject, trial, observers=[log])
-    run_trial(subject, replace(trial, force_waits=True), observers=[released])
+    alone = replace(trial, calls=1)  # a raise in a later call is none for this one
+    if run_trial(subject, alone, observers=[log]).error is None:
+        alone, log = trial, SyncLog()
+        run_trial(subject, alone, observers=[log])
+    run_trial(subject, replace(alone, force_waits=True), observers=[released])
     late = [access for access in released.words if access.raises and access.number > log.events]
-    awaited = {access.word for access in log.words if access.reads and not access.raises}
+    awaited = log.last_awaited({task.number for task in waiting})
     for access in late:
         if access.word in awaited:
             why = f"the word that {stuck.name} waits for would be raised at {access.place}, behind a wait of its own"

@@ -60,6 +60,10 @@ class SyncLog:
                 told.setdefault(access.word, access)
         return told
 
+    def last_awaited(self, tasks: set[int]) -> set[Word]:
+        """The word that each of `tasks` read last."""
+        return set({a.task: a.word for a in self.words if a.task in tasks and a.reads and not a.raises}.values())
+
     def raiser(self, access: WordAccess) -> WordAccess | None:
         """Who raised the word last before `access` read it."""
         return next(

@@ -54,7 +54,14 @@ def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0)
     _check_references(schedule)
     spec = schedule.spec
     build = operator_class(load_source(source, schedule.name))
-    world = World(schedule.num_ranks, num_sms=schedule.machine.num_sms, seed=seed)
+    machine = schedule.machine
+    world = World(
+        machine.num_ranks,
+        num_sms=machine.num_sms,
+        seed=seed,
+        lazy_loading=True,
+        peer_atomics=machine.peer_atomics,
+    )
     operators = [build(fabric) for fabric in world.fabrics]
     for operator in operators:
         _poison(value for value in vars(operator).values() if isinstance(value, torch.Tensor))

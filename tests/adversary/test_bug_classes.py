@@ -1,0 +1,285 @@
+"""Each of the 18 classes of bugs, planted in an otherwise good file: the class, the rank's part and the line come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.adversary.bugs import edited, emitted, line_of, verdict
+from tilelink.proof.bug_class import BugClass
+
+HAND_WRITTEN = (Path(__file__).parent / "exchange.py").read_text()
+
+RS_FUSED = emitted("rs", "Fused()", "push")
+RS_PUSH = emitted("rs", "CopyEngine()", "push")
+RS_PULL = emitted("rs", "CopyEngine()", "pull")
+AG_PUSH = emitted("ag", "CopyEngine()", "push")
+AG_WHOLE = emitted("ag", "CommSms(2)", "push", rows=48, chunks=1)
+
+CHUNKS = "for chunk in range((m) // 20, (tl.minimum(m + 16, 40) - 1) // 20 + 1):\n"
+LOADING = "        with fabric.loading():  # the driver cannot load a kernel while another one spins\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`edits` plant the bug in `source`; the counterexample names a line that holds `shown`."""
+
+    bug: BugClass
+    source: str
+    edits: tuple[tuple[str, str], ...]
+    shown: str
+
+
+CASES = {
+    "gpu scope between GPUs": Case(
+        BugClass.SCOPE,
+        RS_FUSED,
+        (('call, sem="release", scope="sys")', 'call, sem="release", scope="gpu")'),),
+        "y_parts_tile = tl.load(",
+    ),
+    "gpu scope, hand-written": Case(
+        BugClass.SCOPE,
+        HAND_WRITTEN,
+        (('there, 1, sem="release", scope="sys"', 'there, 1, sem="release", scope="gpu"'),),
+        "tl.store(out",
+    ),
+    "fewer words than chunks": Case(
+        BugClass.SLOTS,
+        RS_FUSED,
+        (("self.signals = fabric.symmetric((6,)", "self.signals = fabric.symmetric((4,)"),),
+        "wait_epoch(signals + 2",
+    ),
+    "relaxed release": Case(
+        BugClass.ORDERING,
+        RS_FUSED,
+        (('tl.atomic_xchg(signal, call, sem="release"', 'tl.atomic_xchg(signal, call, sem="relaxed"'),),
+        "y_parts_tile = tl.load(",
+    ),
+    "a plain store as signal": Case(
+        BugClass.ORDERING,
+        HAND_WRITTEN,
+        (('tl.atomic_xchg(there + 1, call, sem="release", scope="sys")', "tl.store(there + 1, call)"),),
+        "signals + 1, 0",
+    ),
+    "no wait": Case(
+        BugClass.ORDERING,
+        RS_FUSED,
+        (
+            (
+                f"                    {CHUNKS}                        wait_epoch(signals + 2 + part_segment * 2 + chunk, call)\n",
+                "",
+            ),
+        ),
+        "y_parts_tile = tl.load(",
+    ),
+    "no notify": Case(
+        BugClass.ORDERING,
+        RS_FUSED,
+        (
+            (
+                "                    notify(on_peer(signal_peers, m_segment, tl.int32) + 2 + rank * 2 + chunk, call)\n",
+                "                    pass\n",
+            ),
+        ),
+        "wait_epoch(signals + 2",
+    ),
+    "no CTA barrier before a count": Case(
+        BugClass.CTA_BARRIER,
+        RS_FUSED,
+        (("    tl.debug_barrier()\n    return tl.atomic_add", "    return tl.atomic_add"),),
+        "y_parts_tile = tl.load(",
+    ),
+    "no proxy fence before descriptor loads": Case(
+        BugClass.ASYNC_STORE,
+        AG_WHOLE,
+        (("            fence_descriptors()\n", ""),),
+        "x_left.load(",
+    ),
+    "release behind a descriptor store": Case(
+        BugClass.ASYNC_STORE,
+        HAND_WRITTEN,
+        (
+            (
+                "            tl.store(target + half * HALF + offsets, tl.load(x + half * HALF + offsets))\n",
+                "            there_desc = tl.make_tensor_descriptor(target, [2, HALF], [HALF, 1], [1, HALF])\n"
+                "            there_desc.store([half, 0], tl.load(x + half * HALF + offsets)[None, :])\n",
+            ),
+        ),
+        "tl.store(out",
+    ),
+    "equality on a count that can pass": Case(
+        BugClass.EQUALITY,
+        HAND_WRITTEN,
+        (("< 2 * call + half - 1", "!= 2 * call + half - 1"),),
+        "!= 2 * call",
+    ),
+    "a decision of each rank": Case(
+        BugClass.PER_RANK_CHOICE,
+        RS_PUSH,
+        (("        for step in range(1):", "        for step in range(1 if rank == 0 else 0):"),),
+        "main.after(self.copy_y_parts)",
+    ),
+    "counts that are not reset": Case(
+        BugClass.STALE_SIGNAL,
+        RS_FUSED,
+        (("    tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)\n", ""),),
+        "wait_epoch(signals + 2",
+    ),
+    "an epoch that stays": Case(
+        BugClass.STALE_SIGNAL,
+        RS_FUSED,
+        (("    tl.store(epoch, call)\n", ""),),
+        "wait_epoch(signals + 2",
+    ),
+    "fewer SMs than spinning programs": Case(
+        BugClass.RESIDENCY,
+        RS_PULL,
+        (("NUM_SMS = 8", "NUM_SMS = 4"),),
+        "main.launch(",
+    ),
+    "kernels that are loaded by the first call": Case(
+        BugClass.LATE_SETUP,
+        RS_PULL,
+        ((f"{LOADING}            self(*", "        if False:\n            self(*"),),
+        "launch(wait_on_stream",
+    ),
+    "an allocation inside a call": Case(
+        BugClass.LATE_SETUP,
+        HAND_WRITTEN,
+        (
+            (
+                "        return out\n",
+                "        self.more = self.fabric.symmetric((64,), torch.float32)\n        return out\n",
+            ),
+            ("        with fabric.loading():\n            self(torch.empty(64, device=fabric.device))\n", ""),
+        ),
+        "main.launch(advance",
+    ),
+    "a tile that signals over PCIe": Case(
+        BugClass.LINK_ATOMICS,
+        RS_FUSED,
+        (("    ANY_STREAM", "    PEER_ATOMICS = False\n    ANY_STREAM"),),
+        "notify(on_peer",
+    ),
+    "calls on two streams": Case(
+        BugClass.SHARED_SIGNALS,
+        RS_FUSED,
+        (("        main.after(self.last)", "        pass"),),
+        "call = tl.load(epoch) + 1",
+    ),
+    "one set of signals for two operators": Case(
+        BugClass.SHARED_SIGNALS,
+        HAND_WRITTEN,
+        (
+            (
+                "        self.signals = fabric.symmetric((2,), torch.int32)\n",
+                '        if not hasattr(fabric, "pad"):\n'
+                "            fabric.pad = fabric.symmetric((2,), torch.int32)\n"
+                "        self.signals = fabric.pad\n",
+            ),
+        ),
+        "",
+    ),
+    "own tiles first": Case(
+        BugClass.CIRCLE,
+        RS_FUSED,
+        (("m_segment = (rank + 1 + m_place) % 2", "m_segment = (rank + m_place) % 2"),),
+        "wait_epoch(signals + 2",
+    ),
+    "the next call does not wait for readers": Case(
+        BugClass.REUSE,
+        RS_FUSED,
+        (("call - 1)", "call - 2)"),),
+        "tl.store(",
+    ),
+    "one chunk of two": Case(
+        BugClass.WAIT_TOO_LITTLE,
+        AG_PUSH,
+        (
+            (
+                f"{CHUNKS}                wait_epoch",
+                "for chunk in range((m) // 20, (m) // 20 + 1):\n                wait_epoch",
+            ),
+        ),
+        "x_left_tile = tl.load(",
+    ),
+    "a count too small": Case(BugClass.SIGNAL_TOO_EARLY, RS_FUSED, ((") == 4 - 1:", ") == 3 - 1:"),), "notify(on_peer"),
+    "the offset of another part": Case(
+        BugClass.WRONG_PLACE,
+        RS_FUSED,
+        (
+            (
+                "on_peer(y_parts_peers, m_segment, tl.bfloat16) + rank *",
+                "on_peer(y_parts_peers, m_segment, tl.bfloat16) + m_segment *",
+            ),
+        ),
+        "",
+    ),
+    "a signal of the wrong rank": Case(
+        BugClass.WRONG_PLACE,
+        RS_FUSED,
+        (
+            (
+                "notify(on_peer(signal_peers, m_segment, tl.int32) + 2 + rank * 2 + chunk",
+                "notify(on_peer(signal_peers, m_segment, tl.int32) + 2 + m_segment * 2 + chunk",
+            ),
+        ),
+        "notify(on_peer",
+    ),
+    "an epoch of the host in a launch": Case(
+        BugClass.BAKED_CONSTANT,
+        HAND_WRITTEN,
+        (
+            ("    call = tl.load(epoch)\n", "    call = epoch\n"),
+            (
+                "            self.epoch,\n            self.fabric.rank,",
+                "            self.calls,\n            self.fabric.rank,",
+            ),
+            ("        main.launch(advance, (1,), self.epoch)\n", "        self.calls += 1\n"),
+            (
+                "        with fabric.loading():\n            self(",
+                "        self.calls = -1\n        with fabric.loading():\n            self(",
+            ),
+        ),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_class_and_the_line(name: str) -> None:
+    case = CASES[name]
+    source = edited(case.source, *case.edits)
+    found = verdict(source)
+    assert found.counterexample is not None, f"not refuted\n{source}"
+    text = "\n".join(found.counterexample.lines())
+    assert found.counterexample.number == case.bug.number, text
+    assert found.counterexample.rank in (0, 1)
+    if case.shown:
+        lines = [number for number, line in enumerate(source.splitlines(), 1) if case.shown in line]
+        assert found.counterexample.line in lines, text
+
+
+def test_every_class_has_a_case() -> None:
+    assert {case.bug for case in CASES.values()} == set(BugClass)
+
+
+@pytest.mark.parametrize("source", [HAND_WRITTEN, RS_FUSED, RS_PUSH, RS_PULL, AG_PUSH, AG_WHOLE])
+def test_without_the_bug_nothing_refutes_it(source: str) -> None:
+    found = verdict(source)
+    assert not found.refuted, "\n".join(found.lines())
+    assert found.compared and found.trials > 20
+
+
+def test_a_counterexample_replays() -> None:
+    """The same run again: the same class, and the text of the trace says who waited for what."""
+    source = edited(RS_FUSED, (") == 4 - 1:", ") == 3 - 1:"))
+    found = verdict(source)
+    again = verdict(source)
+    assert found.counterexample is not None and again.counterexample is not None
+    assert found.counterexample.replay == again.counterexample.replay
+    assert [event.text for event in found.counterexample.events] == [e.text for e in again.counterexample.events]
+    assert any("signals" in event.text for event in found.counterexample.events)
+    assert found.counterexample.line == line_of(source, "notify(on_peer(signal_peers, m_segment")
