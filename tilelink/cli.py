@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 
 import lowering
 import topologies
+from tilelink.bench.command import bench
 from tilelink.cli_errors import OutputNotWritable, SizesOfFile
 from tilelink.demo import ag_gemm
 from tilelink.emulator import EmulationError
@@ -29,7 +30,7 @@ from tilelink.errors import NoLegalSchedule, RunFailed
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
-from tilelink.verify_command import verify_file, verify_schedule
+from tilelink.verify_command import Effort, verify_file, verify_schedule
 from topologies.errors import UserError
 
 
@@ -65,6 +66,7 @@ app = typer.Typer(
 )
 topo = typer.Typer(help="Topology descriptors: what the planner knows of a machine.", no_args_is_help=True)
 app.add_typer(topo, name="topo")
+app.command()(bench)
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The overlap function, as path.py:function.")]
 Sizes = Annotated[list[str] | None, typer.Argument(metavar="SIZES", help="Global sizes, M=8192 K=4096.")]
@@ -190,6 +192,7 @@ def verify(
     seeds: Annotated[int, typer.Option("--seeds", min=0, help="Random runs beside the directed ones.")] = 20,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed.")] = 0,
     sms: Annotated[int | None, typer.Option("--sms", min=1, help="SMs of a rank; for a FILE.")] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.")] = min(8, os.cpu_count() or 1),
     replay: Annotated[str, typer.Option("--replay", metavar="RUN", help="Only this run of a counterexample.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -201,11 +204,11 @@ def verify(
             overlap = load_overlap(subject)
             schedule = overlap.plan_for(machine, wanted, dtype, pinned)
         command = _again(subject, sizes, topology, machine.num_ranks, dtype, pin)
-        found = verify_schedule(overlap.spec, schedule, machine, command, seeds, seed, replay)
+        found = verify_schedule(overlap.spec, schedule, machine, command, Effort(seeds, seed, workers, replay))
     else:
         if sizes:
             raise SizesOfFile(path=subject, sizes=" ".join(sizes))
-        found = verify_file(Path(subject), ranks, sms, seeds, seed, replay)
+        found = verify_file(Path(subject), ranks, sms, Effort(seeds, seed, workers, replay))
     typer.echo(found.to_json() if json else "\n".join(found.lines()))
     raise typer.Exit(1 if found.refuted else 0)
 

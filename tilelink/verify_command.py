@@ -28,6 +28,16 @@ from topologies.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """How many random runs beside the directed ones, from which seed, in how many processes; or only one run, `replay`."""
+
+    seeds: int = 20
+    first_seed: int = 0
+    workers: int = 2
+    replay: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """What `tilelink verify` says. `proof` and `small` are None for a file, which has no schedule."""
 
@@ -71,36 +81,32 @@ class Verification:
         return json.dumps({"verdict": verdict, "proof": proof, "runs": runs}, indent=1)
 
 
-def verify_schedule(
-    spec: Spec, schedule: Schedule, topology: Topology, command: str, seeds: int, seed: int, replay: str
-) -> Verification:
+def verify_schedule(spec: Spec, schedule: Schedule, topology: Topology, command: str, effort: Effort) -> Verification:
     """Prove `schedule`, then run its small form. Raises NoLegalSchedule if it has none, and UnknownReplay."""
     proof = verify(schedule)
     if not proof.proved:
         return Verification(proof, None, None)
     small = small_form(spec, schedule, topology)
     make = partial(of_schedule, small, lowering.emit(small), command)
-    return Verification(proof, small, _runs(make, make(), seeds, seed, replay))
+    return Verification(proof, small, _runs(make, make(), effort))
 
 
-def verify_file(
-    path: Path, num_ranks: int | None, num_sms: int | None, seeds: int, seed: int, replay: str
-) -> Verification:
+def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: Effort) -> Verification:
     """Run a file. Raises NotAnOperatorFile and UnknownReplay."""
     make = partial(of_file, path, num_ranks, num_sms)
-    return Verification(None, None, _runs(make, make(), seeds, seed, replay))
+    return Verification(None, None, _runs(make, make(), effort))
 
 
-def _runs(make: Callable[[], Subject], subject: Subject, seeds: int, seed: int, replay: str) -> Verdict:
-    if replay:
-        trial = parse_trial(replay)
+def _runs(make: Callable[[], Subject], subject: Subject, effort: Effort) -> Verdict:
+    if effort.replay:
+        trial = parse_trial(effort.replay)
         outcome = run_trial(subject, trial)
         found = explain(subject, outcome) if outcome.error is not None else None
         compared = subject.expected is not None
         return Verdict(subject.name, subject.num_ranks, 1, outcome.steps, 0.0, compared, found)
-    todo = list(trials(subject.num_ranks, seeds, seed, any_stream=subject.any_stream))
+    todo = list(trials(subject.num_ranks, effort.seeds, effort.first_seed, any_stream=subject.any_stream))
     with _progress(len(todo)) as advance:
-        return run_trials(make, todo, advance)
+        return run_trials(make, todo, advance, effort.workers)
 
 
 @contextmanager

@@ -22,7 +22,14 @@ def emitted(operator: str, mover: str, transfer: str, rows: int = 40, chunks: in
         "ag": (ag_gemm, {"M": 2 * rows, "K": 32, "N": 64}, "tile"),
         "rs": (gemm_rs, {"M": 2 * rows, "K": 64, "N": 32}, "y.tile"),
     }[operator]
-    pins = {"algorithm": "direct", "compute": "triton", "chunks": str(chunks), "mover": mover, "transfer": transfer, tile: TILE}
+    pins = {
+        "algorithm": "direct",
+        "compute": "triton",
+        "chunks": str(chunks),
+        "mover": mover,
+        "transfer": transfer,
+        tile: TILE,
+    }
     return lowering.emit(overlap.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins))
 
 

@@ -1,0 +1,56 @@
+"""The small form of a schedule keeps its choices, and what divides what."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import lowering
+import topologies
+from tests.pipeline.workloads import SIZES, load
+from tilelink.adversary.small import small_form
+from tilelink.adversary.subject import of_schedule
+from tilelink.adversary.trials import Scenario, Trial, run_trial
+from tilelink.ir.nodes import CommSms, Exchange
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
+from tilelink.planner.sample import sample_schedule
+
+REAL = {"M": 8192, "K": 4096, "N": 14336, "H": 4096, "F": 14336}
+RAGGED = {"M": 8 * 129, "K": 8 * 69, "N": 8 * 101, "H": 8 * 69, "F": 8 * 101}
+
+
+def sampled(seed: int) -> tuple[Schedule, Schedule]:
+    rng = random.Random(seed)
+    overlap = load(rng.choice(sorted(SIZES)))
+    topology = topologies.load("h200-nvswitch", rng.choice((2, 4)))
+    sizes = {name: rng.choice((REAL, RAGGED))[name] for name in overlap.spec.symbols()}
+    schedule = sample_schedule(bind(overlap.spec, sizes, topology.num_ranks, "bf16"), topology, rng)
+    return schedule, small_form(overlap.spec, schedule, topology)
+
+
+def kinds(exchange: Exchange) -> tuple[object, ...]:
+    mover = CommSms if isinstance(exchange.mover, CommSms) else exchange.mover
+    return exchange.name, mover, exchange.transfer, exchange.order.nest, exchange.chunks > 1, exchange.own_copied
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_structure_is_kept(seed: int) -> None:
+    schedule, small = sampled(seed)
+    assert [type(launch) for launch in small.launches] == [type(launch) for launch in schedule.launches]
+    assert list(map(kinds, small.exchanges)) == list(map(kinds, schedule.exchanges))
+    for one, other in zip(small.kernels(), schedule.kernels(), strict=True):
+        assert one.compute is not None and other.compute is not None
+        assert [type(step) for step in one.compute.body] == [type(step) for step in other.compute.body]
+    assert all(kernel.programs <= 20 for kernel in small.kernels())
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_it_runs_right(seed: int) -> None:
+    _, small = sampled(seed)
+    outcome = run_trial(
+        of_schedule(small, lowering.emit(small)), Trial(Scenario.REPLAYS, "producers-last", seed, calls=2)
+    )
+    assert outcome.error is None, f"{small}\n{outcome.error}"
+    assert outcome.steps > 0 and outcome.difference is None
