@@ -116,10 +116,9 @@ class HostPrinter:
                     )
                     out.line(f"self.{launch.stream} = {each if self._per_peer(launch) else one}")
             out.line("self.last = fabric.main()")
-            with out.block("with fabric.loading():  # the driver cannot load a kernel while another one spins"):
+            with out.block("with fabric.loading():  # before any of them spins; all ranks meet at the end"):
                 shapes = "for shape, dtype in self.INPUTS.values()"
                 out.line(f"self(*[torch.empty(shape, dtype=dtype, device=fabric.device) {shapes}])")
-            out.line("fabric.barrier()")
 
     def _call(self, inputs: list[str]) -> None:
         out = self.out

@@ -19,7 +19,7 @@ AG_PUSH = emitted("ag", "CopyEngine()", "push")
 AG_WHOLE = emitted("ag", "CommSms(2)", "push", rows=48, chunks=1)
 
 CHUNKS = "for chunk in range((m) // 20, (tl.minimum(m + 16, 40) - 1) // 20 + 1):\n"
-LOADING = "        with fabric.loading():  # the driver cannot load a kernel while another one spins\n"
+LOADING = "        with fabric.loading():  # before any of them spins; all ranks meet at the end\n"
 
 
 @dataclass(frozen=True)

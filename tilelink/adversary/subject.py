@@ -20,6 +20,7 @@ from tilelink.runtime.reference import expected, make_inputs, relative_error, to
 
 Inputs = list[dict[str, torch.Tensor]]  # by rank, then by name
 Outputs = list[tuple[torch.Tensor, ...]]  # by rank
+Build = Callable[[object], Callable[..., object]]  # fabric -> operator
 
 _DEFAULT_RANKS = 4
 _DEFAULT_SMS = 132
@@ -31,7 +32,7 @@ class Subject:
     """An operator under test. `expected` is None for a file without a reference: then only hangs and races count."""
 
     name: str
-    build: Callable[[object], Callable[..., object]]  # fabric -> operator
+    build: Build
     num_ranks: int
     num_sms: int
     make_inputs: Callable[[int], Inputs]  # seed -> local inputs
@@ -54,12 +55,11 @@ class Subject:
         return worst
 
 
-def of_schedule(schedule: Schedule, source: str, command: str = "") -> Subject:
-    """The operator that was emitted for `schedule`; outputs are those of the spec in float64."""
-    module = load_source(source, schedule.name)
+def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build | None = None) -> Subject:
+    """The operator that was emitted for `schedule`, or another one; outputs are those of the spec in float64."""
     return Subject(
         schedule.name,
-        _host_class(module, schedule.name),
+        build or _host_class(load_source(source, schedule.name), schedule.name),
         schedule.num_ranks,
         schedule.machine.num_sms,
         lambda seed: make_inputs(schedule.spec, seed),
