@@ -1,4 +1,4 @@
-"""The command line: `tilelink topo | plan | emit | run | verify`. Results go to stdout, everything else to stderr.
+"""The command line: `tilelink topo | plan | emit | run | verify | mutate`. Results go to stdout, everything else to stderr.
 
 Exit codes: 0 done; 1 a run whose result differs from the reference, or a refuted operator; 2 bad input; 3 no legal
 schedule.
@@ -22,12 +22,14 @@ from typer.core import TyperGroup
 
 import lowering
 import topologies
+from tilelink.adversary.small import small_form
 from tilelink.bench.command import bench
 from tilelink.cli_errors import OutputNotWritable, SizesOfFile
 from tilelink.demo import ag_gemm
 from tilelink.emulator import EmulationError
 from tilelink.errors import NoLegalSchedule, RunFailed
 from tilelink.ir.schedule import Schedule
+from tilelink.mutation.campaign import campaign
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
 from tilelink.verify_command import Effort, verify_file, verify_schedule
@@ -76,6 +78,7 @@ Dtype = Annotated[str, typer.Option("--dtype", help="Element type of tensors tha
 Pins = Annotated[list[str] | None, typer.Option("--pin", metavar="K=V", help="Fix one choice; repeatable.")]
 
 DEFAULT_TOPOLOGY = "h200-nvswitch"
+ENOUGH = 0.95  # of the mutants that matter
 EMULATED_TOPOLOGY = "laptop-switch"
 
 
@@ -211,6 +214,31 @@ def verify(
         found = verify_file(Path(subject), ranks, sms, Effort(seeds, seed, workers, replay))
     typer.echo(found.to_json() if json else "\n".join(found.lines()))
     raise typer.Exit(1 if found.refuted else 0)
+
+
+@app.command()
+def mutate(
+    spec: Spec,
+    sizes: Sizes = None,
+    topology: TopologyName = DEFAULT_TOPOLOGY,
+    ranks: Ranks = None,
+    dtype: Dtype = "bf16",
+    pin: Pins = None,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Mutants of each kind; 0: all.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample.")] = 0,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=2, help="Processes.")] = 2,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON: every mutant and what became of it.")] = False,
+) -> None:
+    """Plant bugs in the schedule and in its source, and see whether `verify` finds them. Exit 1 if fewer than 95 % are."""
+    wanted, pinned = parse_sizes(sizes or ()), parse_pins(pin or ())
+    machine = topologies.load(topology, ranks)
+    with _working("planning"), redirect_stdout(sys.stderr):
+        overlap = load_overlap(spec)
+        small = small_form(overlap.spec, overlap.plan_for(machine, wanted, dtype, pinned), machine)
+    with _working("judging mutants"):
+        found = campaign(small, sample, seed, workers)
+    typer.echo(found.to_json() if json else found.text(), nl=False)
+    raise typer.Exit(0 if found.score >= ENOUGH else 1)
 
 
 def _again(subject: str, sizes: list[str] | None, topology: str, ranks: int, dtype: str, pin: list[str] | None) -> str:

@@ -121,6 +121,12 @@ CASES = {
         (("        for step in range(1):", "        for step in range(1 if rank == 0 else 0):"),),
         "main.after(self.copy_y_parts)",
     ),
+    "ranks that do not compare their schedules": Case(
+        BugClass.PER_RANK_CHOICE, RS_FUSED, (("        fabric.agree(self.SCHEDULE)\n", ""),), ""
+    ),
+    "a GPU with too few SMs is not refused": Case(
+        BugClass.RESIDENCY, RS_FUSED, ((" or fabric.num_sms < self.NUM_SMS", ""),), ""
+    ),
     "counts that are not reset": Case(
         BugClass.STALE_SIGNAL,
         RS_FUSED,

@@ -47,6 +47,7 @@ class Verdict:
 
 def trials(num_ranks: int, seeds: int, first_seed: int = 0, *, any_stream: bool = True) -> Iterator[Trial]:
     """Every directed policy with calls back to back, each other scenario with a few of them, then `seeds` seeds."""
+    yield Trial(Scenario.REFUSALS, "oldest")
     directed = [text for text, _ in standard_policies(num_ranks, first_seed + 1)]
     for text in directed:
         yield Trial(Scenario.CALLS, text, first_seed)

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.sync_log import SyncLog
-from tilelink.adversary.trials import HostCodeFailed, Outcome, Scenario, Trial, WrongResult, run_trial, with_rule_lifted
+from tilelink.adversary.trials import (
+    HostCodeFailed,
+    NotRefused,
+    Outcome,
+    Scenario,
+    Trial,
+    WrongResult,
+    run_trial,
+    with_rule_lifted,
+)
 from tilelink.emulator import errors as emulation
 from tilelink.emulator.dialects.errors import NoMulticast
 from tilelink.emulator.events import Kind
@@ -58,6 +67,10 @@ def diagnose(subject: Subject, outcome: Outcome) -> Diagnosis:
             signals = "int32" in str(error.facts["nearest"]) or str(error.facts["access"]).startswith("atomic")
             bug = BugClass.SLOTS if signals else BugClass.WRONG_PLACE
             return _at(bug, error, f"{error.facts['access']} outside of all buffers: {error.facts['nearest']}")
+        case NotRefused():
+            fewer = "SMs" in str(error.facts["what"])
+            bug = BugClass.RESIDENCY if fewer else BugClass.PER_RANK_CHOICE
+            return Diagnosis(bug, 0, NOWHERE, f"nothing refuses it although {error.facts['what']}")
         case emulation.CollectiveMismatch() | emulation.SymmetricMismatch() | ScheduleMismatch():
             return _at(BugClass.PER_RANK_CHOICE, error, str(difference or "ranks enqueue different collectives"))
     if difference is not None and not isinstance(error, HostCodeFailed | emulation.KernelError):

@@ -33,6 +33,7 @@ class Scenario(Enum):
     REPLAYS = "CUDA graph replayed"  # captured after one eager call; inputs change in place
     STREAMS = "calls on two streams in turn"
     OPERATORS = "two operators in turn"  # each with buffers of its own, on one fabric
+    REFUSALS = "constructed where it must refuse"  # ranks with other schedules, GPUs with fewer SMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,14 @@ class WrongResult(UserError):
     )
 
 
+class NotRefused(UserError):
+    """Facts: `what`, `missing`."""
+
+    template = (
+        "the operator was constructed although {what}.\nLegal: {missing} in the constructor, before anything else."
+    )
+
+
 class HostCodeFailed(UserError):
     """Facts: `rank`, `reason`, `place`."""
 
@@ -83,6 +92,8 @@ class Outcome:
 
 def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()) -> Outcome:
     """Run once. Everything that a file can do wrong ends up in the outcome; errors of ours are raised."""
+    if trial.scenario is Scenario.REFUSALS:
+        return Outcome(trial, _not_refused(subject), 0, None, None)
     trace = Trace()
     detectors = [RaceDetector(subject.num_ranks, trial.rules)] if trial.detect_races else []
     world = World(
@@ -101,9 +112,34 @@ def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()
     error: UserError | None = None
     try:
         calls.run()
-    except (EmulationError, WrongResult, HostCodeFailed, ScheduleMismatch) as found:
+    except (EmulationError, WrongResult, NotRefused, HostCodeFailed, ScheduleMismatch) as found:
         error = found
     return Outcome(trial, error, calls.steps, trace, first_difference(world.protocols()))
+
+
+def _not_refused(subject: Subject) -> NotRefused | None:
+    """Construct the operator of a file that names its schedule where ranks differ, and where SMs are missing."""
+    if not (isinstance(subject.build, type) and hasattr(subject.build, "SCHEDULE")):
+        return None
+    other = type(subject.build.__name__, (subject.build,), {"SCHEDULE": "another schedule"})
+    fabrics = World(subject.num_ranks, num_sms=subject.num_sms).fabrics
+    try:
+        for fabric in fabrics:
+            (subject.build if fabric.rank else other)(fabric)
+        return NotRefused(what="ranks hold different schedules", missing="fabric.agree(self.SCHEDULE)")
+    except ScheduleMismatch:
+        pass
+    few = World(subject.num_ranks, num_sms=max(1, subject.num_sms - 1)).fabrics
+    try:
+        for fabric in few:
+            subject.build(fabric)
+    except ValueError:
+        return None
+    return (
+        None
+        if subject.num_sms == 1
+        else NotRefused(what="the GPU has too few SMs", missing="a check of fabric.num_sms")
+    )
 
 
 class _Calls:
@@ -128,6 +164,8 @@ class _Calls:
         match self.trial.scenario:
             case Scenario.REPLAYS:
                 self._replays(operators[0])
+            case Scenario.REFUSALS:
+                return
             case Scenario.CALLS | Scenario.WAITED | Scenario.STREAMS | Scenario.OPERATORS:
                 for call in range(self.trial.calls):
                     self._call(operators[call % sets], call)

@@ -1,0 +1,201 @@
+"""Results of `tilelink bench --json` as a page and a picture; nothing in them is typed by hand.
+
+python benchmarks/bench_report.py benchmarks/results/bench_4xh200.json --markdown PAGE.md --plot PICTURE.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tilelink.bench.record import ContenderResult, Record, RowResult, read
+from tilelink.bench.summary import ASYNC_TP, SEQUENTIAL, RowSummary, by_operator, failures, summarize
+from tilelink.bench.table import ratio_text, us_text
+from topologies.errors import UserError
+
+TWO_STREAMS = ("two_stream_2", "two_stream_4")
+SYMMETRIC = ("one_shot", "two_shot")
+BARS = {  # what the plot compares, as a fraction of the physical limit
+    "planned": ("planned",),
+    "NCCL + cuBLAS": (SEQUENTIAL,),
+    "async-TP": ASYNC_TP,
+    "two streams": TWO_STREAMS,
+    "symmetric AllReduce": SYMMETRIC,
+}
+COLOURS = ("#1b6ca8", "#9aa0a6", "#e07b39", "#c9b458", "#7b5ea7")
+
+
+def markdown(record: Record) -> str:
+    """The page: machine, one table an operator, geometric means, what failed, host times."""
+    machine = record.machine
+    versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items() if number)
+    cold = (
+        " The L2 is overwritten before each call; the time of that is subtracted." if record.options["l2_cold"] else ""
+    )
+    lines = [
+        f"# {machine.num_ranks} x {machine.gpu}",
+        "",
+        f"{record.date}, commit {record.commit}, driver {machine.driver}, {versions}, planned for {machine.topology}."
+        f"{'' if record.complete else ' **The run was cut short.**'}",
+        "",
+        "Times in us: median of the rounds, the slowest rank of each sample, 10th to 90th percentile of all samples in brackets. "
+        "All contenders of a row run in one process group and in turns. CUDA-graph replays of several calls back to back, "
+        f"except `async_tp`, which is eager.{cold}",
+        "",
+        "*limit* is max(GEMM alone by cuBLAS, bytes into a rank / link rate); *limit / planned* is 1.0 where overlap is perfect. "
+        "*best / planned* above 1 means that what the planner picks is faster than every baseline.",
+    ]
+    for operator in dict.fromkeys(row.operator for row in record.rows):
+        lines += ["", f"## {operator}", "", *_table([row for row in record.rows if row.operator == operator])]
+    lines += ["", "## Geometric means", "", *_means(record)]
+    for title, found in (
+        ("What failed", _failures(record)),
+        ("Time of the host for one eager call, us", _hosts(record)),
+    ):
+        if found:
+            lines += ["", f"## {title}", "", *found]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: list[RowResult]) -> list[str]:
+    heads = [
+        "row",
+        "sizes",
+        "planned",
+        "predicted",
+        "tuned",
+        "best baseline",
+        "NCCL + cuBLAS",
+        "async-TP",
+        "two streams",
+    ]
+    heads += ["GEMM alone", "NCCL alone", "limit", "best / planned", "limit / planned"]
+    return [_line(heads), _line(["---"] * len(heads)), *(_line(_cells(summarize(row))) for row in rows)]
+
+
+def _cells(found: RowSummary) -> list[str]:
+    row, ours = found.row, found.ours
+    predicted = ours.schedule.predicted_us if ours is not None and ours.schedule is not None else None
+    best = f"{us_text(found.best_us)} `{found.best.name}`" if found.best is not None else "-"
+    parts = [
+        found.us(SEQUENTIAL),
+        found.us(*ASYNC_TP),
+        found.us(*TWO_STREAMS),
+        found.us("gemm"),
+        found.us("collective"),
+    ]
+    return [
+        row.name,
+        f"M={row.m} H={row.hidden} F={row.ffn} {row.dtype}",
+        _with_spread(ours),
+        us_text(predicted),
+        us_text(found.tuned_us),
+        best,
+        *map(us_text, [*parts, found.limit_us]),
+        ratio_text(found.speedup),
+        ratio_text(found.of_limit),
+    ]
+
+
+def _with_spread(result: ContenderResult | None) -> str:
+    if result is None or result.median_us is None:
+        return "-"
+    return f"**{us_text(result.median_us)}** ({us_text(result.p10_us)}–{us_text(result.p90_us)})"
+
+
+def _means(record: Record) -> list[str]:
+    heads = [
+        "operator",
+        "rows",
+        "limit / planned",
+        "best / planned",
+        "NCCL + cuBLAS / planned",
+        "rows behind a baseline",
+    ]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for mean in by_operator(record.rows):
+        ratios = map(ratio_text, (mean.of_limit, mean.speedup, mean.over_sequential))
+        lines.append(_line([mean.operator, f"{mean.measured} of {mean.rows}", *ratios, str(mean.behind)]))
+    return lines
+
+
+def _failures(record: Record) -> list[str]:
+    return [f"- {row.key}: {' '.join(line.split())}" for row in record.rows for line in failures(row)]
+
+
+def _hosts(record: Record) -> list[str]:
+    names = list(dict.fromkeys(c.name for row in record.rows for c in row.contenders if c.host_us is not None))
+    if not names:
+        return []
+    lines = [_line(["row", *names]), _line(["---"] * (len(names) + 1))]
+    for row in record.rows:
+        found = {c.name: c.host_us for c in row.contenders}
+        lines.append(_line([row.key, *(us_text(found.get(name)) for name in names)]))
+    return lines
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def fractions(rows: list[RowSummary]) -> dict[str, list[float]]:
+    """Heights of the bars: limit / time for each row, 0 where there is none; series without any are left out."""
+    series: dict[str, list[float]] = {}
+    for label, names in BARS.items():
+        times = [(found.limit_us, found.us(*names)) for found in rows]
+        heights = [limit / us if limit and us else 0.0 for limit, us in times]
+        if any(heights):
+            series[label] = heights
+    return series
+
+
+def plot(record: Record, path: Path) -> None:
+    """Bars, one panel an operator: how near to the physical limit each contender comes."""
+    import matplotlib  # type: ignore[import-not-found,unused-ignore]
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    operators = list(dict.fromkeys(row.operator for row in record.rows))
+    figure, panels = pyplot.subplots(len(operators), 1, figsize=(12, 3.2 * len(operators)), squeeze=False)
+    for panel, operator in zip(panels[:, 0], operators, strict=True):
+        rows = [summarize(row) for row in record.rows if row.operator == operator]
+        series = fractions(rows)
+        width = 0.8 / max(1, len(series))
+        for number, (label, heights) in enumerate(series.items()):
+            places = [index + (number - (len(series) - 1) / 2) * width for index in range(len(rows))]
+            panel.bar(places, heights, width, label=label, color=COLOURS[list(BARS).index(label)])
+        panel.axhline(1.0, color="black", linewidth=0.8)
+        panel.set_xticks(range(len(rows)), [found.row.name for found in rows], rotation=20, ha="right")
+        panel.set_ylabel("physical limit / time")
+        panel.set_title(f"{operator} on {record.machine.num_ranks} x {record.machine.gpu}", loc="left")
+        panel.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(BARS), frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--plot", type=Path)
+    arguments = parser.parse_args()
+    try:
+        record = read(arguments.results)
+    except UserError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(2)
+    if arguments.plot is not None:
+        plot(record, arguments.plot)
+    if arguments.markdown is not None:
+        arguments.markdown.write_text(markdown(record), encoding="utf-8")
+    if arguments.markdown is None and arguments.plot is None:
+        print(markdown(record), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""`python gloo_ranks.py RANK NUM_RANKS STORE OUT`: one rank of a benchmark on the CPU, over gloo, timed by the wall clock.
+
+What needs GPUs (ours, second streams, symmetric memory) fails here, as a contender may; the rest is compared and timed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+import torch.distributed.distributed_c10d as c10d
+
+from tilelink.bench.baselines import FusedOperators, baselines
+from tilelink.bench.device import Call, Texts
+from tilelink.bench.measure import Options, measure_row
+from tilelink.bench.ours import ours
+from tilelink.bench.plans import Candidate, Origin
+from tilelink.bench.ranks import make_problem
+from tilelink.bench.rows import Operator, select
+
+
+class CpuDevice:
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.num_ranks = dist.get_world_size()
+        self._texts = Texts(c10d._get_default_store(), self.rank, self.num_ranks)
+
+    def meet(self) -> None:
+        dist.barrier()
+
+    def exchange(self, text: str) -> list[str]:
+        return self._texts.exchange(text)
+
+    def usable(self) -> bool:
+        return True
+
+    def capture(self, call: Call, calls: int) -> Call:
+        raise RuntimeError("no graphs on the CPU")
+
+    def time(self, batch: Call, lead_in: int, batches: int) -> list[float]:
+        for _ in range(lead_in):
+            batch()
+        found = []
+        for _ in range(batches):
+            start = time.perf_counter()
+            batch()
+            found.append(1e6 * (time.perf_counter() - start))
+        return found
+
+    def host_us(self, call: Call, calls: int) -> float:
+        return self.time(partial(self._repeat, call, calls), 0, 1)[0] / calls
+
+    def _repeat(self, call: Call, calls: int) -> tuple[torch.Tensor, ...]:
+        for _ in range(calls):
+            call()
+        return ()
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def flush_l2(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+def main() -> None:
+    rank, num_ranks, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=num_ranks)
+    device = CpuDevice()
+    fused = FusedOperators(symm_mem._fused_all_gather_matmul_fallback, symm_mem._fused_matmul_reduce_scatter_fallback)
+    found = {}
+    for row in select(list(Operator), ["64x32x64"], "fp32", num_ranks):
+        problem = make_problem(row, device, torch.device("cpu"), 3)
+        absent = Candidate("planned", Origin.PLANNED, None, "no GPU")
+        contenders = [ours(absent), *baselines(row.operator, fused)]
+        results = measure_row(device, problem, contenders, Options(rounds=2), lambda step, contender: None)
+        found[row.operator.value] = [asdict(result) for result in results]
+    out.write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

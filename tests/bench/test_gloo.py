@@ -1,0 +1,52 @@
+"""Baselines, reference and measuring loop on two real ranks, over gloo on the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("gloo_ranks.py")
+
+
+@pytest.mark.slow
+def test_baselines_compute_the_operation_on_two_ranks(tmp_path: Path) -> None:
+    outs = [tmp_path / f"{rank}.json" for rank in range(2)]
+    logs = [(tmp_path / f"{rank}.log").open("w+") for rank in range(2)]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(rank), "2", str(tmp_path / "store"), str(outs[rank])],
+            stdout=logs[rank],
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(2)
+    ]
+    try:
+        codes = [process.wait(120) for process in ranks]
+    finally:
+        for process, log in zip(ranks, logs, strict=True):
+            process.kill()
+            process.wait()
+            log.seek(0)
+    assert codes == [0, 0], logs[0].read()[-3000:] + logs[1].read()[-3000:]
+    for log in logs:
+        log.close()
+    first, second = (json.loads(out.read_text()) for out in outs)
+    assert first == second  # what is compared and timed is shared
+    for operator, results in first.items():
+        by_name = {result["name"]: result for result in results}
+        for name in ("nccl_cublas", "async_tp", "gemm", "gemm_k_major", "collective"):
+            assert by_name[name]["failure"] == "", (operator, name)
+            assert by_name[name]["median_us"] > 0
+            assert len(by_name[name]["rounds_us"]) == 2
+        for name in ("nccl_cublas", "async_tp"):
+            assert 0 <= by_name[name]["error_before"] <= 1e-5
+            assert 0 <= by_name[name]["error_after"] <= 1e-5
+            assert by_name[name]["host_us"] > 0
+        assert "no graphs" in by_name["nccl_cublas"]["note"]
+        assert by_name["planned"]["failure"] == "no GPU"
+        assert by_name["two_stream_2"]["failure"].startswith("rank 0: ")
+        assert by_name["two_stream_2"]["median_us"] is None

@@ -1,0 +1,154 @@
+"""The command `tilelink bench`: plan on this machine, measure on its GPUs, print a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+import topologies
+from tilelink.bench.errors import NotABenchmarkFile, ResultsNotWritable
+from tilelink.bench.job import Job, read_job
+from tilelink.bench.launch import check_gpus, run_job
+from tilelink.bench.measure import Options
+from tilelink.bench.plans import PlannedRow, Request, parse_variant, plan_rows
+from tilelink.bench.record import Record, read
+from tilelink.bench.rows import Row, parse_operators, select
+from tilelink.bench.summary import wrong_or_missing
+from tilelink.bench.table import rich_table
+from tilelink.errors import RunFailed
+
+QUICK_NAMES = ("llama3-8b",)
+QUICK_ROUNDS = 3
+_TUNED = 2  # structures besides the planned schedule: the three best
+_HANG_S = 120.0
+_UNNAMED = "bench_results.json"  # where ranks of a written job leave their results
+
+Operators = Annotated[
+    list[str] | None, typer.Argument(metavar="OPERATOR", help="ag_gemm, gemm_rs, gemm_ar, mlp.", show_default="all")
+]
+Ranks = Annotated[int | None, typer.Option("--ranks", help="GPUs.", show_default="all of this machine")]
+RowNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rows", metavar="NAMES", help="llama3-8b, llama3-70b-m1024, sweep, 8192x4096x14336; comma or repeat."
+    ),
+]
+Dtype = Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")]
+TopologyName = Annotated[str, typer.Option("--topology", metavar="NAME|FILE", help="To plan for.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every sample here.")]
+Quick = Annotated[bool, typer.Option("--quick", help="One row an operator, few rounds.")]
+Tuned = Annotated[bool, typer.Option("--tuned", help="Also the planner's next structures.")]
+Variants = Annotated[
+    list[str] | None, typer.Option("--variant", metavar="LABEL:PIN;PIN", help="Also a pinned schedule; repeatable.")
+]
+L2Cold = Annotated[bool, typer.Option("--l2-cold", help="Overwrite the L2 before each call.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Turns of every contender.")]
+RowBudget = Annotated[float, typer.Option("--row-budget", min=1, help="Seconds of a row; no round starts later.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds of everything.")]
+Seed = Annotated[int, typer.Option("--seed", help="Of the inputs.")]
+Commit = Annotated[str, typer.Option("--commit", help="To be noted in the results.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Keep the rows that --json FILE has.")]
+Plans = Annotated[Path | None, typer.Option("--plans", metavar="FILE", help="Schedules planned before.")]
+WritePlans = Annotated[Path | None, typer.Option("--write-plans", metavar="FILE", help="Only plan; needs no GPU.")]
+
+
+def bench(
+    operators: Operators = None,
+    ranks: Ranks = None,
+    rows: RowNames = None,
+    dtype: Dtype = "bf16",
+    topology: TopologyName = "h200-nvswitch",
+    json: Json = None,
+    quick: Quick = False,
+    tuned: Tuned = False,
+    variant: Variants = None,
+    l2_cold: L2Cold = False,
+    rounds: Rounds = 7,
+    row_budget_s: RowBudget = 60.0,
+    timeout_s: Timeout = 3600.0,
+    seed: Seed = 0,
+    commit: Commit = "unknown",
+    resume: Resume = False,
+    plans: Plans = None,
+    write_plans: WritePlans = None,
+) -> None:
+    """Measure on GPUs: ours, NCCL + cuBLAS, async-TP and others, interleaved in one process group."""
+    num_ranks = ranks if ranks is not None else max(2, torch.cuda.device_count())
+    machine = topologies.load(topology, num_ranks)
+    names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
+    wanted = select(parse_operators(operators or ()), names or (QUICK_NAMES if quick else ()), dtype, num_ranks)
+    request = Request(machine, tuple(parse_variant(text) for text in variant or ()), _TUNED if tuned else 0)
+    for path in filter(None, (json, write_plans)):
+        _check_folder(path)
+    if write_plans is None:
+        check_gpus(num_ranks)
+    known = _read_plans(plans, num_ranks, machine.name) if plans is not None else {}
+    options = Options(min(rounds, QUICK_ROUNDS) if quick else rounds, row_budget_s, l2_cold, seed)
+    planned = _planned(wanted, known, request)
+    job = Job(
+        planned, num_ranks, machine.name, machine.levels[0].gb_per_s, options, commit, Path(_UNNAMED), resume, _HANG_S
+    )
+    if write_plans is not None:
+        job.write(write_plans)
+        typer.echo(f"planned: {write_plans} ({len(job.rows)} rows)")
+        return
+    _measure(job, json, timeout_s)
+
+
+def _check_folder(path: Path) -> None:
+    """Before hours are spent. Raises ResultsNotWritable."""
+    folder = path.resolve().parent
+    if path.is_dir() or not folder.is_dir():
+        reason = "it is a folder" if path.is_dir() else f"there is no folder {folder.name!r}"
+        raise ResultsNotWritable(path=str(path), reason=reason)
+    if not os.access(folder, os.W_OK):
+        raise ResultsNotWritable(path=str(path), reason=f"the folder {folder.name!r} is not yours to write")
+
+
+def _planned(wanted: tuple[Row, ...], known: dict[str, PlannedRow], request: Request) -> tuple[PlannedRow, ...]:
+    """Rows of the file as they are, the others planned now."""
+    missing = [row for row in wanted if row.key not in known]
+    if missing:
+        typer.echo(f"planning {len(missing)} rows", err=True)
+    found = {**known, **{planned.row.key: planned for planned in plan_rows(missing, request)}}
+    return tuple(found[row.key] for row in wanted)
+
+
+def _read_plans(path: Path, num_ranks: int, topology: str) -> dict[str, PlannedRow]:
+    held = read_job(path)
+    if (held.num_ranks, held.topology) != (num_ranks, topology):
+        reason = f"it was planned for {held.num_ranks} ranks of {held.topology}"
+        raise NotABenchmarkFile(path=str(path), reason=reason)
+    return {planned.row.key: planned for planned in held.rows}
+
+
+def _measure(job: Job, json: Path | None, timeout_s: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        results = (json if json is not None else Path(folder) / _UNNAMED).resolve()
+        try:
+            record = run_job(replace(job, results=results), timeout_s, _say)
+        except RunFailed:
+            if results.exists():
+                _print_table(read(results))
+            raise
+    _print_table(record)
+    failed = wrong_or_missing(record.rows)
+    for key in failed:
+        typer.echo(f"no time of ours: {key}", err=True)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print_table(record: Record) -> None:
+    Console(width=None if sys.stdout.isatty() else 200).print(rich_table(record))

@@ -1,0 +1,54 @@
+"""Mistakes in what is asked of the benchmark: rows, operators, variants and result files, one class each."""
+
+from __future__ import annotations
+
+from topologies.errors import UserError
+
+
+class UnknownOperator(UserError):
+    """Facts: name, hint, legal."""
+
+    template = "there is no operator {name!r} to benchmark.{hint}\nLegal: {legal}."
+
+
+class UnknownRow(UserError):
+    """Facts: name, hint, legal (the names of models)."""
+
+    template = (
+        "--rows {name} names no shape.{hint}\n"
+        "Legal: default, sweep, MODEL, MODEL-mM, MODEL-sweep with a MODEL of {legal}; or ROWSxHIDDENxFFN, "
+        "for example 8192x4096x14336."
+    )
+
+
+class RowNotDivisible(UserError):
+    """Facts: row, what (a size, `M = 30`), num_ranks."""
+
+    template = "row {row} has {what}, which {num_ranks} ranks cannot share equally.\nLegal: a multiple of {num_ranks}."
+
+
+class MalformedVariant(UserError):
+    """Facts: text, reason."""
+
+    template = (
+        "--variant {text!r} is not a set of pins: {reason}.\n"
+        "Write LABEL:NAME=VALUE;NAME=VALUE, for example --variant 'pull:mover=CommSms(16);transfer=pull'."
+    )
+
+
+class UnknownDtype(UserError):
+    """Facts: dtype, hint, legal."""
+
+    template = "--dtype {dtype} is none that the baselines have.{hint}\nLegal: {legal}."
+
+
+class NotABenchmarkFile(UserError):
+    """Facts: path, reason."""
+
+    template = "{path} holds no benchmark results: {reason}.\nLegal: a file that `tilelink bench --json FILE` wrote."
+
+
+class ResultsNotWritable(UserError):
+    """Facts: path, reason."""
+
+    template = "cannot write {path}: {reason}.\nGive --json and --write-plans a file in an existing folder."

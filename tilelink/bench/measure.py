@@ -1,0 +1,299 @@
+"""One row: prepare every contender, compare its result, time all of them in turns, compare again.
+
+    prepare, check, capture   contender by contender; a failure of any rank takes the contender out on every rank
+    warm up                   one batch each; its time says how many batches a round takes
+    round 1 .. n              every contender once a round, another one first each time: clocks and heat are shared fairly
+    check                     fresh activations in the static inputs, one more batch, compare its last outputs
+    host time                 where asked for
+
+All ranks walk through the same steps: whatever may fail on one of them is followed by an exchange.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+
+from tilelink.bench.contender import Contender, Kind, Mode, Setting
+from tilelink.bench.device import Call, Device, Outputs
+from tilelink.bench.problem import error_of
+from tilelink.bench.record import NOT_FINITE, ContenderResult
+from tilelink.bench.samples import max_over_ranks, spread
+
+_T = TypeVar("_T")
+Note = Callable[[str, str], None]  # a step begins; the contender that it belongs to, or ""
+_FAST_TFLOPS, _FAST_US = 700.0, 20.0  # no contender is expected to be faster: they size the graphs
+_BATCH_US = 1500.0  # a batch shorter than that is mostly the start of a replay
+_FEWEST_CALLS, _MOST_CALLS = 5, 40
+_ROUND_US = 10_000.0  # of one contender in one round
+_MOST_BATCHES = 10
+_FEWEST_ROUNDS = 3
+_HOST_BATCHES, _HOST_CALLS = 10, 10  # more calls at once would fill the launch queue, and the host would wait
+FLUSH = "l2_flush"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    rounds: int = 7
+    row_budget_s: float = 60.0  # no round starts later, but some always run
+    l2_cold: bool = False
+    seed: int = 0
+
+
+class DeviceLost(Exception):
+    """The device of some rank takes no more work, or a rank failed where the others cannot know: start anew."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A contender on its way through a row. `failure` is the same on every rank."""
+
+    contender: Contender
+    failure: str = ""
+    note: str = ""
+    mode: Mode = Mode.EAGER
+    call: Call | None = None
+    batch: Call | None = None
+    batches: int = 1
+    rounds: list[list[float]] = field(default_factory=list)  # us per call of this rank
+    error_before: float | None = None
+    error_after: float | None = None
+    host_us: float | None = None
+
+    @property
+    def running(self) -> bool:
+        return not self.failure
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a row gives to its contenders. `wanted` is the fp32 output, `fresh` makes other activations and their output."""
+
+    setting: Setting
+    wanted: torch.Tensor
+    fresh: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+    tolerance: float
+
+
+def measure_row(
+    device: Device, problem: Problem, contenders: Sequence[Contender], options: Options, note: Note
+) -> list[ContenderResult]:
+    """Results of all contenders, in order. `note` hears of every step. Raises DeviceLost."""
+    start = device.now_s()
+    if options.l2_cold:
+        device.flush_l2()  # what it allocates must not belong to a graph
+    calls = calls_per_batch(problem.setting)
+    entries = [_Entry(contender, contender.failure) for contender in _listed(contenders, options)]
+    for entry in entries:
+        note("preparing", entry.contender.name)
+        _prepare(device, problem, entry, calls, options)
+    _warm_up(device, entries, calls, note)
+    for number in range(options.rounds):
+        if number >= _FEWEST_ROUNDS and _late(device, start, options):
+            break
+        _round(device, entries, number, calls, note)
+    note("fresh inputs", "")
+    _check_again(device, problem, entries, note)
+    for entry in entries:
+        note("timing the host of", entry.contender.name)
+        _host_time(device, entry)
+    return _results(device, entries, problem, calls)
+
+
+def calls_per_batch(setting: Setting) -> int:
+    """Calls in one graph or between two events; the same for every contender of a row and on every rank."""
+    fastest_us = max(_FAST_US, setting.row.flops(setting.num_ranks) / (_FAST_TFLOPS * 1e6))
+    return min(_MOST_CALLS, max(_FEWEST_CALLS, math.ceil(_BATCH_US / fastest_us)))
+
+
+def _listed(contenders: Sequence[Contender], options: Options) -> list[Contender]:
+    """With a cold L2 the flush alone is timed too: its time is subtracted from that of the others."""
+    flush = [Contender(FLUSH, Kind.PART, Mode.GRAPH, lambda _: _nothing)] if options.l2_cold else []
+    return [*contenders, *flush]
+
+
+def _nothing() -> Outputs:
+    return ()
+
+
+def together(device: Device, action: Callable[[], _T]) -> tuple[_T | None, str]:
+    """The value of `action` here and "", or None and what failed, the same text on every rank. Raises DeviceLost."""
+    value, failure = None, ""
+    try:
+        value = action()
+    except Exception as error:  # whatever a contender raises belongs to its result
+        traceback.print_exc()
+        failure = f"{type(error).__name__}: {error}"[:2000]
+    usable = failure == "" or device.usable()
+    texts = [json.loads(text) for text in device.exchange(json.dumps([failure, usable]))]
+    failures = [f"rank {rank}: {text}" for rank, (text, _) in enumerate(texts) if text]
+    if not all(fine for _, fine in texts):
+        raise DeviceLost("; ".join(failures))
+    return (None, failures[0]) if failures else (value, "")
+
+
+def _prepare(device: Device, problem: Problem, entry: _Entry, calls: int, options: Options) -> None:
+    if not entry.running:
+        return
+    call, entry.failure = together(device, lambda: entry.contender.prepare(problem.setting))
+    if call is None:
+        return
+    entry.call = call
+    device.meet()
+    error, entry.failure = together(device, lambda: _error(device, call(), problem.wanted))
+    if not entry.running:
+        return
+    entry.error_before = _judge(device, entry, error, problem, "before timing")
+    if not entry.running:
+        return
+    timed = _cold(device, call) if options.l2_cold else call
+    if entry.contender.mode is Mode.GRAPH:
+        entry.batch, failure = together(device, lambda: device.capture(timed, calls))
+        entry.mode = Mode.GRAPH if entry.batch is not None else Mode.EAGER
+        entry.note = f"no graph: {failure}" if failure else ""
+    if entry.batch is None:
+        entry.batch = _repeated(timed, calls)
+    device.meet()
+
+
+def _error(device: Device, outputs: Outputs, wanted: torch.Tensor) -> float | None:
+    return error_of(outputs[0], wanted) if outputs else None
+
+
+def _judge(device: Device, entry: _Entry, error: float | None, problem: Problem, when: str) -> float | None:
+    """The worst error of all ranks; takes the contender out if it is above the tolerance."""
+    worst = max(json.loads(text) for text in device.exchange(json.dumps(-1.0 if error is None else error)))
+    if worst > problem.tolerance:
+        shown = "not finite" if worst >= NOT_FINITE else f"{worst:.1e}"
+        entry.failure = f"wrong result {when}: relative error {shown}, tolerance {problem.tolerance:.0e}"
+    return None if worst < 0 else worst
+
+
+def _cold(device: Device, call: Call) -> Call:
+    def flushed() -> Outputs:
+        device.flush_l2()
+        return call()
+
+    return flushed
+
+
+def _repeated(call: Call, calls: int) -> Call:
+    def batch() -> Outputs:
+        outputs: Outputs = ()
+        for _ in range(calls):
+            outputs = call()
+        return outputs
+
+    return batch
+
+
+def _warm_up(device: Device, entries: Sequence[_Entry], calls: int, note: Note) -> None:
+    """Also sets how many batches a round has: as many on every rank."""
+    for entry in entries:
+        if entry.batch is None or not entry.running:
+            continue
+        note("warming up", entry.contender.name)
+        device.meet()
+        (us,) = _timed(device, entry.batch, 1)
+        slowest = max(json.loads(text) for text in device.exchange(json.dumps(us)))
+        entry.batches = min(_MOST_BATCHES, max(1, round(_ROUND_US / max(slowest, 1.0))))
+
+
+def _timed(device: Device, batch: Call, batches: int) -> list[float]:
+    try:
+        return device.time(batch, 1, batches)
+    except Exception as error:  # the other ranks are inside the batch and wait for this one
+        traceback.print_exc()
+        raise DeviceLost(f"{type(error).__name__}: {error}") from error
+
+
+def _late(device: Device, start: float, options: Options) -> bool:
+    """Whether the row has used its time; rank 0's clock decides."""
+    return device.exchange("late" if device.now_s() - start > options.row_budget_s else "")[0] == "late"
+
+
+def _round(device: Device, entries: Sequence[_Entry], number: int, calls: int, note: Note) -> None:
+    running = [entry for entry in entries if entry.running]
+    first = number % max(1, len(running))
+    for entry in running[first:] + running[:first]:
+        assert entry.batch is not None, "what runs was prepared"
+        note(f"round {number + 1} of", entry.contender.name)
+        device.meet()
+        entry.rounds.append([us / calls for us in _timed(device, entry.batch, entry.batches)])
+
+
+def _check_again(device: Device, problem: Problem, entries: Sequence[_Entry], note: Note) -> None:
+    activations, wanted = problem.fresh()
+    problem.setting.x.copy_(activations)
+    for entry in entries:
+        batch = entry.batch
+        if batch is None or not entry.running:
+            continue
+        note("checking again", entry.contender.name)
+        device.meet()
+        error, failure = together(device, lambda batch=batch: _error(device, batch(), wanted))  # type: ignore[misc]
+        if failure:
+            entry.failure = failure
+            continue
+        entry.error_after = _judge(device, entry, error, problem, "after timing")
+    device.meet()
+
+
+def _host_time(device: Device, entry: _Entry) -> None:
+    call = entry.call
+    if call is None or not entry.running or not entry.contender.host:
+        return
+    device.meet()
+    found, failure = together(device, lambda: [device.host_us(call, _HOST_CALLS) for _ in range(_HOST_BATCHES)])
+    if found is None:
+        entry.note = f"no host time: {failure}"
+        return
+    entry.host_us = sorted(found)[len(found) // 2]
+
+
+def _results(device: Device, entries: Sequence[_Entry], problem: Problem, calls: int) -> list[ContenderResult]:
+    """Of each sample the slowest rank, less the flush that it held."""
+    found: list[tuple[_Entry, list[list[float]], float | None]] = []
+    for entry in entries:
+        ranks = [json.loads(text) for text in device.exchange(json.dumps([entry.rounds, entry.host_us]))]
+        host = [us for _, us in ranks if us is not None]
+        found.append((entry, max_over_ranks([rounds for rounds, _ in ranks]), max(host, default=None)))
+    flush = next((spread(rounds).median_us for entry, rounds, _ in found if _is_flush(entry) and rounds), 0.0)
+    return [
+        _result(entry, [[us - flush for us in samples] for samples in rounds], host_us, problem.tolerance, calls)
+        for entry, rounds, host_us in found
+        if not _is_flush(entry)
+    ]
+
+
+def _is_flush(entry: _Entry) -> bool:
+    return entry.contender.name == FLUSH
+
+
+def _result(
+    entry: _Entry, rounds: list[list[float]], host_us: float | None, tolerance: float, calls: int
+) -> ContenderResult:
+    found = spread(rounds) if rounds and entry.running else None
+    return ContenderResult(
+        name=entry.contender.name,
+        kind=entry.contender.kind.value,
+        mode=entry.mode.value,
+        calls_per_sample=calls,
+        rounds_us=tuple(tuple(round(us, 3) for us in samples) for samples in rounds),
+        median_us=round(found.median_us, 3) if found else None,
+        p10_us=round(found.p10_us, 3) if found else None,
+        p90_us=round(found.p90_us, 3) if found else None,
+        host_us=round(host_us, 3) if host_us is not None else None,
+        error_before=entry.error_before,
+        error_after=entry.error_after,
+        tolerance=tolerance,
+        failure=entry.failure,
+        note=entry.note,
+        schedule=entry.contender.schedule,
+    )

@@ -1,0 +1,43 @@
+"""Contenders of ours: a schedule, emitted, loaded and run on symmetric memory."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+import lowering
+from tilelink.bench.contender import Contender, Kind, Mode, Setting
+from tilelink.bench.device import Call, Outputs
+from tilelink.bench.plans import Candidate
+from tilelink.bench.record import ScheduleFacts
+from tilelink.ir.schedule import Schedule
+from tilelink.runtime.operator import build_operator
+
+
+def ours(candidate: Candidate) -> Contender:
+    schedule = candidate.schedule
+    if schedule is None:
+        return Contender(candidate.label, Kind.OURS, Mode.GRAPH, _absent, failure=candidate.failure)
+    facts = ScheduleFacts(candidate.origin.value, schedule.hash, schedule.predicted_us, dict(schedule.choices))
+    return Contender(
+        candidate.label, Kind.OURS, Mode.GRAPH, partial(prepare, schedule=schedule), host=True, schedule=facts
+    )
+
+
+def prepare(setting: Setting, schedule: Schedule) -> Call:
+    """Compile and allocate; outputs are fresh tensors, and the next call may follow at once."""
+    operator = build_operator(lowering.emit(schedule), schedule.name, None)
+
+    def call() -> Outputs:
+        results = operator(*setting.inputs)
+        if isinstance(results, torch.Tensor):
+            return (results,)
+        assert isinstance(results, tuple), "an operator returns its outputs"
+        return results
+
+    return call
+
+
+def _absent(_: Setting) -> Call:
+    raise AssertionError("a contender that failed in planning is not prepared")

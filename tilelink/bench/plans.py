@@ -1,0 +1,154 @@
+"""The schedules that run in a row: what the planner picks unpinned, its next structures, and what the user pins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from multiprocessing import get_context
+
+from tilelink.bench.errors import MalformedVariant
+from tilelink.bench.operators import declaration
+from tilelink.bench.rows import Operator, Row
+from tilelink.errors import TileLinkError
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import Matmul, bind
+from tilelink.planner.plan import plan
+from tilelink.planner.space import structures
+from topologies.errors import UserError
+from topologies.topology import Topology
+
+_ROWS_WORTH_PROCESSES = 3  # starting one costs as much as planning a row or two
+_MOST_PROCESSES = 16
+
+
+class Origin(Enum):
+    PLANNED = "planned"  # no pins: what a user gets
+    TUNED = "tuned"  # among the best few structures by predicted time; measuring says which is best
+    PINNED = "pinned"  # fields that the user fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A labelled set of pins."""
+
+    label: str
+    pins: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule that takes part in a row, or why there is none. One of `schedule` and `failure` is empty."""
+
+    label: str
+    origin: Origin
+    schedule: Schedule | None
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    row: Row
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is planned for each row. `tuned` counts structures besides the planned schedule."""
+
+    topology: Topology
+    variants: tuple[Variant, ...] = ()
+    tuned: int = 0
+
+
+def parse_variant(text: str) -> Variant:
+    """`pull:mover=CommSms(16);transfer=pull`. Raises MalformedVariant."""
+    label, colon, rest = text.partition(":")
+    if not colon or not label.strip():
+        raise MalformedVariant(text=text, reason="it has no label")
+    pins: dict[str, str] = {}
+    for pin in rest.split(";"):
+        name, equals, value = (part.strip() for part in pin.partition("="))
+        if not name or not equals or not value:
+            raise MalformedVariant(text=text, reason=f"{pin.strip()!r} does not say which choice has which value")
+        if name in pins:
+            raise MalformedVariant(text=text, reason=f"{name} is given twice")
+        pins[name] = value
+    return Variant(label.strip(), tuple(pins.items()))
+
+
+def plan_row(row: Row, request: Request) -> PlannedRow:
+    """All candidates of a row. What has no legal schedule becomes a candidate with the reason; nothing is raised."""
+    found = [_candidate(row, request.topology, "planned", Origin.PLANNED, ())]
+    held = {candidate.schedule.hash for candidate in found if candidate.schedule is not None}
+    for schedule in _best_structures(row, request) if request.tuned and held else ():
+        if schedule.hash not in held and sum(c.origin is Origin.TUNED for c in found) < request.tuned:
+            held.add(schedule.hash)
+            label = f"tuned {1 + sum(c.origin is Origin.TUNED for c in found)}"
+            found.append(Candidate(label, Origin.TUNED, schedule, ""))
+    for variant in request.variants:
+        found.append(_candidate(row, request.topology, variant.label, Origin.PINNED, variant.pins))
+    return PlannedRow(row, tuple(found))
+
+
+def plan_rows(rows: Sequence[Row], request: Request, processes: int | None = None) -> list[PlannedRow]:
+    """`plan_row` of each row, in order; in `processes` processes, by default as many as help."""
+    wanted = processes if processes is not None else min(len(rows), os.cpu_count() or 1, _MOST_PROCESSES)
+    if wanted < 2 or len(rows) < _ROWS_WORTH_PROCESSES:
+        return [plan_row(row, request) for row in rows]
+    with ProcessPoolExecutor(wanted, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(plan_row, rows, [request] * len(rows)))
+
+
+def _candidate(
+    row: Row, topology: Topology, label: str, origin: Origin, pins: tuple[tuple[str, str], ...]
+) -> Candidate:
+    try:
+        schedule = declaration(row.operator).plan_for(topology, row.sizes, row.dtype, dict(pins))
+    except UserError as error:
+        return Candidate(label, origin, None, f"{type(error).__name__}: {error}")
+    return Candidate(label, origin, schedule, "")
+
+
+def _best_structures(row: Row, request: Request) -> list[Schedule]:
+    """The best schedule of each structure, the smallest predicted time first."""
+    spec = bind(declaration(row.operator).spec, row.sizes, request.topology.num_ranks, row.dtype)
+    matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
+    found = []
+    for structure in structures(spec, request.topology, {}):
+        pins: dict[str, object] = {f"{name}.algorithm": algorithm for name, algorithm in structure.algorithms}
+        pins |= {f"{name}.compute": "library" if name in structure.library else "triton" for name in matmuls}
+        try:
+            found.append(plan(spec, request.topology, pins))
+        except TileLinkError:
+            continue  # the planner has no schedule of this structure
+    return sorted(found, key=lambda schedule: schedule.predicted_us)
+
+
+def planned_to_json(planned: PlannedRow) -> dict[str, object]:
+    row = planned.row
+    candidates = [
+        {
+            "label": candidate.label,
+            "origin": candidate.origin.value,
+            "schedule": candidate.schedule.to_json() if candidate.schedule is not None else "",
+            "failure": candidate.failure,
+        }
+        for candidate in planned.candidates
+    ]
+    fields = {"name": row.name, "m": row.m, "hidden": row.hidden, "ffn": row.ffn, "dtype": row.dtype}
+    return {"operator": row.operator.value, **fields, "candidates": candidates}
+
+
+def planned_from_json(data: dict[str, object]) -> PlannedRow:
+    sizes = {name: int(str(data[name])) for name in ("m", "hidden", "ffn")}
+    row = Row(Operator(data["operator"]), str(data["name"]), **sizes, dtype=str(data["dtype"]))
+    candidates = []
+    listed = data["candidates"]
+    assert isinstance(listed, list), "planned_to_json wrote a list"
+    for entry in listed:
+        schedule = Schedule.from_json(entry["schedule"]) if entry["schedule"] else None
+        candidates.append(Candidate(entry["label"], Origin(entry["origin"]), schedule, entry["failure"]))
+    return PlannedRow(row, tuple(candidates))

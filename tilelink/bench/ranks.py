@@ -1,0 +1,113 @@
+"""One rank of a benchmark: `torchrun --nproc-per-node R -m tilelink.bench.ranks JOB`. Rank 0 writes the results.
+
+Exit codes: 0 every row was tried; 3 a row left the ranks unusable (they hung, a device was lost): the results say in
+whose turn, and a start with `resume` tries the row again without that contender.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+import traceback
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+from tilelink.bench import problem as problems
+from tilelink.bench.baselines import baselines, group_name, torch_fused
+from tilelink.bench.contender import Setting
+from tilelink.bench.device import CudaDevice, Device
+from tilelink.bench.job import Job, read_job
+from tilelink.bench.ledger import Ledger
+from tilelink.bench.machine import MULTICAST_OFF
+from tilelink.bench.measure import Note, Problem, measure_row
+from tilelink.bench.ours import ours
+from tilelink.bench.plans import PlannedRow
+from tilelink.bench.record import ContenderResult
+from tilelink.bench.rows import Row
+from tilelink.bench.table import row_line
+from tilelink.bench.watch import Watch
+
+RESTART = 3
+
+
+def main() -> None:
+    for name, value in MULTICAST_OFF.items():
+        os.environ.setdefault(name, value)
+    run(read_job(Path(sys.argv[1])))
+
+
+def run(job: Job) -> None:
+    """Measure every row of the job on this rank's GPU."""
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", torch.cuda.current_device())
+    dist.init_process_group("nccl", device_id=device, timeout=timedelta(minutes=10))
+    with warnings.catch_warnings():  # older torch asks for it, newer torch warns that there is no need
+        warnings.simplefilter("ignore")
+        symm_mem.enable_symm_mem_for_group(group_name())  # type: ignore[arg-type]
+    gc.collect()
+    gc.freeze()  # what the imports made is for ever: collections between captures stay short
+    cuda = CudaDevice(device)
+    ledger = Ledger(job, cuda.rank, os.getppid())
+    cuda.meet()
+    for planned in job.rows:
+        if not ledger.done(planned):
+            _measure(job, planned, cuda, ledger)
+    ledger.finish()
+    cuda.meet()
+    dist.destroy_process_group()
+
+
+def _measure(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger) -> None:
+    start = time.monotonic()
+
+    def give_up(failure: str) -> NoReturn:
+        print(f"{planned.row.key}, rank {cuda.rank}: {failure}", file=sys.stderr, flush=True)
+        ledger.lose(planned, time.monotonic() - start, failure, watch.contender)
+        os._exit(RESTART)  # other ranks may hang on the GPU: nothing that waits for it would return
+
+    watch = Watch(job.hang_s, give_up, ledger.trouble).start()
+    try:
+        results = _results_of(job, planned, cuda, ledger, watch.note)
+        watch.note("freeing the row", "")
+        cuda.meet()  # peers may read symmetric memory until here
+        cuda.release()
+        cuda.meet()
+    except Exception as error:  # the state of the other ranks is unknown
+        traceback.print_exc()
+        give_up(f"{watch.step}: {type(error).__name__}: {error}"[:2000])
+    watch.stop()
+    row = ledger.add(planned, time.monotonic() - start, results)
+    if cuda.rank == 0:
+        print(row_line(row), file=sys.stderr, flush=True)
+
+
+def _results_of(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger, note: Note) -> list[ContenderResult]:
+    note("making inputs", "")
+    problem = make_problem(planned.row, cuda, cuda.torch_device, job.options.seed)
+    contenders = [ours(candidate) for candidate in planned.candidates]
+    contenders += baselines(planned.row.operator, torch_fused())
+    return measure_row(cuda, problem, ledger.without_lost(planned, contenders), job.options, note)
+
+
+def make_problem(row: Row, device: Device, torch_device: torch.device, seed: int) -> Problem:
+    """Inputs of this rank and what they should give; all ranks together, on the default process group."""
+    inputs = problems.make_inputs(row, device.rank, device.num_ranks, seed, torch_device)
+
+    def fresh() -> tuple[torch.Tensor, torch.Tensor]:
+        x = problems.make_activations(row, device.rank, device.num_ranks, seed + 1, torch_device)
+        return x, problems.reference(row, (x, *inputs[1:]))
+
+    setting = Setting(row, device.rank, device.num_ranks, inputs)
+    return Problem(setting, problems.reference(row, inputs), fresh, problems.tolerance(row))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The results as a JSON file: what ran where, every sample, every failure. Nothing in it is derived but the medians.
+
+`Record` is the top level; keys are the field names of the dataclasses below, nested as they are. `schema` is 1; a change
+of meaning raises it, new fields may come without. Times are in us, max over ranks. A time that was not measured
+is null, and then `failure` says why, except for medians of a run that was cut short before its first round.
+Errors are relative (Frobenius norm, the worst rank, against fp32 from the same inputs); one that is not finite is 1e9.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tilelink.bench.errors import NotABenchmarkFile
+
+SCHEMA = 1
+NOT_FINITE = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFacts:
+    """The schedule behind a contender of ours."""
+
+    origin: str  # "planned" (no pins), "tuned" or "pinned"
+    hash: str
+    predicted_us: float
+    choices: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ContenderResult:
+    """What one contender did in one row."""
+
+    name: str  # stable: "planned", "nccl_cublas", ... : see tilelink/bench/baselines.py
+    kind: str  # "ours", "baseline" (the whole operation), "part" (one side of it, for the physical limit)
+    mode: str  # "graph": replays of a CUDA graph; "eager"
+    calls_per_sample: int  # calls between two events, back to back
+    rounds_us: tuple[tuple[float, ...], ...]  # [round][sample], us per call, the slowest rank of each sample
+    median_us: float | None  # median of the rounds' medians; null if it failed
+    p10_us: float | None  # over all samples
+    p90_us: float | None
+    host_us: float | None  # time of the host to enqueue one eager call, median; where it was asked for
+    error_before: float | None  # of an eager call before timing
+    error_after: float | None  # of the last timed form with fresh activations
+    tolerance: float
+    failure: str  # empty, or why its time does not count
+    note: str  # empty, or what else is worth knowing: why no graph was captured
+    schedule: ScheduleFacts | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """One operator with one set of sizes."""
+
+    operator: str
+    name: str
+    m: int
+    hidden: int
+    ffn: int
+    dtype: str
+    flops: float  # of one rank
+    bytes_in: float  # into one rank
+    link_gb_per_s: float  # 1e9 bytes a second into one rank, of the topology: `bytes_in` over it is the link's limit
+    seconds: float  # wall time of the row
+    failure: str  # empty, or why the row has no results: the ranks hung, the device was lost
+    lost: tuple[str, ...]  # contenders that did that; the row was tried again without them
+    contenders: tuple[ContenderResult, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.operator} {self.name} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where it ran. Lines of `state` are those of nvidia-smi: name, driver, clocks, temperature, power."""
+
+    gpu: str
+    num_gpus: int
+    driver: str
+    num_ranks: int
+    topology: str  # the descriptor that was planned for
+    versions: Mapping[str, str]  # python, torch, triton, cuda, nccl
+    environment: Mapping[str, str]  # variables that change what libraries do
+    state_before: tuple[str, ...]
+    state_after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    schema: int
+    commit: str
+    date: str  # UTC, ISO 8601
+    machine: Machine
+    options: Mapping[str, float | int | bool | str]
+    rows: tuple[RowResult, ...]
+    complete: bool  # every row was tried
+
+    def write(self, path: Path) -> None:
+        """All or nothing: an interrupted run leaves the old file."""
+        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            partial.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Record:
+    """Raises NotABenchmarkFile."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema"] != SCHEMA:
+            reason = f"its schema is {data['schema']}, this version reads {SCHEMA}"
+            raise NotABenchmarkFile(path=str(path), reason=reason)
+        rows = tuple(_row(row) for row in data["rows"])
+        states = {name: tuple(data["machine"][name]) for name in ("state_before", "state_after")}
+        return Record(**{**data, "rows": rows, "machine": Machine(**{**data["machine"], **states})})
+    except OSError as error:
+        raise NotABenchmarkFile(path=str(path), reason=error.strerror or str(error)) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotABenchmarkFile(path=str(path), reason=f"{type(error).__name__}: {error}") from error
+
+
+def _row(data: dict[str, object]) -> RowResult:
+    listed = data["contenders"]
+    if not isinstance(listed, list):
+        raise TypeError("contenders is no list")
+    lost = data["lost"]
+    if not isinstance(lost, list):
+        raise TypeError("lost is no list")
+    contenders = tuple(_contender(entry) for entry in listed)
+    return RowResult(**{**data, "contenders": contenders, "lost": tuple(lost)})  # type: ignore[arg-type]
+
+
+def _contender(data: dict[str, object]) -> ContenderResult:
+    rounds, facts = data["rounds_us"], data["schedule"]
+    if not isinstance(rounds, list):
+        raise TypeError("rounds_us is no list")
+    schedule = ScheduleFacts(**facts) if isinstance(facts, dict) else None
+    fields = {**data, "rounds_us": tuple(tuple(samples) for samples in rounds), "schedule": schedule}
+    return ContenderResult(**fields)  # type: ignore[arg-type]

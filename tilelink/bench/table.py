@@ -1,0 +1,49 @@
+"""Results as text for a terminal: a line while the rows run, a table at the end."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from tilelink.bench.record import Record, RowResult
+from tilelink.bench.summary import ASYNC_TP, GEMM, SEQUENTIAL, by_operator, failures, summarize
+
+
+def us_text(us: float | None) -> str:
+    """Three or four significant digits, `-` for none."""
+    if us is None:
+        return "-"
+    return f"{us:.1f}" if us < 100 else f"{us:.0f}"
+
+
+def ratio_text(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.3f}"
+
+
+def row_line(row: RowResult) -> str:
+    """One line of progress."""
+    found = summarize(row)
+    best = found.best.name if found.best is not None else "none"
+    text = f"{row.key}: ours {us_text(found.ours_us)} us, best baseline {us_text(found.best_us)} ({best}), "
+    text += f"limit {us_text(found.limit_us)}, {row.seconds:.1f} s"
+    return "\n  ".join([text, *(failure.splitlines()[0] for failure in failures(row))])
+
+
+def rich_table(record: Record) -> Table:
+    """A line a row, one a geometric mean."""
+    machine = record.machine
+    table = Table(title=f"{machine.num_ranks} x {machine.gpu}, us, slowest rank, median", title_justify="left")
+    table.add_column("row", no_wrap=True)
+    names = ("planned", "tuned", "best baseline", "NCCL+cuBLAS", "async-TP", "GEMM", "limit", "best/ours", "limit/ours")
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in record.rows:
+        found = summarize(row)
+        best = f"{us_text(found.best_us)} {found.best.name}" if found.best is not None else "-"
+        times = (found.us(SEQUENTIAL), found.us(*ASYNC_TP), found.us(GEMM), found.limit_us)
+        cells = [row.key, us_text(found.ours_us), us_text(found.tuned_us), best, *map(us_text, times)]
+        table.add_row(*cells, ratio_text(found.speedup), ratio_text(found.of_limit))
+    table.add_section()
+    for mean in by_operator(record.rows):
+        label = f"{mean.operator} geomean of {mean.measured}/{mean.rows}"
+        table.add_row(label, *[""] * 7, ratio_text(mean.speedup), ratio_text(mean.of_limit))
+    return table
