@@ -1,0 +1,147 @@
+"""Rules of equivalence: each is used, none claims what a run refutes, and near misses are not claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import lowering
+from tests.mutation.subjects import SUBJECTS, subject
+from tilelink.ir.schedule import Schedule
+from tilelink.mutation import schedules, sources
+from tilelink.mutation.equivalent import prove_schedule, prove_source, reasons
+from tilelink.mutation.judges import judge_schedule_by_run, judge_source_by_run
+from tilelink.mutation.mutant import ScheduleMutant, SourceMutant
+from tilelink.mutation.runner import drawn
+
+
+@cache
+def source_mutants(label: str) -> tuple[SourceMutant, ...]:
+    return tuple(sources.mutants(lowering.emit(subject(label))))
+
+
+def rules_used() -> Iterator[str]:
+    for label in SUBJECTS:
+        prove = prove_schedule(subject(label))
+        yield from (prove(mutant) for mutant in schedules.mutants(subject(label)))
+        prove_text = prove_source(lowering.emit(subject(label)), subject(label))
+        yield from (f"source: {prove_text(mutant)}" for mutant in source_mutants(label))
+
+
+@pytest.mark.slow
+def test_every_rule_is_used() -> None:
+    unused = set(reasons())
+    for rule in rules_used():
+        unused.discard(rule)
+        if not unused:
+            break
+    assert unused == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", SUBJECTS)
+def test_no_run_refutes_a_rule(label: str) -> None:
+    prove = prove_schedule(subject(label))
+    sample = drawn(tuple(schedules.mutants(subject(label))), 80, seed=1)
+    for mutant in [mutant for mutant in sample if prove(mutant) not in ("", "same text")][:12]:
+        verdict = judge_schedule_by_run(mutant)
+        assert not verdict.killed, (mutant.operator, mutant.site, verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["gather, copy engine pull", "scatter, SMs push, epilogue", "scatter, fused push"])
+def test_no_run_refutes_a_rule_of_sources(label: str) -> None:
+    prove = prove_source(lowering.emit(subject(label)), subject(label))
+    claimed = tuple(mutant for mutant in source_mutants(label) if prove(mutant))
+    for mutant in drawn(claimed, 12, seed=0):
+        verdict = judge_source_by_run(subject(label))(mutant)
+        assert not verdict.killed, (mutant.operator, mutant.site, verdict)
+
+
+def rule(label: str, operator: str, text: str) -> str:
+    found = schedules.mutants(subject(label))
+    return prove_schedule(subject(label))(next(m for m in found if m.operator == operator and text in m.site))
+
+
+@pytest.mark.parametrize(
+    ("label", "operator", "text", "expected"),
+    [
+        ("gather, SMs pull", "duplicate wait", "", "twice in a row"),
+        ("gather, SMs pull", "drop wait", "", ""),
+        ("gather, SMs pull", "duplicate begin", "", ""),
+        ("gather, SMs pull", "wait fence", "", ""),
+        ("scatter, fused push", "wait fence", "", "fence to spare"),
+        ("gather, copy engine push", "ranks in the other direction", "role out, order, ranks", "order of tiles"),
+        # an order that starts with the own rank serves one peer too few
+        ("gather, copy engine push", "ranks from another one", "exchange x_full", ""),
+        ("gather, SMs pull", "swap signals", "done <-> signal x_full_ready", ""),
+        ("scatter, fused push", "duplicate compute", "y_kernel", ""),
+        ("scatter, fused push", "duplicate compute", "out_kernel", "twice in a row"),
+        ("all-reduce, library", "duplicate compute", "LibraryCollective", ""),
+        ("gather, SMs pull", "communication programs", "2 -> 1", ""),
+        ("scatter, SMs push, epilogue", "communication programs", "2 -> 1", "programs that push"),
+        ("gather, no atomics", "finish by copy", "", ""),
+        ("gather, SMs pull", "machine sms", "8 -> 3", ""),
+        ("gather, SMs pull", "machine sms", "8 -> 4", "fewer sms are enough"),
+    ],
+)
+def test_what_is_claimed(label: str, operator: str, text: str, expected: str) -> None:
+    assert rule(label, operator, text) == expected
+
+
+def test_signals_may_be_renamed_but_not_shared() -> None:
+    original = subject("scatter, SMs push, epilogue")
+    done, count, arrived, sent = original.signals
+    prove = prove_schedule(original)
+
+    def claimed(*firsts: int) -> str:
+        signals = tuple(replace(s, first=f) for s, f in zip((done, count, arrived, sent), firsts, strict=True))
+        return prove(ScheduleMutant("by hand", "", replace(original, signals=signals)))
+
+    assert [signal.first for signal in original.signals] == [0, 0, 2, 4]
+    assert claimed(4, 0, 0, 4) == "signals renamed"
+    assert claimed(0, 4, 2, 0) == "signals renamed"
+    assert claimed(2, 0, 0, 4) == ""  # done shares words with arrived
+    assert claimed(0, 0, 3, 4) == ""  # the last word is not allocated
+
+
+def test_the_original_is_equivalent_to_itself() -> None:
+    for label in SUBJECTS:
+        stored = Schedule.from_json(subject(label).to_json())
+        assert prove_schedule(subject(label))(ScheduleMutant("nothing", "", stored)) == "same schedule"
+
+
+@pytest.mark.parametrize(
+    ("label", "operator", "text", "expected"),
+    [
+        # only programs count, so gpu scope is enough for the counts; not for the peers' epochs, and never cta scope
+        ("scatter, fused push", "narrower scope", "count_arrival gpu", "gpu scope inside one gpu"),
+        ("scatter, fused push", "narrower scope", "count_arrival cta", ""),
+        ("scatter, fused push", "narrower scope", "wait_epoch gpu", ""),
+        # here the copy engine waits for them
+        ("MLP", "narrower scope", "count_arrival gpu", ""),
+        # the copy engine's stream is no program that looks at what the count was before
+        ("MLP", "weaker semantics", "count_arrival release", "release is enough"),
+        ("scatter, fused push", "weaker semantics", "count_arrival release", ""),
+        ("gather, SMs pull", "comparison", "wait_count !=", "never passes"),
+        ("gather, SMs pull", "comparison", "wait_epoch !=", ""),
+        ("gather, SMs pull", "duplicate raise", "notify", "twice in a row"),
+        ("gather, SMs pull", "duplicate raise", "count_arrival", ""),
+    ],
+)
+def test_what_is_claimed_of_sources(label: str, operator: str, text: str, expected: str) -> None:
+    function, _, after = text.partition(" ")
+    source = lowering.emit(subject(label)).splitlines()
+    prove = prove_source(lowering.emit(subject(label)), subject(label))
+    found = []
+    for mutant in source_mutants(label):
+        if mutant.operator != operator or after not in mutant.after:
+            continue
+        above = [line for line in source[: mutant.line] if line.startswith("def ")]
+        if above[-1].startswith(f"def {function}(") or function in mutant.before:
+            found.append(prove(mutant))
+    assert found
+    assert set(found) == {expected}

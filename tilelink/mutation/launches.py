@@ -1,0 +1,167 @@
+"""Mutators of launches: what the host enqueues, in which order, on which stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilelink.ir.nodes import (
+    Begin,
+    CopyOwn,
+    CopyProgram,
+    Finish,
+    Kernel,
+    LibraryCollective,
+    LibraryGemm,
+    Publish,
+)
+from tilelink.ir.schedule import Schedule
+from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
+
+_COPIES = (CopyProgram, Publish, CopyOwn)
+_COMPUTE = (Kernel, LibraryGemm, LibraryCollective)
+
+
+def drop_begin(schedule: Schedule) -> Edits:
+    for site in sites(schedule, Begin):
+        yield site.label, site.drop()
+
+
+def drop_finish(schedule: Schedule) -> Edits:
+    """Without the trailing synchronisation."""
+    for site in sites(schedule, Finish):
+        yield site.label, site.drop()
+
+
+def drop_copy(schedule: Schedule) -> Edits:
+    for kind in _COPIES:
+        for site in sites(schedule, kind):
+            yield site.label, site.drop()
+
+
+def drop_compute(schedule: Schedule) -> Edits:
+    for kind in _COMPUTE:
+        for site in sites(schedule, kind):
+            yield site.label, site.drop()
+
+
+def duplicate_begin(schedule: Schedule) -> Edits:
+    for site in sites(schedule, Begin):
+        yield site.label, site.put_all(site.node, site.node)
+
+
+def duplicate_finish(schedule: Schedule) -> Edits:
+    for site in sites(schedule, Finish):
+        yield site.label, site.put_all(site.node, site.node)
+
+
+def duplicate_copy(schedule: Schedule) -> Edits:
+    for kind in _COPIES:
+        for site in sites(schedule, kind):
+            yield site.label, site.put_all(site.node, site.node)
+
+
+def duplicate_compute(schedule: Schedule) -> Edits:
+    for kind in _COMPUTE:
+        for site in sites(schedule, kind):
+            yield site.label, site.put_all(site.node, site.node)
+
+
+def swap_launches(schedule: Schedule) -> Edits:
+    """Two neighbours: a producer behind the kernel that spins for it, a reader before its copy."""
+    for kind in (Begin, *_COPIES, *_COMPUTE):
+        for site in sites(schedule, kind):
+            if site.follower is not None:
+                yield f"{site.label} <-> {type(site.follower).__name__}", site.swap_with_next()
+
+
+def early_finish(schedule: Schedule) -> Edits:
+    """`done` before the last computation has been launched."""
+    last = len(schedule.launches) - 1
+    for site in sites(schedule, Finish):
+        for position in range(1, last):
+            others = [launch for launch in schedule.launches if launch is not site.node]
+            others.insert(position, site.node)
+            yield f"{site.label}: at {position}", replace(schedule, launches=tuple(others))
+
+
+def copy_another_exchange(schedule: Schedule) -> Edits:
+    names = [exchange.name for exchange in schedule.exchanges]
+    yield from variants(schedule, CopyProgram, lambda site: (replace(site.node, exchange=name) for name in names))
+    yield from variants(schedule, Publish, lambda site: (replace(site.node, exchange=name) for name in names))
+    yield from variants(schedule, CopyOwn, lambda site: (replace(site.node, exchange=name) for name in names))
+
+
+def copies_on_one_stream(schedule: Schedule) -> Edits:
+    """Two exchanges share a stream, so that one holds up the other."""
+    names = [launch.stream for launch in schedule.launches if isinstance(launch, CopyProgram)]
+    return variants(schedule, CopyProgram, lambda site: (replace(site.node, stream=name) for name in names))
+
+
+def copy_after_source(schedule: Schedule) -> Edits:
+    return variants(schedule, CopyProgram, lambda site: [replace(site.node, after_source=not site.node.after_source)])
+
+
+def publish_without_or_with_a_copy(schedule: Schedule) -> Edits:
+    def change(site: Site[Publish]) -> Iterator[Publish]:
+        source = schedule.exchange(site.node.exchange).source
+        shape = schedule.buffer(source).shape
+        like = [buffer.name for buffer in schedule.buffers if buffer.shape == shape and buffer.name != source]
+        for name in ("", *like):
+            yield replace(site.node, copy_from=name)
+
+    return variants(schedule, Publish, change)
+
+
+def split_of_library_matmul(schedule: Schedule) -> Edits:
+    names = ["", *(exchange.name for exchange in schedule.exchanges)]
+    return variants(schedule, LibraryGemm, lambda site: (replace(site.node, split=name) for name in names))
+
+
+def count_of_library_matmul(schedule: Schedule) -> Edits:
+    names = ["", *(signal.name for signal in schedule.signals)]
+    return variants(schedule, LibraryGemm, lambda site: (replace(site.node, count=name) for name in names))
+
+
+def library_function(schedule: Schedule) -> Edits:
+    names = ("all_gather", "reduce_scatter", "all_reduce")
+    return variants(schedule, LibraryCollective, lambda site: (replace(site.node, function=name) for name in names))
+
+
+def library_buffers(schedule: Schedule) -> Edits:
+    """Another operand or another destination of a collective."""
+
+    def change(site: Site[LibraryCollective]) -> Iterator[LibraryCollective]:
+        for buffer in schedule.buffers:
+            yield replace(site.node, out=buffer.name)
+            yield replace(site.node, operand=buffer.name)
+
+    return variants(schedule, LibraryCollective, change)
+
+
+def finish_by_copy(schedule: Schedule) -> Edits:
+    """Atomics over a link that has none, or copies where they are not needed."""
+    return variants(schedule, Finish, lambda site: [Finish(not site.node.by_copy)])
+
+
+OPERATORS: tuple[Operator, ...] = (
+    drop_begin,
+    drop_finish,
+    drop_copy,
+    drop_compute,
+    duplicate_begin,
+    duplicate_finish,
+    duplicate_copy,
+    duplicate_compute,
+    swap_launches,
+    early_finish,
+    copy_another_exchange,
+    copies_on_one_stream,
+    copy_after_source,
+    publish_without_or_with_a_copy,
+    split_of_library_matmul,
+    count_of_library_matmul,
+    library_function,
+    library_buffers,
+    finish_by_copy,
+)

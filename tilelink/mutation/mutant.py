@@ -1,0 +1,67 @@
+"""A schedule or a source with one thing changed, what was said about it, and who says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tilelink.ir.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleMutant:
+    """`schedule` is the original but for what `operator` did at `site` ("role out, step 0 Wait x_arrived: rows m -> n")."""
+
+    operator: str
+    site: str
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMutant:
+    """`source` is the original but for `before` at line `line` (from 1), which is `after` now; lines keep their numbers."""
+
+    operator: str
+    line: int
+    before: str
+    after: str
+    source: str
+
+    @property
+    def site(self) -> str:
+        return f"line {self.line}: {_short(self.before)} -> {_short(self.after)}"
+
+
+def _short(text: str) -> str:
+    """On one line, cut after 60 characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 60 else f"{flat[:57]}..."
+
+
+class Mutant(Protocol):
+    """What the runner needs of either kind."""
+
+    @property
+    def operator(self) -> str: ...
+
+    @property
+    def site(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`by` names what killed the mutant ("lowering", "Deadlock", "result", a class of bug); empty if it survived."""
+
+    killed: bool
+    by: str
+    detail: str
+
+
+M_contra = TypeVar("M_contra", contravariant=True)
+
+
+class Judge(Protocol[M_contra]):
+    """Decides about one mutant. Runs in a worker process, so it must be picklable: a function of a module, or a
+    dataclass that can be called. What it raises leaves the mutant undecided."""
+
+    def __call__(self, mutant: M_contra, /) -> Verdict: ...

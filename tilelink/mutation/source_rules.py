@@ -1,0 +1,236 @@
+"""When a mutated source does what the original does: one predicate a reason, none broader than its reason."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tilelink.ir.nodes import Begin, CommSms, CopyEngine, Fused, Transfer
+from tilelink.ir.schedule import Schedule
+from tilelink.mutation.mutant import SourceMutant
+from tilelink.mutation.progress import waits_of
+from tilelink.mutation.statements import category
+from tilelink.mutation.text import SourceText, called, dotted, last_word
+
+_ALWAYS_TWICE = ("wait", "barrier", "fence", "copy", "signal copy", "stream wait", "stream write", "join", "setup")
+_PURE = ("tl.arange", "tl.minimum", "tl.maximum", "tl.cdiv", "tl.zeros", "slice", "min", "max", "range")
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePair:
+    """The original, parsed, the schedule that it was emitted from, and what was changed."""
+
+    text: SourceText
+    schedule: Schedule
+    mutant: SourceMutant
+
+    def statements(self) -> Iterator[tuple[ast.stmt, ast.stmt | None]]:
+        """Statements that start in the mutated line, each with the one behind it."""
+        for block in self.text.blocks():
+            for one, other in pairwise([*block, None]):
+                if one is not None and one.lineno == self.mutant.line:
+                    yield one, other
+
+    def function(self) -> str:
+        """Name of the function or method that was changed."""
+        for function in (*self.text.kernels, *self.text.methods()):
+            if function.lineno <= self.mutant.line <= (function.end_lineno or 0):
+                return function.name
+        return ""
+
+
+Holds = Callable[[SourcePair], bool]
+
+
+def twice_in_a_row(pair: SourcePair) -> bool:
+    if not pair.mutant.operator.startswith("duplicate "):
+        return False
+    return any(_idempotent(pair.text, one) for one, _ in pair.statements() if isinstance(one, ast.Expr))
+
+
+def _idempotent(text: SourceText, statement: ast.Expr) -> bool:
+    call, what = statement.value, category(text, statement)
+    if not isinstance(call, ast.Call):
+        return False
+    arguments = [dotted(_leftmost(argument)) for argument in call.args]
+    match what:
+        case "raise":
+            return last_word(called(call)) in ("notify", "atomic_xchg")
+        case "store" | "move":
+            loads = [node for node in ast.walk(call) if called(node) == "tl.load" and isinstance(node, ast.Call)]
+            sources = [dotted(_leftmost(load.args[0])) for load in loads] + (arguments[1:2] if what == "move" else [])
+            return called(call).endswith(".store") and arguments[0] not in sources
+        case "launch":
+            return _only_waits_and_raises(text, arguments[0])
+        case "library":
+            return last_word(called(call)) != "all_reduce" and arguments[0] not in arguments[1:]
+        case _:
+            return what in _ALWAYS_TWICE
+
+
+def _leftmost(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.BinOp):
+        node = node.left
+    return node
+
+
+def _only_waits_and_raises(text: SourceText, kernel: str) -> bool:
+    """It exchanges words for values that do not depend on them, and writes nothing else."""
+    found = [function for function in text.kernels if function.name == kernel]
+    calls = {last_word(called(node)) for function in found for node in ast.walk(function) if isinstance(node, ast.Call)}
+    return bool(found) and calls <= {"load", "range", "notify", "on_peer", "wait_epoch", "wait_count", "jit"}
+
+
+def neighbours_commute(pair: SourcePair) -> bool:
+    if not pair.mutant.operator.startswith("swap "):
+        return False
+    return any(other is not None and _commute(pair.text, one, other) for one, other in pair.statements())
+
+
+def _commute(text: SourceText, one: ast.stmt, other: ast.stmt) -> bool:
+    kinds = {category(text, one), category(text, other)}
+    if kinds <= {"wait"} or kinds <= {"join"}:
+        receivers = {called(one).rpartition(".")[0], called(other).rpartition(".")[0]}
+        return len(receivers) == 1
+    return (_is_pure(one) or _is_pure(other)) and not (
+        _written(one) & (_named(other) | _written(other)) or _written(other) & _named(one)
+    )
+
+
+def _is_pure(statement: ast.stmt) -> bool:
+    """An assignment of numbers that touches no memory."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    calls = [called(node) for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
+    return all(call in _PURE for call in calls) and not any(
+        isinstance(node, ast.Subscript | ast.Await | ast.NamedExpr) for node in ast.walk(statement)
+    )
+
+
+def _written(statement: ast.stmt) -> set[str]:
+    return {
+        dotted(node)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def _named(statement: ast.stmt) -> set[str]:
+    return {dotted(node) for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Attribute)}
+
+
+def gpu_scope_inside_one_gpu(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "narrower scope" or pair.mutant.after != '"gpu"':
+        return False
+    helper = pair.function()
+    if helper not in ("wait_count", "count_arrival") or not _counts_stay_on_the_device(pair.text):
+        return False
+    uses = [node for node in pair.text.nodes(ast.Call) if called(node) == helper]
+    return bool(uses) and all(dotted(_leftmost(use.args[0])) in ("counts", "count") for use in uses)
+
+
+def _counts_stay_on_the_device(text: SourceText) -> bool:
+    """Only kernels of this rank touch `self.counts`: memory of this rank, never given to a stream operation, and the
+    only thing that a kernel gets as `counts` or `count`."""
+    for call in text.nodes(ast.Call):
+        if not text.on_host(call):
+            continue
+        given = [ast.unparse(argument) for argument in call.args]
+        if last_word(called(call)) == "launch":
+            kernel = next((function for function in text.kernels if function.name == given[0]), None)
+            names = [argument.arg for argument in kernel.args.args] if kernel is not None else []
+            for name, argument in zip(names, given[2:], strict=False):
+                if (name in ("counts", "count")) != argument.startswith("self.counts"):
+                    return False
+        elif any("self.counts" in argument for argument in given):
+            return False
+    made = [assign for assign in text.nodes(ast.Assign) if ast.unparse(assign.targets[0]) == "self.counts"]
+    return len(made) == 1 and called(made[0].value) == "torch.zeros"
+
+
+def release_is_enough(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "weaker semantics" or pair.mutant.after != '"release"':
+        return False
+    if pair.function() != "count_arrival":
+        return False
+    uses = [node for node in pair.text.nodes(ast.Call) if called(node) == "count_arrival"]
+    return bool(uses) and all(isinstance(pair.text.parent(use), ast.Expr) for use in uses)
+
+
+def never_passes(pair: SourcePair) -> bool:
+    after = pair.mutant.after.strip()
+    if pair.mutant.operator != "comparison":
+        return False
+    counted = pair.function() == "wait_count" and pair.mutant.before.strip() == "<" and after == "!="
+    completing = after == ">=" and any(
+        isinstance(one, ast.If) and called(one.test.left) == "count_arrival"
+        for one, _ in pair.statements()
+        if isinstance(one, ast.If) and isinstance(one.test, ast.Compare)
+    )
+    return (counted or completing) and _counts_are_exact(pair.schedule)
+
+
+def _counts_are_exact(schedule: Schedule) -> bool:
+    """Counts start at 0 in every call, and each awaited one is raised as often as is waited for. What tiles count is
+    spelled from the same numbers as its target (lowering/counting.py), so only targets in waits are looked at."""
+    programs = {role.exchange: role.programs for kernel in schedule.kernels() for role in kernel.comm}
+    for kernel in schedule.kernels():
+        for wait in waits_of(kernel.compute.body) if kernel.compute is not None else ():
+            exchange = schedule.exchange(wait.exchange)
+            if not wait.target:
+                continue
+            match exchange.mover:
+                case CopyEngine():
+                    raised = 1
+                case CommSms():
+                    raised = programs.get(exchange.name, 0)
+                case Fused():
+                    raised = 0
+            if wait.target != raised or exchange.transfer is not Transfer.PULL:
+                return False
+    return isinstance(schedule.launches[0], Begin)
+
+
+def mask_is_always_true(pair: SourcePair) -> bool:
+    if pair.mutant.operator not in ("mask", "comparison"):
+        return False
+    dropped = pair.mutant.operator == "mask" or pair.mutant.after.strip() in ("<=", "!=")
+    if not dropped or not _is_mask_line(pair):
+        return False
+    match pair.function():
+        case "copy_share":
+            uses = [node.args for node in pair.text.nodes(ast.Call) if called(node) == "copy_share"]
+            sizes = [(_number(use[2]), _number(use[5])) for use in uses if len(use) == 6]
+        case "begin_call":
+            launches = [node for node in pair.text.nodes(ast.Call) if called(node) == "main.launch"]
+            named = [{keyword.arg: _number(keyword.value) for keyword in launch.keywords} for launch in launches]
+            sizes = [(row["NUM_COUNTS"], row["BLOCK"]) for row in named if "NUM_COUNTS" in row]
+        case _:
+            return False
+    return bool(sizes) and all(size > 0 and block > 0 and size % block == 0 for size, block in sizes)
+
+
+def _is_mask_line(pair: SourcePair) -> bool:
+    return pair.mutant.operator == "mask" or any(
+        ast.unparse(one).startswith("inside = offsets <") or "mask=offsets <" in ast.unparse(one)
+        for one, _ in pair.statements()
+    )
+
+
+def _number(node: ast.expr) -> int:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else -1
+
+
+RULES: tuple[tuple[Holds, str], ...] = (
+    (twice_in_a_row, "a wait, a fence or an access that leaves what is there already may be done twice."),
+    (neighbours_commute, "neither statement uses what the other one makes, and at most one touches memory."),
+    (
+        gpu_scope_inside_one_gpu,
+        "only kernels of this GPU raise and await the counts, and gpu scope orders inside one GPU.",
+    ),
+    (release_is_enough, "nobody uses what the count was before, so nothing is ordered behind it."),
+    (never_passes, "the count starts at 0 in every call and is raised exactly as often as is waited for."),
+    (mask_is_always_true, "every size is a whole number of blocks, so no lane lies outside."),
+)
