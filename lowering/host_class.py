@@ -267,14 +267,15 @@ class HostPrinter:
         return _plus(first, place)
 
     @contextmanager
-    def _transfers(self, exchange: Exchange) -> Iterator[None]:
-        """Loops over (peer, chunk) in the order of the mover; `rows` are those of the chunk, if there are several."""
+    def _transfers(self, exchange: Exchange, *, rows: bool) -> Iterator[None]:
+        """Loops over (peer, chunk) in the order of the mover; `rows`: those of the chunk, if there are several."""
         peers = f"for step in range({self.schedule.num_ranks - 1}):"
         chunks = f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""
         loops = (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
         with self.out.maybe(loops[0]), self.out.maybe(loops[1]):
             self.out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
-            self._rows(exchange)
+            if rows:
+                self._rows(exchange)
             yield
 
     def _rows(self, exchange: Exchange) -> None:
@@ -291,7 +292,7 @@ class HostPrinter:
     def _copies(self, exchange: Exchange, launch: CopyProgram) -> None:
         out, push, scatter = self.out, exchange.transfer is Transfer.PUSH, exchange.kind is Kind.SCATTER
         stream = f"self.{launch.stream}" + ("[step]" if self._per_peer(launch) else "")
-        with self._transfers(exchange):
+        with self._transfers(exchange, rows=True):
             if push:
                 if self.schedule.has_signal(f"{exchange.name}_count"):
                     self._stream_wait(exchange, stream, "peer" if scatter else "0")
@@ -323,7 +324,7 @@ class HostPrinter:
                 f".view{_tuple(self.schedule.buffer(exchange.source).shape)}" if exchange.kind is Kind.SCATTER else ""
             )
             self.out.line(f"main.copy({self._here(exchange.source)}, {self._here(copy_from)}{view})")
-        with self._transfers(exchange):
+        with self._transfers(exchange, rows=False):
             self.out.line(f"slot = {self._slot(f'{exchange.name}_ready', exchange, 'rank')}")
             self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
 

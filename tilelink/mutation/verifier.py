@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import lowering
 from tilelink.adversary.subject import Subject, of_module, of_schedule
 from tilelink.adversary.trials import HostCodeFailed, Scenario, Trial, WrongResult, run_trial
 from tilelink.errors import NotAnOperatorFile
 from tilelink.ir.schedule import Schedule
+from tilelink.mutation.equivalent import ProveSource
+from tilelink.mutation.fingerprint import fingerprint
 from tilelink.mutation.judges import judge_schedule_by_proof
 from tilelink.mutation.mutant import ScheduleMutant, SourceMutant, Verdict
 from tilelink.runtime.load import load_source
@@ -78,3 +81,30 @@ def _run(subject: Subject) -> Verdict:
             by = "host"
         return Verdict(True, by, f"{trial.text}: {(str(error).splitlines() or [''])[0]}")
     return Verdict(False, "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProveSourceOrRuns:
+    """The rules of `equivalent.ProveSource`, and one that looks at runs: the mutant makes the same accesses."""
+
+    original: str
+    schedule: Schedule
+
+    def __call__(self, mutant: SourceMutant) -> str:
+        rule = ProveSource(self.original, self.schedule)(mutant)
+        if rule:
+            return rule
+        try:
+            host = of_module(load_source(mutant.source, self.schedule.name), self.schedule.name)
+        except Exception:
+            return ""
+        changed = fingerprint(of_spec(host, self.schedule))
+        return SAME_ACCESSES if changed and changed == _original(self.original, self.schedule) else ""
+
+
+SAME_ACCESSES = "same accesses"
+
+
+@cache
+def _original(source: str, schedule: Schedule) -> str:
+    return fingerprint(of_schedule(schedule, source))

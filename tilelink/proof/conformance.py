@@ -21,7 +21,7 @@ from tilelink.ir.steps import Apply, Load, MatmulBody, Place, Step, Store, SumPa
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
 from tilelink.proof.operands import extents, fits, loaded, renaming
-from tilelink.proof.orders import collectives, exchanges, orders
+from tilelink.proof.orders import collectives, exchanges, movers, orders, sources
 from tilelink.proof.values import same_function, values
 from tilelink.proof.walk import Point, points, reads
 
@@ -39,7 +39,9 @@ def graph_of(schedule: Schedule) -> TileGraph:
 def conformance(schedule: Schedule) -> Iterator[Finding]:
     graph = graph_of(schedule)
     yield from orders(schedule)
+    yield from movers(schedule)
     yield from exchanges(schedule, graph)
+    yield from sources(schedule, graph)
     yield from collectives(schedule, graph)
     computed = list(_computed(schedule, graph))
     for op in graph.ops():

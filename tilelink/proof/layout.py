@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import CommSms, CopyEngine, Kind, Memory, Scope, Transfer
+from tilelink.ir.nodes import CommSms, CopyEngine, Finish, Kind, Memory, Scope, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import promises
@@ -104,6 +104,10 @@ def links(schedule: Schedule) -> Iterator[Finding]:
     """Over a link without peer atomics only copies, whose epochs are copies too, cross ranks."""
     if schedule.machine.peer_atomics:
         return
+    for launch in schedule.launches:
+        if isinstance(launch, Finish) and not launch.by_copy:
+            fact = f"done is raised by an atomic at peers, and {schedule.machine.topology} has links without them"
+            yield Finding(BugClass.LINK_ATOMICS, "finish", fact, "done")
     from_tiles = "is raised at a peer by an atomic of a tile or of a communication program"
     for exchange in schedule.exchanges:
         match exchange.mover:

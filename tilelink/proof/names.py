@@ -132,6 +132,12 @@ def _axes(at: Point, step: Step) -> Iterator[Finding]:
             spoken.append(axis)
         case _:
             pass
+    own_waits = [step] if isinstance(step, Wait) else [wait for _, waits in reads(step) for wait in waits]
+    for wait in own_waits:
+        tiled = has_axis(at.role, wait.slot) and not at.role.axis(wait.slot).reduction
+        if wait.every and tiled and at.role.axis(wait.slot).segments > 1:
+            fact = f"every part along {wait.slot} is waited for, where the tile is in the part of one segment"
+            yield Finding(BugClass.WRONG_PLACE, str(at), fact, wait.signal)
     for name in dict.fromkeys(spoken):
         if not has_axis(at.role, name):
             yield Finding(BugClass.WRONG_PLACE, str(at), f"the role has no axis {name or 'without a name'}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.ir.graph import TileGraph
-from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm
+from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm, Publish
 from tilelink.ir.order import RankOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.bug_class import BugClass
@@ -28,6 +28,30 @@ def orders(schedule: Schedule) -> Iterator[Finding]:
         if not legal or sorted(ranks.sequence(0)) != list(range(schedule.num_ranks)):
             fact = f"its order is over {ranks.num_ranks} ranks, {ranks.ranks_per_node} a node, and there are {schedule.num_ranks}"
             yield Finding(BugClass.WRONG_PLACE, where, fact)
+
+
+def movers(schedule: Schedule) -> Iterator[Finding]:
+    """A mover goes through the peers, so the own rank comes last in its order and is left out."""
+    for exchange in schedule.exchanges:
+        if exchange.order.ranks.sequence(0)[-1] != 0:
+            fact = "the own rank is not the last of its order, so that a peer would be left out in its place"
+            yield Finding(BugClass.WRONG_PLACE, f"exchange {exchange.name}", fact)
+
+
+def sources(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
+    """An exchange sends the value that the spec says: itself, where its tiles stage it, or a copy that peers pull."""
+    for exchange in schedule.exchanges:
+        relation = graph.relation(exchange.name)
+        if relation is None or not exchange.source:
+            continue
+        value = relation.source
+        shared = {f"{value}_shared", f"{exchange.name}_shared"}
+        staged = {f"{value}_staged", f"{exchange.name}_staged"} if graph.op(value) is not None else {value} | shared
+        published = [x for x in schedule.launches if isinstance(x, Publish) and x.exchange == exchange.name]
+        copied = all((x.copy_from == value) == (exchange.source in shared) for x in published)
+        if exchange.source not in staged or not copied:
+            fact = f"it sends {exchange.source}, and the spec says {value}"
+            yield Finding(BugClass.WRONG_PLACE, f"exchange {exchange.name}", fact)
 
 
 def _tile_order(role: ComputeRole) -> Iterator[Finding]:

@@ -33,6 +33,11 @@ def raising(schedule: Schedule) -> Iterator[Finding]:
             for at, step in points(index, launch.compute):
                 if isinstance(step, Notify):
                     yield from _notify(schedule, at, step)
+        elif isinstance(launch, LibraryGemm) and launch.count and launch.count != f"{launch.split}_count":
+            where = f"launch {index}, library matmul into {launch.out.buffer}"
+            yield Finding(
+                BugClass.WRONG_PLACE, where, f"{launch.count} is not the count of {launch.split}", launch.count
+            )
     for exchange in schedule.exchanges:
         yield from _counted_once(schedule, exchange)
         yield from _movers(schedule, exchange)
@@ -91,11 +96,11 @@ def _stored(where: str, exchange: Exchange, step: Notify, store: Store, *, fused
 def _rows_counted(at: Point, where: str, exchange: Exchange, step: Notify, store: Store) -> Iterator[Finding]:
     """The tile is counted for the chunks that its rows lie in, no more and no fewer."""
     name = store.operand.index[0]
-    if exchange.chunks == 1:
-        return
     if step.rows != name or not has_axis(at.role, name):
         fact = f"chunks are counted along {step.rows}, and rows of {store.operand.buffer} lie along {name}"
         yield Finding(BugClass.SIGNAL_TOO_EARLY, where, fact, step.count)
+        return
+    if exchange.chunks == 1:
         return
     spans = rows_in_part(at.role, name, local=is_local(store.operand, name))
     counted: list[Interval] = rows_in_part(at.role, step.rows, local=step.rows == step.slot or step.rows in at.own)
