@@ -17,9 +17,10 @@ from tests.bench.fakes import record, result, row_result
 from tilelink import cli
 from tilelink.bench import command, launch
 from tilelink.bench.job import Job, read_job
-from tilelink.bench.launch import run_job, run_to_end
+from tilelink.bench.launch import run_job
 from tilelink.bench.measure import Options
 from tilelink.errors import RunFailed
+from tilelink.runtime.torchrun import run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--ranks", "2", "--rows", "256x128x512")
@@ -59,7 +60,7 @@ def test_plans_are_written_and_read_for_the_same_ranks_only(tmp_path: Path, monk
     assert [planned.row.name for planned in job.rows] == ["256x128x512"]
     assert job.link_gb_per_s == 389.0
 
-    monkeypatch.setattr(command, "check_gpus", lambda num_ranks: None)
+    monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
     other = bench("ag_gemm", "--ranks", "4", "--rows", "256x128x512", "--plans", str(plans))
     assert other.stderr.startswith("NotABenchmarkFile: ")
     assert "planned for 2 ranks of h200-nvswitch" in other.stderr
@@ -69,7 +70,7 @@ def test_rows_of_the_plans_are_not_planned_again(tmp_path: Path, monkeypatch: py
     plans = tmp_path / "plans.json"
     bench("ag_gemm", *SMALL, "--write-plans", str(plans))
     jobs: list[Job] = []
-    monkeypatch.setattr(command, "check_gpus", lambda num_ranks: None)
+    monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
     monkeypatch.setattr(command, "_measure", lambda job, json, timeout_s: jobs.append(job))
     rows = ("--ranks", "2", "--rows", "256x128x512,128x128x512")
     found = bench("ag_gemm", *rows, "--plans", str(plans), "--quick", "--l2-cold", "--commit", "abc")
@@ -82,7 +83,7 @@ def test_rows_of_the_plans_are_not_planned_again(tmp_path: Path, monkeypatch: py
 
 def test_quick_is_one_row_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[Job] = []
-    monkeypatch.setattr(command, "check_gpus", lambda num_ranks: None)
+    monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
     monkeypatch.setattr(command, "_measure", lambda job, json, timeout_s: jobs.append(job))
     bench("ag_gemm", "gemm_rs", "--ranks", "2", "--quick")
     assert [planned.row.key for planned in jobs[0].rows] == ["ag_gemm llama3-8b bf16", "gemm_rs llama3-8b bf16"]

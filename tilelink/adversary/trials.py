@@ -93,7 +93,11 @@ class Outcome:
 def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()) -> Outcome:
     """Run once. Everything that a file can do wrong ends up in the outcome; errors of ours are raised."""
     if trial.scenario is Scenario.REFUSALS:
-        return Outcome(trial, _not_refused(subject), 0, None, None)
+        try:
+            refused: UserError | None = _not_refused(subject)
+        except EmulationError as found:  # host code did something that no fabric does
+            refused = found
+        return Outcome(trial, refused, 0, None, None)
     trace = Trace()
     detectors = [RaceDetector(subject.num_ranks, trial.rules)] if trial.detect_races else []
     world = World(
@@ -117,29 +121,27 @@ def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()
     return Outcome(trial, error, calls.steps, trace, first_difference(world.protocols()))
 
 
-def _not_refused(subject: Subject) -> NotRefused | None:
+def _not_refused(subject: Subject) -> NotRefused | HostCodeFailed | None:
     """Construct the operator of a file that names its schedule where ranks differ, and where SMs are missing."""
     if not (isinstance(subject.build, type) and hasattr(subject.build, "SCHEDULE")):
         return None
     other = type(subject.build.__name__, (subject.build,), {"SCHEDULE": "another schedule"})
-    fabrics = World(subject.num_ranks, num_sms=subject.num_sms).fabrics
     try:
-        for fabric in fabrics:
-            (subject.build if fabric.rank else other)(fabric)
+        for fabric in World(subject.num_ranks, num_sms=subject.num_sms).fabrics:
+            _hosted(fabric.rank, subject.build if fabric.rank else other, fabric)
         return NotRefused(what="ranks hold different schedules", missing="fabric.agree(self.SCHEDULE)")
     except ScheduleMismatch:
         pass
-    few = World(subject.num_ranks, num_sms=max(1, subject.num_sms - 1)).fabrics
-    try:
-        for fabric in few:
-            subject.build(fabric)
-    except ValueError:
+    except HostCodeFailed as failed:
+        return failed
+    if subject.num_sms == 1:
         return None
-    return (
-        None
-        if subject.num_sms == 1
-        else NotRefused(what="the GPU has too few SMs", missing="a check of fabric.num_sms")
-    )
+    try:
+        for fabric in World(subject.num_ranks, num_sms=subject.num_sms - 1).fabrics:
+            _hosted(fabric.rank, subject.build, fabric)
+    except HostCodeFailed as failed:
+        return None if isinstance(failed.__cause__, ValueError) else failed
+    return NotRefused(what="the GPU has too few SMs", missing="a check of fabric.num_sms")
 
 
 class _Calls:

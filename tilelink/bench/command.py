@@ -16,7 +16,7 @@ from rich.console import Console
 import topologies
 from tilelink.bench.errors import NotABenchmarkFile, ResultsNotWritable
 from tilelink.bench.job import Job, read_job
-from tilelink.bench.launch import check_gpus, run_job
+from tilelink.bench.launch import run_job
 from tilelink.bench.measure import Options
 from tilelink.bench.plans import PlannedRow, Request, parse_variant, plan_rows
 from tilelink.bench.record import Record, read
@@ -24,11 +24,13 @@ from tilelink.bench.rows import Row, parse_operators, select
 from tilelink.bench.summary import wrong_or_missing
 from tilelink.bench.table import rich_table
 from tilelink.errors import RunFailed
+from tilelink.runtime.torchrun import check_gpus
 
 QUICK_NAMES = ("llama3-8b",)
 QUICK_ROUNDS = 3
 _TUNED = 2  # structures besides the planned schedule: the three best
 _HANG_S = 120.0
+_WITHOUT_GPUS = "Legal on this machine: `tilelink bench --write-plans FILE`, which plans for a run on another one."
 _UNNAMED = "bench_results.json"  # where ranks of a written job leave their results
 
 Operators = Annotated[
@@ -89,7 +91,7 @@ def bench(
     for path in filter(None, (json, write_plans)):
         _check_folder(path)
     if write_plans is None:
-        check_gpus(num_ranks)
+        check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _read_plans(plans, num_ranks, machine.name) if plans is not None else {}
     options = Options(min(rounds, QUICK_ROUNDS) if quick else rounds, row_budget_s, l2_cold, seed)
     planned = _planned(wanted, known, request)

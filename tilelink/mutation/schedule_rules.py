@@ -279,7 +279,7 @@ def forked_at_begin(pair: Pair) -> bool:
         return False
     assert isinstance(found.owner, CopyProgram)
     exchange = pair.before.exchange(found.owner.exchange)
-    return pair.before.buffer(exchange.source).memory is Memory.INPUT and exchange.transfer is Transfer.PUSH
+    return exchange.transfer is Transfer.PULL or pair.before.buffer(exchange.source).memory is Memory.INPUT
 
 
 def done_by_copy(pair: Pair) -> bool:
@@ -375,7 +375,7 @@ RULES: tuple[tuple[Holds, str], ...] = (
         "waits, counts, masks and loops are all spelled from the tile's extent, which is free within limits.",
     ),
     (own_part_of_the_input, "the shared copy of the own part holds what the input holds."),
-    (forked_at_begin, "an input is there before begin, so its copies need not wait for launches behind begin."),
+    (forked_at_begin, "an input is there before begin, and what is pulled is waited for chunk by chunk."),
     (done_by_copy, "a copy behind the last launch on the stream writes the epoch that the kernel writes."),
     (communication_first, "its data needs no tile of this launch, so it may be done before the launch starts."),
     (fewer_sms_are_enough, "the machine still holds every program that waits together with what it waits for."),

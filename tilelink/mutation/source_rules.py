@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilelink.ir.nodes import Begin, CommSms, CopyEngine, Fused, Transfer
+from tilelink.ir.nodes import Begin, CommSms, CopyEngine, CopyProgram, Fused, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.mutant import SourceMutant
 from tilelink.mutation.progress import waits_of
@@ -61,9 +61,9 @@ def _idempotent(text: SourceText, statement: ast.Expr) -> bool:
         case "store" | "move":
             loads = [node for node in ast.walk(call) if called(node) == "tl.load" and isinstance(node, ast.Call)]
             sources = [dotted(_leftmost(load.args[0])) for load in loads] + (arguments[1:2] if what == "move" else [])
-            return called(call).endswith(".store") and arguments[0] not in sources
+            return (what == "move" or called(call).endswith(".store")) and arguments[0] not in sources
         case "launch":
-            return _only_waits_and_raises(text, arguments[0])
+            return _only_waits_and_raises(text, arguments[0]) or _counts_nothing(text, arguments[0])
         case "library":
             return last_word(called(call)) != "all_reduce" and arguments[0] not in arguments[1:]
         case _:
@@ -81,6 +81,91 @@ def _only_waits_and_raises(text: SourceText, kernel: str) -> bool:
     found = [function for function in text.kernels if function.name == kernel]
     calls = {last_word(called(node)) for function in found for node in ast.walk(function) if isinstance(node, ast.Call)}
     return bool(found) and calls <= {"load", "range", "notify", "on_peer", "wait_epoch", "wait_count", "jit"}
+
+
+def _counts_nothing(text: SourceText, kernel: str) -> bool:
+    """Neither the kernel nor the functions that it calls raise anything, so what it stores is a function of what it
+    loads, and it loads nothing that it stores: kernels read inputs and targets of exchanges, and write other buffers."""
+    by_name = {function.name: function for function in text.kernels}
+    reached, todo = set[str](), [kernel]
+    while todo:
+        name = todo.pop()
+        if name in by_name and name not in reached:
+            reached.add(name)
+            todo += [last_word(called(node)) for node in ast.walk(by_name[name]) if isinstance(node, ast.Call)]
+    calls = [node for name in reached for node in ast.walk(by_name[name]) if isinstance(node, ast.Call)]
+    raises = any(last_word(called(node)).startswith(("notify", "count_arrival", "atomic_x")) for node in calls)
+    stored = {dotted(_leftmost(node.args[0])) for node in calls if called(node) == "tl.store" and node.args}
+    loaded = {dotted(_leftmost(node.args[0])) for node in calls if called(node) == "tl.load" and node.args}
+    return kernel in by_name and not raises and not stored & loaded and "epoch" not in stored
+
+
+def barrier_after_a_barrier(pair: SourcePair) -> bool:
+    if pair.mutant.operator not in ("drop barrier", "swap barrier") or pair.function() != "notify":
+        return False
+    uses = [node for node in pair.text.nodes(ast.Call) if called(node) == "notify"]
+    return bool(uses) and all(_nothing_stored_before(pair.text, use) for use in uses)
+
+
+def _nothing_stored_before(text: SourceText, use: ast.Call) -> bool:
+    """In `finish_call`, whose program stores nothing; or in the branch of `if count_arrival(...)`, which had a barrier."""
+    node: ast.AST | None = use
+    while node is not None and not isinstance(node, ast.FunctionDef):
+        test = node.test if isinstance(node, ast.If) else None
+        if test is not None and any(called(one) == "count_arrival" for one in ast.walk(test)):
+            return True
+        node = text.parent(node)
+    return isinstance(node, ast.FunctionDef) and node.name == "finish_call"
+
+
+def stores_of_one_program_to_two_tensors(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "swap store" or pair.function() != "begin_call":
+        return False
+    return any(
+        isinstance(one, ast.Expr)
+        and isinstance(other, ast.Expr)
+        and called(one.value) == called(other.value) == "tl.store"
+        for one, other in pair.statements()
+    )
+
+
+def tells_itself_as_well(pair: SourcePair) -> bool:
+    return (
+        pair.mutant.operator == "bounds"
+        and pair.function() == "finish_call"
+        and pair.mutant.after.replace(" ", "") == "NUM_RANKS+1"
+    )
+
+
+def programs_that_only_wait(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "grid":
+        return False
+    launched = [
+        ast.unparse(node.args[0])
+        for node in pair.text.nodes(ast.Call)
+        if last_word(called(node)) == "launch"
+        and node.args
+        and node.lineno <= pair.mutant.line <= (node.end_lineno or node.lineno)
+    ]
+    return launched in (["wait_on_stream"], ["wait_count_on_stream"]) and "+ 1" in pair.mutant.after
+
+
+def kernels_of_one_stream(pair: SourcePair) -> bool:
+    if pair.mutant.operator not in ("drop loading", "drop setup", "swap setup"):
+        return False
+    moved = pair.mutant.operator == "swap setup" or pair.mutant.after.strip() == "pass"
+    if "fabric.loading()" not in pair.mutant.before or "fabric.agree" in pair.mutant.before or not moved:
+        return False
+    launches = [node for node in pair.text.nodes(ast.Call) if last_word(called(node)) == "launch"]
+    return bool(launches) and all(called(node) == "main.launch" for node in launches)
+
+
+def pushes_are_awaited_by_peers(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "swap launch" or "finish_call" not in pair.mutant.before:
+        return False
+    copies = [x for x in pair.schedule.launches if isinstance(x, CopyProgram)]
+    pushed = all(pair.schedule.exchange(x.exchange).transfer is Transfer.PUSH for x in copies)
+    return bool(copies) and pushed and pair.mutant.before.strip().startswith(("main.after(", "for stream"))
 
 
 def neighbours_commute(pair: SourcePair) -> bool:
@@ -209,7 +294,10 @@ def mask_is_always_true(pair: SourcePair) -> bool:
             sizes = [(row["NUM_COUNTS"], row["BLOCK"]) for row in named if "NUM_COUNTS" in row]
         case _:
             return False
-    return bool(sizes) and all(size > 0 and block > 0 and size % block == 0 for size, block in sizes)
+    # without counts there is one word all the same, which nobody uses
+    return bool(sizes) and all(
+        (size > 0 and block > 0 and size % block == 0) or (size, block) == (0, 1) for size, block in sizes
+    )
 
 
 def _is_mask_line(pair: SourcePair) -> bool:
@@ -232,5 +320,23 @@ RULES: tuple[tuple[Holds, str], ...] = (
     ),
     (release_is_enough, "nobody uses what the count was before, so nothing is ordered behind it."),
     (never_passes, "the count starts at 0 in every call and is raised exactly as often as is waited for."),
+    (
+        barrier_after_a_barrier,
+        "each notify stands in a program that stores nothing, or behind a count that had a barrier, with no store between.",
+    ),
+    (
+        stores_of_one_program_to_two_tensors,
+        "nobody reads either tensor before the one-program kernel has ended.",
+    ),
+    (tells_itself_as_well, "nobody reads the word in which a rank would tell itself that it has finished."),
+    (programs_that_only_wait, "a second program that only waits for the same word ends with the first one."),
+    (
+        kernels_of_one_stream,
+        "all kernels of a rank are on one stream, so that each is loaded when the one before has ended.",
+    ),
+    (
+        pushes_are_awaited_by_peers,
+        "what is still under way when peers are told are pushes to them, whose arrival each awaits before it finishes.",
+    ),
     (mask_is_always_true, "every size is a whole number of blocks, so no lane lies outside."),
 )

@@ -203,8 +203,9 @@ def _op_steps(
             if space.segments[axis] > 1 and space.extents[axis] % space.tiles[axis]:
                 # a step of k must not run into the next part, so both operands are masked
                 left, right = (_by_pointer(o) for o in (left, right))
-            if Access.DESCRIPTOR not in (left.access, right.access):
-                early = [replace(wait, fence=False) for wait in early]
+            through = zip(op.reads, (left, right), strict=True)
+            described = {read.value for read, one in through if one.access is Access.DESCRIPTOR}
+            early = [replace(wait, fence=wait.exchange in described) for wait in early]
             inner = tuple(wait for wait in early if wait.slot == axis)
             outer = [wait for wait in early if wait.slot != axis]
             return [*outer, MatmulBody(op.name, left, right, axis, inner)]

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -17,11 +13,12 @@ from pathlib import Path
 import torch
 
 from tilelink.emulator import World
-from tilelink.errors import FabricUnavailable, RunFailed
+from tilelink.errors import RunFailed
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import expected, make_inputs, relative_error, tolerance, user_reference
+from tilelink.runtime.torchrun import check_gpus, run_to_end, torchrun
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,37 +91,20 @@ def run_cuda(schedule: Schedule, source: str, calls: int = 2, seed: int = 0, tim
 
     Raises FabricUnavailable, NoReference, and RunFailed if the ranks crash or take longer than `timeout_s` seconds.
     """
-    _check_gpus(schedule.num_ranks)
+    check_gpus(schedule.num_ranks, "Emulate them instead: --device cpu.")
     _check_references(schedule)
     with tempfile.TemporaryDirectory() as folder:
         file, result = Path(folder) / f"{schedule.name}.py", Path(folder) / "result.json"
         file.write_text(source)
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command = [*launcher, f"--nproc-per-node={schedule.num_ranks}", str(file)]
-        command += ["--calls", str(calls), "--seed", str(seed), "--json", str(result)]
-        log = Path(folder) / "log.txt"
-        reason = _run_to_end(command, log, timeout_s)
+        arguments = [str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
+        reason, lines = run_to_end(torchrun(schedule.num_ranks, *arguments), timeout_s, lambda line: None)
         if not result.exists():
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-12:]
-            raise RunFailed(num_ranks=schedule.num_ranks, operator=schedule.name, reason=reason, lines="\n".join(lines))
+            shown = "\n".join(lines[-12:])
+            raise RunFailed(num_ranks=schedule.num_ranks, operator=schedule.name, reason=reason, lines=shown)
         found = json.loads(result.read_text())
     return RunResult(
         found["equal"], found["max_error"], found["tolerance"], found["seconds"], schedule.num_ranks, "cuda", calls
     )
-
-
-def _run_to_end(command: list[str], log: Path, timeout_s: float) -> str:
-    """Run in a process group of its own, which is killed as a whole when time is up: ranks that hang spin for ever."""
-    with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            return f"exit code {process.wait(timeout_s)}"
-        except subprocess.TimeoutExpired:
-            return f"they hung for {timeout_s:.0f} s"
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
 
 
 def _check_references(schedule: Schedule) -> None:
@@ -132,19 +112,3 @@ def _check_references(schedule: Schedule) -> None:
     for node in schedule.spec.nodes:
         if isinstance(node.operation, UserOp):
             user_reference(node.operation)
-
-
-def _check_gpus(num_ranks: int) -> None:
-    """GPUs, enough of them, and peer access between each pair. Raises FabricUnavailable."""
-    hint = "Emulate them instead: --device cpu."
-    if not torch.cuda.is_available():
-        raise FabricUnavailable(num_ranks=num_ranks, reason="torch sees no GPU here", legal=hint)
-    found = torch.cuda.device_count()
-    if found < num_ranks:
-        legal = f"Legal --ranks here: 2 to {found}. {hint}" if found > 1 else hint
-        raise FabricUnavailable(num_ranks=num_ranks, reason=f"this machine has {found} GPUs", legal=legal)
-    for rank in range(num_ranks):
-        for peer in range(num_ranks):
-            if rank != peer and not torch.cuda.can_device_access_peer(rank, peer):
-                reason = f"GPU {rank} cannot address the memory of GPU {peer}"
-                raise FabricUnavailable(num_ranks=num_ranks, reason=reason, legal=hint)
