@@ -124,7 +124,21 @@ def allocate_inside(world: World) -> None:
         world.fabrics[0].symmetric((1,), torch.int32)
 
 
-@pytest.mark.parametrize("mistake", [capture_twice, run_inside, replay_inside, replay_elsewhere, allocate_inside])
+def leave_a_stream(world: World) -> None:
+    """Its work would run after the replay has ended; a CUDA graph refuses to be made of it."""
+    word = world.fabrics[0].symmetric((1,), torch.int32).local
+    with world.capture():
+        main, side = world.fabrics[0].main(), world.fabrics[0].stream("side")
+        side.after(main)
+        side.write(word, 1)
+        main.after(side)
+        side.write(word, 2)
+
+
+MISTAKES = [capture_twice, run_inside, replay_inside, replay_elsewhere, allocate_inside, leave_a_stream]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_illegal_captures(mistake: Callable[[World], None]) -> None:
     world = World(1)
     with pytest.raises(IllegalCapture, match="capture"):

@@ -67,6 +67,8 @@ def diagnose(subject: Subject, outcome: Outcome) -> Diagnosis:
             signals = "int32" in str(error.facts["nearest"]) or str(error.facts["access"]).startswith("atomic")
             bug = BugClass.SLOTS if signals else BugClass.WRONG_PLACE
             return _at(bug, error, f"{error.facts['access']} outside of all buffers: {error.facts['nearest']}")
+        case emulation.IllegalCapture():
+            return _at(BugClass.BAKED_CONSTANT, error, str(error.facts["reason"]))
         case NotRefused():
             fewer = "SMs" in str(error.facts["what"])
             bug = BugClass.RESIDENCY if fewer else BugClass.PER_RANK_CHOICE

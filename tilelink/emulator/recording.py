@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilelink.emulator.operations import Operation
+from tilelink.emulator.operations import After, Operation
 from tilelink.emulator.place import Place
 
 
@@ -35,6 +35,19 @@ class Recording:
     def count(self, rank: int, stream: str) -> int:
         """How many operations a stream has in this recording."""
         return sum(one.rank == rank and one.stream == stream for one in self.operations)
+
+    def unjoined(self, rank: int, main: str) -> str:
+        """A side stream of `rank` whose last operation nothing on `main` comes after, or empty."""
+        joined, todo = {main}, [main]
+        while todo:
+            name = todo.pop()
+            waits = [o.operation for o in self.operations if (o.rank, o.stream) == (rank, name)]
+            for wait in waits:
+                whole = isinstance(wait, After) and wait.position >= self.count(rank, wait.stream)
+                if isinstance(wait, After) and whole and wait.stream not in joined:
+                    joined.add(wait.stream)
+                    todo.append(wait.stream)
+        return next((name for name in self.streams(rank) if name not in joined), "")
 
     def streams(self, rank: int) -> list[str]:
         """The streams of `rank` in it, in the order of their first operations."""

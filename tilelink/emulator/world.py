@@ -140,7 +140,7 @@ class World:
     def capture(self) -> Iterator[Recording]:
         """What host code enqueues inside, on any stream of any rank, is recorded and not run: a CUDA graph.
 
-        Raises `IllegalCapture` inside of another capture.
+        Raises `IllegalCapture` inside of another capture, and for a side stream that the main stream has not joined.
         """
         if self.host.recording is not None:
             self._refuse("capture() inside capture()")
@@ -150,6 +150,12 @@ class World:
         finally:
             self.host.recording = None
             recording.open = False
+        for rank in range(self.machine.num_ranks):
+            side = recording.unjoined(rank, _MAIN)
+            if side:
+                self._refuse(
+                    f"the capture on rank {rank} ends while stream {side!r} has work that the main stream has not joined"
+                )
 
     def replay(self, recording: Recording) -> None:
         """Enqueue a recording again, with the same arguments, behind what the main stream of each rank holds.
