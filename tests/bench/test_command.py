@@ -185,6 +185,7 @@ def test_ranks_that_take_too_long_are_ended() -> None:
     assert time.monotonic() - start < 20
 
 
+@pytest.mark.slow
 def test_the_entry_of_a_checkout_needs_neither_emulator_nor_greenlet() -> None:
     """The machine that measures has torch, triton, typer and rich."""
     code = "import sys; sys.modules['greenlet'] = None; import tilelink.bench.ranks, tilelink.bench.command\n"

@@ -62,7 +62,10 @@ def test_a_variant_that_is_no_schedule_is_a_failure_of_its_own(planned: PlannedR
     assert ours(bad).failure == bad.failure
 
 
-@pytest.mark.parametrize("operator", Operator)
+MARKED = [pytest.param(one, marks=[pytest.mark.slow] if one is Operator.MLP else []) for one in Operator]
+
+
+@pytest.mark.parametrize("operator", MARKED)
 def test_inputs_are_those_of_the_declaration(operator: Operator) -> None:
     """The contenders share tensors: rows make them with the shapes and in the order that the schedule takes."""
     (row,) = select([operator], [SMALL], "bf16", 4)
@@ -87,6 +90,7 @@ def test_what_is_no_job(text: str, tmp_path: Path) -> None:
         read_job(tmp_path / "absent.json")
 
 
+@pytest.mark.slow
 def test_rows_in_several_processes_come_back_in_order() -> None:
     rows = select([Operator.AG_GEMM, Operator.GEMM_RS], [SMALL, "256x256x512"], "bf16", 4)
     found = plan_rows(rows, Request(H200), processes=2)

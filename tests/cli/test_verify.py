@@ -19,6 +19,7 @@ HAND_WRITTEN = (Path(__file__).parents[1] / "adversary" / "exchange.py").read_te
 BROKEN = edited(HAND_WRITTEN, ("< 2 * call + half - 1", "!= 2 * call + half - 1"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spec_path")
 def test_a_spec_is_proved_and_run(invoke: Invoke) -> None:
     result = invoke(*SPEC, "--seeds", "1")
@@ -30,6 +31,7 @@ def test_a_spec_is_proved_and_run(invoke: Invoke) -> None:
     assert "results equal to the reference" in third
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spec_path")
 def test_json(invoke: Invoke) -> None:
     result = invoke(*SPEC, "--seeds", "0", "--json", "--pin", "mover=Fused()", "--pin", "algorithm=direct")
