@@ -200,6 +200,12 @@ CASES = {
         (("call - 1)", "call - 2)"),),
         "tl.store(",
     ),
+    "an epoch that adds up over calls": Case(
+        BugClass.REUSE,
+        AG_PUSH,
+        (("tl.atomic_xchg(signal, call", "tl.atomic_add(signal, call"),),
+        "self.copy_x_full.copy(self.x_full",
+    ),
     "one chunk of two": Case(
         BugClass.WAIT_TOO_LITTLE,
         AG_PUSH,

@@ -21,13 +21,15 @@ from tilelink.runtime.load import load_source
 def quick_trials(num_ranks: int) -> Iterator[Trial]:
     """A dozen trials in the order in which they most often refute."""
     yield Trial(Scenario.REFUSALS, "oldest")
-    for policy in ("producers-last", "consumers-first", "random:1", "copies-late", f"starve-rank:{num_ranks - 1}"):
+    for policy in ("producers-last", "consumers-first", "random:1", "copies-late"):
         yield Trial(Scenario.CALLS, policy)
+    yield Trial(Scenario.CALLS, f"starve-rank:{num_ranks - 1}", calls=5)
     yield Trial(Scenario.CALLS, "producers-last:1", any_residency=True)
     yield Trial(Scenario.REPLAYS, "producers-last")
     yield Trial(Scenario.STREAMS, "consumers-first")
     yield Trial(Scenario.OPERATORS, "random:2")
-    for policy in ("starve-rank:0", "newest", "pct:3:3"):
+    yield Trial(Scenario.CALLS, "starve-rank:0", calls=5)
+    for policy in ("newest", "pct:3:3"):
         yield Trial(Scenario.CALLS, policy, any_residency=policy == "pct:3:3")
 
 
