@@ -260,11 +260,12 @@ CASES = {
 }
 
 
-LONG = ("calls on two streams", "kernels that are loaded by the first call")  # only late trials show them
-
-
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in CASES]
+    "name",
+    [
+        pytest.param(name, marks=[] if case.source is HAND_WRITTEN else [pytest.mark.slow])
+        for name, case in CASES.items()
+    ],
 )
 def test_the_class_and_the_line(name: str) -> None:
     case = CASES[name]
@@ -293,6 +294,7 @@ def test_without_the_bug_nothing_refutes_it(source: str) -> None:
     assert found.compared and found.trials > 20
 
 
+@pytest.mark.slow
 def test_a_counterexample_replays() -> None:
     """The same run again: the same class, and the text of the trace says who waited for what."""
     source = edited(RS_FUSED, (") == 4 - 1:", ") == 3 - 1:"))

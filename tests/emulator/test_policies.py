@@ -54,6 +54,7 @@ def test_a_rare_bug_is_found_by_direction_and_not_by_chance() -> None:
     assert not {"starve-rank:0", "copies-late", "random:0"} & found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_is_made_again_from_its_text(name: str) -> None:
     assert policy_by_name(name).text == name
@@ -74,6 +75,7 @@ def test_other_texts_are_refused(text: str) -> None:
     assert caught.value.facts["text"] == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_right_operator_is_right_under_every_policy(name: str) -> None:
     emulate(World(3, num_sms=6, policy=policy_by_name(name), any_residency_order=True), "SMs", calls=2)

@@ -26,11 +26,13 @@ def found(label: str) -> tuple[SourceMutant, ...]:
     return tuple(mutants(emitted(label)))
 
 
+@pytest.mark.slow
 def test_every_operator_is_alive() -> None:
     counts = Counter(mutant.operator for label in SUBJECTS for mutant in found(label))
     assert [name for name in source_operators() if not counts[name]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["scatter, SMs push, epilogue", "gather, fused pull, ragged", "user op"])
 def test_mutants_parse_and_differ(label: str) -> None:
     source, sources = emitted(label), [mutant.source for mutant in found(label)]

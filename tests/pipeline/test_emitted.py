@@ -32,7 +32,7 @@ def emit(name: str, topology: str, sizes: dict[str, int], **pins: object) -> str
     return lowering.emit(load(name).plan_for(topologies.load(topology, 4), sizes, "bf16", kept))
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if "mlp" in n else []) for n in REAL])
 def test_imports(name: str) -> None:
     tree = ast.parse(emit(name, "h200-nvswitch", REAL[name]))
     found = {

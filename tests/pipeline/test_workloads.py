@@ -34,8 +34,11 @@ def _machine(name: str, num_ranks: int):  # type: ignore[no-untyped-def]
     return topologies.load(name, num_ranks)
 
 
+QUICK = [pytest.param(name, marks=[pytest.mark.slow] if "mlp" in name else []) for name in SIZES]
+
+
 @pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", QUICK)
 def test_planned(name: str, topology: str) -> None:
     check(name, topology, 4, "bf16", {}, calls=3)
 
