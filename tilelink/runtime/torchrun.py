@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-import tilelink
 from tilelink.errors import FabricUnavailable
 
 _LAST_LINES = 30
@@ -46,7 +45,7 @@ def torchrun(num_ranks: int, *arguments: str) -> list[str]:
 
 def run_to_end(command: list[str], timeout_s: float, say: Callable[[str], None]) -> tuple[str, list[str]]:
     """Run the ranks; why they failed, or "", and their last lines. `say` gets each line as it comes."""
-    root = str(Path(tilelink.__file__).parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
     process = subprocess.Popen(
         command,
