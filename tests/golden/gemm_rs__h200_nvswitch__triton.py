@@ -23,7 +23,7 @@ def y_tiles(x_desc, w_desc, y_parts_ptr, out_ptr, y_staged_ptr, counts, signals,
             out = y_value
             for part_segment in range(4):
                 if part_segment != rank:
-                    wait_epoch(signals + 4 + part_segment, call)
+                    wait_epoch(signals + 4 + part_segment * 2 + m // 1024, call)
                     y_parts_part = y_parts_ptr + part_segment * 8388608
                     y_parts_tile = tl.load(
                         y_parts_part + m_offsets[:, None] * 4096 + n_offsets[None, :],
@@ -33,7 +33,7 @@ def y_tiles(x_desc, w_desc, y_parts_ptr, out_ptr, y_staged_ptr, counts, signals,
         else:
             y_staged_part = y_staged_ptr + m_segment * 8388608
             tl.store(y_staged_part + m_offsets[:, None] * 4096 + n_offsets[None, :], y_value.to(tl.bfloat16))
-            count_arrival(counts + m_segment)
+            count_arrival(counts + m_segment * 2 + m // 1024)
 
 
 @triton.jit(do_not_specialize=["rank"])

