@@ -29,11 +29,13 @@ from tilelink.demo import ag_gemm
 from tilelink.emulator import EmulationError
 from tilelink.errors import NoLegalSchedule, RunFailed
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import Spec as DeclaredSpec
 from tilelink.mutation.campaign import campaign
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
 from tilelink.verify_command import Effort, verify_file, verify_schedule
 from topologies.errors import UserError
+from topologies.topology import Topology
 
 
 class Device(Enum):
@@ -201,13 +203,9 @@ def verify(
 ) -> None:
     """Prove the schedule and run its source against an adversary; or run FILE.py. Exit 0: nothing refutes it, 1: refuted."""
     if ":" in subject:
-        wanted, pinned = parse_sizes(sizes or ()), parse_pins(pin or ())
-        machine = topologies.load(topology, ranks)
-        with _working("planning"), redirect_stdout(sys.stderr):
-            overlap = load_overlap(subject)
-            schedule = overlap.plan_for(machine, wanted, dtype, pinned)
+        declared, machine, schedule = _planned(subject, sizes, topology, ranks, dtype, pin)
         command = _again(subject, sizes, topology, machine.num_ranks, dtype, pin)
-        found = verify_schedule(overlap.spec, schedule, machine, command, Effort(seeds, seed, workers, replay))
+        found = verify_schedule(declared, schedule, machine, command, Effort(seeds, seed, workers, replay))
     else:
         if sizes:
             raise SizesOfFile(path=subject, sizes=" ".join(sizes))
@@ -230,11 +228,8 @@ def mutate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON: every mutant and what became of it.")] = False,
 ) -> None:
     """Plant bugs in the schedule and in its source, and see whether `verify` finds them. Exit 1 if fewer than 95 % are."""
-    wanted, pinned = parse_sizes(sizes or ()), parse_pins(pin or ())
-    machine = topologies.load(topology, ranks)
-    with _working("planning"), redirect_stdout(sys.stderr):
-        overlap = load_overlap(spec)
-        small = small_form(overlap.spec, overlap.plan_for(machine, wanted, dtype, pinned), machine)
+    declared, machine, schedule = _planned(spec, sizes, topology, ranks, dtype, pin)
+    small = small_form(declared, schedule, machine)
     with _working("judging mutants"):
         found = campaign(small, sample, seed, workers)
     typer.echo(found.to_json() if json else found.text(), nl=False)
@@ -290,6 +285,12 @@ def _run(device: Device, schedule: Schedule, calls: int, seed: int) -> RunResult
 def _schedule(
     spec: str, sizes: list[str] | None, name: str, ranks: int | None, dtype: str, pins: list[str] | None
 ) -> Schedule:
+    return _planned(spec, sizes, name, ranks, dtype, pins)[2]
+
+
+def _planned(
+    spec: str, sizes: list[str] | None, name: str, ranks: int | None, dtype: str, pins: list[str] | None
+) -> tuple[DeclaredSpec, Topology, Schedule]:
     # the cheap checks come first: a typing mistake is answered before the user's file runs
     wanted = parse_sizes(sizes or ())
     pinned = parse_pins(pins or ())
@@ -297,7 +298,7 @@ def _schedule(
     # what the user's file prints must not end up in the JSON or the source
     with _working("planning"), redirect_stdout(sys.stderr):
         overlap = load_overlap(spec)
-        return overlap.plan_for(topology, wanted, dtype, pinned)
+        return overlap.spec, topology, overlap.plan_for(topology, wanted, dtype, pinned)
 
 
 @contextmanager
