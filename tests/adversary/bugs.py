@@ -30,6 +30,8 @@ def emitted(operator: str, mover: str, transfer: str, rows: int = 40, chunks: in
         "transfer": transfer,
         tile: TILE,
     }
+    if operator == "rs":
+        pins["sum"] = "epilogue"
     return lowering.emit(overlap.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins))
 
 

@@ -55,7 +55,11 @@ TILE = "16x16x16/4w1s"
 def planned(operator: str, mover: str, transfer: str, **pins: str) -> Schedule:
     found: dict[str, tuple[Overlap, dict[str, int], dict[str, str]]] = {
         "ag": (ag_gemm, {"M": 3 * 64, "K": 32, "N": 96}, {"algorithm": "direct", "compute": "triton"}),
-        "rs": (gemm_rs, {"M": 3 * 72, "K": 96, "N": 32}, {"algorithm": "direct", "compute": "triton", "y.tile": TILE}),
+        "rs": (
+            gemm_rs,
+            {"M": 3 * 72, "K": 96, "N": 32},
+            {"algorithm": "direct", "compute": "triton", "y.tile": TILE, "sum": "epilogue"},
+        ),
         "ar": (gemm_ar, {"M": 3 * 64, "K": 96, "N": 32}, {"algorithm": "two-shot", "y.tile": TILE}),
     }
     overlap, sizes, base = found[operator]
