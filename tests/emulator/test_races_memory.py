@@ -92,7 +92,7 @@ def test_freed_outputs_are_no_race_with_what_lies_there_later() -> None:
         for rank, fabric in enumerate(world.fabrics):
             # each is a storage of its own, as an allocator hands it out
             first, second = (2 * rank + 2 * call) % 4, (2 * rank + 2 * call + 1) % 4
-            out, half = (torch.frombuffer(places[place], dtype=torch.float32) for place in (first, second))
+            out, half = (torch.frombuffer(places[place], dtype=torch.int32) for place in (first, second))
             addresses |= {out.data_ptr(), half.data_ptr()}
             fabric.stream(f"{call + rank}").launch(kernels.fill, (1,), out, 1)
             fabric.stream(f"{call + rank + 1}").copy(half, zeros(64))
