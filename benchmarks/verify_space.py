@@ -32,11 +32,14 @@ from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import of_schedule
 from tilelink.adversary.trials import run_trial
 from tilelink.errors import NoLegalSchedule
+from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.overlap import Overlap
+from tilelink.planner.plan import plan
 from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.spec_file import load_overlap
+from topologies.topology import Topology
 
 WORKLOADS = (
     "02_ag_gemm.py:ag_gemm",
@@ -106,10 +109,8 @@ def _sizes(overlap: Overlap, rng: random.Random) -> dict[str, int]:
     return {name: chosen[name] for name in overlap.spec.symbols()}
 
 
-def _with_ranks(overlap: Overlap, schedule, topology):  # type: ignore[no-untyped-def]
+def _with_ranks(overlap: Overlap, schedule: Schedule, topology: Topology) -> Schedule:
     """The same choices on fewer ranks."""
-    from tilelink.planner.plan import plan
-
     if topology.num_ranks == schedule.num_ranks:
         return schedule
     sizes = {name: size // schedule.num_ranks * topology.num_ranks for name, size in schedule.spec.sizes}

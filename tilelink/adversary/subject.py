@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -152,26 +151,20 @@ def _reference(module: ModuleType, num_ranks: int) -> Callable[[Inputs], Outputs
     if function is None:
         return None
     if list(inspect.signature(function).parameters) == ["rank_inputs"]:
-        return lambda inputs: [_as_tuple(result) for result in function(inputs)]
+        return lambda inputs: [as_tuple(result) for result in function(inputs)]
 
     def on_ranks(inputs: Inputs) -> Outputs:
         threads = ThreadedRanks(num_ranks)
         before = vars(module).get("dist")
         module.dist = threads  # type: ignore[attr-defined]
         try:
-            return threads.run(lambda rank: _as_tuple(function(*inputs[rank].values())))
+            return threads.run(lambda rank: as_tuple(function(*inputs[rank].values())))
         finally:
             module.dist = before  # type: ignore[attr-defined]
 
     return on_ranks
 
 
-def _as_tuple(result: object) -> tuple[torch.Tensor, ...]:
+def as_tuple(result: object) -> tuple[torch.Tensor, ...]:
+    """Outputs of an operator or a reference, which may return a single tensor."""
     return result if isinstance(result, tuple) else (result,)
-
-
-def poison(operator: Callable[..., object]) -> None:
-    """What no program writes must not look like a result: local buffers of the operator become nan."""
-    for value in vars(operator).values():
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            value.fill_(math.nan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,13 +11,14 @@ from typing import TypeVar
 
 import torch
 
-from tilelink.adversary.subject import Inputs, Outputs, Subject, poison
+from tilelink.adversary.subject import Inputs, Outputs, Subject, as_tuple
 from tilelink.emulator import EmulationError, World
 from tilelink.emulator.events import Observer
 from tilelink.emulator.policies import policy_by_name
 from tilelink.emulator.protocols import Difference, first_difference
 from tilelink.emulator.races import RaceDetector, Rules, Trace
 from tilelink.errors import ScheduleMismatch
+from tilelink.runtime.reference import poison
 from topologies.errors import UserError
 
 Operator = Callable[..., object]
@@ -162,7 +162,7 @@ class _Calls:
         ]
         for each in operators:
             for operator in each:
-                poison(operator)
+                poison(value for value in vars(operator).values() if isinstance(value, torch.Tensor))
         match self.trial.scenario:
             case Scenario.REPLAYS:
                 self._replays(operators[0])
@@ -181,9 +181,9 @@ class _Calls:
         stream = "second" if self.trial.scenario is Scenario.STREAMS and call % 2 else ""
         for fabric, operator, parts in zip(self.world.fabrics, operators, inputs, strict=True):
             with fabric.on_stream(stream):
-                results.append(_outputs(_hosted(fabric.rank, operator, *parts.values())))
+                results.append(as_tuple(_hosted(fabric.rank, operator, *parts.values())))
         for outputs in results:
-            _fill_nan(outputs)
+            poison(outputs)
         self._pending.append((inputs, results))
 
     def _replays(self, operators: list[Operator]) -> None:
@@ -208,9 +208,9 @@ class _Calls:
 
     def _on_ranks(self, operators: list[Operator], inputs: Inputs) -> Outputs:
         ranks = enumerate(zip(operators, inputs, strict=True))
-        results = [_outputs(_hosted(rank, operator, *parts.values())) for rank, (operator, parts) in ranks]
+        results = [as_tuple(_hosted(rank, operator, *parts.values())) for rank, (operator, parts) in ranks]
         for outputs in results:
-            _fill_nan(outputs)
+            poison(outputs)
         return results
 
     def _inputs(self, call: int) -> Inputs:
@@ -243,16 +243,6 @@ def _hosted(rank: int, function: Callable[..., Result], *arguments: object) -> R
         lines = traceback.extract_tb(error.__traceback__)
         place = f"{Path(lines[-1].filename).name}:{lines[-1].lineno}"
         raise HostCodeFailed(rank=rank, reason=f"{type(error).__name__}: {error}", place=place) from error
-
-
-def _outputs(result: object) -> tuple[torch.Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)
-
-
-def _fill_nan(tensors: tuple[torch.Tensor, ...]) -> None:
-    for tensor in tensors:
-        if tensor.is_floating_point():
-            tensor.fill_(math.nan)
 
 
 def with_rule_lifted(trial: Trial, rule: str) -> Trial:

@@ -19,6 +19,7 @@ from tilelink.ir.nodes import (
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Apply, Load, MatmulBody, Place, Step, Store, SumParts, UserBody
 from tilelink.proof.bug_class import BugClass
+from tilelink.proof.contract import staging_names
 from tilelink.proof.findings import Finding
 from tilelink.proof.operands import extents, fits, loaded, renaming
 from tilelink.proof.orders import collectives, exchanges, movers, orders, sources
@@ -77,7 +78,7 @@ def _computed(schedule: Schedule, graph: TileGraph) -> Iterator[Computed]:
 def _homes(graph: TileGraph, value: str) -> set[str]:
     """Buffers that may hold `value` where it is made: itself, or staged for a relation that sends it."""
     sent = [relation for relation in graph.relations() if relation.source == value]
-    return {value, f"{value}_staged", *(f"{r.name}_staged" for r in sent), *(r.name for r in sent)}
+    return {value, *(name for r in sent for name in (*staging_names(r), r.name))}
 
 
 def _same_operands(graph: TileGraph, op: TileOp, gemm: LibraryGemm) -> bool:
@@ -187,7 +188,6 @@ def _destinations(schedule: Schedule, relation: Relation, index: tuple[str, ...]
     """(buffer, slot axis) where the source of `relation` is stored tile by tile."""
     slot = index[relation.dim] if relation.kind is Kind.SCATTER else ""
     if relation.library:
-        names = [f"{relation.source}_staged", f"{relation.name}_staged", relation.name]
-        return [(name, slot) for name in names]
+        return [(name, slot) for name in (*staging_names(relation), relation.name)]
     exchange = schedule.exchange(relation.name)
     return [(exchange.source or exchange.target, slot)]

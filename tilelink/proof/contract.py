@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import (
     CommSms,
     CopyEngine,
@@ -86,6 +87,11 @@ def counters(schedule: Schedule, exchange: Exchange) -> list[tuple[int, Notify |
         elif isinstance(launch, LibraryGemm) and launch.count and launch.split == exchange.name:
             found.append((index, launch))
     return found
+
+
+def staging_names(relation: Relation) -> tuple[str, str]:
+    """Buffers in which what `relation` sends is staged: by its value, or by its own name if several send that value."""
+    return f"{relation.source}_staged", f"{relation.name}_staged"
 
 
 def flat(steps: tuple[Step, ...]) -> list[Step]:

@@ -9,6 +9,7 @@ from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, Libr
 from tilelink.ir.order import RankOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.bug_class import BugClass
+from tilelink.proof.contract import staging_names
 from tilelink.proof.findings import Finding
 
 
@@ -46,7 +47,7 @@ def sources(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
             continue
         value = relation.source
         shared = {f"{value}_shared", f"{exchange.name}_shared"}
-        staged = {f"{value}_staged", f"{exchange.name}_staged"} if graph.op(value) is not None else {value} | shared
+        staged = set(staging_names(relation)) if graph.op(value) is not None else {value} | shared
         published = [x for x in schedule.launches if isinstance(x, Publish) and x.exchange == exchange.name]
         copied = all((x.copy_from == value) == (exchange.source in shared) for x in published)
         if exchange.source not in staged or not copied:
@@ -107,7 +108,7 @@ def collectives(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
         if calls[name].function != functions[relation.kind]:
             fact = f"{calls[name].function} is called for a {relation.kind.value}"
             yield Finding(BugClass.WRONG_PLACE, f"library collective {name}", fact)
-        sources = {relation.source, f"{relation.source}_staged", f"{name}_staged", name}
+        sources = {relation.source, *staging_names(relation), name}
         if calls[name].operand not in sources:
             fact = f"it sends {calls[name].operand}, not {relation.source}"
             yield Finding(BugClass.WRONG_PLACE, f"library collective {name}", fact)
