@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from lowering.embed import embed, helper_names
+from lowering.embed import embed
 from lowering.entry import print_main
 from lowering.host import symmetric_memory
 from lowering.host_class import HostPrinter
@@ -47,7 +47,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     user = _user_bodies(schedule)
     body = "\n\n".join([user, *(printed.text for printed in kernels)]).strip("\n")
     sections = [
-        ("device helpers: waits and notifies carry the memory-order rules", embed(body + host)),
+        ("device helpers: waits and notifies carry the memory-order rules", embed(body + host, schedule.machine.arch)),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),
         ("fabric: torch symmetric memory", _fabric()),
@@ -107,4 +107,4 @@ def _fabric() -> str:
     return "\n".join(text.splitlines()[first.lineno - 1 :])
 
 
-__all__ = ["TARGETS", "emit", "helper_names"]
+__all__ = ["TARGETS", "emit"]

@@ -114,7 +114,7 @@ class HostPrinter:
                     each = (
                         f'[fabric.stream(f"{launch.stream}_{{step}}") for step in range({self.schedule.num_ranks - 1})]'
                     )
-                    out.line(f"self.{launch.stream} = {each if self._per_peer(launch) else one}")
+                    out.line(f"self.{launch.stream} = {each if launch.streams > 1 else one}")
             out.line("self.last = fabric.main()")
             with out.block("with fabric.loading():  # before any of them spins; all ranks meet at the end"):
                 shapes = "for shape, dtype in self.INPUTS.values()"
@@ -178,24 +178,20 @@ class HostPrinter:
                 self.out.line(f"peer = (rank + step) % {self.schedule.num_ranks}")
                 self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
             return
-        arguments = ["finish_call", "(1,)", "self.epoch", "self.signals.pointers", "rank"]
+        arguments = ["finish_call", f"({self.schedule.num_ranks - 1},)", "self.epoch", "self.signals.pointers", "rank"]
         self.out.call(
             "main.launch(", [*arguments, f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"]
         )
 
-    def _per_peer(self, launch: CopyProgram) -> bool:
-        """Peers are served at once, each on a stream of its own."""
-        return self.schedule.exchange(launch.exchange).order.nest is Nest.CHUNK_MAJOR
-
     def _fork(self, launch: CopyProgram) -> None:
-        if self._per_peer(launch):
+        if launch.streams > 1:
             self.out.line(f"for stream in self.{launch.stream}:")
             self.out.line("    stream.after(main)")
         else:
             self.out.line(f"self.{launch.stream}.after(main)")
 
     def _join(self, launch: CopyProgram) -> None:
-        if self._per_peer(launch):
+        if launch.streams > 1:
             self.out.line(f"for stream in self.{launch.stream}:")
             self.out.line("    main.after(stream)")
         else:
@@ -240,7 +236,9 @@ class HostPrinter:
         printed = self.kernels[kernel.name]
         arguments = [kernel.name, f"({kernel.programs},)"]
         arguments += [self._argument(printed, name) for name in printed.parameters]
-        self.out.call("main.launch(", [*arguments, f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"])
+        options = [f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"]
+        options += [f"per_sm={kernel.per_sm}"] if kernel.per_sm > 1 else []
+        self.out.call("main.launch(", [*arguments, *options])
 
     def _argument(self, printed: PrintedKernel, name: str) -> str:
         words = {
@@ -291,7 +289,7 @@ class HostPrinter:
 
     def _copies(self, exchange: Exchange, launch: CopyProgram) -> None:
         out, push, scatter = self.out, exchange.transfer is Transfer.PUSH, exchange.kind is Kind.SCATTER
-        stream = f"self.{launch.stream}" + ("[step]" if self._per_peer(launch) else "")
+        stream = f"self.{launch.stream}" + ("[step]" if launch.streams > 1 else "")
         with self._transfers(exchange, rows=True):
             if push:
                 if self.schedule.has_signal(f"{exchange.name}_count"):

@@ -49,6 +49,11 @@ class TileScope(LoopScope):
         self.need(name)
         return name
 
+    def each(self, count: int, first: int = 0) -> str:
+        """The range of a loop inside a tile; unrolled where the loop over k is the only one that tiles may contain."""
+        span = f"{first}, {count}" if first else f"{count}"
+        return f"tl.static_range({span})" if self.role.prefetch else f"range({span})"
+
     def segment(self, axis: str) -> str:
         return f"{axis}_segment"
 

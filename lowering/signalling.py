@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from lowering.operands import LoopScope, TileScope
 from lowering.source import Source
-from tilelink.ir.counting import chunk_arrivals, other_tiles, row_pieces
+from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.nodes import Axis, Exchange, Scope
 from tilelink.ir.steps import Notify, Place, Wait
 
@@ -39,7 +39,7 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: str = "
             out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk)
         )
     elif wait.every and not parts_loop:
-        with out.block(f"for {segment} in range({scope.schedule.num_ranks}):"):
+        with out.block(f"for {segment} in {scope.each(scope.schedule.num_ranks)}:"):
             _print_part_wait(out, scope, wait, exchange, segment)
     else:
         _print_part_wait(out, scope, wait, exchange, segment)
@@ -71,12 +71,13 @@ def _print_chunks(
             out.line(text)
         return
     if not rows:
-        with out.block(f"for chunk in range({exchange.chunks}):"):
+        with out.block(f"for chunk in {scope.each(exchange.chunks)}:"):
             for text in lines("chunk"):
                 out.line(text)
         return
-    first, end, aligned = row_span(scope.axis(rows), rows == slot or rows in scope.own_axes, exchange)
-    if aligned:
+    axis, local = scope.axis(rows), rows == slot or rows in scope.own_axes
+    first, end = row_span(axis, local)
+    if in_one_chunk(axis, exchange, local=local):
         row = first if first.isidentifier() else f"({first})"
         for text in lines(f"{row} // {exchange.chunk_rows}"):
             out.line(text)
@@ -88,14 +89,12 @@ def _print_chunks(
             out.line(text)
 
 
-def row_span(axis: Axis, local: bool, exchange: Exchange) -> tuple[str, str, bool]:
-    """First row of the tile and the end of it, in rows of a part; whether it always lies in one chunk."""
+def row_span(axis: Axis, local: bool) -> tuple[str, str]:
+    """First row of the tile and the end of it, in rows of a part."""
     name, tile = axis.name, axis.tile
     base = "" if local or axis.segments == 1 else f"{name}_segment * {axis.extent} + "
     end = f"{name} + {tile}" if axis.extent % tile == 0 else f"tl.minimum({name} + {tile}, {axis.extent})"
-    offset_aligned = not base or axis.extent % exchange.chunk_rows == 0 or exchange.chunk_rows % axis.extent == 0
-    aligned = exchange.chunk_rows % tile == 0 and offset_aligned
-    return f"{base}{name}", f"{base}{end}", aligned
+    return f"{base}{name}", f"{base}{end}"
 
 
 def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
@@ -115,7 +114,7 @@ def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
             return [last, f"    notify(on_peer(signal_peers, {part}, tl.int32) + {there}, call)"]
         return [
             last,
-            f"    for peer in range({scope.schedule.num_ranks}):",
+            f"    for peer in {scope.each(scope.schedule.num_ranks)}:",
             f"        notify(on_peer(signal_peers, peer, tl.int32) + {there}, call)",
         ]
 

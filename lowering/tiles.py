@@ -44,21 +44,45 @@ Tile = Callable[[], str]  # prints what it needs and returns the expression of t
 def tile_loop(schedule: Schedule, role: ComputeRole, body: Source) -> TileScope:
     """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs."""
     scope = TileScope(schedule, role)
-    written = [axis for axis in role.axes if not axis.reduction]
     for axis in role.axes:
         if axis.tile:
             what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
             body.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
-    with body.block(f"for tile in tl.range(program, {role.num_tiles}, {role.programs}, flatten=False):"):
-        _print_order(body, scope, role)
-        steps = Source()
-        for step in role.body:
-            _print_step(steps, scope, step)
-        for axis in written:
-            if f"{axis.name}_offsets" in steps.text():
-                body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
-        body.lines(steps.text())
+    last = role.body[-1]
+    if not (role.prefetch and isinstance(last, IfOwn)):
+        _print_tiles(body, scope, f"program, {role.num_tiles}", role.body)
+        return scope
+    # the compiler pipelines no loop that branches on its tile: tiles of the own segment, which are last, have their own
+    axis, rest = role.axis(last.axis), role.body[:-1]
+    others = role.num_tiles // axis.segments * (axis.segments - 1)
+    body.comment(f"the {axis.name} segments of the other ranks")
+    _print_tiles(body, scope, f"program, {others}", (*rest, *last.others))
+    body.comment(f"the own {axis.name} segment")
+    scope.own_axes = (last.axis,)
+    first = _plus_in_turn(others, role.programs)
+    _print_tiles(body, scope, f"{first}, {role.num_tiles}", (*rest, *last.own))
     return scope
+
+
+def _plus_in_turn(position: int, programs: int) -> str:
+    """The first position from `position` on that belongs to `program`: programs take positions in turn."""
+    ahead = -position % programs
+    turn = f"(program + {ahead}) % {programs}" if ahead else "program"
+    return f"{position} + {turn}"
+
+
+def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, ...]) -> None:
+    """One loop over the launch positions in `span`, from and to."""
+    role = scope.role
+    with body.block(f"for tile in tl.range({span}, {role.programs}, flatten={role.prefetch}):"):
+        _print_order(body, scope, role)
+        printed = Source()
+        for step in steps:
+            _print_step(printed, scope, step)
+        for axis in role.axes:
+            if not axis.reduction and f"{axis.name}_offsets" in printed.text():
+                body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
+        body.lines(printed.text())
 
 
 def rank_at(order: RankOrder, position: str, *, on_host: bool = False) -> str:
@@ -86,7 +110,8 @@ def _print_order(out: Source, scope: TileScope, role: ComputeRole) -> None:
         case Nest.RANK_MAJOR:
             out.line(f"{names} = rank_major(tile, {major.tiles}, {minor_tiles}, {order.group})")
         case Nest.CHUNK_MAJOR:
-            out.line(f"{names} = chunk_major(tile, {major.tiles}, {minor_tiles}, {order.group}, {major.segments})")
+            function = "last_late" if order.late else "chunk_major"
+            out.line(f"{names} = {function}(tile, {major.tiles}, {minor_tiles}, {order.group}, {major.segments})")
     _print_segment(out, scope, major, f"{major.name}_place", order.ranks)
     if minor is not None and minor.segments > 1:
         out.line(f"{minor.name}_place = {minor.name}_tile // {minor.tiles}")
@@ -227,17 +252,17 @@ def _user_ops(schedule: Schedule) -> list[UserOp]:
 
 
 def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
-    """Add the parts in rank order on every rank, so that replicated results agree bit by bit."""
+    """Add the parts: in rank order on every rank where every rank adds them, so that replicated results agree bit by bit."""
     operand, result = step.operand, value_name(step.result)
     axes = [axis for axis in scope.role.axes if not axis.reduction]
     shape = ", ".join(f"TILE_{axis.name.upper()}" for axis in axes)
     out.line(f"{result} = {value_name(step.onto)}" if step.onto else f"{result} = tl.zeros(({shape}), tl.float32)")
     scope.need("rank")
-    segment = f"{operand.slot}_segment"
-    with (
-        out.block(f"for {segment} in range({scope.schedule.num_ranks}):"),
-        out.maybe(f"if {segment} != rank:" if step.onto else ""),
-    ):
+    segment, ranks = f"{operand.slot}_segment", scope.schedule.num_ranks
+    loop = f"{segment} in {scope.each(ranks)}" if not step.onto else f"step in {scope.each(ranks, first=1)}"
+    with out.block(f"for {loop}:"):
+        if step.onto:
+            out.line(f"{segment} = (rank + step) % {ranks}")
         if step.wait is not None:
             print_wait(out, scope, step.wait, parts_loop="others" if step.onto else "all")
         plain = replace(operand, own="") if step.onto else operand
@@ -261,7 +286,7 @@ def _print_store(out: Source, scope: TileScope, step: Store) -> None:
         case Place.PEER:
             _print_remote_store(out, scope, operand, f"{operand.slot}_segment", value, dtype)
         case Place.EVERY_PEER:
-            with out.block(f"for peer in range({scope.schedule.num_ranks}):"):
+            with out.block(f"for peer in {scope.each(scope.schedule.num_ranks)}:"):
                 _print_remote_store(out, scope, operand, "peer", value, dtype)
 
 

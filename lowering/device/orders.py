@@ -36,6 +36,22 @@ def chunk_major(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.co
 
 
 @triton.jit
+def last_late(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.constexpr, SEGMENTS: tl.constexpr):
+    """As `chunk_major`, but the last segment lags behind by one group: what it waits for has a round's time to arrive.
+
+    TILES is a multiple of GROUP. Returns (place in the order of segments, major tile in the segment, minor tile).
+    """
+    visit = position // (GROUP * MINOR)
+    rest = position % (GROUP * MINOR)
+    # the first round has no visit of the last segment, and one of it is left over at the end
+    stage = (visit + 1) // SEGMENTS
+    segment = tl.where(stage == 0, visit, (visit + 1) % SEGMENTS)
+    segment = tl.where(stage == TILES // GROUP, SEGMENTS - 1, segment)
+    stage = tl.where(segment == SEGMENTS - 1, stage - 1, stage)
+    return segment, stage * GROUP + rest % GROUP, rest // GROUP
+
+
+@triton.jit
 def node_major(rank, position, PER_NODE: tl.constexpr, NODES: tl.constexpr, FIRST: tl.constexpr, SIGN: tl.constexpr):
     """Rank at `position`: nodes outside, ranks of a node inside, both rotated by FIRST from the own one."""
     node = (rank // PER_NODE + SIGN * (FIRST + position // PER_NODE) + 2 * NODES) % NODES

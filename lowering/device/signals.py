@@ -31,18 +31,16 @@ def wait_count(count, target):
 
 
 @triton.jit
-def notify(signal, call):
-    """Raise `signal`, here or on a peer, for call `call`: publishes all stores of this program and what it has acquired."""
-    tl.debug_barrier()  # a release does not wait for the other threads of the program
-    tl.atomic_xchg(signal, call, sem="release", scope="sys")
+def program_barrier():
+    """All threads of the program meet, and their stores come before whatever one of them does next."""
+    tl.debug_barrier()
 
 
 @triton.jit
-def fence_descriptors():
-    """Order descriptor loads, which go through the asynchronous proxy, after what has been acquired."""
-    tl.inline_asm_elementwise(
-        "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
-    )
+def notify(signal, call):
+    """Raise `signal`, here or on a peer, for call `call`: publishes all stores of this program and what it has acquired."""
+    program_barrier()  # a release does not wait for the other threads of the program
+    tl.atomic_xchg(signal, call, sem="release", scope="sys")
 
 
 @triton.jit
@@ -51,7 +49,7 @@ def count_arrival(count):
 
     The one that completes the count has acquired the stores of all the others, and may raise a signal for them.
     """
-    tl.debug_barrier()
+    program_barrier()
     return tl.atomic_add(count, 1, sem="acq_rel", scope="sys")
 
 
@@ -75,10 +73,9 @@ def begin_call(epoch, counts, done, rank, NUM_COUNTS: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def finish_call(epoch, signal_peers, rank, DONE: tl.constexpr, NUM_RANKS: tl.constexpr):
-    """One program, last in every call: tell each peer that this rank reads and writes nothing of this call any more."""
-    call = tl.load(epoch)
-    for step in range(1, NUM_RANKS):
-        notify(on_peer(signal_peers, (rank + step) % NUM_RANKS, tl.int32) + DONE + rank, call)
+    """One program a peer, last in every call: tell it that this rank reads and writes nothing of this call any more."""
+    peer = (rank + 1 + tl.program_id(0)) % NUM_RANKS
+    notify(on_peer(signal_peers, peer, tl.int32) + DONE + rank, tl.load(epoch))
 
 
 @triton.jit

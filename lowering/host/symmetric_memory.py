@@ -44,12 +44,26 @@ class Stream:
         self.fabric = fabric
         self.group = fabric.group
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
+        """Run `kernel` on `grid`; it counts on `per_sm` of its programs being resident on one SM."""
         if self.fabric.is_loading:
-            kernel.warmup(*args, grid=grid, **options)._init_handles()
+            compiled = kernel.warmup(*args, grid=grid, **options)
+            compiled._init_handles()
+            if per_sm > 1:
+                self._check_residency(compiled, per_sm)
             return
         with torch.cuda.stream(self.stream):
             kernel[grid](*args, **options)
+
+    def _check_residency(self, compiled: Any, per_sm: int) -> None:
+        """Raises RuntimeError if fewer than `per_sm` programs fit on an SM: those that spin would wait for the others."""
+        import cuda.bindings.driver as driver
+
+        threads, shared = 32 * compiled.metadata.num_warps, compiled.metadata.shared
+        status, fit = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(compiled.function, threads, shared)
+        if status != driver.CUresult.CUDA_SUCCESS or fit < per_sm:
+            found = f"{fit} ({compiled.n_regs} registers a thread, {shared} bytes of shared memory)"
+            raise RuntimeError(f"{compiled.name} needs {per_sm} programs on an SM, and as many as fit are {found}")
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """A copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""

@@ -10,6 +10,7 @@ import triton.language as tl
 from tilelink.emulator.collectives import Meetings
 from tilelink.emulator.errors import EmulationError, KernelError
 from tilelink.emulator.events import Kind, Semantic, Via
+from tilelink.emulator.machine import Places
 from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, WaitAtLeast, Write
 from tilelink.emulator.place import place_of_traceback
 from tilelink.emulator.scheduler import Wait
@@ -123,6 +124,7 @@ class Execution:
         lent = [machine.memory.lend(what, stream.rank, tensor) for what, tensor in launch.tensors]
         run = self._bound(launch)
         unfinished = [launch.grid[0] * launch.grid[1] * launch.grid[2]]
+        places = Places(launch.per_sm)
 
         def start(program: tuple[int, int, int]) -> None:
             child = machine.new_task(stream.rank, f"{name}{program}")
@@ -131,13 +133,13 @@ class Execution:
 
             def body() -> None:
                 if self._any_order:
-                    machine.take_sm(stream.rank, "its start")
+                    machine.take_place(stream.rank, places, "its start")
                 machine.acquired(child, token)
                 run(child)
                 machine.released(child, ended)
                 machine.acquired(task, ended)
                 unfinished[0] -= 1
-                machine.give_sm(stream.rank)
+                machine.give_place(stream.rank, places)
                 if not unfinished[0]:
                     machine.scheduler.wake(token)
 
@@ -145,7 +147,7 @@ class Execution:
 
         for program in _programs(launch.grid):
             if not self._any_order:
-                machine.take_sm(stream.rank, f"program {program} of {name}")
+                machine.take_place(stream.rank, places, f"program {program} of {name}")
             start(program)
         while unfinished[0]:
             machine.scheduler.block(Wait(lambda: f"{unfinished[0]} programs of {name} to end", keys=(token,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,8 +46,16 @@ _NONE = Semantic.NONE
 _PASSES_ANY_WAIT = 1 << 24  # above all counts and epochs, and far from the sign
 
 
+@dataclass(slots=True)
+class Places:
+    """Room for programs of one launch on the SMs that it holds: an SM has `per_sm` places, all for the same launch."""
+
+    per_sm: int
+    free: int = 0
+
+
 class Machine:
-    """`free_sms[rank]` counts the SMs that hold no program. One program fills one SM."""
+    """`free_sms[rank]` counts the SMs that hold no program. SMs are not shared by launches."""
 
     def __init__(
         self,
@@ -81,6 +90,23 @@ class Machine:
         while not self.free_sms[rank]:
             self.scheduler.block(Wait(lambda: self._no_sm(rank, what), keys=(("sm", rank),)))
         self.free_sms[rank] -= 1
+
+    def take_place(self, rank: int, places: Places, what: str) -> None:
+        """Block the running task until a program of this launch fits on an SM of `rank`."""
+        while not places.free and not self.free_sms[rank]:
+            self.scheduler.block(Wait(lambda: self._no_sm(rank, what), keys=(("sm", rank),)))
+        if not places.free:
+            self.free_sms[rank] -= 1
+            places.free = places.per_sm
+        places.free -= 1
+
+    def give_place(self, rank: int, places: Places) -> None:
+        places.free += 1
+        if places.free == places.per_sm:
+            places.free = 0
+            self.give_sm(rank)
+        else:
+            self.scheduler.wake(("sm", rank))
 
     def give_sm(self, rank: int) -> None:
         self.free_sms[rank] += 1

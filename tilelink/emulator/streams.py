@@ -68,11 +68,11 @@ class EmulatedStream:
         """The position behind all that is enqueued, as in `After`."""
         return self.completed + len(self.pending)
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
         """Enqueue a `@triton.jit` kernel. `options`: its constexpr parameters, num_warps, num_stages.
 
-        Raises `IllegalLaunch` for an unknown option, a missing argument, a grid that is not 1 to 3 integers
-        of at least 0, or a cooperative grid that cannot be resident at once.
+        `per_sm` of its programs are resident on one SM. Raises `IllegalLaunch` for an unknown option, a missing
+        argument, a grid that is not 1 to 3 integers of at least 0, or a cooperative grid that cannot be resident at once.
         """
         if not isinstance(kernel, JITFunction):
             self._refuse(kernel, "it is not a @triton.jit function", "functions decorated with @triton.jit")
@@ -87,10 +87,10 @@ class EmulatedStream:
         except TypeError as error:
             self._refuse(kernel, str(error), f"one value for each of {', '.join(parameters)}")
         bound.apply_defaults()
-        full = self._full_grid(kernel, grid, bool(options.get("launch_cooperative_grid")))
+        full = self._full_grid(kernel, grid, per_sm if options.get("launch_cooperative_grid") else 0)
         arguments = tuple(bound.arguments.items())
         tensors = tuple(pair for name, value in arguments for pair in _tensors(name, value))
-        self._enqueue(Launch(kernel, full, arguments, tensors))
+        self._enqueue(Launch(kernel, full, arguments, tensors, per_sm))
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """Enqueue a copy of contiguous views; needs an SM only if both are local. Raises `IllegalCopy`."""
@@ -191,13 +191,14 @@ class EmulatedStream:
         if reason:
             raise IllegalWord(operation=operation, stream=self.name, rank=self.rank, word=describe(word), reason=reason)
 
-    def _full_grid(self, kernel: Any, grid: tuple[int, ...], cooperative: bool) -> tuple[int, int, int]:
+    def _full_grid(self, kernel: Any, grid: tuple[int, ...], cooperative: int) -> tuple[int, int, int]:
+        """`cooperative`: programs that share an SM if all must be resident at once, else 0."""
         sizes = tuple(grid)
         if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size >= 0 for size in sizes):
             self._refuse(kernel, f"grid {grid!r} is not a grid", "a tuple of 1 to 3 integers, each at least 0")
         x, y, z = (*sizes, 1, 1)[:3]
-        if cooperative and x * y * z > self.machine.num_sms:
-            legal = f"at most {self.machine.num_sms} programs, or no launch_cooperative_grid"
+        if cooperative and x * y * z > self.machine.num_sms * cooperative:
+            legal = f"at most {self.machine.num_sms * cooperative} programs, or no launch_cooperative_grid"
             self._refuse(kernel, f"{x * y * z} cooperative programs are never resident at once", legal)
         return x, y, z
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilelink.ir.nodes import ComputeRole, Exchange
+from tilelink.ir.nodes import Axis, ComputeRole, Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import IfOwn, Notify, Step
 
@@ -27,6 +27,13 @@ def row_pieces(role: ComputeRole, step: Notify, exchange: Exchange, own_axes: tu
     local = step.rows == step.slot or step.rows in own_axes
     extent = exchange.rows if local else axis.extent
     return extent, -(-extent // axis.tile)
+
+
+def in_one_chunk(axis: Axis, exchange: Exchange, *, local: bool) -> bool:
+    """Whether each tile along the rows' axis lies in one chunk. `local`: positions count from the start of a part."""
+    whole = local or axis.segments == 1
+    starts_even = whole or axis.extent % exchange.chunk_rows == 0 or exchange.chunk_rows % axis.extent == 0
+    return exchange.chunks == 1 or (exchange.chunk_rows % axis.tile == 0 and starts_even)
 
 
 def other_tiles(role: ComputeRole, step: Notify, own_axes: tuple[str, ...]) -> int:

@@ -112,13 +112,17 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """Extents of a tile along the written axes and of a reduction step, and how Triton should run it."""
+    """Extents of a tile along the written axes and of a reduction step, and how Triton should run it.
+
+    `per_sm` programs share an SM: one computes while another one loads its first operands or stores.
+    """
 
     m: int
     n: int
     k: int
     warps: int
     stages: int
+    per_sm: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +146,17 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class ComputeRole:
-    """`programs` program instances share the tiles of `axes` in `order`; each tile runs `body`."""
+    """`programs` program instances share the tiles of `axes` in `order`; each tile runs `body`.
+
+    With `prefetch` a program loads the first operands of its next tile while it still computes the one at hand: what
+    that next tile waits for before its loads is waited for before the tile at hand is stored.
+    """
 
     name: str
     programs: int
     axes: tuple[Axis, ...]
     order: TileOrder
+    prefetch: bool
     body: tuple[Step, ...]
 
     def axis(self, name: str) -> Axis:
@@ -172,29 +181,37 @@ class CommRole:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One launch: communication programs first (lowest program ids), then compute programs; all must fit at once."""
+    """One launch: communication programs first (lowest program ids), then compute programs; all must fit at once,
+    `per_sm` on each SM."""
 
     name: str
     comm: tuple[CommRole, ...]
     compute: ComputeRole | None
     warps: int
     stages: int
+    per_sm: int
     dies: Die
 
     @property
     def programs(self) -> int:
         return sum(role.programs for role in self.comm) + (self.compute.programs if self.compute else 0)
 
+    @property
+    def sms(self) -> int:
+        """SMs that its programs take."""
+        return -(-self.programs // self.per_sm)
+
 
 @dataclass(frozen=True, slots=True)
 class CopyProgram:
-    """The chunks of `exchange` on copy engines, in order, on side stream `stream`.
+    """The chunks of `exchange` on copy engines, in order, on side stream `stream`, or on one for each peer.
 
     `after_source`: the stream first waits for all that was launched before (the source is finished by then).
     """
 
     exchange: str
     stream: str
+    streams: int  # 1, or one a peer: chunks for different peers then travel at once
     after_source: bool
 
 

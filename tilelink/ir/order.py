@@ -84,7 +84,9 @@ class TileOrder:
 
     The major axis may have segments (one a rank); `ranks` and `nest` say in which order segments are visited, `group`
     how many major tiles are walked together through all minor tiles (for L2). With CHUNK_MAJOR a group is what
-    one visit of a segment covers: a group of every segment, then the next group.
+    one visit of a segment covers: a group of every segment, then the next group. `late` (CHUNK_MAJOR, whole groups): the
+    last segment of the order lags one group behind the others, so that what its tiles wait for has a round's time to
+    arrive.
     `minor_ranks` orders the segments of the minor axis, if it has any.
     """
 
@@ -94,9 +96,12 @@ class TileOrder:
     minor_ranks: RankOrder
     nest: Nest
     group: int
+    late: bool = False
 
     def at(self, position: int, major_tiles: int, minor_tiles: int, segments: int) -> tuple[int, int, int]:
         """(position in the segment order, major tile in the segment, minor tile) of a launch position."""
+        if self.late:
+            return self._at_late(position, major_tiles, minor_tiles, segments)
         match self.nest:
             case Nest.RANK_MAJOR:
                 segment, rest = divmod(position, major_tiles * minor_tiles)
@@ -107,6 +112,17 @@ class TileOrder:
                 rows = min(self.group, major_tiles - stage * self.group)
                 segment, rest = divmod(rest, rows * minor_tiles)
         return segment, stage * self.group + rest % rows, rest // rows
+
+    def _at_late(self, position: int, major_tiles: int, minor_tiles: int, segments: int) -> tuple[int, int, int]:
+        visit, rest = divmod(position, self.group * minor_tiles)
+        # the first round has no visit of the last segment, and one of it is left over at the end
+        stage, segment = divmod(visit + 1, segments)
+        if stage == 0:
+            segment = visit
+        elif stage == major_tiles // self.group:
+            segment = segments - 1
+        stage -= segment == segments - 1
+        return segment, stage * self.group + rest % self.group, rest // self.group
 
     def sequence(self, major_tiles: int, minor_tiles: int, segments: int) -> Iterator[tuple[int, int, int]]:
         for position in range(segments * major_tiles * minor_tiles):

@@ -73,9 +73,10 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield f"finish: join streams, notify done[rank] at every peer{' by copy engine' if by_copy else ''}"
         case Kernel():
             yield from _kernel(schedule, launch)
-        case CopyProgram(exchange, stream, after_source):
+        case CopyProgram(exchange, stream, streams, after_source):
             when = " after its source" if after_source else ""
-            yield f"copy engine on stream {stream}{when}:"
+            each = ", one for each peer" if streams > 1 else ""
+            yield f"copy engine on stream {stream}{each}{when}:"
             yield from _moves(schedule, schedule.exchange(exchange), counted=not after_source)
         case Publish(exchange, copy_from):
             source = schedule.exchange(exchange).source
@@ -137,7 +138,8 @@ def _moves(schedule: Schedule, exchange: Exchange, *, counted: bool) -> Iterator
 
 
 def _kernel(schedule: Schedule, kernel: Kernel) -> Iterator[str]:
-    yield f"kernel {kernel.name} on {kernel.programs} SMs:"
+    shared = f", {kernel.per_sm} programs on each" if kernel.per_sm > 1 else ""
+    yield f"kernel {kernel.name} on {kernel.sms} SMs{shared}:"
     for role in kernel.comm:
         yield from (f"  {line}" for line in _comm(schedule, role))
     if kernel.compute is not None:
@@ -151,14 +153,18 @@ def _comm(schedule: Schedule, role: CommRole) -> Iterator[str]:
 
 def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
     axes = " x ".join(_axis(axis) for axis in role.axes if not axis.reduction)
-    yield f"compute {role.name} on {role.programs} SMs, tiles {axes}, {kernel.warps} warps, {_count(kernel.stages, 'stage')}:"
+    where = f"{role.programs} SMs" if kernel.per_sm == 1 else f"{role.programs} programs"
+    yield f"compute {role.name} on {where}, tiles {axes}, {kernel.warps} warps, {_count(kernel.stages, 'stage')}:"
     order, major = role.order, role.axis(role.order.major)
     minor = f" through all of {order.minor}" if order.minor else ""
     if major.segments > 1:
         inner = "whole segment" if order.nest is Nest.RANK_MAJOR else f"{order.group} tiles of every segment"
+        inner += ", the last segment one round late," if order.late else ""
         yield f"  {inner} at a time, {_rank_loop(order.ranks, 'segment')}; groups of {order.group} {major.name} tiles{minor}"
     else:
         yield f"  groups of {order.group} {major.name} tiles{minor}"
+    if role.prefetch:
+        yield "  the next tile waits and begins to load before this one is stored"
     if kernel.dies.count > 1:
         yield f"  programs of one of {kernel.dies.count} dies are neighbours"
     for step in role.body:

@@ -131,7 +131,7 @@ def communication_in_another_kernel(schedule: Schedule) -> Edits:
     for site in sites(schedule, Kernel):
         for role in site.node.comm:
             rest = replace(site.node, comm=tuple(other for other in site.node.comm if other is not role))
-            alone = Kernel(f"{role.exchange}_kernel", (role,), None, 4, 1, Die(1))
+            alone = Kernel(f"{role.exchange}_kernel", (role,), None, 4, 1, 1, Die(1))
             yield f"{site.label}: {role.exchange} before it", site.put_all(alone, rest)
             yield f"{site.label}: {role.exchange} after it", site.put_all(rest, alone)
             for other in sites(schedule, Kernel):

@@ -22,7 +22,7 @@ from tilelink.ir.nodes import (
     Publish,
     Transfer,
 )
-from tilelink.ir.order import Die, Nest
+from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.ir.steps import Access, Operand, Wait
@@ -31,6 +31,7 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.layout import (
     Illegal,
     Problem,
+    copy_streams,
     is_matmul,
     make_buffers,
     make_exchange,
@@ -152,7 +153,8 @@ class _Builder:
             self.out.append(Publish(relation.name, staged))
         if isinstance(exchange.mover, CopyEngine):
             counted = tiles or problem.split_source(relation)
-            self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", not counted))
+            streams = copy_streams(problem.topology, exchange)
+            self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted))
 
     def _before_group(self, index: int) -> None:
         for member in self._members(index):
@@ -175,14 +177,17 @@ class _Builder:
             return
         comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
         reserved = sum(self._spins(exchange) for exchange in self.exchanges)
-        free = problem.topology.gpu.num_sms - reserved - sum(role.programs for role in comm)
-        if free < 1:
-            raise Illegal("communication leaves no SM for compute")
         loop = problem.choices.compute(problem.groups[index].name).loop
         assert isinstance(loop, TritonLoop)
+        per_sm = loop.tile.per_sm
+        if per_sm > 1 and comm:
+            raise Illegal(f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one")
+        free = (problem.topology.gpu.num_sms - reserved) * per_sm - sum(role.programs for role in comm)
+        if free < 1:
+            raise Illegal("communication leaves no SM for compute")
         role = compute_role(problem, index, free)
         dies = Die(problem.topology.gpu.num_dies)
-        self.out.append(Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, dies))
+        self.out.append(Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies))
 
     def _spins(self, exchange: Exchange) -> int:
         """SMs that one-program kernels hold while they wait on the exchange's stream."""
@@ -190,7 +195,7 @@ class _Builder:
         assert relation is not None
         if not isinstance(exchange.mover, CopyEngine):
             return 0
-        streams = 1 if exchange.order.nest is Nest.RANK_MAJOR else self.problem.num_ranks - 1
+        streams = copy_streams(self.problem.topology, exchange)
         if exchange.transfer is Transfer.PULL:
             return streams
         counted = self.problem.by_tiles(relation.source) or self.problem.split_source(relation)

@@ -23,10 +23,13 @@ class ExchangeChoice:
 
 @dataclass(frozen=True, slots=True)
 class TritonLoop:
-    """A tile loop; up to `group` tiles of the major axis, but none of another chunk, are walked together (for L2)."""
+    """A tile loop; up to `group` tiles of the major axis, but none of another chunk, are walked together (for L2).
+
+    `prefetch`: operands of the next tile are loaded before this one is stored (`ComputeRole.prefetch`)."""
 
     tile: TileShape
     group: int
+    prefetch: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +90,17 @@ def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
 def compute_fields(choice: ComputeChoice) -> dict[str, str]:
     place = "epilogue" if choice.sum_in_epilogue else "kernel"
     match choice.loop:
-        case TritonLoop(tile, group):
-            return {"compute": "triton", "tile": tile_text(tile), "group": str(group), "sum": place}
+        case TritonLoop(tile, group, prefetch):
+            ahead = "yes" if prefetch else "no"
+            return {
+                "compute": "triton",
+                "tile": tile_text(tile),
+                "group": str(group),
+                "prefetch": ahead,
+                "sum": place,
+            }
         case LibraryCompute():
-            return {"compute": "library", "tile": "library", "group": "library", "sum": place}
+            return dict.fromkeys(("compute", "tile", "group", "prefetch"), "library") | {"sum": place}
 
 
 def mover_text(mover: Mover) -> str:
@@ -104,7 +114,8 @@ def mover_text(mover: Mover) -> str:
 
 
 def tile_text(tile: TileShape) -> str:
-    return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s"
+    shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
+    return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s{shared}"
 
 
 def pin_text(value: object) -> str:
@@ -120,7 +131,7 @@ def pin_text(value: object) -> str:
 
 
 EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest")
-COMPUTE_FIELDS = ("compute", "tile", "group", "sum")
+COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "sum")
 
 
 def pinned(pins: Mapping[str, str], name: str, field: str) -> str | None:

@@ -18,12 +18,12 @@ from tilelink.ir.nodes import (
     Signal,
     Transfer,
 )
-from tilelink.ir.order import ChunkOrder, RankOrder
+from tilelink.ir.order import ChunkOrder, Nest, RankOrder
 from tilelink.ir.spec import Matmul
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.choices import Choices, ExchangeChoice, LibraryCompute
 from tilelink.planner.group import Group
-from topologies.topology import Topology
+from topologies.topology import Fabric, Topology
 
 
 class Illegal(Exception):
@@ -176,6 +176,13 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
         order=ChunkOrder(order, choice.nest),
         own_copied=(fused and push) or needs_own_copy(problem, relation),
     )
+
+
+def copy_streams(topology: Topology, exchange: Exchange) -> int:
+    """Streams of a copy program: one a peer where peers have links of their own and get their chunks in turns; one where
+    all chunks leave through the same port, at which copies to several peers at once are slower than one after the other."""
+    own_links = topology.levels[0].fabric is Fabric.FULL_MESH
+    return topology.num_ranks - 1 if own_links and exchange.order.nest is Nest.CHUNK_MAJOR else 1
 
 
 def make_signals(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Signal, ...]:

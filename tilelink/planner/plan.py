@@ -138,6 +138,8 @@ def _parses(field: str, value: str, topology: Topology) -> bool:
         return value.isdigit() and int(value) > 0
     if field == "tile":
         return parse_tile(value) is not None
+    if field == "prefetch":
+        return value in ("yes", "no")
     number = value.removeprefix("CommSms(").removesuffix(")")
     return (
         field == "mover"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.nodes import Axis, ComputeRole, Kind
 from tilelink.ir.order import Nest, TileOrder
@@ -21,6 +22,7 @@ from tilelink.ir.steps import (
     Store,
     SumParts,
     UserBody,
+    Wait,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.access import Space, access_of, read_operand, read_wait, reads_whole, send_steps, slot_axis
@@ -28,6 +30,7 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Illegal, Problem, make_exchange, rank_order
 from tilelink.planner.tiles import why_not
+from tilelink.proof.walk import points
 
 
 def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
@@ -45,9 +48,36 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     )
     order = _tile_order(problem, group, space, loop, own_last=bool(folded))
     body = _body(problem, index, space, folded[0] if folded else -1)
-    role = ComputeRole(group.name, programs, axes, order, body)
+    role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     _check_tile(problem, role, loop)
-    return ComputeRole(group.name, min(programs, role.num_tiles), axes, order, body)
+    return replace(
+        role, programs=min(programs, role.num_tiles), prefetch=loop.prefetch and _can_prefetch(problem, role)
+    )
+
+
+def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
+    """Whether the loops over tiles and over k can be run as one.
+
+    There is one loop over k, in one piece, with loads through descriptors; each tile waits and counts for one chunk at a
+    time, which takes no loop; and nothing after the body branches, except on segments that come one after the other.
+    """
+    last = role.body[-1]
+    if isinstance(last, IfOwn) and (last.axis != role.order.major or role.order.nest is not Nest.RANK_MAJOR):
+        return False
+    for at, step in points(0, role):
+        if isinstance(step, Notify) and step.then:
+            return False
+        match step:
+            case MatmulBody(left=left, right=right, axis=axis):
+                if role.axis(axis).segments > 1 or Access.POINTER in (left.access, right.access):
+                    return False
+            case Wait(exchange=name, rows=rows, slot=slot) | Notify(exchange=name, rows=rows, slot=slot):
+                relation = problem.graph.relation(name)
+                assert relation is not None
+                local = rows == slot or rows in at.own
+                if rows and not in_one_chunk(role.axis(rows), make_exchange(problem, relation), local=local):
+                    return False
+    return sum(isinstance(step, MatmulBody) for step in role.body) == 1
 
 
 def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
@@ -100,7 +130,10 @@ def _tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, 
         chunk = max(1, make_exchange(problem, relation).chunk_rows // max(1, space.tiles[major]))
         # a group never spans chunks: its first tiles would wait for rows that only its last ones need
         tiles = chunk if nest is Nest.CHUNK_MAJOR else min(tiles, chunk)
-    return TileOrder(major, minor, rank_order(problem.topology, first), rank_order(problem.topology, 0), nest, tiles)
+    groups, rest = divmod(-(-space.extents[major] // space.tiles[major]), tiles) if space.tiles[major] else (1, 0)
+    late = own_last and nest is Nest.CHUNK_MAJOR and groups > 1 and rest == 0
+    ranks, minor_ranks = rank_order(problem.topology, first), rank_order(problem.topology, 0)
+    return TileOrder(major, minor, ranks, minor_ranks, nest, tiles, late)
 
 
 def _along(problem: Problem, group: Group, axis: str) -> tuple[list[Relation], list[Relation]]:

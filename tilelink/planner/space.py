@@ -142,7 +142,7 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
     # what a pin without a value's name is about
     general: tuple[str, ...] = ()
     if isinstance(group.anchor.operation, Matmul | UserOp):
-        general = ("compute", "tile", "group") if is_matmul else ("tile", "group")
+        general = ("compute", "tile", "group", "prefetch") if is_matmul else ("tile", "group")
     asked = parse_tile((pinned(pins, name, "tile") if "tile" in general else pins.get(f"{name}.tile")) or "")
     if asked is not None:
         tiles = [asked]
@@ -155,7 +155,11 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
         relation = structure.graph.relation(group.anchor.reads[0].value)
         if relation is not None and relation.kind is Kind.SCATTER:
             sums = [True, False]
-    options = [ComputeChoice(TritonLoop(t, g), s) for t, g, s in product(tiles, groups, sums)]
+    ahead = [False]
+    if is_matmul and topology.gpu.tensor_descriptors:
+        asked_ahead = pinned(pins, name, "prefetch")
+        ahead = [asked_ahead != "no"]
+    options = [ComputeChoice(TritonLoop(t, g, p), s) for t, g, p, s in product(tiles, groups, ahead, sums)]
     if sums == [True, False]:
         general = ("sum",)
     meant = {full: value for full, value in pins.items() if "." in full or full in general}
@@ -167,13 +171,14 @@ def _keeps(fields: dict[str, str], name: str, known: tuple[str, ...], pins: Pins
 
 
 def parse_tile(text: str) -> TileShape | None:
-    """`128x256x64/8w3s`, or None."""
-    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)w(\d+)s", text)
+    """`128x256x64/8w3s`, `128x128x64/4w3s2p` (two programs an SM), or None."""
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)w(\d+)s(?:(\d+)p)?", text)
     if match is None:
         return None
-    m, n, k, warps, stages = map(int, match.groups())
+    m, n, k, warps, stages, per_sm = (int(number or 1) for number in match.groups())
     powers = all(size and size & (size - 1) == 0 for size in (m, n, warps)) and (k & (k - 1)) == 0
-    return TileShape(m, n, k, warps, stages) if powers and m >= 16 and n >= 16 and stages >= 1 else None
+    sizes = powers and m >= 16 and n >= 16 and stages >= 1 and per_sm >= 1
+    return TileShape(m, n, k, warps, stages, per_sm) if sizes else None
 
 
 def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:

@@ -9,6 +9,8 @@ from topologies.topology import Gpu, Vendor
 # Shapes that fill wgmma and MFMA well, largest first.
 MATMUL_TILES = (
     TileShape(128, 256, 64, 8, 3),
+    TileShape(128, 128, 64, 4, 3, per_sm=2),
+    TileShape(128, 128, 64, 4, 5),
     TileShape(256, 128, 64, 8, 3),
     TileShape(128, 128, 64, 8, 3),
     TileShape(256, 128, 64, 8, 2),
@@ -33,6 +35,8 @@ STREAM_TILES = (
     TileShape(16, 16, 0, 4, 1),
 )
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
+_REGISTERS = 65536  # 32-bit registers of an SM (CUDA programming guide)
+_MOST_REGISTERS = 255  # of a thread: a program that computes large tiles takes them all
 _FP32_ACCUMULATORS = 64  # a thread: fp32 products run on the ordinary cores, whose operands need registers as well
 
 
@@ -57,8 +61,11 @@ def why_not(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: boo
     """Why a matmul tile does not fit `gpu`, or nothing."""
     shared = shared_bytes(tile, dtype, gpu, stores_through_shared=stores_through_shared)
     reserved = _RESERVED_SHARED_BYTES if gpu.vendor is Vendor.NVIDIA else 0
-    if shared > gpu.shared_bytes_per_sm - reserved:
-        return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory"
+    if tile.per_sm * (shared + reserved) > gpu.shared_bytes_per_sm:
+        many = f" for each of {tile.per_sm} programs" if tile.per_sm > 1 else ""
+        return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory{many}"
+    if tile.per_sm > 1 and tile.per_sm * tile.warps * 32 * _MOST_REGISTERS > _REGISTERS:
+        return f"{tile.per_sm} programs of {tile.warps} warps do not fit the registers of an SM"
     if tile.m * tile.n > 128 * 32 * tile.warps:
         return f"the accumulator of a {tile.m}x{tile.n} tile does not fit the registers of {tile.warps} warps"
     return ""

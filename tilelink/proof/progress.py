@@ -46,12 +46,13 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
     for index, launch in enumerate(schedule.launches):
         if not isinstance(launch, Kernel):
             continue
-        needed = launch.programs + spinning
+        needed = launch.sms + spinning
         waits = bool(launch.comm) or (launch.compute is not None and any(map(_spins, flat(launch.compute.body))))
         if needed > schedule.machine.num_sms and (waits or spinning):
             beside = f" and {spinning} that hold up side streams" if spinning else ""
+            many = f", {launch.per_sm} an SM," if launch.per_sm > 1 else ""
             fact = (
-                f"{launch.programs} programs{beside} do not fit on {schedule.machine.num_sms} SMs, "
+                f"{launch.programs} programs{many}{beside} do not fit on {schedule.machine.num_sms} SMs, "
                 "and those that wait do not leave theirs"
             )
             yield Finding(BugClass.RESIDENCY, f"launch {index}, {launch.name}", fact)
@@ -71,7 +72,7 @@ def _spins(step: Step) -> bool:
 def _side_programs(schedule: Schedule, copies: CopyProgram) -> int:
     """One-program kernels that may spin at once on the streams of a copy program."""
     exchange = next(x for x in schedule.exchanges if x.name == copies.exchange)
-    streams = 1 if exchange.order.nest is Nest.RANK_MAJOR else schedule.num_ranks - 1
+    streams = copies.streams
     if exchange.transfer is Transfer.PULL:
         return streams  # waits for an epoch, whose value only the device knows
     counted = is_counted(schedule, exchange)
@@ -105,9 +106,9 @@ def build(schedule: Schedule) -> WaitFor:
                     _comm(schedule, relation, comm_role, start, end)
                 if role is not None:
                     TileEvents(schedule, role, index).add(relation, start, end)
-            case CopyProgram(exchange, stream, after_source):
+            case CopyProgram(exchange, after_source=after_source):
                 fork = previous if after_source else "launch 0 ends"
-                _copies(schedule, relation, schedule.exchange(exchange), stream, fork)
+                _copies(schedule, relation, schedule.exchange(exchange), launch, fork)
             case Publish(exchange):
                 _publish(schedule, relation, schedule.exchange(exchange), start)
             case LibraryGemm():
@@ -173,10 +174,10 @@ def _comm(schedule: Schedule, relation: WaitFor, role: CommRole, start: Hashable
         relation.after(end, here)
 
 
-def _copies(schedule: Schedule, relation: WaitFor, exchange: Exchange, stream: str, fork: Hashable) -> None:
+def _copies(schedule: Schedule, relation: WaitFor, exchange: Exchange, copies: CopyProgram, fork: Hashable) -> None:
     """In order on one stream, or on one a peer."""
     last: dict[int, Hashable] = {}
-    per_peer = exchange.order.nest is Nest.CHUNK_MAJOR
+    per_peer, stream = copies.streams > 1, copies.stream
     for distance, chunk in _moves(schedule, exchange):
         needs, raised = _waits_and_raises(schedule, exchange, distance, chunk)
         key = distance if per_peer else 0

@@ -27,7 +27,8 @@ class TileEvent(NamedTuple):
     stage: int
 
     def __str__(self) -> str:
-        return f"tile {self.position} of launch {self.launch}{f', stage {self.stage}' if self.stage else ''}"
+        where = "" if not self.stage else f", stage {self.stage}" if self.stage > 0 else ", ahead"
+        return f"tile {self.position} of launch {self.launch}{where}"
 
 
 def _axes_of_syncs(steps: tuple[Step, ...]) -> frozenset[str]:
@@ -56,6 +57,18 @@ def opposite(order: RankOrder, distance: int) -> int:
     return (-(distance // size)) % nodes * size + (-(distance % size)) % size
 
 
+def _chain(relation: WaitFor, here: Hashable, events: list[tuple[TileEvent, Stage]]) -> Hashable:
+    """Add `events` one after the other behind `here`; the last of them."""
+    for event, (waited, raised) in events:
+        relation.after(event, here)
+        for signal in waited:
+            relation.waits(event, signal)
+        for signal in raised:
+            relation.raises(signal, event)
+        here = event
+    return here
+
+
 class TileEvents:
     """Adds the tiles of a role to the relation. Two events a tile that both waits and counts: it may count first."""
 
@@ -80,28 +93,40 @@ class TileEvents:
             yield tile
 
     def add(self, relation: WaitFor, start: Hashable, end: Hashable) -> None:
-        """Programs take the tiles in turn: position q goes to program q % programs, after its position q - programs."""
+        """Programs take the tiles in turn: position q goes to program q % programs, after its position q - programs.
+
+        With `prefetch`, what a tile waits for before its loads comes before what its predecessor does after its body.
+        """
         last: list[Hashable] = [start] * self.role.programs
-        known: dict[tuple[tuple[int, int], ...], list[Stage]] = {}  # minor tiles of one row wait for the same
+        held: list[list[tuple[TileEvent, Stage]]] = [[] for _ in last]  # the rest of a tile, after the next one's waits
+        known: dict[
+            tuple[tuple[int, int], ...], tuple[Stage, list[Stage]]
+        ] = {}  # minor tiles of a row wait for the same
         spoken = _axes_of_syncs(self.role.body)
         for position, tile in enumerate(self.tiles()):
             program = position % self.role.programs
-            here: Hashable = last[program]
             key = tuple(tile[axis] for axis in tile if axis in spoken)
-            stages = known.get(key)
-            if stages is None:
-                stages = known[key] = self._stages(self.role.body, tile)
-            for number, (waited, raised) in enumerate(stages):
-                event: Hashable = TileEvent(self.launch, position, number)
-                relation.after(event, here)
-                for signal in waited:
-                    relation.waits(event, signal)
-                for signal in raised:
-                    relation.raises(signal, event)
-                here = event
-            last[program] = here
-        for event in last:
-            relation.after(end, event)
+            if key not in known:
+                known[key] = self._split(tile)
+            ahead, stages = known[key]
+            events = [(TileEvent(self.launch, position, number), stage) for number, stage in enumerate(stages)]
+            if ahead[0]:
+                events = [(TileEvent(self.launch, position, -1), ahead), *held[program], *events]
+            else:
+                events = [*held[program], *events]
+            kept = len(stages) if ahead[0] else 0
+            held[program] = events[len(events) - kept :]
+            last[program] = _chain(relation, last[program], events[: len(events) - kept])
+        for event, rest in zip(last, held, strict=True):
+            relation.after(end, _chain(relation, event, rest))
+
+    def _split(self, tile: Tile) -> tuple[Stage, list[Stage]]:
+        """What is waited for ahead of the tile before, and the stages of the rest."""
+        body = self.role.body
+        loads = next((i + 1 for i, step in enumerate(body) if isinstance(step, MatmulBody)), 0)
+        early = loads if self.role.prefetch else 0
+        ahead = [signal for waited, _ in self._syncs(body[:early], tile) for signal in waited]
+        return (ahead, []), self._stages(body[early:], tile)
 
     def _stages(self, steps: tuple[Step, ...], tile: Tile) -> list[Stage]:
         """(signals waited for, signals raised after) in program order; a wait after a notify opens another stage."""
