@@ -39,7 +39,8 @@ class HostPrinter:
         self.kernels = {printed.kernel.name: printed for printed in kernels}
         self.out = Source()
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
-        self.num_signals = sum(s.slots for s in schedule.signals if s.scope is Scope.PEER)
+        self.num_signals = sum(s.slots for s in schedule.signals if s.scope is not Scope.LOCAL)
+        self.turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
 
     def text(self) -> str:
         inputs = [value.name for value in self.schedule.spec.inputs]
@@ -107,7 +108,13 @@ class HostPrinter:
                 out.line(
                     f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype=torch.int32, device=fabric.device)"
                 )
-                out.line("self.epoch = torch.zeros(1, dtype=torch.int32, device=fabric.device)")
+                if self.turns:
+                    out.line("self.epoch = torch.ones(1, dtype=torch.int32, device=fabric.device)")
+                    done = self.schedule.signal("done").first
+                    first = f"[{done} : {done + 1}].fill_({self.schedule.num_ranks - 1})"
+                    out.line(f"self.signals.local{first}  # peers have finished the call before the first one")
+                else:
+                    out.line("self.epoch = torch.zeros(1, dtype=torch.int32, device=fabric.device)")
             for launch in self.schedule.launches:
                 if isinstance(launch, CopyProgram):
                     one = f'fabric.stream("{launch.stream}")'
@@ -133,6 +140,9 @@ class HostPrinter:
                     f"{buffer.name} = torch.empty({_tuple(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=self.fabric.device)"
                 )
             for launch in self.schedule.launches:
+                if self.turns and isinstance(launch, CopyProgram) and not launch.after_source:
+                    self._fork(launch)
+            for launch in self.schedule.launches:
                 self._launch(launch)
             out.line(f"return {', '.join(self.schedule.spec.outputs)}")
 
@@ -141,9 +151,9 @@ class HostPrinter:
             case Begin():
                 self.out.comment("next epoch, counts to 0, once every peer has finished the last call")
                 self._begin()
-            case Finish(by_copy):
+            case Finish():
                 self.out.comment("nothing of this call is read or written here any more: tell every peer")
-                self._finish(by_copy)
+                self._finish(launch)
             case Kernel():
                 self._kernel(launch)
             case CopyProgram():
@@ -167,12 +177,15 @@ class HostPrinter:
             case LibraryCollective(function, target, operand):
                 self._collective(function, target, operand)
 
-    def _finish(self, by_copy: bool) -> None:
+    def _finish(self, finish: Finish) -> None:
         for launch in self.schedule.launches:
             if isinstance(launch, CopyProgram):
                 self._join(launch)
         done = self.schedule.signal("done").first
-        if by_copy:
+        if finish.turns:
+            self._turn(done)
+            return
+        if finish.by_copy:
             with self.out.block(f"for step in range(1, {self.schedule.num_ranks}):"):
                 self.out.line(f"slot = {_plus(done, 'rank')}")
                 self.out.line(f"peer = (rank + step) % {self.schedule.num_ranks}")
@@ -183,12 +196,32 @@ class HostPrinter:
             "main.launch(", [*arguments, f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"]
         )
 
+    def _turn(self, done: int) -> None:
+        block = 1 << max(0, self.num_counts - 1).bit_length()
+        words = f"self.signals.local[{done}:]" if done else "self.signals.local"
+        arguments = ["turn_call", f"({self.schedule.num_ranks},)", "self.epoch", "self.counts", words]
+        arguments += [
+            "self.signals.pointers",
+            "rank",
+            f"DONE={done}",
+            f"NUM_COUNTS={self.num_counts}",
+            f"BLOCK={block}",
+        ]
+        self.out.call("main.launch(", [*arguments, f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"])
+
     def _fork(self, launch: CopyProgram) -> None:
+        done = self.schedule.signal("done").first
+        wait = f"wait_at_least(self.signals.local[{done} : {done + 1}], {self.schedule.num_ranks - 1})"
+        lines = ["after(main)"]
+        if launch.awaits_done:
+            lines.append(f"{wait}  # every peer has finished the last call")
         if launch.streams > 1:
             self.out.line(f"for stream in self.{launch.stream}:")
-            self.out.line("    stream.after(main)")
+            lines = [f"    stream.{line}" for line in lines]
         else:
-            self.out.line(f"self.{launch.stream}.after(main)")
+            lines = [f"self.{launch.stream}.{line}" for line in lines]
+        for line in lines:
+            self.out.line(line)
 
     def _join(self, launch: CopyProgram) -> None:
         if launch.streams > 1:

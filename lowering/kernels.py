@@ -38,6 +38,10 @@ def print_kernel(schedule: Schedule, kernel: Kernel) -> PrintedKernel:
     if kernel.compute is not None:
         body = Source()
         scope = tile_loop(schedule, kernel.compute, body)
+        for function in scope.functions:
+            out.lines(function)
+            out.line()
+            out.line()
         descriptors = _blocks(scope)
         needed = list(scope.parameters)
         _print_role(out, f"{kernel.compute.name}_tiles", needed, body, f"Compute the tiles of {kernel.compute.name}.")

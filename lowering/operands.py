@@ -36,6 +36,7 @@ class TileScope(LoopScope):
     descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(
         default_factory=dict, kw_only=True
     )  # name -> buffer, axes
+    functions: list[str] = field(default_factory=list, kw_only=True)  # texts of what the loop calls
 
     def axis(self, name: str) -> Axis:
         return self.role.axis(name)

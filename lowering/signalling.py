@@ -14,7 +14,7 @@ from tilelink.ir.steps import Notify, Place, Wait
 def word(scope: LoopScope, name: str, slot: str) -> str:
     """Address of slot `slot` of signal `name` on this rank."""
     signal = scope.schedule.signal(name)
-    words = "signals" if signal.scope is Scope.PEER else "counts"
+    words = "counts" if signal.scope is Scope.LOCAL else "signals"
     scope.need(words)
     return f"{words} + {signal.first} + {slot}" if signal.first else f"{words} + {slot}"
 
@@ -105,7 +105,7 @@ def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
     def lines(chunk: str) -> list[str]:
         place = word(scope, step.count, slot_of(exchange, part, chunk))
         if not step.then:
-            return [f"count_arrival({place})"]
+            return [f"count_up({place})"]
         scope.need("rank", "call", "signal_peers")
         then = scope.schedule.signal(step.then)
         there = f"{then.first} + {slot_of(exchange, 'rank', chunk)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lowering.names import TRITON, value_name
@@ -58,9 +58,8 @@ def tile_loop(schedule: Schedule, role: ComputeRole, body: Source) -> TileScope:
     body.comment(f"the {axis.name} segments of the other ranks")
     _print_tiles(body, scope, f"program, {others}", (*rest, *last.others))
     body.comment(f"the own {axis.name} segment")
-    scope.own_axes = (last.axis,)
     first = _plus_in_turn(others, role.programs)
-    _print_tiles(body, scope, f"{first}, {role.num_tiles}", (*rest, *last.own))
+    _print_tiles(body, scope, f"{first}, {role.num_tiles}", rest, last)
     return scope
 
 
@@ -71,14 +70,16 @@ def _plus_in_turn(position: int, programs: int) -> str:
     return f"{position} + {turn}"
 
 
-def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, ...]) -> None:
-    """One loop over the launch positions in `span`, from and to."""
+def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, ...], own: IfOwn | None = None) -> None:
+    """One loop over the launch positions in `span`, from and to; all tiles are `own` ones if it is given."""
     role = scope.role
     with body.block(f"for tile in tl.range({span}, {role.programs}, flatten={role.prefetch}):"):
         _print_order(body, scope, role)
         printed = Source()
         for step in steps:
             _print_step(printed, scope, step)
+        if own is not None:
+            _print_own(printed, scope, own)
         for axis in role.axes:
             if not axis.reduction and f"{axis.name}_offsets" in printed.text():
                 body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
@@ -160,13 +161,10 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             _print_store(out, scope, step)
         case Notify():
             print_notify(out, scope, step)
-        case IfOwn(axis, own, others):
+        case IfOwn(axis, _, others):
             scope.need("rank")
             with out.block(f"if {axis}_segment == rank:"):
-                scope.own_axes = (axis,)
-                for inner in own:
-                    _print_step(out, scope, inner)
-                scope.own_axes = ()
+                _print_own(out, scope, step)
             with out.block("else:"):
                 for inner in others:
                     _print_step(out, scope, inner)
@@ -270,6 +268,79 @@ def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
         where, mask = address(scope, plain, base)
         _print_load(out, f"{operand.buffer}_tile", where, mask, ".to(tl.float32)")
         out.line(f"{result} += {operand.buffer}_tile")
+
+
+def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
+    """The steps of own tiles: all waits, then a call for each slice of columns, then what is counted."""
+    scope.own_axes = (branch.axis,)
+    sums = next((step for step in branch.own if isinstance(step, SumParts)), None)
+    if branch.slices == 1 or sums is None:
+        for step in branch.own:
+            _print_step(out, scope, step)
+        scope.own_axes = ()
+        return
+    if sums.wait is not None:
+        scope.need("rank")
+        segment, ranks = f"{sums.operand.slot}_segment", scope.schedule.num_ranks
+        with out.block(f"for step in {scope.each(ranks, first=1)}:"):
+            out.line(f"{segment} = (rank + step) % {ranks}")
+            print_wait(out, scope, sums.wait, parts_loop="others")
+    steps: list[Step] = [replace(step, wait=None) if isinstance(step, SumParts) else step for step in branch.own]
+    sliced = [step for step in steps if not isinstance(step, Notify)]
+    cols = [axis for axis in scope.role.axes if not axis.reduction][-1]
+    width = cols.tile // branch.slices
+    name, arguments = _slice_function(scope, branch, sliced, sums, width)
+    for number, value in enumerate(_print_halves(out, value_name(sums.onto), branch.slices)):
+        start = f"{cols.name} + {number * width}" if number else cols.name
+        out.call(f"{name}(", [value, *(start if argument == cols.name else argument for argument in arguments)])
+    for step in steps:
+        if isinstance(step, Notify):
+            _print_step(out, scope, step)
+    scope.own_axes = ()
+
+
+def _print_halves(out: Source, value: str, pieces: int) -> list[str]:
+    """Names of the slices, from left to right."""
+    names = [value]
+    while len(names) < pieces:
+        halves = [(f"{name}_{len(names)}l", f"{name}_{len(names)}r") for name in names]
+        for name, (left, right) in zip(names, halves, strict=True):
+            out.line(f"{left}, {right} = halves({name})")
+        names = [half for pair in halves for half in pair]
+    return names
+
+
+def _slice_function(
+    scope: TileScope, branch: IfOwn, steps: Sequence[Step], sums: SumParts, width: int
+) -> tuple[str, list[str]]:
+    """Print the function that does `steps` on a slice of `width` columns; its name, and its arguments after the slice."""
+    inner = TileScope(scope.schedule, scope.role, own_axes=scope.own_axes)
+    printed = Source()
+    for step in steps:
+        _print_step(printed, inner, step)
+    text, head, axes = printed.text(), Source(), [axis for axis in scope.role.axes if not axis.reduction]
+    arguments = []
+    for axis, extent in zip(axes, (axes[0].tile, width), strict=True):
+        arguments.append(axis.name)
+        if f"{axis.name}_segment" in text and axis.name != branch.axis:
+            arguments.append(f"{axis.name}_segment")
+        elif f"{axis.name}_segment" in text:
+            inner.need("rank")
+            head.line(f"{axis.name}_segment = rank")
+        if f"{axis.name}_offsets" in text:
+            head.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {extent})")
+    scope.need(*inner.parameters)
+    arguments += inner.parameters
+    name, out = f"{sums.result}_slice", Source()
+    out.line("@triton.jit")
+    with out.block(f"def {name}({', '.join([value_name(sums.onto), *arguments])}):"):
+        out.line(
+            f'"""{sums.result} in {width} columns of an own tile, of which `{value_name(sums.onto)}` is the own summand."""'
+        )
+        out.lines(head.text())
+        out.lines(text)
+    scope.functions.append(out.text())
+    return name, arguments
 
 
 def _print_store(out: Source, scope: TileScope, step: Store) -> None:

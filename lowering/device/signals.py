@@ -44,6 +44,13 @@ def notify(signal, call):
 
 
 @triton.jit
+def count_up(count):
+    """Count this program's stores as done, for those who wait for the count."""
+    program_barrier()
+    tl.atomic_add(count, 1, sem="release", scope="sys")
+
+
+@triton.jit
 def count_arrival(count):
     """Count this program's stores as done; returns how many were counted before.
 
@@ -76,6 +83,30 @@ def finish_call(epoch, signal_peers, rank, DONE: tl.constexpr, NUM_RANKS: tl.con
     """One program a peer, last in every call: tell it that this rank reads and writes nothing of this call any more."""
     peer = (rank + 1 + tl.program_id(0)) % NUM_RANKS
     notify(on_peer(signal_peers, peer, tl.int32) + DONE + rank, tl.load(epoch))
+
+
+@triton.jit
+def turn_call(
+    epoch,
+    counts,
+    done,
+    signal_peers,
+    rank,
+    DONE: tl.constexpr,
+    NUM_COUNTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+):
+    """Last in every call. One program a peer tells it that this rank reads and writes nothing of this call any more; one
+    program takes back what the peers told for the last call, sets the counts of this rank to 0 and goes to the next epoch."""
+    program = tl.program_id(0)
+    if program < NUM_RANKS - 1:
+        count_up(on_peer(signal_peers, (rank + 1 + program) % NUM_RANKS, tl.int32) + DONE)
+    else:
+        offsets = tl.arange(0, BLOCK)
+        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)
+        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
+        tl.store(epoch, tl.load(epoch) + 1)
 
 
 @triton.jit

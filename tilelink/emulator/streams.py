@@ -36,6 +36,7 @@ _OPTIONS = (
     "kpack",
     "launch_cooperative_grid",
     "launch_pdl",
+    "per_sm",
 )
 
 
@@ -68,10 +69,11 @@ class EmulatedStream:
         """The position behind all that is enqueued, as in `After`."""
         return self.completed + len(self.pending)
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
-        """Enqueue a `@triton.jit` kernel. `options`: its constexpr parameters, num_warps, num_stages.
+    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
+        """Enqueue a `@triton.jit` kernel. `options`: its constexpr parameters, num_warps, num_stages,
+        per_sm (programs that are resident on one SM).
 
-        `per_sm` of its programs are resident on one SM. Raises `IllegalLaunch` for an unknown option, a missing
+        Raises `IllegalLaunch` for an unknown option, a missing
         argument, a grid that is not 1 to 3 integers of at least 0, or a cooperative grid that cannot be resident at once.
         """
         if not isinstance(kernel, JITFunction):
@@ -87,6 +89,7 @@ class EmulatedStream:
         except TypeError as error:
             self._refuse(kernel, str(error), f"one value for each of {', '.join(parameters)}")
         bound.apply_defaults()
+        per_sm = int(str(options.get("per_sm", 1)))
         full = self._full_grid(kernel, grid, per_sm if options.get("launch_cooperative_grid") else 0)
         arguments = tuple(bound.arguments.items())
         tensors = tuple(pair for name, value in arguments for pair in _tensors(name, value))

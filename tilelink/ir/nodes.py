@@ -79,8 +79,9 @@ class Exchange:
 
 
 class Scope(Word):
-    LOCAL = "local"  # raised and awaited on one rank; counts up, set to 0 by `begin` of each call
+    LOCAL = "local"  # raised and awaited on one rank; counts up, set to 0 once a call
     PEER = "peer"  # raised by another rank; holds the epoch of the call, never reset
+    PEER_COUNT = "peer count"  # raised by every other rank once a call; `finish` takes off as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +208,14 @@ class CopyProgram:
     """The chunks of `exchange` on copy engines, in order, on side stream `stream`, or on one for each peer.
 
     `after_source`: the stream first waits for all that was launched before (the source is finished by then).
+    `awaits_done`: it first waits until every peer has finished the last call; else a `Begin` has.
     """
 
     exchange: str
     stream: str
     streams: int  # 1, or one a peer: chunks for different peers then travel at once
     after_source: bool
+    awaits_done: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +272,12 @@ class Finish:
     """All side streams join; tell every peer that this call is finished here.
 
     `by_copy`: the copy engine writes the epoch to the peers, because the link carries no atomics.
+    `turns`: it also goes to the next epoch and sets local signals to 0, so that the next call needs no `Begin`; `done`
+    is then a count of peers, for which streams can wait.
     """
 
     by_copy: bool
+    turns: bool
 
 
 Launch = Begin | Kernel | CopyProgram | Publish | CopyOwn | LibraryGemm | LibraryCollective | Finish

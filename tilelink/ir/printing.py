@@ -43,6 +43,11 @@ from tilelink.ir.steps import (
 if TYPE_CHECKING:
     from tilelink.ir.schedule import Schedule
 
+_RULES = {
+    Scope.LOCAL: "count, 0 at the start of a call",
+    Scope.PEER: "epoch, raised by peers",
+    Scope.PEER_COUNT: "count of peers",
+}
 _SIGNS = {"add": "+", "mul": "*"}
 
 
@@ -56,7 +61,7 @@ def print_schedule(schedule: Schedule) -> str:
             shape = " x ".join(map(str, buffer.shape))
             lines.append(f"  {buffer.memory.value} {buffer.name} [{shape}] {buffer.dtype}")
     for signal in schedule.signals:
-        rule = "epoch, raised by peers" if signal.scope is Scope.PEER else "count, 0 at begin"
+        rule = _RULES[signal.scope]
         lines.append(f"  signal {signal.name}[{signal.slots}] {rule}")
     for launch in schedule.launches:
         lines += (f"  {line}" for line in _launch(schedule, launch))
@@ -69,14 +74,16 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
     match launch:
         case Begin():
             yield "begin: next epoch, counts to 0, wait done[peer] of the last call for every peer"
-        case Finish(by_copy):
-            yield f"finish: join streams, notify done[rank] at every peer{' by copy engine' if by_copy else ''}"
+        case Finish(by_copy, turns):
+            yield f"finish: join streams, {_finish(schedule, by_copy, turns)}"
         case Kernel():
             yield from _kernel(schedule, launch)
-        case CopyProgram(exchange, stream, streams, after_source):
+        case CopyProgram(exchange, stream, streams, after_source, awaits_done):
             when = " after its source" if after_source else ""
             each = ", one for each peer" if streams > 1 else ""
             yield f"copy engine on stream {stream}{each}{when}:"
+            if awaits_done:
+                yield f"  wait done == {schedule.num_ranks - 1}: every peer has finished the last call"
             yield from _moves(schedule, schedule.exchange(exchange), counted=not after_source)
         case Publish(exchange, copy_from):
             source = schedule.exchange(exchange).source
@@ -89,6 +96,12 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield from _library_gemm(schedule, launch)
         case LibraryCollective(function, out, operand):
             yield f"library: {out} = {function}({operand})"
+
+
+def _finish(schedule: Schedule, by_copy: bool, turns: bool) -> str:
+    if turns:
+        return f"count done at every peer; next epoch, counts to 0, {schedule.num_ranks - 1} off done"
+    return f"notify done[rank] at every peer{' by copy engine' if by_copy else ''}"
 
 
 def _library_gemm(schedule: Schedule, launch: LibraryGemm) -> Iterator[str]:
@@ -212,8 +225,8 @@ def _step(step: Step) -> Iterator[str]:
             yield f"count {count}[{f'{slot} segment, ' if slot else ''}chunks of the {rows} tile]" + (
                 f"; last tile of a chunk: notify {then}[rank, chunk] at {place.value}" if then else ""
             )
-        case IfOwn(axis, own, others):
-            yield f"if the {axis} segment is own:"
+        case IfOwn(axis, own, others, slices):
+            yield f"if the {axis} segment is own{f', in {slices} slices of columns' if slices > 1 else ''}:"
             yield from (f"  {line}" for inner in own for line in _step(inner))
             yield "else:"
             yield from (f"  {line}" for inner in others for line in _step(inner))

@@ -137,11 +137,16 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class IfOwn:
-    """Tiles of the own segment of axis `axis` run `own`, all others run `others`."""
+    """Tiles of the own segment of axis `axis` run `own`, all others run `others`.
+
+    `slices`: `own` goes through the tile in so many slices of columns, after all its waits: a slice of each part is in
+    flight at once, where registers would not hold the tile of one part.
+    """
 
     axis: str
     own: tuple[Step, ...]
     others: tuple[Step, ...]
+    slices: int
 
 
 Step = Wait | MatmulBody | UserBody | SumParts | Load | Apply | Store | Notify | IfOwn

@@ -141,7 +141,16 @@ def library_buffers(schedule: Schedule) -> Edits:
 
 def finish_by_copy(schedule: Schedule) -> Edits:
     """Atomics over a link that has none, or copies where they are not needed."""
-    return variants(schedule, Finish, lambda site: [Finish(not site.node.by_copy)])
+    return variants(schedule, Finish, lambda site: [replace(site.node, by_copy=not site.node.by_copy)])
+
+
+def finish_that_turns(schedule: Schedule) -> Edits:
+    """Goes to the next epoch beside `begin`, or leaves it to a `begin` that is not there."""
+    return variants(schedule, Finish, lambda site: [replace(site.node, turns=not site.node.turns)])
+
+
+def copies_that_await_done(schedule: Schedule) -> Edits:
+    return variants(schedule, CopyProgram, lambda site: [replace(site.node, awaits_done=not site.node.awaits_done)])
 
 
 OPERATORS: tuple[Operator, ...] = (
@@ -164,4 +173,6 @@ OPERATORS: tuple[Operator, ...] = (
     library_function,
     library_buffers,
     finish_by_copy,
+    finish_that_turns,
+    copies_that_await_done,
 )

@@ -36,11 +36,12 @@ from tilelink.planner.layout import (
     make_buffers,
     make_exchange,
     make_signals,
+    peer_atomics,
     rank_order,
     source_buffer,
+    turns_at_end,
 )
 from tilelink.planner.roles import compute_role, sends
-from topologies.topology import Topology
 
 
 def build(spec: BoundSpec, problem: Problem) -> Schedule:
@@ -68,16 +69,13 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
     )
 
 
-def peer_atomics(topology: Topology) -> bool:
-    return all(level.peer_atomics for level in topology.levels)
-
-
 class _Builder:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.graph = problem.graph
         self.relations = [r for r in problem.graph.relations() if not r.library]
         self.exchanges = tuple(make_exchange(problem, relation) for relation in self.relations)
+        self.turns = turns_at_end(problem.topology, self.exchanges)
         self.out: list[Launch] = []
         self.done: set[str] = set()  # relations whose host-side launches are out
 
@@ -87,7 +85,7 @@ class _Builder:
             self._check_fold(index)
         for relation in self.relations:
             self._hosted_by(relation)
-        if self.exchanges:
+        if self.exchanges and not self.turns:
             self.out.append(Begin())
         for name in self.graph.inputs:
             self._after_source(name)
@@ -101,7 +99,7 @@ class _Builder:
                     for op in self.problem.groups[member].ops:
                         self._after_source(op.name)
         if self.exchanges:
-            self.out.append(Finish(by_copy=not peer_atomics(self.problem.topology)))
+            self.out.append(Finish(by_copy=not peer_atomics(self.problem.topology), turns=self.turns))
         return tuple(self.out)
 
     def _check_fold(self, index: int) -> None:
@@ -154,7 +152,7 @@ class _Builder:
         if isinstance(exchange.mover, CopyEngine):
             counted = tiles or problem.split_source(relation)
             streams = copy_streams(problem.topology, exchange)
-            self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted))
+            self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, self.turns))
 
     def _before_group(self, index: int) -> None:
         for member in self._members(index):

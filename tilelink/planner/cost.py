@@ -54,9 +54,11 @@ def predict_us(schedule: Schedule, topology: Topology) -> float:
     return _Model(schedule, topology).run()
 
 
-def tile_share(m: int, n: int) -> float:
+def tile_share(m: int, n: int, warps: int = 8) -> float:
     """Share of the best GEMM rate that a tile shape reaches: fewer operand bytes a flop, better use of the tensor cores."""
-    return float(min(1.0, (m * n / (m + n) / 85.3) ** _SHARE_EXPONENT))
+    accumulators = m * n / (32 * warps)
+    share = (accumulators / 128) ** 0.1 * (m * n / (m + n) / 85.3) ** 0.05
+    return float(min(1.0, share) * (1.0 if n >= m else 0.94))
 
 
 def library_waves(rows: float, cols: float, num_sms: int) -> float:
@@ -91,8 +93,8 @@ class _Model:
             match launch:
                 case Begin():
                     self.now += _PROTOCOL_US / 2 + self.topology.levels[0].signal_us
-                case Finish():
-                    self.now = max(self.now, self.streams_end) + _PROTOCOL_US / 2
+                case Finish(turns=turns):
+                    self.now = max(self.now, self.streams_end) + _PROTOCOL_US * (0.4 if turns else 0.5)
                 case Publish(name, copy_from):
                     self._publish(self.schedule.exchange(name), bool(copy_from))
                 case CopyOwn(name):
@@ -156,7 +158,7 @@ class _Model:
             return
         self._feed_fused(role, begin)
         self.began = begin
-        self.per_sm = kernel.per_sm
+        self.per_sm, self.warps = kernel.per_sm, kernel.warps
         tile_us = self._tile_us(role)
         cursor = self._tiles(role, begin, tile_us)
         scatters = [n for n in sorted(produced) if self.schedule.exchange(n).kind is Kind.SCATTER]
@@ -190,13 +192,13 @@ class _Model:
         traffic = sum(self._bytes(name) for name in buffers) / max(1, role.num_tiles)
         memory = traffic / (self.gpu.memory_gb_per_s / role.programs) / 1e3
         dtype = self.schedule.spec.inputs[0].dtype
-        rate = self.gpu.tflops(dtype) * self.gpu.gemm_efficiency * tile_share(m, n) / self.gpu.num_sms / self.per_sm
+        rate = self.gpu.tflops(dtype) * self.gpu.gemm_efficiency * tile_share(m, n, self.warps) / self.gpu.num_sms / self.per_sm
         one = 2 * m * n * inner / rate / 1e6
         waves = role.num_tiles / role.programs
         compute = len(bodies) * max(boosted(one * waves) / waves, inner / 64 * _REDUCTION_STEP_US)
         if any(isinstance(step, Notify) for step in _walk(role.body)):
             compute *= _POINTER_STORES
-        return max(compute, memory, self._remote_us(role)) + _TILE_START_US
+        return max(compute, memory, self._remote_us(role)) + (0.4 if role.prefetch else _TILE_START_US)
 
     def _remote_us(self, role: ComputeRole) -> float:
         """Bytes that tiles load from peers, each by every tile that needs it."""

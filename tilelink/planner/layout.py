@@ -178,6 +178,17 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
     )
 
 
+def turns_at_end(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
+    """Whether calls need no `begin`: only copy engines touch memory of peers, and their streams can wait by themselves
+    until the peers have finished the last call, while the first tiles are computed."""
+    pushed = all(isinstance(x.mover, CopyEngine) and x.transfer is Transfer.PUSH for x in exchanges)
+    return pushed and topology.gpu.stream_wait_value and peer_atomics(topology)
+
+
+def peer_atomics(topology: Topology) -> bool:
+    return all(level.peer_atomics for level in topology.levels)
+
+
 def copy_streams(topology: Topology, exchange: Exchange) -> int:
     """Streams of a copy program: one a peer where peers have links of their own and get their chunks in turns; one where
     all chunks leave through the same port, at which copies to several peers at once are slower than one after the other."""
@@ -189,7 +200,8 @@ def make_signals(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Sig
     """`done` for the whole operator, and for each exchange what its transfer needs; slots lie behind each other."""
     wanted: list[tuple[str, Scope, int]] = []
     if exchanges:
-        wanted.append(("done", Scope.PEER, problem.num_ranks))
+        turns = turns_at_end(problem.topology, exchanges)
+        wanted.append(("done", Scope.PEER_COUNT, 1) if turns else ("done", Scope.PEER, problem.num_ranks))
     for exchange in exchanges:
         relation = problem.graph.relation(exchange.name)
         assert relation is not None
@@ -205,10 +217,11 @@ def make_signals(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Sig
             wanted.append((f"{exchange.name}_arrived", Scope.LOCAL, slots))
         if isinstance(exchange.mover, CommSms) and exchange.transfer is Transfer.PUSH:
             wanted.append((f"{exchange.name}_sent", Scope.LOCAL, slots))
-    signals, first = [], {Scope.LOCAL: 0, Scope.PEER: 0}
+    signals, first = [], {"here": 0, "by peers": 0}
     for name, scope, slots in wanted:
-        signals.append(Signal(name, scope, slots, first[scope]))
-        first[scope] += slots
+        words = "here" if scope is Scope.LOCAL else "by peers"
+        signals.append(Signal(name, scope, slots, first[words]))
+        first[words] += slots
     return tuple(signals)
 
 

@@ -30,7 +30,11 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Illegal, Problem, make_exchange, rank_order
 from tilelink.planner.tiles import why_not
+from tilelink.proof.contract import flat
 from tilelink.proof.walk import points
+from topologies.topology import Gpu
+
+_SLICE_COLS = 64  # of a tile of 128 rows: 3 parts of them and the summand fit in registers
 
 
 def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
@@ -49,10 +53,7 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     order = _tile_order(problem, group, space, loop, own_last=bool(folded))
     body = _body(problem, index, space, folded[0] if folded else -1)
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
-    _check_tile(problem, role, loop)
-    return replace(
-        role, programs=min(programs, role.num_tiles), prefetch=loop.prefetch and _can_prefetch(problem, role)
-    )
+    return _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
 
 
 def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
@@ -174,7 +175,26 @@ def _body(problem: Problem, index: int, space: Space, folded: int) -> tuple[Step
     send = [s for s in steps if _sends_to(s, exchange.source or exchange.target, exchange.name)]
     rest = tuple(step for step in steps if step not in send)
     inner = _group_steps(problem, summing, own_space, relation.source, written)
-    return (*rest, IfOwn(axis, inner, tuple(send)))
+    slices = _slices(inner, relation.source, space.tiles[written[-1]])
+    return (*rest, IfOwn(axis, inner, tuple(send), slices))
+
+
+def _slices(own: tuple[Step, ...], onto: str, cols: int) -> int:
+    """Slices of columns in which own tiles add parts, if `own` needs nothing of the tile but the own summand."""
+    made = {onto}
+    for step in own:
+        match step:
+            case SumParts(result=result) | Load(result=result):
+                made.add(result)
+            case Apply(result=result, arguments=arguments) if set(arguments) <= made:
+                made.add(result)
+            case Store(operand=operand) if operand.access is Access.POINTER:
+                pass
+            case Notify():
+                pass
+            case _:
+                return 1
+    return max(1, cols // _SLICE_COLS)
 
 
 def _sends_to(step: Step, buffer: str, exchange: str) -> bool:
@@ -267,14 +287,31 @@ def _by_pointer(operand: Operand) -> Operand:
     return replace(operand, access=Access.POINTER)
 
 
-def _check_tile(problem: Problem, role: ComputeRole, loop: TritonLoop) -> None:
-    """Shared memory and registers of one program. Raises Illegal."""
+def _fitted(problem: Problem, role: ComputeRole, loop: TritonLoop) -> ComputeRole:
+    """The role with what fits the shared memory of one program: stores through descriptors and prefetches while it
+    stores, or stores by pointer, or does not prefetch. Raises Illegal for what fits in no way."""
     bodies = [step for step in role.body if isinstance(step, MatmulBody)]
     if not bodies:
-        return
+        return role
     dtypes = [problem.graph.values[body.result].dtype for body in bodies]
     dtype = max(dtypes, key=lambda name: DTYPE_BYTES[name])
-    stores = any(isinstance(step, Store) and step.operand.access is Access.DESCRIPTOR for step in role.body)
-    reason = why_not(loop.tile, dtype, problem.topology.gpu, stores_through_shared=stores)
-    if reason:
-        raise Illegal(reason)
+    reason = ""
+    for prefetch in dict.fromkeys((loop.prefetch and _can_prefetch(problem, role), False)):
+        for body in (role.body, _stored_by_pointer(role.body)):
+            tried = replace(role, body=body, prefetch=prefetch)
+            reason = _no_room(tried, dtype, problem.topology.gpu, loop)
+            if not reason:
+                return tried
+    raise Illegal(reason)
+
+
+def _no_room(role: ComputeRole, dtype: str, gpu: Gpu, loop: TritonLoop) -> str:
+    stores = [step.operand.access for step in flat(role.body) if isinstance(step, Store)]
+    loads = any(isinstance(step, Load | SumParts) for step in flat(role.body))
+    scratch = role.prefetch and (loads or Access.POINTER in stores)
+    return why_not(loop.tile, dtype, gpu, stores_through_shared=Access.DESCRIPTOR in stores, scratch=scratch)
+
+
+def _stored_by_pointer(body: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Stores in branches are by pointer anyway."""
+    return tuple(replace(step, operand=_by_pointer(step.operand)) if isinstance(step, Store) else step for step in body)

@@ -46,20 +46,22 @@ def suits(tile: TileShape, rows: int, cols: int) -> bool:
     return large and not (tile.m * 16 < rows and tile.m < 64 and rows > 512)
 
 
-def shared_bytes(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool) -> int:
+def shared_bytes(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool, scratch: bool = False) -> int:
     """Shared memory of one program: operand tiles of each stage in flight, and the tile that a descriptor stores.
 
-    On AMD the stage that is being loaded is held in registers.
+    `scratch`: the operands stay in flight while tiles change their layout for accesses by pointer, which takes at most a
+    byte an element (seen with Triton 3.6). On AMD the stage that is being loaded is held in registers.
     """
     size = DTYPE_BYTES[dtype]
     stages = tile.stages if gpu.vendor is Vendor.NVIDIA else max(1, tile.stages - 1)
     stored = tile.m * tile.n * size if stores_through_shared else 0
+    stored += tile.m * tile.n if scratch else 0
     return stages * (tile.m + tile.n) * tile.k * size + stored
 
 
-def why_not(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool) -> str:
-    """Why a matmul tile does not fit `gpu`, or nothing."""
-    shared = shared_bytes(tile, dtype, gpu, stores_through_shared=stores_through_shared)
+def why_not(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool, scratch: bool = False) -> str:
+    """Why a matmul tile does not fit `gpu`, or nothing; the flags are those of `shared_bytes`."""
+    shared = shared_bytes(tile, dtype, gpu, stores_through_shared=stores_through_shared, scratch=scratch)
     reserved = _RESERVED_SHARED_BYTES if gpu.vendor is Vendor.NVIDIA else 0
     if tile.per_sm * (shared + reserved) > gpu.shared_bytes_per_sm:
         many = f" for each of {tile.per_sm} programs" if tile.per_sm > 1 else ""
@@ -74,4 +76,4 @@ def why_not(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: boo
 def worth_trying(tile: TileShape, dtype: str, gpu: Gpu) -> bool:
     """Whether the planner enumerates a matmul tile: it fits, and does not spill."""
     spills = dtype == "fp32" and tile.m * tile.n > _FP32_ACCUMULATORS * 32 * tile.warps
-    return not spills and not why_not(tile, dtype, gpu, stores_through_shared=gpu.tensor_descriptors)
+    return not spills and not why_not(tile, dtype, gpu, stores_through_shared=False)

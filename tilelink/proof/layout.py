@@ -42,17 +42,25 @@ def _done(schedule: Schedule) -> Iterator[Finding]:
         yield Finding(BugClass.REUSE, "signal done", "there is no such signal, so calls overtake each other", "done")
         return
     done = schedule.signal("done")
-    if done.slots < schedule.num_ranks:
-        fact = f"it has {done.slots} slots for {schedule.num_ranks} ranks"
+    turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
+    slots = 1 if turns else schedule.num_ranks
+    if done.slots < slots:
+        fact = f"it has {done.slots} slots for {slots if turns else schedule.num_ranks} ranks"
         yield Finding(BugClass.SLOTS, "signal done", fact, "done")
-    if done.scope is not Scope.PEER:
+    if done.scope is Scope.LOCAL:
         yield Finding(BugClass.STALE_SIGNAL, "signal done", "it is cleared by `begin`, and raised by peers", "done")
+    elif (done.scope is Scope.PEER_COUNT) is not turns:
+        held = "counts peers" if done.scope is Scope.PEER_COUNT else "holds the epoch of each peer"
+        fact = f"it {held}, and `finish` {'counts' if turns else 'writes epochs'}"
+        yield Finding(BugClass.STALE_SIGNAL, "signal done", fact, "done")
 
 
 def _aliases(schedule: Schedule) -> Iterator[Finding]:
-    for scope in Scope:
-        taken = sorted((s.first, s.first + s.slots, s.name) for s in schedule.signals if s.scope is scope)
-        words = sum(s.slots for s in schedule.signals if s.scope is scope)
+    here = [signal for signal in schedule.signals if signal.scope is Scope.LOCAL]
+    by_peers = [signal for signal in schedule.signals if signal.scope is not Scope.LOCAL]
+    for found in (here, by_peers):
+        taken = sorted((s.first, s.first + s.slots, s.name) for s in found)
+        words = sum(s.slots for s in found)
         for (_, end, name), (first, _, other) in itertools.pairwise(taken):
             if first < end:
                 fact = f"it shares the words {first} to {end} with {name}"

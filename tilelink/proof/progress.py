@@ -96,6 +96,7 @@ def build(schedule: Schedule) -> WaitFor:
     """The wait-for relation of rank 0."""
     relation = WaitFor()
     previous: Hashable = "start of the call"
+    begun = "launch 0 ends" if schedule.launches and isinstance(schedule.launches[0], Begin) else previous
     for index, launch in enumerate(schedule.launches):
         start, end = f"launch {index} starts", f"launch {index} ends"
         relation.after(start, previous)
@@ -107,7 +108,7 @@ def build(schedule: Schedule) -> WaitFor:
                 if role is not None:
                     TileEvents(schedule, role, index).add(relation, start, end)
             case CopyProgram(exchange, after_source=after_source):
-                fork = previous if after_source else "launch 0 ends"
+                fork = previous if after_source else begun
                 _copies(schedule, relation, schedule.exchange(exchange), launch, fork)
             case Publish(exchange):
                 _publish(schedule, relation, schedule.exchange(exchange), start)

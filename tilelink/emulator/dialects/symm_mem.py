@@ -194,7 +194,7 @@ class SymmMem:
 
         def run(jit: Any, *args: object, grid: Any, warmup: bool = False, **options: object) -> None:
             if not warmup:
-                target.launch(jit, _grid(jit, grid, args, options), *args, per_sm=1, **options)
+                target.launch(jit, _grid(jit, grid, args, options), *args, **options)
 
         def first_configuration(tuner: Any, *args: object, **options: object) -> object:
             return tuner.fn.run(*args, **options, **tuner.configs[0].all_kwargs())
