@@ -7,13 +7,13 @@ def out_tiles(x_full_desc, x_desc, w_desc, out_desc, signals, rank, call, progra
     TILE_M: tl.constexpr = 128  # m: 4 segments of 2048
     TILE_N: tl.constexpr = 128  # n: 3584
     TILE_K: tl.constexpr = 64  # k: 4096
-    for tile in tl.range(program, 1792, 132, flatten=False):
+    for tile in tl.range(program, 1792, 132, flatten=True):
         m_place, m_tile, n_tile = rank_major(tile, 16, 28, 8)
         m_segment = (rank + m_place) % 4
         n = n_tile * TILE_N
         m = m_tile * TILE_M
         if m_segment != rank:
-            wait_epoch(signals + 4 + m_segment, call)
+            wait_epoch(signals + 1 + m_segment, call)
             fence_descriptors()
         # src[02_ag_gemm.py:15] out
         out = tl.zeros((TILE_M, TILE_N), tl.float32)

@@ -60,7 +60,9 @@ def test_put_changes_one_node() -> None:
     assert [s.node for s in sites(site.drop(), Wait)] == []
     assert [s.node for s in sites(site.put_all(site.node, site.node), Wait)] == [site.node] * 2
     assert site.put(site.node) == schedule
-    assert [launch for launch in site.drop().launches if isinstance(launch, Finish)] == [Finish(by_copy=False, turns=False)]
+    assert [launch for launch in site.drop().launches if isinstance(launch, Finish)] == [
+        Finish(by_copy=False, turns=False)
+    ]
 
 
 def one(label: str, operator: str, text: str) -> ScheduleMutant:

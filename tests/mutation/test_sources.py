@@ -70,7 +70,7 @@ def one(label: str, operator: str, text: str) -> SourceMutant:
         ("gather, copy engine pull", "drop wait", "wait_count("),
         ("scatter, SMs push, epilogue", "drop raise", "count_arrival(counts +"),
         ("gather, SMs pull", "another peer", "(rank + 1 + step) % 2"),
-        ("gather, copy engine push", "slot", "2 + rank * 2 + chunk + 1"),
+        ("gather, copy engine push", "slot", "1 + rank * 2 + chunk + 1"),
         ("scatter, fused push", "condition", "count_arrival(counts + m_segment * 2 + chunk) == 2 - 1 -> False"),
         ("gather, library matmul", "drop signal copy", "self.copy_x_full.copy(self.signals.peers"),
     ],

@@ -104,15 +104,17 @@ def test_gather_on_a_full_mesh(topology: str, chunks: int) -> None:
 @pytest.mark.parametrize("chunks", CHUNKS)
 @pytest.mark.parametrize("topology", MESHES)
 def test_scatter_on_a_full_mesh(topology: str, chunks: int) -> None:
-    """Destinations chunk by chunk, rotated by r+1."""
+    """Destinations chunk by chunk, rotated by r+1, and own rows, which wait for all others, one chunk behind."""
     schedule = _planned(gemm_rs, topology, chunks)
     role, n, c = _role(schedule), NUM_RANKS, _chunk_tiles(schedule)
     rows = role.axis("m").tiles
     for r in range(n):
-        wanted = []
-        for pid_m in range(rows * n):
-            chunk, dest = pid_m // (c * n), (pid_m % (c * n) // c + r + 1) % n
-            wanted.append(dest * rows + chunk * c + pid_m % c)
+        visits = []  # (round, destination, chunk)
+        for chunk in range(rows // c):
+            visits += [(chunk, (r + 1 + step) % n, chunk) for step in range(n - 1)]
+            visits += [(chunk + 1, r, chunk)]
+        visits.sort(key=lambda visit: (visit[0], visit[1] == r))
+        wanted = [dest * rows + chunk * c + tile for _, dest, chunk in visits for tile in range(c)]
         assert _row_tiles(role, r) == wanted
 
 

@@ -158,7 +158,9 @@ def asynchronous_store(text: SourceText) -> Changes:
     """A tile that a notify follows is stored through a descriptor, which the release does not wait for."""
     for block in text.blocks():
         for store, later in pairwise(block):
-            raising = any(last_word(called(node)) in ("notify", "count_arrival") for node in ast.walk(later))
+            raising = any(
+                last_word(called(node)) in ("notify", "count_arrival", "count_up") for node in ast.walk(later)
+            )
             if raising and called(store) == "tl.store" and isinstance(store, ast.Expr):
                 call = store.value
                 assert isinstance(call, ast.Call)

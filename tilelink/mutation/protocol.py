@@ -20,7 +20,7 @@ _OTHER_COMPARISONS: dict[type[ast.cmpop], tuple[str, ...]] = {
     ast.Eq: (">=", "!="),
     ast.NotEq: ("==",),
 }
-_WORDS = ("wait_epoch", "wait_count", "notify", "count_arrival")  # helpers whose first argument is a word
+_WORDS = ("wait_epoch", "wait_count", "notify", "count_arrival", "count_up")  # helpers whose first argument is a word
 _ATOMICS = ("atomic_add", "atomic_xchg", "atomic_cas", "atomic_max")
 
 

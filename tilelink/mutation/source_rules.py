@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilelink.ir.nodes import Begin, CommSms, CopyEngine, CopyProgram, Fused, Transfer
+from tilelink.ir.nodes import Begin, CommSms, CopyEngine, CopyProgram, Finish, Fused, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.mutant import SourceMutant
 from tilelink.mutation.progress import waits_of
@@ -94,28 +94,30 @@ def _counts_nothing(text: SourceText, kernel: str) -> bool:
             reached.add(name)
             todo += [last_word(called(node)) for node in ast.walk(by_name[name]) if isinstance(node, ast.Call)]
     calls = [node for name in reached for node in ast.walk(by_name[name]) if isinstance(node, ast.Call)]
-    raises = any(last_word(called(node)).startswith(("notify", "count_arrival", "atomic_x")) for node in calls)
+    raises = any(last_word(called(node)).startswith(("notify", "count_", "atomic_x")) for node in calls)
     stored = {dotted(_leftmost(node.args[0])) for node in calls if called(node) == "tl.store" and node.args}
     loaded = {dotted(_leftmost(node.args[0])) for node in calls if called(node) == "tl.load" and node.args}
     return kernel in by_name and not raises and not stored & loaded and "epoch" not in stored
 
 
 def barrier_after_a_barrier(pair: SourcePair) -> bool:
-    if pair.mutant.operator not in ("drop barrier", "swap barrier") or pair.function() != "notify":
+    helper = pair.function()
+    if pair.mutant.operator not in ("drop barrier", "swap barrier") or helper not in ("notify", "count_up"):
         return False
-    uses = [node for node in pair.text.nodes(ast.Call) if called(node) == "notify"]
+    uses = [node for node in pair.text.nodes(ast.Call) if called(node) == helper]
     return bool(uses) and all(_nothing_stored_before(pair.text, use) for use in uses)
 
 
 def _nothing_stored_before(text: SourceText, use: ast.Call) -> bool:
-    """In `finish_call`, whose program stores nothing; or in the branch of `if count_arrival(...)`, which had a barrier."""
+    """In `finish_call` or `turn_call`, whose programs that raise store nothing; or in the branch of `if count_arrival(...)`,
+    which had a barrier."""
     node: ast.AST | None = use
     while node is not None and not isinstance(node, ast.FunctionDef):
         test = node.test if isinstance(node, ast.If) else None
         if test is not None and any(called(one) == "count_arrival" for one in ast.walk(test)):
             return True
         node = text.parent(node)
-    return isinstance(node, ast.FunctionDef) and node.name == "finish_call"
+    return isinstance(node, ast.FunctionDef) and node.name in ("finish_call", "turn_call")
 
 
 def stores_of_one_program_to_two_tensors(pair: SourcePair) -> bool:
@@ -210,7 +212,7 @@ def gpu_scope_inside_one_gpu(pair: SourcePair) -> bool:
     if pair.mutant.operator != "narrower scope" or pair.mutant.after != '"gpu"':
         return False
     helper = pair.function()
-    if helper not in ("wait_count", "count_arrival") or not _counts_stay_on_the_device(pair.text):
+    if helper not in ("wait_count", "count_arrival", "count_up") or not _counts_stay_on_the_device(pair.text):
         return False
     uses = [node for node in pair.text.nodes(ast.Call) if called(node) == helper]
     return bool(uses) and all(dotted(_leftmost(use.args[0])) in ("counts", "count") for use in uses)
@@ -233,15 +235,6 @@ def _counts_stay_on_the_device(text: SourceText) -> bool:
             return False
     made = [assign for assign in text.nodes(ast.Assign) if ast.unparse(assign.targets[0]) == "self.counts"]
     return len(made) == 1 and called(made[0].value) == "torch.zeros"
-
-
-def release_is_enough(pair: SourcePair) -> bool:
-    if pair.mutant.operator != "weaker semantics" or pair.mutant.after != '"release"':
-        return False
-    if pair.function() != "count_arrival":
-        return False
-    uses = [node for node in pair.text.nodes(ast.Call) if called(node) == "count_arrival"]
-    return bool(uses) and all(isinstance(pair.text.parent(use), ast.Expr) for use in uses)
 
 
 def never_passes(pair: SourcePair) -> bool:
@@ -275,7 +268,9 @@ def _counts_are_exact(schedule: Schedule) -> bool:
                     raised = 0
             if wait.target != raised or exchange.transfer is not Transfer.PULL:
                 return False
-    return isinstance(schedule.launches[0], Begin)
+    return any(
+        isinstance(launch, Begin) or (isinstance(launch, Finish) and launch.turns) for launch in schedule.launches
+    )
 
 
 def mask_is_always_true(pair: SourcePair) -> bool:
@@ -318,7 +313,6 @@ RULES: tuple[tuple[Holds, str], ...] = (
         gpu_scope_inside_one_gpu,
         "only kernels of this GPU raise and await the counts, and gpu scope orders inside one GPU.",
     ),
-    (release_is_enough, "nobody uses what the count was before, so nothing is ordered behind it."),
     (never_passes, "the count starts at 0 in every call and is raised exactly as often as is waited for."),
     (
         barrier_after_a_barrier,

@@ -10,9 +10,9 @@ from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, 
 
 # what a statement is for -> names of the calls that do it, of which the last word counts; first match
 _DEVICE = {
-    "barrier": ("debug_barrier",),
+    "barrier": ("debug_barrier", "program_barrier"),
     "fence": ("inline_asm_elementwise",),
-    "raise": ("notify", "count_arrival", "atomic_add", "atomic_xchg", "atomic_cas", "atomic_max"),
+    "raise": ("notify", "count_arrival", "count_up", "atomic_add", "atomic_xchg", "atomic_cas", "atomic_max"),
     "move": ("copy_share",),
     "store": ("store",),
 }

@@ -192,7 +192,13 @@ class _Model:
         traffic = sum(self._bytes(name) for name in buffers) / max(1, role.num_tiles)
         memory = traffic / (self.gpu.memory_gb_per_s / role.programs) / 1e3
         dtype = self.schedule.spec.inputs[0].dtype
-        rate = self.gpu.tflops(dtype) * self.gpu.gemm_efficiency * tile_share(m, n, self.warps) / self.gpu.num_sms / self.per_sm
+        rate = (
+            self.gpu.tflops(dtype)
+            * self.gpu.gemm_efficiency
+            * tile_share(m, n, self.warps)
+            / self.gpu.num_sms
+            / self.per_sm
+        )
         one = 2 * m * n * inner / rate / 1e6
         waves = role.num_tiles / role.programs
         compute = len(bodies) * max(boosted(one * waves) / waves, inner / 64 * _REDUCTION_STEP_US)
