@@ -68,7 +68,7 @@ CASES = {
         RS_FUSED,
         (
             (
-                f"                    {CHUNKS}                        wait_epoch(signals + 2 + part_segment * 2 + chunk, call)\n",
+                f"                {CHUNKS}                    wait_epoch(signals + 2 + part_segment * 2 + chunk, call)\n",
                 "",
             ),
         ),
@@ -88,7 +88,7 @@ CASES = {
     "no CTA barrier before a count": Case(
         BugClass.CTA_BARRIER,
         RS_FUSED,
-        (("    tl.debug_barrier()\n    return tl.atomic_add", "    return tl.atomic_add"),),
+        (("    program_barrier()\n    return tl.atomic_add", "    return tl.atomic_add"),),
         "y_parts_tile = tl.load(",
     ),
     "no proxy fence before descriptor loads": Case(
@@ -200,10 +200,10 @@ CASES = {
         (("call - 1)", "call - 2)"),),
         "tl.store(",
     ),
-    "an epoch that adds up over calls": Case(
-        BugClass.REUSE,
+    "what peers counted for the last call is not taken off": Case(
+        BugClass.STALE_SIGNAL,
         AG_PUSH,
-        (("tl.atomic_xchg(signal, call", "tl.atomic_add(signal, call"),),
+        (("tl.atomic_add(done, 1 - NUM_RANKS", "tl.atomic_add(done, 0 * NUM_RANKS"),),
         "self.copy_x_full.copy(self.x_full",
     ),
     "one chunk of two": Case(

@@ -91,7 +91,7 @@ def test_a_hand_written_operator(by: str) -> None:
 
 
 MUTANTS = {
-    "no CTA barrier before a count": ("    tl.debug_barrier()\n    return tl.atomic_add", "    return tl.atomic_add"),
+    "no CTA barrier before a count": ("    program_barrier()\n    return tl.atomic_add", "    return tl.atomic_add"),
     "relaxed wait": ('(signal, 0, sem="acquire"', '(signal, 0, sem="relaxed"'),
     "relaxed notify": ('(signal, call, sem="release"', '(signal, call, sem="relaxed"'),
     "notify at GPU scope": ('call, sem="release", scope="sys"', 'call, sem="release", scope="gpu"'),

@@ -32,8 +32,11 @@ CHUNKS = (2, 4)
 
 @cache
 def _planned(operator: Overlap, topology: str, chunks: int) -> Schedule:
-    sizes = SIZES[operator.name]
-    return operator.plan(topology, NUM_RANKS, pin={"compute": "triton", "chunks": chunks}, **sizes)
+    """As planned; of scatters, the order that the links suggest, with the addition in the tiles."""
+    pins: dict[str, object] = {"compute": "triton", "chunks": chunks}
+    if operator is gemm_rs:
+        pins |= {"sum": "epilogue", "nest": "rank by rank" if topology in SWITCHES else "chunk by chunk"}
+    return operator.plan(topology, NUM_RANKS, pin=pins, **SIZES[operator.name])
 
 
 def _role(schedule: Schedule) -> ComputeRole:

@@ -126,7 +126,11 @@ def _race(subject: Subject, outcome: Outcome, race: emulation.Race) -> Diagnosis
             return Diagnosis(
                 bug, second.rank, second.place, f"without the rule of {_spoken(rule)} nothing would be wrong"
             )
-    if not race.facts["same_call_hint"]:
+    if not race.facts["same_call_hint"] and outcome.trial.calls > 1:
+        # a stream may be a call ahead of the kernels by which calls are told apart: a single call knows better
+        alone = run_trial(subject, replace(outcome.trial, calls=1))
+        if isinstance(alone.error, emulation.Race):
+            return _race(subject, alone, alone.error)
         why = "the second access belongs to a later call than the first"
         return Diagnosis(BugClass.REUSE, second.rank, second.place, why)
     writers = [touch for touch in (first, second) if touch.kind is not Kind.LOAD]

@@ -31,7 +31,7 @@ from tilelink.ir.nodes import (
 from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import Access, Operand, Place, Store, UserBody, Wait
+from tilelink.ir.steps import Access, IfOwn, Operand, Place, Store, UserBody, Wait
 from tilelink.mutation.commuting import commute, idempotent
 from tilelink.mutation.differences import Difference, differences, repeated, swapped
 from tilelink.mutation.progress import (
@@ -46,6 +46,7 @@ from tilelink.mutation.progress import (
     waits_of,
 )
 from tilelink.mutation.sites import sites
+from tilelink.proof.orders import own_tiles_last
 from tilelink.proof.progress import no_circle, residency
 
 _LARGEST_TILE = 256  # elements of a descriptor's block along one axis
@@ -136,6 +137,9 @@ def order_of_tiles(pair: Pair) -> bool:
         owner = found.within(ComputeRole)
         role = replace(owner, order=found.after) if owner is not None else None
         if role is None or not visits_every_tile(pair.after, role):
+            return False
+        last = role.body[-1]
+        if role.prefetch and isinstance(last, IfOwn) and not own_tiles_last(role, last):
             return False
     return goes_on(pair.before, pair.after, role)
 
@@ -284,7 +288,7 @@ def forked_at_begin(pair: Pair) -> bool:
 
 def done_by_copy(pair: Pair) -> bool:
     found = pair.only
-    return found is not None and isinstance(found.owner, Finish) and found.after is True
+    return found is not None and isinstance(found.owner, Finish) and found.field == "by_copy" and found.after is True
 
 
 def communication_first(pair: Pair) -> bool:

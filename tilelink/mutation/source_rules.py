@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilelink.ir.nodes import Begin, CommSms, CopyEngine, CopyProgram, Finish, Fused, Transfer
+from tilelink.ir.nodes import Begin, CommSms, CopyEngine, Finish, Fused, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.mutant import SourceMutant
 from tilelink.mutation.progress import waits_of
@@ -80,7 +80,16 @@ def _only_waits_and_raises(text: SourceText, kernel: str) -> bool:
     """It exchanges words for values that do not depend on them, and writes nothing else."""
     found = [function for function in text.kernels if function.name == kernel]
     calls = {last_word(called(node)) for function in found for node in ast.walk(function) if isinstance(node, ast.Call)}
-    return bool(found) and calls <= {"load", "range", "notify", "on_peer", "wait_epoch", "wait_count", "jit"}
+    return bool(found) and calls <= {
+        "load",
+        "range",
+        "notify",
+        "on_peer",
+        "program_id",
+        "wait_epoch",
+        "wait_count",
+        "jit",
+    }
 
 
 def _counts_nothing(text: SourceText, kernel: str) -> bool:
@@ -131,14 +140,6 @@ def stores_of_one_program_to_two_tensors(pair: SourcePair) -> bool:
     )
 
 
-def tells_itself_as_well(pair: SourcePair) -> bool:
-    return (
-        pair.mutant.operator == "bounds"
-        and pair.function() == "finish_call"
-        and pair.mutant.after.replace(" ", "") == "NUM_RANKS+1"
-    )
-
-
 def programs_that_only_wait(pair: SourcePair) -> bool:
     if pair.mutant.operator != "grid":
         return False
@@ -160,14 +161,6 @@ def kernels_of_one_stream(pair: SourcePair) -> bool:
         return False
     launches = [node for node in pair.text.nodes(ast.Call) if last_word(called(node)) == "launch"]
     return bool(launches) and all(called(node) == "main.launch" for node in launches)
-
-
-def pushes_are_awaited_by_peers(pair: SourcePair) -> bool:
-    if pair.mutant.operator != "swap launch" or "finish_call" not in pair.mutant.before:
-        return False
-    copies = [x for x in pair.schedule.launches if isinstance(x, CopyProgram)]
-    pushed = all(pair.schedule.exchange(x.exchange).transfer is Transfer.PUSH for x in copies)
-    return bool(copies) and pushed and pair.mutant.before.strip().startswith(("main.after(", "for stream"))
 
 
 def neighbours_commute(pair: SourcePair) -> bool:
@@ -322,15 +315,10 @@ RULES: tuple[tuple[Holds, str], ...] = (
         stores_of_one_program_to_two_tensors,
         "nobody reads either tensor before the one-program kernel has ended.",
     ),
-    (tells_itself_as_well, "nobody reads the word in which a rank would tell itself that it has finished."),
     (programs_that_only_wait, "a second program that only waits for the same word ends with the first one."),
     (
         kernels_of_one_stream,
         "all kernels of a rank are on one stream, so that each is loaded when the one before has ended.",
-    ),
-    (
-        pushes_are_awaited_by_peers,
-        "what is still under way when peers are told are pushes to them, whose arrival each awaits before it finishes.",
     ),
     (mask_is_always_true, "every size is a whole number of blocks, so no lane lies outside."),
 )

@@ -7,9 +7,10 @@ from tilelink.ir.order import Nest
 from topologies.topology import Fabric, Topology
 
 FUSED_SHARE = 0.45  # of what copy loops on all SMs reach: stores in the layout of the accumulator; fitted to 4 x H200
+FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H200
 SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
-_COPY_START_US = 8.0  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
+COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
 _PULL_START_US = 4.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
 _LIBRARY_START_US = 20.0  # a small NCCL collective inside a CUDA graph, measured on 4 x H200
 _LIBRARY_RATE = 0.8  # of the link rate, large NCCL collectives, measured on 4 x H200
@@ -44,7 +45,7 @@ def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> l
     shared = topology.levels[0].size if bridge else 1
     engine = isinstance(exchange.mover, CopyEngine)
     floor = topology.copy_engine_start_us if engine else 1.0
-    start = _COPY_START_US if engine else _SHARE_START_US
+    start = COPY_START_US if engine else _SHARE_START_US
     start += _PULL_START_US if exchange.transfer is Transfer.PULL else 0.0
     one = max(floor, num_bytes / rate / 1e3 * shared) + start
     steps = peers * exchange.chunks

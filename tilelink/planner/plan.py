@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 from tilelink.errors import IllegalPin, NoLegalSchedule, ScheduleRefuted, UnknownPin, did_you_mean
 from tilelink.ir.schedule import Schedule
@@ -57,6 +58,8 @@ def plan(
 
 
 Found = tuple[Schedule | None, str]  # or why there is none
+Option = ExchangeChoice | ComputeChoice
+Slot = tuple[str, str]  # ("exchange" | "compute", name)
 
 
 def _search(every: list[Structure], evaluate: Callable[[Structure], Found]) -> Found:
@@ -149,18 +152,47 @@ def _parses(field: str, value: str, topology: Topology) -> bool:
     )
 
 
-Option = ExchangeChoice | ComputeChoice
-
-
 def _best_of(
     spec: BoundSpec, topology: Topology, structure: Structure, pins: Mapping[str, str]
 ) -> tuple[Schedule | None, str]:
-    """Best schedule of a structure by coordinate descent over its fields, or None with the reason."""
+    """Best schedule of a structure, or None with the reason: by coordinate descent over its fields, once for each place
+    of each sum, since no change of one field leads from one place to the other where chunks go with it."""
     slots = slots_of(structure, topology, pins)
     if any(not options for options in slots.values()):
         empty = next(name for name, options in slots.items() if not options)
         return None, f"the pins leave no option for {empty[1]}"
     build_one = partial(try_options, spec, topology, structure)
+    found = [_descend(some, build_one) for some in _by_place_of_sum(slots)]
+    best = min((schedule for schedule, _ in found if schedule is not None), key=_predicted, default=None)
+    return best, "" if best is not None else next(why for _, why in found)
+
+
+def _predicted(schedule: Schedule) -> float:
+    return schedule.predicted_us
+
+
+def _by_place_of_sum(slots: dict[Slot, list[Option]]) -> Iterator[dict[Slot, list[Option]]]:
+    """The options with each sum in one place."""
+    places = []
+    for slot, options in slots.items():
+        where = dict.fromkeys(o.sum_in_epilogue for o in options if isinstance(o, ComputeChoice))
+        places += [[(slot, place) for place in where]] if len(where) > 1 else []
+    for chosen in product(*places):
+        kept = dict(chosen)
+        yield {
+            slot: [o for o in options if slot not in kept or _sums_there(o, kept[slot])]
+            for slot, options in slots.items()
+        }
+
+
+def _sums_there(option: Option, in_epilogue: bool) -> bool:
+    return isinstance(option, ComputeChoice) and option.sum_in_epilogue is in_epilogue
+
+
+def _descend(
+    slots: dict[Slot, list[Option]], build_one: Callable[[dict[Slot, Option]], Found]
+) -> tuple[Schedule | None, str]:
+    """Change one field group after the other to its best option, until nothing gets better."""
     current, best, why = first_legal(slots, build_one)
     if best is None:
         return None, why
@@ -176,9 +208,6 @@ def _best_of(
         if best.predicted_us == before:
             break
     return best, ""
-
-
-Slot = tuple[str, str]  # ("exchange" | "compute", name)
 
 
 def slots_of(structure: Structure, topology: Topology, pins: Mapping[str, str]) -> dict[Slot, list[Option]]:

@@ -34,7 +34,7 @@ from topologies.topology import Fabric, Topology
 
 Pins = Mapping[str, str]
 
-_GROUPS = (8, 4, 16, 2, 1)  # ties go to the first
+_GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
 _COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
 
@@ -146,7 +146,7 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
     asked = parse_tile((pinned(pins, name, "tile") if "tile" in general else pins.get(f"{name}.tile")) or "")
     if asked is not None:
         tiles = [asked]
-    groups = list(_GROUPS) if is_matmul else [4]
+    groups = [_GROUP if is_matmul else 4]
     wanted = pinned(pins, name, "group") if "group" in general else pins.get(f"{name}.group")
     if wanted is not None and wanted.isdigit() and int(wanted) > 0:
         groups = [int(wanted)]

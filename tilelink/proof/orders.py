@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm, Publish
-from tilelink.ir.order import RankOrder
+from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import IfOwn
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import staging_names
 from tilelink.proof.findings import Finding
@@ -55,6 +56,12 @@ def sources(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
             yield Finding(BugClass.WRONG_PLACE, f"exchange {exchange.name}", fact)
 
 
+def own_tiles_last(role: ComputeRole, branch: IfOwn) -> bool:
+    """Whether all tiles that `branch` takes for own ones come after all others."""
+    in_turn = branch.axis == role.order.major and role.order.nest is Nest.RANK_MAJOR
+    return in_turn and role.order.ranks.sequence(0)[-1] == 0
+
+
 def _tile_order(role: ComputeRole) -> Iterator[Finding]:
     """Every tile has one launch position."""
     order, written = role.order, [axis.name for axis in role.axes if not axis.reduction]
@@ -70,6 +77,10 @@ def _tile_order(role: ComputeRole) -> Iterator[Finding]:
     seen = set(order.sequence(major.tiles, minor_tiles, major.segments))
     if len(seen) != role.num_tiles or any(row >= major.tiles or column >= minor_tiles for _, row, column in seen):
         fact = f"{role.num_tiles} launch positions reach {len(seen)} tiles"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+    last = role.body[-1] if role.body else None
+    if role.prefetch and isinstance(last, IfOwn) and not own_tiles_last(role, last):
+        fact = "it prefetches, so its own tiles have a loop of their own, and they do not come last"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
     if not 0 < role.programs <= role.num_tiles:
         yield Finding(BugClass.WRONG_PLACE, where, f"{role.programs} programs share {role.num_tiles} tiles")

@@ -1,0 +1,122 @@
+"""When the tiles of a loop are done: program by program, each tile after what it waits for.
+
+Tiles go to programs in turn, so that the k-th tiles of all programs are one row of an array: a row is one vector
+operation, and a loop costs as many as a program has tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilelink.ir.nodes import Axis, ComputeRole, Exchange
+from tilelink.ir.order import Nest
+
+Times = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+class Positions:
+    """For each launch position: place of its segment in the order of segments, and rows in the segment."""
+
+    def __init__(self, place: Index, first_row: Index, end_row: Index, segments: int) -> None:
+        self.place = place
+        self.first_row = first_row
+        self.end_row = end_row
+        self.segments = segments
+        self._chunks: dict[tuple[int, int], Index] = {}
+        self._groups: dict[tuple[int, int], tuple[Index, Index, Index]] = {}
+
+    def last_chunk(self, exchange: Exchange) -> Index:
+        """The last chunk of a part that the tile touches."""
+        key = exchange.chunk_rows, exchange.chunks
+        if key not in self._chunks:
+            self._chunks[key] = np.minimum((self.end_row - 1) // key[0], key[1] - 1)
+        return self._chunks[key]
+
+    def latest(self, exchange: Exchange, ends: Times) -> Times:
+        """The latest of `ends` for each (place, chunk) of the exchange."""
+        key = exchange.chunk_rows, exchange.chunks
+        if key not in self._groups:
+            group = self.place * exchange.chunks + self.last_chunk(exchange)
+            order = np.argsort(group, kind="stable")
+            found, starts = np.unique(group[order], return_index=True)
+            self._groups[key] = order, starts, found
+        order, starts, found = self._groups[key]
+        latest = np.zeros(self.segments * exchange.chunks)
+        latest[found] = np.maximum.reduceat(ends[order], starts)
+        return latest.reshape(self.segments, exchange.chunks)
+
+    def shifted(self, rows: int) -> Positions:
+        """Rows counted through all segments of `rows` rows, in one part."""
+        first = self.place * rows
+        return Positions(self.place, first + self.first_row, first + self.end_row, self.segments)
+
+
+def positions(role: ComputeRole) -> Positions:
+    """Launch positions of a role, as `TileOrder.at` has them."""
+    order, major = role.order, role.axis(role.order.major)
+    minor = role.axis(order.minor) if order.minor else None
+    columns = minor.segments * minor.tiles if minor else 1
+    return _positions(order.nest, order.late, order.group, major, columns, role.num_tiles)
+
+
+@lru_cache(maxsize=512)
+def _positions(nest: Nest, late: bool, group: int, major: Axis, columns: int, tiles: int) -> Positions:
+    position = np.arange(tiles)
+    segments = major.segments
+    if nest is Nest.RANK_MAJOR:
+        place, rest = np.divmod(position, major.tiles * columns)
+        stage, rest = np.divmod(rest, group * columns)
+        rows = np.minimum(group, major.tiles - stage * group)
+    elif not late:
+        stage, rest = np.divmod(position, segments * group * columns)
+        rows = np.minimum(group, major.tiles - stage * group)
+        place, rest = np.divmod(rest, rows * columns)
+    else:
+        visit, rest = np.divmod(position, group * columns)
+        stage, place = np.divmod(visit + 1, segments)
+        place = np.where(stage == 0, visit, np.where(stage == major.tiles // group, segments - 1, place))
+        stage = stage - (place == segments - 1)
+        rows = np.full_like(stage, group)
+    first = (stage * group + rest % rows) * major.tile
+    return Positions(place, first, np.minimum(first + major.tile, major.extent), segments)
+
+
+@dataclass(slots=True)
+class Loop:
+    """One run of a loop: `ends[position]` is when a tile is done.
+
+    `ready`: from when on a tile may start. `late`: when what own tiles add after their matmul is there, asked for when
+    the first own tile of a row of programs has come so far; `own` says which tiles these are.
+    """
+
+    programs: int
+    begin: float
+    tile_us: float
+    own_extra_us: float  # after the matmul of an own tile
+
+    def run(
+        self,
+        ready: Times,
+        own: NDArray[np.bool_],
+        late: Callable[[Times, Index], Times],
+    ) -> Times:
+        count = len(ready)
+        ends = np.zeros(count)
+        now = np.full(self.programs, self.begin)
+        for first in range(0, count, self.programs):
+            row = slice(first, min(first + self.programs, count))
+            size = row.stop - first
+            done = np.maximum(now[:size], ready[row]) + self.tile_us
+            ends[row] = done
+            mine = own[row]
+            if mine.any():
+                at = np.flatnonzero(mine) + first
+                ends[at] = np.maximum(ends[at], late(ends, at)) + self.own_extra_us
+            now[:size] = ends[row]
+        return ends

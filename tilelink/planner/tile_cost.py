@@ -1,0 +1,114 @@
+"""Time of one tile on one SM: tensor cores, memory, stores and signals. Constants are fitted to 2 and 4 x H200."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.steps import IfOwn, Load, MatmulBody, Notify, Operand, Step, Store, SumParts, UserBody
+from tilelink.planner.links import FUSED_LOAD_SHARE
+from tilelink.proof.contract import flat
+from topologies.topology import Topology
+
+_START_US = 1.2  # fill and drain of the software pipeline of one tile
+_PREFETCHED_START_US = 0.4  # the same where the next tile's loads are under way before this one is stored
+_COUNT_US = 1.0  # a tile that is counted: its stores must have been performed
+_REDUCTION_STEP_US = 0.3  # a step of 64 along k takes at least this long, however small the tile
+
+_ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
+_ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.11
+_INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
+_TALL = 0.94  # tiles of more rows than columns
+_BOOST, _BOOST_US = 0.1, 1500.0  # short matmuls run at higher clocks: by so much, fading over so long
+
+
+def tile_share(m: int, n: int, warps: int) -> float:
+    """Share of the best GEMM rate that a tile shape reaches: sums a thread holds, operand bytes a flop."""
+    held = min(1.0, m * n / (32 * warps) / _ACCUMULATORS) ** _ACCUMULATOR_EXPONENT
+    share = held * (m * n / (m + n) / _INTENSITY) ** _INTENSITY_EXPONENT
+    return float(min(1.0, share) * (1.0 if n >= m else _TALL))
+
+
+def boosted(us: float) -> float:
+    """Time of a matmul that takes `us` at the sustained clock."""
+    return us * (1.0 - _BOOST * math.exp(-us / _BOOST_US))
+
+
+class TileCost:
+    """Times of the tiles of one kernel."""
+
+    def __init__(self, schedule: Schedule, topology: Topology, kernel: Kernel, role: ComputeRole) -> None:
+        self.schedule = schedule
+        self.topology = topology
+        self.kernel = kernel
+        self.role = role
+
+    def tile_us(self) -> float:
+        """A tile of any segment, without what own tiles add: the slowest of tensor cores, memory and remote loads."""
+        role, gpu = self.role, self.topology.gpu
+        bodies = [step for step in role.body if isinstance(step, MatmulBody | UserBody)]
+        written = [axis for axis in role.axes if not axis.reduction]
+        m, n = written[0].tile, written[-1].tile
+        inner = sum(axis.extent * axis.segments for axis in role.axes if axis.reduction) or 1
+        buffers = {operand.buffer for step in role.body for operand in operands_of(step)}
+        traffic = sum(self._bytes(name) for name in buffers) / max(1, role.num_tiles)
+        memory = traffic / (gpu.memory_gb_per_s / role.programs) / 1e3
+        dtype = self.schedule.spec.inputs[0].dtype
+        share = tile_share(m, n, self.kernel.warps)
+        rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
+        one = 2 * m * n * inner / rate / 1e6
+        waves = role.num_tiles / role.programs
+        compute = len(bodies) * max(boosted(one * waves) / waves, inner / 64 * _REDUCTION_STEP_US)
+        start = _PREFETCHED_START_US if role.prefetch else _START_US
+        counted = any(isinstance(step, Notify) for step in flat(role.body))
+        return max(compute, memory, self._remote_us()) + start + (_COUNT_US if counted else 0.0)
+
+    def own_extra_us(self) -> float:
+        """What an own tile adds to that: loads of all parts at the rate of one SM, or over the link."""
+        extra = 0.0
+        sums = [step for step in flat(self.role.body) if isinstance(step, SumParts) and step.onto]
+        for step in sums:
+            written = [axis for axis in self.role.axes if not axis.reduction]
+            size = DTYPE_BYTES[self.schedule.buffer(step.operand.buffer).dtype]
+            num_bytes = (self.topology.num_ranks - 1) * written[0].tile * written[-1].tile * size
+            link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
+            rate = link if step.operand.remote else self.topology.gpu.memory_gb_per_s
+            extra += num_bytes / (rate / self.role.programs) / 1e3
+        return extra
+
+    def _remote_us(self) -> float:
+        """Bytes that tiles load from peers, each by every tile that needs it."""
+        worst = 0.0
+        link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
+        for step in self.role.body:
+            if isinstance(step, IfOwn):
+                continue  # own tiles only: counted where they end
+            for operand in operands_of(step):
+                if operand.remote:
+                    elements = self.topology.num_ranks - 1 if isinstance(step, SumParts) else 1
+                    for name in operand.index:
+                        if name:
+                            axis = self.role.axis(name)
+                            elements *= axis.tile if axis.tile and not axis.reduction else axis.extent
+                    size = elements * DTYPE_BYTES[self.schedule.buffer(operand.buffer).dtype]
+                    worst = max(worst, size / (link / self.role.programs) / 1e3)
+        return worst
+
+    def _bytes(self, buffer: str) -> int:
+        found = self.schedule.buffer(buffer)
+        return math.prod(found.shape) * DTYPE_BYTES[found.dtype]
+
+
+def operands_of(step: Step) -> Iterator[Operand]:
+    match step:
+        case MatmulBody(left=left, right=right):
+            yield from (left, right)
+        case UserBody(operands=operands):
+            yield from (operand for _, operand in operands)
+        case SumParts(operand=operand) | Store(operand=operand) | Load(operand=operand):
+            yield operand
+        case _:
+            return
