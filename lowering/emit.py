@@ -35,6 +35,11 @@ import torch.distributed._symmetric_memory as symm_mem
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+try:
+    import cuda.bindings.driver as driver
+except ImportError:  # copies go through torch then; streams cannot wait for words of memory
+    driver = None
 """
 
 

@@ -10,6 +10,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
+try:
+    import cuda.bindings.driver as driver
+except ImportError:  # copies go through torch then; streams cannot wait for words of memory
+    driver = None
+
 
 def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raises ValueError unless `tensor` is what the schedule was made for, contiguous and at a multiple of 16 bytes."""
@@ -37,28 +42,30 @@ class Symmetric:
 
 
 class Stream:
-    """Operations that run in order on one CUDA stream."""
+    """Operations that run in order on one CUDA stream; kernels and copies go straight to the driver, which is quickest."""
 
     def __init__(self, stream: torch.cuda.Stream, fabric: SymmetricMemoryFabric) -> None:
         self.stream = stream
+        self.handle = stream.cuda_stream
         self.fabric = fabric
         self.group = fabric.group
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
         """Run `kernel` on `grid`; it counts on `per_sm` of its programs being resident on one SM."""
+        aligned = [arg.data_ptr() % 16 == 0 for arg in args if isinstance(arg, torch.Tensor)]
+        key = (id(kernel), *options.values(), *aligned)
         if self.fabric.is_loading:
             compiled = kernel.warmup(*args, grid=grid, **options)
             compiled._init_handles()
             if per_sm > 1:
                 self._check_residency(compiled, per_sm)
+            self.fabric.compiled[key] = compiled
             return
-        with torch.cuda.stream(self.stream):
-            kernel[grid](*args, **options)
+        constants = [options[name] for name in kernel.arg_names[len(args) :]]
+        self.fabric.compiled[key][(*grid, 1, 1)[:3]](*args, *constants, stream=self.handle)
 
     def _check_residency(self, compiled: Any, per_sm: int) -> None:
         """Raises RuntimeError if fewer than `per_sm` programs fit on an SM: those that spin would wait for the others."""
-        import cuda.bindings.driver as driver
-
         threads, shared = 32 * compiled.metadata.num_warps, compiled.metadata.shared
         status, fit = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(compiled.function, threads, shared)
         if status != driver.CUresult.CUDA_SUCCESS or fit < per_sm:
@@ -69,37 +76,44 @@ class Stream:
         """A copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
         if self.fabric.is_loading:
             return
-        with torch.cuda.stream(self.stream):
-            dst.copy_(src, non_blocking=True)
+        if driver is None:
+            with torch.cuda.stream(self.stream):
+                dst.copy_(src, non_blocking=True)
+            return
+        self._check("cuMemcpyAsync", driver.cuMemcpyAsync(dst.data_ptr(), src.data_ptr(), src.nbytes, self.handle))
 
     def write(self, word: torch.Tensor, value: int) -> None:
         """Set a local 32-bit word, in stream order, without an SM."""
-        self._driver("cuStreamWriteValue32", word, value)
+        if not self.fabric.is_loading:
+            self._check("cuStreamWriteValue32", driver.cuStreamWriteValue32(self.handle, word.data_ptr(), value, 0))
 
     def wait_at_least(self, word: torch.Tensor, value: int) -> None:
         """Hold the stream until a local 32-bit word is at least `value`, without an SM."""
-        self._driver("cuStreamWaitValue32", word, value)
+        if not self.fabric.is_loading:
+            self._check("cuStreamWaitValue32", driver.cuStreamWaitValue32(self.handle, word.data_ptr(), value, 0))
 
-    def _driver(self, name: str, word: torch.Tensor, value: int) -> None:
-        import cuda.bindings.driver as driver
-
-        if self.fabric.is_loading:
-            return
-        (status,) = getattr(driver, name)(self.stream.cuda_stream, word.data_ptr(), value, 0)
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"{name} failed: {status}")
+    def _check(self, name: str, result: tuple[Any]) -> None:
+        if result[0] != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{name} failed: {result[0]}")
 
     def after(self, other: Stream) -> None:
         """All that was enqueued on `other` so far happens before what follows here."""
-        if other.stream == self.stream:
+        if other.handle == self.handle:
             return
-        with torch.cuda.stream(other.stream):
-            theirs = torch.cuda.is_current_stream_capturing()
-        with torch.cuda.stream(self.stream):
-            ours = torch.cuda.is_current_stream_capturing()
-        if ours and not theirs:
+        if self._captures() and not other._captures():
             return  # what ran before a capture is not part of it: the caller orders replays after eager calls
-        self.stream.wait_stream(other.stream)
+        if other.handle not in self.fabric.events:
+            self.fabric.events[other.handle] = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = self.fabric.events[other.handle]
+        event.record(other.stream)
+        self.stream.wait_event(event)
+
+    def _captures(self) -> bool:
+        if driver is not None:
+            _, found = driver.cuStreamIsCapturing(self.handle)
+            return bool(found != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+        with torch.cuda.stream(self.stream):
+            return torch.cuda.is_current_stream_capturing()
 
     def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
         with torch.cuda.stream(self.stream):
@@ -128,6 +142,8 @@ class SymmetricMemoryFabric:
         self.device = torch.device("cuda", torch.cuda.current_device())
         self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count
         self.is_loading = False
+        self.compiled: dict[tuple[object, ...], Any] = {}  # kernels that calls launch, by constants and alignment
+        self.events: dict[int, torch.cuda.Event] = {}
         self._streams: dict[str, Stream] = {}
 
     @contextlib.contextmanager

@@ -1,0 +1,206 @@
+"""On GPUs: many calls with fresh inputs and random delays; accuracy against float64; what a call costs the host.
+
+    torchrun --nproc-per-node 4 benchmarks/robustness.py gemm_rs M=8192 K=14336 N=4096 --calls 10000 --json result.json
+
+The planned schedule runs half of the calls eager and half as a CUDA graph. Before each call every rank sleeps for a random
+time and takes one of several prepared input sets. The first result of each set is compared with NCCL + cuBLAS and, on a
+sample of its rows, with float64; every later result has to equal it bit by bit. Memory is read before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+
+import lowering
+from tilelink.bench.operators import declaration
+from tilelink.bench.rows import parse_operators
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.spec_file import parse_pins, parse_sizes
+
+SETS = 8
+_SLEEP_CYCLES = 400_000  # at most about a quarter of a millisecond
+_SAMPLE_ROWS = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("operator")
+    parser.add_argument("sizes", nargs="+", help="M=8192 K=14336 N=4096")
+    parser.add_argument("--pin", action="append", default=[])
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--json", default="")
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    found = run(arguments)
+    if dist.get_rank() == 0:
+        print(json.dumps(found))
+        if arguments.json:
+            path = Path(arguments.json)
+            path.with_suffix(".part").write_text(json.dumps(found, indent=1))
+            path.with_suffix(".part").rename(path)
+    dist.barrier()
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+    sys.exit(0 if found["wrong_calls"] == 0 else 1)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    (operator,) = parse_operators([arguments.operator])
+    overlap = declaration(operator)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    sizes = parse_sizes(arguments.sizes)
+    schedule = overlap.plan("h200-nvswitch", ranks, pin=parse_pins(arguments.pin), **sizes)
+    module = load_source(lowering.emit(schedule), f"robust_{operator.value}")
+    build: Any = operator_class(module)
+    fabric = module.SymmetricMemoryFabric()
+    op = build(fabric)
+    sets = [module.make_inputs(fabric, seed) for seed in range(SETS)]
+    expected = [op(*inputs).clone() for inputs in sets]
+    accuracy = [compare(overlap, inputs, result) for inputs, result in zip(sets, expected, strict=True)]
+    host_us = host_time(op, sets[0])
+    before = memory()
+    delays, start = random.Random(100 + rank), time.perf_counter()
+    order = random.Random(7)  # the same on every rank
+    wrong = torch.zeros((), dtype=torch.int64, device=fabric.device)
+    for _ in range(arguments.calls // 2):
+        which = order.randrange(SETS)
+        torch.cuda._sleep(delays.randrange(_SLEEP_CYCLES))  # type: ignore[no-untyped-call]
+        result = op(*sets[which])
+        wrong += (result != expected[which]).any()
+    wrong_eager = int(wrong.item())
+    wrong += replays(op, sets, expected, arguments.calls - arguments.calls // 2, delays, order)
+    dist.all_reduce(wrong)
+    return {
+        "operator": operator.value,
+        "sizes": sizes,
+        "num_ranks": ranks,
+        "commit": arguments.commit,
+        "choices": dict(schedule.choices),
+        "calls": arguments.calls,
+        "wrong_calls": int(wrong.item()),
+        "wrong_eager_here": wrong_eager,
+        "seconds": round(time.perf_counter() - start, 1),
+        "memory_before": before,
+        "memory_after": memory(),
+        "host_us": host_us,
+        "accuracy": {key: max(one[key] for one in accuracy) for key in accuracy[0]},
+    }
+
+
+def replays(
+    op: Any, sets: list[Any], expected: list[torch.Tensor], calls: int, delays: random.Random, order: random.Random
+) -> torch.Tensor:
+    """Wrong results of replays of a graph of one call, whose inputs are copied in before each."""
+    held = [tensor.clone() for tensor in sets[0]]
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    dist.barrier()
+    with torch.cuda.graph(graph):
+        result = op(*held)
+    wrong = torch.zeros((), dtype=torch.int64, device=result.device)
+    for _ in range(calls):
+        which = order.randrange(SETS)
+        for target, source in zip(held, sets[which], strict=True):
+            target.copy_(source)
+        torch.cuda._sleep(delays.randrange(_SLEEP_CYCLES))  # type: ignore[no-untyped-call]
+        graph.replay()
+        wrong += (result != expected[which]).any()
+    torch.cuda.synchronize()
+    return wrong
+
+
+def compare(overlap: Any, inputs: list[torch.Tensor], result: torch.Tensor) -> dict[str, float]:
+    """Relative error (Frobenius norm) of a sample of rows against float64: ours, and that of NCCL + cuBLAS."""
+    library = in_torch(overlap.spec.name, inputs)
+    exact, rows = in_float64(overlap.spec.name, inputs)
+    norm = exact.norm()
+
+    def error(found: torch.Tensor) -> float:
+        return float((found[rows].double() - exact).norm() / norm)
+
+    return {"ours": error(result), "nccl_cublas": error(library)}
+
+
+def in_torch(name: str, inputs: list[torch.Tensor]) -> torch.Tensor:
+    ranks = dist.get_world_size()
+    if name == "ag_gemm":
+        x, w = inputs
+        whole = torch.empty(x.shape[0] * ranks, x.shape[1], dtype=x.dtype, device=x.device)
+        dist.all_gather_into_tensor(whole, x)
+        return whole @ w
+    x, w = inputs
+    y = x @ w
+    if name == "gemm_ar":
+        dist.all_reduce(y)
+        return y
+    out = torch.empty(y.shape[0] // ranks, y.shape[1], dtype=y.dtype, device=y.device)
+    dist.reduce_scatter_tensor(out, y)
+    return out
+
+
+def in_float64(name: str, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The exact result of some rows of this rank's output, and which rows; computed in float64."""
+    x, w = inputs
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    if name == "ag_gemm":
+        whole = torch.empty(x.shape[0] * ranks, x.shape[1], dtype=x.dtype, device=x.device)
+        dist.all_gather_into_tensor(whole, x)
+        rows = torch.linspace(0, whole.shape[0] - 1, _SAMPLE_ROWS, device=x.device).long()
+        return whole[rows].double() @ w.double(), rows
+    part = x.shape[0] if name == "gemm_ar" else x.shape[0] // ranks
+    rows = torch.linspace(0, part - 1, _SAMPLE_ROWS, device=x.device).long()
+    total = None
+    for owner in range(ranks):  # every rank needs the sum of other rows, unless all have the same
+        first = 0 if name == "gemm_ar" else owner * part
+        summand = x[first + rows].double() @ w.double()
+        dist.all_reduce(summand)
+        if owner == rank or name == "gemm_ar":
+            total = summand
+    assert total is not None
+    return total, rows
+
+
+def host_time(op: Any, inputs: list[torch.Tensor]) -> float:
+    """Median microseconds of host time of an eager call, in batches that leave room in the launch queue."""
+    times = []
+    for _ in range(20):
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(5):
+            op(*inputs)
+        times.append((time.perf_counter() - start) / 5 * 1e6)
+        torch.cuda.synchronize()
+    return round(sorted(times)[len(times) // 2], 1)
+
+
+def memory() -> dict[str, int]:
+    """Bytes that torch has allocated and reserved on the GPU, and the largest size that the process has had."""
+    torch.cuda.synchronize()
+    return {
+        "allocated": torch.cuda.memory_allocated(),
+        "reserved": torch.cuda.memory_reserved(),
+        "free_on_gpu": torch.cuda.mem_get_info()[0],
+        "host_peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
+
+
+if __name__ == "__main__":
+    main()
