@@ -61,8 +61,10 @@ class Stream:
                 self._check_residency(compiled, per_sm)
             self.fabric.compiled[key] = compiled
             return
+        compiled = self.fabric.compiled[key]
         constants = [options[name] for name in kernel.arg_names[len(args) :]]
-        self.fabric.compiled[key][(*grid, 1, 1)[:3]](*args, *constants, stream=self.handle)
+        found = (compiled.function, compiled.packed_metadata, None, None, None)  # no metadata and no hooks of launches
+        compiled.run(*(*grid, 1, 1)[:3], self.handle, *found, *args, *constants)
 
     def _check_residency(self, compiled: Any, per_sm: int) -> None:
         """Raises RuntimeError if fewer than `per_sm` programs fit on an SM: those that spin would wait for the others."""

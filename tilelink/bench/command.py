@@ -58,7 +58,9 @@ Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds of eve
 Seed = Annotated[int, typer.Option("--seed", help="Of the inputs.")]
 Commit = Annotated[str, typer.Option("--commit", help="To be noted in the results.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Keep the rows that --json FILE has.")]
-Plans = Annotated[Path | None, typer.Option("--plans", metavar="FILE", help="Schedules planned before.")]
+Plans = Annotated[
+    Path | None, typer.Option("--plans", metavar="FILE", help="Schedules planned before; alone, its rows are measured.")
+]
 WritePlans = Annotated[Path | None, typer.Option("--write-plans", metavar="FILE", help="Only plan; needs no GPU.")]
 
 
@@ -94,6 +96,8 @@ def bench(
         check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _read_plans(plans, num_ranks, machine.name) if plans is not None else {}
     options = Options(min(rounds, QUICK_ROUNDS) if quick else rounds, row_budget_s, l2_cold, seed)
+    if known and not (operators or names or quick):
+        wanted = tuple(one.row for one in known.values())
     planned = _planned(wanted, known, request)
     job = Job(
         planned, num_ranks, machine.name, machine.levels[0].gb_per_s, options, commit, Path(_UNNAMED), resume, _HANG_S
