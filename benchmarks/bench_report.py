@@ -1,6 +1,6 @@
 """Results of `tilelink bench --json` as a page and a picture; nothing in them is typed by hand.
 
-python benchmarks/bench_report.py benchmarks/results/bench_4xh200.json --markdown PAGE.md --plot PICTURE.png
+python benchmarks/bench_report.py benchmarks/results/bench_4xh200.json --markdown PAGE.md --plot PICTURE.png --into README.md
 """
 
 from __future__ import annotations
@@ -122,6 +122,17 @@ def _means(record: Record) -> list[str]:
     return lines
 
 
+def into(page: str, record: Record) -> str:
+    """`page` with the table of geometric means between its two markers. Raises ValueError if it has none."""
+    first, last = "<!-- bench: begin -->\n", "<!-- bench: end -->"
+    before, begin, rest = page.partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end:
+        raise ValueError(f"the page has no lines {first.strip()} and {last}")
+    caption = f"{record.machine.num_ranks} x {record.machine.gpu}, commit {record.commit}, planned unpinned:"
+    return before + begin + "\n".join([caption, "", *_means(record), ""]) + end + after
+
+
 def _failures(record: Record) -> list[str]:
     return [f"- {row.key}: {' '.join(line.split())}" for row in record.rows for line in failures(row)]
 
@@ -183,6 +194,7 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--into", type=Path, help="a page with markers, in which the table of means is renewed")
     arguments = parser.parse_args()
     try:
         record = read(arguments.results)
@@ -193,7 +205,12 @@ def main() -> None:
         plot(record, arguments.plot)
     if arguments.markdown is not None:
         arguments.markdown.write_text(markdown(record), encoding="utf-8")
-    if arguments.markdown is None and arguments.plot is None:
+    if arguments.into is not None:
+        renewed = into(arguments.into.read_text(encoding="utf-8"), record)
+        partial = arguments.into.with_suffix(".part")
+        partial.write_text(renewed, encoding="utf-8")
+        partial.rename(arguments.into)
+    if arguments.markdown is None and arguments.plot is None and arguments.into is None:
         print(markdown(record), end="")
 
 

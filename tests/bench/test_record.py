@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bench_report import fractions, markdown
+from benchmarks.bench_report import fractions, into, markdown
 from tests.bench.fakes import record, result, row_result
 from tilelink.bench.errors import NotABenchmarkFile
 from tilelink.bench.record import SCHEMA, ContenderResult, Machine, Record, RowResult, ScheduleFacts, read
@@ -150,3 +150,16 @@ def test_bars_are_fractions_of_the_limit() -> None:
     assert found["planned"] == [pytest.approx(0.9), 0.0]
     assert found["async-TP"][0] == pytest.approx(180 / 250)
     assert "symmetric AllReduce" not in found
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
+def test_tables_in_pages_are_generated(page: str) -> None:
+    root = Path(__file__).resolve().parents[2]
+    text = (root / page).read_text(encoding="utf-8")
+    assert into(text, read(root / "benchmarks" / "results" / "bench_2xh200.json")) == text
+
+
+def test_a_page_without_markers_is_refused() -> None:
+    root = Path(__file__).resolve().parents[2]
+    with pytest.raises(ValueError, match="bench: begin"):
+        into("# Page\n", read(root / "benchmarks" / "results" / "bench_2xh200.json"))
