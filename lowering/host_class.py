@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from lowering.copies import CopyPrinter
+from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
 from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name
 from lowering.source import Source
 from lowering.tiles import rank_at
-from tilelink.ir.counting import source_arrivals
 from tilelink.ir.nodes import (
     Begin,
     Buffer,
@@ -25,9 +23,7 @@ from tilelink.ir.nodes import (
     Memory,
     Publish,
     Scope,
-    Transfer,
 )
-from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 
 
@@ -38,6 +34,9 @@ class HostPrinter:
         self.schedule = schedule
         self.kernels = {printed.kernel.name: printed for printed in kernels}
         self.out = Source()
+        self._described: dict[tuple[str, tuple[int, ...]], str] = {}  # (buffer, block) -> attribute with its descriptor
+        self.names = HostNames(schedule)
+        self.copies = CopyPrinter(schedule, self.names, self.out)
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
         self.num_signals = sum(s.slots for s in schedule.signals if s.scope is not Scope.LOCAL)
         self.turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
@@ -68,7 +67,7 @@ class HostPrinter:
         self.out.line(
             f'SCHEDULE = "{self.schedule.hash}"  # ranks with different schedules would hang: compare before the first call'
         )
-        entries = [f'"{b.name}": ({_tuple(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)]
+        entries = [f'"{b.name}": ({shape_text(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)]
         self.out.call("INPUTS = {", entries, "}")
         machine = self.schedule.machine
         self.out.line(f"NUM_RANKS = {machine.num_ranks}")
@@ -98,11 +97,10 @@ class HostPrinter:
             out.line("fabric.agree(self.SCHEDULE)")
             out.line("self.fabric = fabric")
             for buffer in self._buffers(Memory.SYMMETRIC):
-                out.line(f"self.{buffer.name} = fabric.symmetric({_tuple(buffer.shape)}, {TORCH[buffer.dtype]})")
+                out.line(f"self.{buffer.name} = fabric.symmetric({shape_text(buffer.shape)}, {TORCH[buffer.dtype]})")
             for buffer in self._buffers(Memory.LOCAL):
-                out.line(
-                    f"self.{buffer.name} = torch.empty({_tuple(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=fabric.device)"
-                )
+                like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=fabric.device"
+                out.line(f"self.{buffer.name} = torch.empty({like})")
             if self.schedule.exchanges:
                 out.line(f"self.signals = fabric.symmetric(({self.num_signals},), torch.int32)")
                 out.line(
@@ -115,13 +113,12 @@ class HostPrinter:
                     out.line(f"self.signals.local{first}  # peers have finished the call before the first one")
                 else:
                     out.line("self.epoch = torch.zeros(1, dtype=torch.int32, device=fabric.device)")
-            for launch in self.schedule.launches:
-                if isinstance(launch, CopyProgram):
-                    one = f'fabric.stream("{launch.stream}")'
-                    each = (
-                        f'[fabric.stream(f"{launch.stream}_{{step}}") for step in range({self.schedule.num_ranks - 1})]'
-                    )
-                    out.line(f"self.{launch.stream} = {each if launch.streams > 1 else one}")
+            self._describe()
+            copies = [launch for launch in self.schedule.launches if isinstance(launch, CopyProgram)]
+            if copies:
+                out.line("rank = fabric.rank")
+            for launch in copies:
+                self.copies.prepare(launch)
             out.line("self.last = fabric.main()")
             with out.block("with fabric.loading():  # before any of them spins; all ranks meet at the end"):
                 shapes = "for shape, dtype in self.INPUTS.values()"
@@ -136,12 +133,11 @@ class HostPrinter:
             out.line("main.after(self.last)  # a call on another stream must not overtake the last one")
             out.line("self.last = main")
             for buffer in self._buffers(Memory.OUTPUT):
-                out.line(
-                    f"{buffer.name} = torch.empty({_tuple(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=self.fabric.device)"
-                )
+                like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=self.fabric.device"
+                out.line(f"{buffer.name} = torch.empty({like})")
             for launch in self.schedule.launches:
                 if self.turns and isinstance(launch, CopyProgram) and not launch.after_source:
-                    self._fork(launch)
+                    self.copies.fork(launch)
             for launch in self.schedule.launches:
                 self._launch(launch)
             out.line(f"return {', '.join(self.schedule.spec.outputs)}")
@@ -163,15 +159,15 @@ class HostPrinter:
                     f"{found.transfer.value} {found.source} by copy engine, {how}; the epoch follows the data"
                 )
                 if launch.after_source:
-                    self._fork(launch)
-                self._copies(self.schedule.exchange(launch.exchange), launch)
+                    self.copies.fork(launch)
+                self.copies.enqueue(launch)
             case Publish(exchange, copy_from):
                 self.out.comment(f"peers may pull {self.schedule.exchange(exchange).source} now")
-                self._publish(self.schedule.exchange(exchange), copy_from)
+                self.copies.publish(self.schedule.exchange(exchange), copy_from)
             case CopyOwn(exchange):
                 found = self.schedule.exchange(exchange)
                 own = "[rank]" if found.kind is Kind.SCATTER else ""
-                self.out.line(f"main.copy({self._here(found.target)}[rank], {self._source(found)}{own})")
+                self.out.line(f"main.copy({self.names.here(found.target)}[rank], {self.names.source(found)}{own})")
             case LibraryGemm():
                 self._library_gemm(launch)
             case LibraryCollective(function, target, operand):
@@ -180,14 +176,14 @@ class HostPrinter:
     def _finish(self, finish: Finish) -> None:
         for launch in self.schedule.launches:
             if isinstance(launch, CopyProgram):
-                self._join(launch)
+                self.copies.join(launch)
         done = self.schedule.signal("done").first
         if finish.turns:
             self._turn(done)
             return
         if finish.by_copy:
             with self.out.block(f"for step in range(1, {self.schedule.num_ranks}):"):
-                self.out.line(f"slot = {_plus(done, 'rank')}")
+                self.out.line(f"slot = {plus(done, 'rank')}")
                 self.out.line(f"peer = (rank + step) % {self.schedule.num_ranks}")
                 self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
             return
@@ -209,27 +205,6 @@ class HostPrinter:
         ]
         self.out.call("main.launch(", [*arguments, f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"])
 
-    def _fork(self, launch: CopyProgram) -> None:
-        done = self.schedule.signal("done").first
-        wait = f"wait_at_least(self.signals.local[{done} : {done + 1}], {self.schedule.num_ranks - 1})"
-        lines = ["after(main)"]
-        if launch.awaits_done:
-            lines.append(f"{wait}  # every peer has finished the last call")
-        if launch.streams > 1:
-            self.out.line(f"for stream in self.{launch.stream}:")
-            lines = [f"    stream.{line}" for line in lines]
-        else:
-            lines = [f"self.{launch.stream}.{line}" for line in lines]
-        for line in lines:
-            self.out.line(line)
-
-    def _join(self, launch: CopyProgram) -> None:
-        if launch.streams > 1:
-            self.out.line(f"for stream in self.{launch.stream}:")
-            self.out.line("    main.after(stream)")
-        else:
-            self.out.line(f"main.after(self.{launch.stream})")
-
     def _begin(self) -> None:
         done = self.schedule.signal("done").first
         block = 1 << max(0, self.num_counts - 1).bit_length()
@@ -239,31 +214,7 @@ class HostPrinter:
         self.out.call("main.launch(", [*arguments, *sizes, "num_warps=1"])
         for launch in self.schedule.launches:
             if isinstance(launch, CopyProgram) and not launch.after_source:
-                self._fork(launch)
-
-    def _here(self, buffer: str) -> str:
-        """Host expression of this rank's tensor."""
-        match self.schedule.buffer(buffer).memory:
-            case Memory.INPUT | Memory.OUTPUT:
-                return buffer
-            case Memory.LOCAL:
-                return f"self.{buffer}"
-            case Memory.SYMMETRIC:
-                return f"self.{buffer}.local"
-
-    def _source(self, exchange: Exchange) -> str:
-        """Host expression of the source; parts of a SCATTER under a dimension of their own."""
-        found = self.schedule.buffer(exchange.source)
-        if exchange.kind is Kind.SCATTER and found.memory is Memory.INPUT:
-            parts = (self.schedule.num_ranks, exchange.rows, *found.shape[1:])
-            return f"{self._here(exchange.source)}.view{_tuple(parts)}"
-        return self._here(exchange.source)
-
-    def _matrix(self, buffer: str) -> str:
-        """The tensor as a matrix, parts under each other."""
-        found = self.schedule.buffer(buffer)
-        flat = f".view(-1, {found.shape[-1]})" if len(found.shape) > 2 else ""
-        return f"{self._here(buffer)}{flat}"
+                self.copies.fork(launch)
 
     def _kernel(self, kernel: Kernel) -> None:
         printed = self.kernels[kernel.name]
@@ -272,6 +223,20 @@ class HostPrinter:
         options = [f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"]
         options += [f"per_sm={kernel.per_sm}"] if kernel.per_sm > 1 else []
         self.out.call("main.launch(", [*arguments, *options])
+
+    def _descriptor(self, buffer: str, block: tuple[int, ...]) -> str:
+        return f"TensorDescriptor.from_tensor({self.names.matrix(buffer)}, [{', '.join(map(str, block))}])"
+
+    def _describe(self) -> None:
+        """Descriptors of the operator's own buffers, made once."""
+        for printed in self.kernels.values():
+            for name, (buffer, block) in printed.descriptors.items():
+                own = self.schedule.buffer(buffer).memory in (Memory.LOCAL, Memory.SYMMETRIC)
+                if own and (buffer, block) not in self._described:
+                    taken = f"self.{name}" in self._described.values()
+                    attribute = f"self.{name}_{'x'.join(map(str, block))}" if taken else f"self.{name}"
+                    self._described[buffer, block] = attribute
+                    self.out.line(f"{attribute} = {self._descriptor(buffer, block)}")
 
     def _argument(self, printed: PrintedKernel, name: str) -> str:
         words = {
@@ -282,110 +247,41 @@ class HostPrinter:
             "rank": "rank",
         }
         if name in printed.descriptors:
-            buffer, block = printed.descriptors[name]
-            return f"TensorDescriptor.from_tensor({self._matrix(buffer)}, [{', '.join(map(str, block))}])"
+            return self._described.get(printed.descriptors[name]) or self._descriptor(*printed.descriptors[name])
         if name.endswith("_ptr"):
-            return self._here(name.removesuffix("_ptr"))
+            return self.names.here(name.removesuffix("_ptr"))
         if name.endswith("_peers") and name not in words:
             return f"self.{name.removesuffix('_peers')}.pointers"
         return words[name]
 
-    def _slot(self, signal: str, exchange: Exchange, part: str) -> str:
-        first = self.schedule.signal(signal).first
-        place = f"{part} * {exchange.chunks} + chunk" if part != "0" else "chunk"
-        if exchange.chunks == 1:
-            place = part
-        return _plus(first, place)
-
-    @contextmanager
-    def _transfers(self, exchange: Exchange, *, rows: bool) -> Iterator[None]:
-        """Loops over (peer, chunk) in the order of the mover; `rows`: those of the chunk, if there are several."""
-        peers = f"for step in range({self.schedule.num_ranks - 1}):"
-        chunks = f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""
-        loops = (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
-        with self.out.maybe(loops[0]), self.out.maybe(loops[1]):
-            self.out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
-            if rows:
-                self._rows(exchange)
-            yield
-
-    def _rows(self, exchange: Exchange) -> None:
-        size = exchange.chunk_rows
-        if exchange.chunks > 1:
-            self.out.line(f"rows = slice(chunk * {size}, min((chunk + 1) * {size}, {exchange.rows}))")
-
-    def _index(self, exchange: Exchange, part: str = "") -> str:
-        """Index of the chunk in a tensor of parts, or in one part."""
-        names = [part] if part else []
-        names += ["rows"] if exchange.chunks > 1 else []
-        return f"[{', '.join(names)}]" if names else ""
-
-    def _copies(self, exchange: Exchange, launch: CopyProgram) -> None:
-        out, push, scatter = self.out, exchange.transfer is Transfer.PUSH, exchange.kind is Kind.SCATTER
-        stream = f"self.{launch.stream}" + ("[step]" if launch.streams > 1 else "")
-        with self._transfers(exchange, rows=True):
-            if push:
-                if self.schedule.has_signal(f"{exchange.name}_count"):
-                    self._stream_wait(exchange, stream, "peer" if scatter else "0")
-                target = f"self.{exchange.target}.peers[peer]{self._index(exchange, 'rank')}"
-                source = f"{self._source(exchange)}{self._index(exchange, 'peer' if scatter else '')}"
-                out.line(f"{stream}.copy({target}, {source})")
-                out.line(f"slot = {self._slot(f'{exchange.name}_arrived', exchange, 'rank')}")
-                out.line(f"{stream}.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
-                return
-            out.line(f"slot = {self._slot(f'{exchange.name}_ready', exchange, 'peer')}")
-            out.line(f"{stream}.launch(wait_on_stream, (1,), self.signals.local[slot:], self.epoch, num_warps=1)")
-            source = f"self.{exchange.source}.peers[peer]{self._index(exchange, 'rank' if scatter else '')}"
-            out.line(f"{stream}.copy({self._here(exchange.target)}{self._index(exchange, 'peer')}, {source})")
-            out.line(f"slot = {self._slot(f'{exchange.name}_arrived', exchange, 'peer')}")
-            out.line(f"{stream}.write(self.counts[slot : slot + 1], 1)")
-
-    def _stream_wait(self, exchange: Exchange, stream: str, part: str) -> None:
-        tiles = source_arrivals(self.schedule, exchange)
-        target = str(tiles[0]) if len(set(tiles)) == 1 else f"{_tuple(tuple(tiles))}[chunk]"
-        self.out.line(f"slot = {self._slot(f'{exchange.name}_count', exchange, part)}")
-        if self.schedule.machine.stream_waits:
-            self.out.line(f"{stream}.wait_at_least(self.counts[slot : slot + 1], {target})")
-        else:
-            self.out.line(f"{stream}.launch(wait_count_on_stream, (1,), self.counts[slot:], {target}, num_warps=1)")
-
-    def _publish(self, exchange: Exchange, copy_from: str) -> None:
-        if copy_from:
-            view = (
-                f".view{_tuple(self.schedule.buffer(exchange.source).shape)}" if exchange.kind is Kind.SCATTER else ""
-            )
-            self.out.line(f"main.copy({self._here(exchange.source)}, {self._here(copy_from)}{view})")
-        with self._transfers(exchange, rows=False):
-            self.out.line(f"slot = {self._slot(f'{exchange.name}_ready', exchange, 'rank')}")
-            self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
-
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         out = self.out
-        left, right = self._matrix(gemm.left.buffer), self._matrix(gemm.right.buffer)
+        left, right = self.names.matrix(gemm.left.buffer), self.names.matrix(gemm.right.buffer)
         if not gemm.split:
-            out.line(f"main.matmul({self._matrix(gemm.out.buffer)}, {left}, {right})")
+            out.line(f"main.matmul({self.names.matrix(gemm.out.buffer)}, {left}, {right})")
             return
         exchange = self.schedule.exchange(gemm.split)
-        parts = f"view({self.schedule.num_ranks}, {exchange.rows}, -1){self._index(exchange, 'part')}"
+        parts = f"view({self.schedule.num_ranks}, {exchange.rows}, -1){chunk_index(exchange, 'part')}"
         with out.block(f"for step in range({self.schedule.num_ranks}):"):
             out.line(f"part = {rank_at(gemm.order, 'step', on_host=True)}")
             with out.maybe(f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""):
-                self._rows(exchange)
+                if exchange.chunks > 1:
+                    self.out.line(chunk_rows(exchange))
                 if gemm.wait is not None:
                     self._part_wait(gemm.wait.signal, gemm.wait.target, exchange)
-                source = f"{self._here(gemm.left.buffer)}.{parts}"
+                source = f"{self.names.here(gemm.left.buffer)}.{parts}"
                 if gemm.left.own:
-                    own = f"{self._here(gemm.left.own)}{self._index(exchange)}"
+                    own = f"{self.names.here(gemm.left.own)}{chunk_index(exchange)}"
                     source = f"{own} if part == rank else {source}"
                 out.line(f"left = {source}")
-                out.line(f"main.matmul({self._here(gemm.out.buffer)}.{parts}, left, {right})")
+                out.line(f"main.matmul({self.names.here(gemm.out.buffer)}.{parts}, left, {right})")
                 if gemm.count:
-                    out.line(f"slot = {self._slot(gemm.count, exchange, 'part')}")
+                    out.line(f"slot = {self.names.slot(gemm.count, exchange, 'part')}")
                     out.line("main.write(self.counts[slot : slot + 1], 1)")
 
     def _part_wait(self, signal: str, target: int, exchange: Exchange) -> None:
         with self.out.block("if part != rank:"):
-            self.out.line(f"slot = {self._slot(signal, exchange, 'part')}")
+            self.out.line(f"slot = {self.names.slot(signal, exchange, 'part')}")
             if not target:
                 self.out.line("main.launch(wait_on_stream, (1,), self.signals.local[slot:], self.epoch, num_warps=1)")
             elif self.schedule.machine.stream_waits:
@@ -396,21 +292,8 @@ class HostPrinter:
     def _collective(self, function: str, target: str, operand: str) -> None:
         if function == "all_reduce":
             if target != operand:
-                self.out.line(f"main.copy({self._here(target)}, {self._here(operand)})")
-            self.out.line(f"main.all_reduce({self._here(target)})")
+                self.out.line(f"main.copy({self.names.here(target)}, {self.names.here(operand)})")
+            self.out.line(f"main.all_reduce({self.names.here(target)})")
             return
         rows = "main.all_gather" if function == "all_gather" else "main.reduce_scatter"
-        self.out.line(f"{rows}({self._flat(target)}, {self._flat(operand)})")
-
-    def _flat(self, buffer: str) -> str:
-        """Parts along the first dimension, as library collectives want them."""
-        found = self.schedule.buffer(buffer)
-        return f"{self._here(buffer)}.flatten(0, 1)" if len(found.shape) > 2 else self._here(buffer)
-
-
-def _plus(first: int, place: str) -> str:
-    return f"{first} + {place}" if first else place
-
-
-def _tuple(shape: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+        self.out.line(f"{rows}({self.names.flat(target)}, {self.names.flat(operand)})")

@@ -72,7 +72,7 @@ def one(label: str, operator: str, text: str) -> SourceMutant:
         ("gather, SMs pull", "another peer", "(rank + 1 + step) % 2"),
         ("gather, copy engine push", "slot", "1 + rank * 2 + chunk + 1"),
         ("scatter, fused push", "condition", "count_arrival(counts + m_segment * 2 + chunk) == 2 - 1 -> False"),
-        ("gather, library matmul", "drop signal copy", "self.copy_x_full.copy(self.signals.peers"),
+        ("gather, library matmul", "drop signal copy", "self.copy_x_full.copy(arrived"),
     ],
 )
 def test_bugs_are_killed_by_a_run(label: str, operator: str, text: str) -> None:
