@@ -26,6 +26,7 @@ from topologies.topology import Topology
 
 _FREE_FIELDS = ("chunks", "group")
 _SWEEPS = 2
+_BEAM = 4  # movers of an exchange of which all chunks and orders are tried
 _FEW_STRUCTURES = 8
 
 
@@ -193,21 +194,48 @@ def _descend(
     slots: dict[Slot, list[Option]], build_one: Callable[[dict[Slot, Option]], Found]
 ) -> tuple[Schedule | None, str]:
     """Change one field group after the other to its best option, until nothing gets better."""
-    current, best, why = first_legal(slots, build_one)
+    known: dict[tuple[Option, ...], Found] = {}
+
+    def build(chosen: dict[Slot, Option]) -> Found:
+        key = tuple(chosen.values())
+        if key not in known:
+            known[key] = build_one(chosen)
+        return known[key]
+
+    current, best, why = first_legal(slots, build)
     if best is None:
         return None, why
     for _ in range(_SWEEPS):
         before = best.predicted_us
         for slot, options in slots.items():
-            for option in options:
-                if option == current[slot]:
-                    continue
-                candidate, _ = build_one({**current, slot: option})
+            for option in _promising(options, slot, current, build):
+                candidate, _ = build({**current, slot: option})
                 if candidate is not None and candidate.predicted_us < best.predicted_us:
                     best, current = candidate, {**current, slot: option}
         if best.predicted_us == before:
             break
     return best, ""
+
+
+def _promising(
+    options: list[Option], slot: Slot, current: dict[Slot, Option], build: Callable[[dict[Slot, Option]], Found]
+) -> list[Option]:
+    """Of an exchange, the options with the movers and transfers that do best with the chunks and order of now, and those of
+    the present mover; of a group, all."""
+    now = current[slot]
+    if not isinstance(now, ExchangeChoice):
+        return options
+    by_mover: dict[object, list[ExchangeChoice]] = {}
+    for option in options:
+        assert isinstance(option, ExchangeChoice), "options of a slot are of one kind"
+        by_mover.setdefault((option.mover, option.transfer), []).append(option)
+    times: dict[object, float] = {}
+    for key, group in by_mover.items():
+        alike = [option for option in group if (option.chunks, option.nest) == (now.chunks, now.nest)]
+        found, _ = build({**current, slot: (alike or group)[0]})
+        times[key] = found.predicted_us if found is not None else math.inf
+    kept = {*sorted(times, key=lambda key: times[key])[:_BEAM], (now.mover, now.transfer)}
+    return [option for key, group in by_mover.items() if key in kept for option in group]
 
 
 def slots_of(structure: Structure, topology: Topology, pins: Mapping[str, str]) -> dict[Slot, list[Option]]:
