@@ -56,6 +56,26 @@ def test_consumers_first_hang_when_they_fill_the_sms(seed: int) -> None:
     assert "4 programs" in str(caught.value)
 
 
+@pytest.mark.parametrize("any_order", [False, True])
+def test_programs_that_share_an_sm_are_all_resident(any_order: bool) -> None:
+    """8 programs of which 4 wait for the others fill 4 SMs if two share one."""
+    world = World(1, num_sms=4, seed=1, any_residency_order=any_order)
+    signal, out = words(), words(4)
+    world.fabrics[0].main().launch(kernels.half_wait, (8,), signal, 4, out, per_sm=2)
+    world.run()
+    assert signal.item() == 4
+
+
+def test_an_sm_is_not_shared_by_two_launches() -> None:
+    world = World(1, num_sms=1, seed=1)
+    signal, out = words(), words(2)
+    fabric = world.fabrics[0]
+    fabric.main().launch(kernels.wait_and_notify, (1,), signal, out, 1, per_sm=2)
+    fabric.stream("side").launch(kernels.wait_and_notify, (1,), out, signal, 0)
+    with pytest.raises(Deadlock):
+        world.run()
+
+
 @pytest.mark.parametrize("kernel", ["half_wait", "half_notify"])
 def test_the_same_launch_passes_when_producers_find_sms(kernel: str) -> None:
     num_sms = 5 if kernel == "half_wait" else 1

@@ -141,6 +141,22 @@ def test_tiles_on_the_device(case: tuple[TileOrder, int, int, int]) -> None:
         assert found == wanted
 
 
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
+def test_own_tiles_one_round_late(segments: int, groups: int, group: int, minor: int) -> None:
+    """Each group of the last segment comes after the next group of all others, and everything comes once."""
+    ranks = RankOrder(segments, segments, 1)
+    order = TileOrder("m", "n", ranks, ranks, Nest.CHUNK_MAJOR, group, late=True)
+    sequence = list(order.sequence(groups * group, minor, segments))
+    assert sorted(sequence) == [(s, m, n) for s in range(segments) for m in range(groups * group) for n in range(minor)]
+    last = segments - 1
+    for number in range(groups):
+        first = min(i for i, (s, m, _) in enumerate(sequence) if s == last and m // group == number)
+        others = [i for i, (s, m, _) in enumerate(sequence) if s != last and m // group <= number + 1]
+        assert first > max(others)
+    for position, wanted in enumerate(sequence):
+        assert DEVICE["last_late"](Word(position), groups * group, minor, group, segments) == wanted
+
+
 @given(st.integers(1, 64), st.integers(1, 12))
 def test_dies(programs: int, dies: int) -> None:
     die = Die(dies)

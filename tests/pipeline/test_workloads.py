@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import lowering
+import topologies
 from tests.pipeline.workloads import SIZES, load, sizes
 from tilelink.errors import NoLegalSchedule
+from tilelink.ir.steps import IfOwn
 from tilelink.runtime.run import run_emulated
 
 PINS = {
@@ -29,8 +33,6 @@ def check(name: str, topology: str, num_ranks: int, dtype: str, pins: dict[str, 
 
 
 def _machine(name: str, num_ranks: int):  # type: ignore[no-untyped-def]
-    import topologies
-
     return topologies.load(name, num_ranks)
 
 
@@ -88,3 +90,42 @@ def test_chunks_that_tiles_straddle(chunks: int, nest: str) -> None:
     pins = {"algorithm": "direct", "chunks": str(chunks), "nest": nest, "tile": "16x16x16/4w2s"}
     check("02_ag_gemm.py:ag_gemm", "laptop-switch", 3, "bf16", {**pins, "mover": "CommSms(2)"})
     check("03_gemm_rs.py:gemm_rs", "laptop-switch", 3, "bf16", {**pins, "mover": "CopyEngine()", "sum": "kernel"})
+
+
+ADDED = {"y_parts.mover": "CopyEngine()", "y_parts.transfer": "push", "sum": "epilogue", "y.compute": "triton"}
+GATHERED = {
+    "algorithm": "two-shot",
+    "out_whole.mover": "CopyEngine()",
+    "out_whole.transfer": "push",
+    "out_whole.nest": "chunk by chunk",
+    "out_whole.chunks": "2",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "pins", "prefetch", "late", "slices"),
+    [
+        ("03_gemm_rs.py:gemm_rs", {"y.tile": "32x128x32/4w2s", "y_parts.nest": "rank by rank"}, True, False, 2),
+        ("03_gemm_rs.py:gemm_rs", {"y.tile": "16x64x32/4w2s2p", "y_parts.nest": "rank by rank"}, True, False, 1),
+        ("03_gemm_rs.py:gemm_rs", {"y.tile": "32x256x32/4w2s", "y_parts.nest": "chunk by chunk"}, False, True, 4),
+        (
+            "04_gemm_ar.py:gemm_ar",
+            {**GATHERED, "y.tile": "32x128x32/4w2s", "y_parts.nest": "chunk by chunk"},
+            False,
+            True,
+            2,
+        ),
+    ],
+)
+def test_own_tiles(name: str, pins: dict[str, str], prefetch: bool, late: bool, slices: int) -> None:
+    """Own tiles in a loop of their own, a round late, and in slices of columns."""
+    machine = topologies.load("h200-nvswitch", 4)
+    machine = replace(machine, gpu=replace(machine.gpu, num_sms=6))
+    bound = {"M": 512, "K": 128, "N": 256}
+    schedule = load(name).plan_for(machine, bound, "bf16", {**ADDED, **pins, "y_parts.chunks": "2"})
+    (role,) = (k.compute for k in schedule.kernels() if k.compute is not None and k.compute.name == "y")
+    branch = role.body[-1]
+    assert isinstance(branch, IfOwn)
+    assert (role.prefetch, role.order.late, branch.slices) == (prefetch, late, slices)
+    result = run_emulated(schedule, lowering.emit(schedule), calls=3, seed=4)
+    assert result.equal, f"relative error {result.max_error}\n{schedule}"
