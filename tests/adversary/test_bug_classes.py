@@ -204,7 +204,7 @@ CASES = {
         BugClass.STALE_SIGNAL,
         AG_PUSH,
         (("tl.atomic_add(done, 1 - NUM_RANKS", "tl.atomic_add(done, 0 * NUM_RANKS"),),
-        "self.copy_x_full.copy(self.x_full",
+        "self.copy_x_full.copy(target",
     ),
     "one chunk of two": Case(
         BugClass.WAIT_TOO_LITTLE,

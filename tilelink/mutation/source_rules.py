@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilelink.ir.nodes import Begin, CommSms, CopyEngine, Finish, Fused, Transfer
+from tilelink.ir.nodes import Begin, CommSms, CopyEngine, CopyProgram, Finish, Fused, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.mutant import SourceMutant
 from tilelink.mutation.progress import waits_of
@@ -163,6 +163,32 @@ def kernels_of_one_stream(pair: SourcePair) -> bool:
     return bool(launches) and all(called(node) == "main.launch" for node in launches)
 
 
+def joined_earlier(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "swap launch":
+        return False
+    for one, other in pair.statements():
+        if not isinstance(one, ast.Expr) or not isinstance(other, ast.Expr):
+            continue
+        launch, join = one.value, other.value
+        if called(launch) != "main.launch" or called(join) != "main.after":
+            continue
+        assert isinstance(launch, ast.Call)
+        assert isinstance(join, ast.Call)
+        if ast.unparse(launch.args[0]) not in ("turn_call", "finish_call"):
+            return any(
+                ast.unparse(join.args[0]) == f"self.{copies.stream}" and _fed_from_outside(pair.schedule, copies)
+                for copies in pair.schedule.launches
+                if isinstance(copies, CopyProgram)
+            )
+    return False
+
+
+def _fed_from_outside(schedule: Schedule, copies: CopyProgram) -> bool:
+    """Pushes of what was there before: they wait for no kernel of this call, so that a kernel may wait for them."""
+    counted = schedule.has_signal(f"{copies.exchange}_count")
+    return not counted and schedule.exchange(copies.exchange).transfer is Transfer.PUSH
+
+
 def neighbours_commute(pair: SourcePair) -> bool:
     if not pair.mutant.operator.startswith("swap "):
         return False
@@ -315,6 +341,7 @@ RULES: tuple[tuple[Holds, str], ...] = (
         stores_of_one_program_to_two_tensors,
         "nobody reads either tensor before the one-program kernel has ended.",
     ),
+    (joined_earlier, "pushes that wait for no kernel may be joined before one instead of behind it."),
     (programs_that_only_wait, "a second program that only waits for the same word ends with the first one."),
     (
         kernels_of_one_stream,
