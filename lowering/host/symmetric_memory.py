@@ -86,13 +86,20 @@ class Stream:
 
     def write(self, word: torch.Tensor, value: int) -> None:
         """Set a local 32-bit word, in stream order, without an SM."""
+        self._need_driver()
         if not self.fabric.is_loading:
             self._check("cuStreamWriteValue32", driver.cuStreamWriteValue32(self.handle, word.data_ptr(), value, 0))
 
     def wait_at_least(self, word: torch.Tensor, value: int) -> None:
         """Hold the stream until a local 32-bit word is at least `value`, without an SM."""
+        self._need_driver()
         if not self.fabric.is_loading:
             self._check("cuStreamWaitValue32", driver.cuStreamWaitValue32(self.handle, word.data_ptr(), value, 0))
+
+    def _need_driver(self) -> None:
+        """Raises RuntimeError, already while kernels are loaded, if streams cannot wait for words of memory."""
+        if driver is None:
+            raise RuntimeError("this schedule lets streams wait for words of memory: pip install cuda-bindings")
 
     def _check(self, name: str, result: tuple[Any]) -> None:
         if result[0] != driver.CUresult.CUDA_SUCCESS:
