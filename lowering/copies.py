@@ -37,10 +37,8 @@ class CopyPrinter:
             rows = chunk_rows(exchange)
             if rows:
                 self.out.line(rows)
-            values = []
-            for field in fields:
-                values.append(self._value(field, launch, exchange))
-            self.out.call(f"self.{exchange.name}_moves.append((", [*values, *([""] if len(values) == 1 else [])], "))")
+            values = [self._value(field, launch, exchange) for field in fields]
+            self.out.call(f"self.{exchange.name}_moves.append((", values, "))")
 
     def _fields(self, launch: CopyProgram, exchange: Exchange) -> list[str]:
         fields = ["stream"] if launch.streams > 1 else []
@@ -86,9 +84,10 @@ class CopyPrinter:
                 return f"{names.source(exchange)}{self._part(exchange)}"
             case "source":
                 return f"self.{exchange.source}.peers[peer]{chunk_index(exchange, 'rank' if scatter else '')}"
-            case _:
+            case "part":
                 index = self._part(exchange).strip("[]")
                 return f"({index})" if "," in index else index
+        raise AssertionError(f"{field} is no field of a copy")
 
     def _word(self, field: str, words: str, slot: str) -> str:
         self.out.line(f"slot = {slot}")
@@ -100,8 +99,7 @@ class CopyPrinter:
         exchange = self.schedule.exchange(launch.exchange)
         fields = self._fields(launch, exchange)
         stream = "stream" if launch.streams > 1 else f"self.{launch.stream}"
-        unpacked = fields[0] + "," if len(fields) == 1 else ", ".join(fields)
-        with self.out.block(f"for {unpacked} in self.{exchange.name}_moves:"):
+        with self.out.block(f"for {', '.join(fields)} in self.{exchange.name}_moves:"):
             if exchange.transfer is Transfer.PULL:
                 self.out.line(f"{stream}.launch(wait_on_stream, (1,), ready, self.epoch, num_warps=1)")
             elif "counted" in fields:

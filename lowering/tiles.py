@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from lowering.names import TRITON, value_name
@@ -256,11 +257,8 @@ def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
     shape = ", ".join(f"TILE_{axis.name.upper()}" for axis in axes)
     out.line(f"{result} = {value_name(step.onto)}" if step.onto else f"{result} = tl.zeros(({shape}), tl.float32)")
     scope.need("rank")
-    segment, ranks = f"{operand.slot}_segment", scope.schedule.num_ranks
-    loop = f"{segment} in {scope.each(ranks)}" if not step.onto else f"step in {scope.each(ranks, first=1)}"
-    with out.block(f"for {loop}:"):
-        if step.onto:
-            out.line(f"{segment} = (rank + step) % {ranks}")
+    every = out.block(f"for {operand.slot}_segment in {scope.each(scope.schedule.num_ranks)}:")
+    with _other_parts(out, scope, operand) if step.onto else every:
         if step.wait is not None:
             print_wait(out, scope, step.wait, parts_loop="others" if step.onto else "all")
         plain = replace(operand, own="") if step.onto else operand
@@ -268,6 +266,16 @@ def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
         where, mask = address(scope, plain, base)
         _print_load(out, f"{operand.buffer}_tile", where, mask, ".to(tl.float32)")
         out.line(f"{result} += {operand.buffer}_tile")
+
+
+@contextmanager
+def _other_parts(out: Source, scope: TileScope, operand: Operand) -> Iterator[None]:
+    """A loop over the parts of all peers, starting with the next rank: they are not all read from one peer at once."""
+    scope.need("rank")
+    ranks = scope.schedule.num_ranks
+    with out.block(f"for step in {scope.each(ranks, first=1)}:"):
+        out.line(f"{operand.slot}_segment = (rank + step) % {ranks}")
+        yield
 
 
 def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
@@ -280,17 +288,14 @@ def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
         scope.own_axes = ()
         return
     if sums.wait is not None:
-        scope.need("rank")
-        segment, ranks = f"{sums.operand.slot}_segment", scope.schedule.num_ranks
-        with out.block(f"for step in {scope.each(ranks, first=1)}:"):
-            out.line(f"{segment} = (rank + step) % {ranks}")
+        with _other_parts(out, scope, sums.operand):
             print_wait(out, scope, sums.wait, parts_loop="others")
     steps: list[Step] = [replace(step, wait=None) if isinstance(step, SumParts) else step for step in branch.own]
     sliced = [step for step in steps if not isinstance(step, Notify)]
     cols = [axis for axis in scope.role.axes if not axis.reduction][-1]
     width = cols.tile // branch.slices
     name, arguments = _slice_function(scope, branch, sliced, sums, width)
-    for number, value in enumerate(_print_halves(out, value_name(sums.onto), branch.slices)):
+    for number, value in enumerate(_print_slices(out, value_name(sums.onto), cols.tile, width)):
         start = f"{cols.name} + {number * width}" if number else cols.name
         out.call(f"{name}(", [value, *(start if argument == cols.name else argument for argument in arguments)])
     for step in steps:
@@ -299,14 +304,15 @@ def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
     scope.own_axes = ()
 
 
-def _print_halves(out: Source, value: str, pieces: int) -> list[str]:
-    """Names of the slices, from left to right."""
-    names = [value]
-    while len(names) < pieces:
-        halves = [(f"{name}_{len(names)}l", f"{name}_{len(names)}r") for name in names]
-        for name, (left, right) in zip(names, halves, strict=True):
-            out.line(f"{left}, {right} = halves({name})")
-        names = [half for pair in halves for half in pair]
+def _print_slices(out: Source, value: str, cols: int, width: int) -> list[str]:
+    """Names of the slices of `width` columns, from left to right: by the columns that they hold."""
+    names, size = [value], cols
+    while size > width:
+        size //= 2
+        halves = [f"{value}_{first}_{first + size}" for first in range(0, cols, size)]
+        for number, name in enumerate(names):
+            out.line(f"{halves[2 * number]}, {halves[2 * number + 1]} = halves({name})")
+        names = halves
     return names
 
 

@@ -50,9 +50,9 @@ def y_tiles(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, counts, signals,
         for step in tl.static_range(1, 4):
             part_segment = (rank + step) % 4
             wait_epoch(signals + 1 + part_segment * 2 + m // 1024, call)
-        y_value_1l, y_value_1r = halves(y_value)
-        out_slice(y_value_1l, m, n, rank, y_parts_ptr, out_ptr)
-        out_slice(y_value_1r, m, n + 64, rank, y_parts_ptr, out_ptr)
+        y_value_0_64, y_value_64_128 = halves(y_value)
+        out_slice(y_value_0_64, m, n, rank, y_parts_ptr, out_ptr)
+        out_slice(y_value_64_128, m, n + 64, rank, y_parts_ptr, out_ptr)
 
 
 @triton.jit(do_not_specialize=["rank"])

@@ -45,7 +45,7 @@ def _done(schedule: Schedule) -> Iterator[Finding]:
     turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
     slots = 1 if turns else schedule.num_ranks
     if done.slots < slots:
-        fact = f"it has {done.slots} slots for {slots if turns else schedule.num_ranks} ranks"
+        fact = f"it has {done.slots} slots for {schedule.num_ranks} ranks"
         yield Finding(BugClass.SLOTS, "signal done", fact, "done")
     if done.scope is Scope.LOCAL:
         yield Finding(BugClass.STALE_SIGNAL, "signal done", "it is cleared by `begin`, and raised by peers", "done")
