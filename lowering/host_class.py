@@ -9,6 +9,7 @@ from lowering.names import TORCH, class_name
 from lowering.source import Source
 from lowering.tiles import rank_at
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Begin,
     Buffer,
     CopyOwn,
@@ -144,6 +145,11 @@ class HostPrinter:
 
     def _launch(self, launch: Launch) -> None:
         match launch:
+            case AwaitPeers() | Publish() | Finish() if launch.within:
+                pass  # programs of the kernel beside it do it
+            case AwaitPeers():
+                self.out.comment("every peer has finished the last call: what it reads may be overwritten")
+                self._await_peers()
             case Begin():
                 self.out.comment("next epoch, counts to 0, once every peer has finished the last call")
                 self._begin()
@@ -161,7 +167,7 @@ class HostPrinter:
                 if launch.after_source:
                     self.copies.fork(launch)
                 self.copies.enqueue(launch)
-            case Publish(exchange, copy_from):
+            case Publish(exchange=exchange, copy_from=copy_from):
                 self.out.comment(f"peers may pull {self.schedule.exchange(exchange).source} now")
                 self.copies.publish(self.schedule.exchange(exchange), copy_from)
             case CopyOwn(exchange):
@@ -172,6 +178,13 @@ class HostPrinter:
                 self._library_gemm(launch)
             case LibraryCollective(function, target, operand):
                 self._collective(function, target, operand)
+
+    def _await_peers(self) -> None:
+        done, peers = self.schedule.signal("done").first, self.schedule.num_ranks - 1
+        if self.schedule.machine.stream_waits:
+            self.out.line(f"main.wait_at_least(self.signals.local[{done} : {done + 1}], {peers})")
+        else:
+            self.out.line(f"main.launch(wait_count_on_stream, (1,), self.signals.local[{done}:], {peers}, num_warps=1)")
 
     def _finish(self, finish: Finish) -> None:
         for launch in self.schedule.launches:

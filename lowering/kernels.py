@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lowering.carried import Carried
 from lowering.comm import comm_loop
 from lowering.operands import TileScope
 from lowering.source import Source
@@ -46,8 +47,9 @@ def print_kernel(schedule: Schedule, kernel: Kernel) -> PrintedKernel:
         needed = list(scope.parameters)
         _print_role(out, f"{kernel.compute.name}_tiles", needed, body, f"Compute the tiles of {kernel.compute.name}.")
         roles.append((f"{kernel.compute.name}_tiles", kernel.compute.programs, needed))
-    parameters = _parameters(roles)
-    _print_entry(out, kernel, roles, parameters)
+    carried = Carried(schedule, kernel)
+    parameters = _parameters([*roles, ("", 0, list(carried.scope.parameters))])
+    _print_entry(out, kernel, roles, parameters, carried)
     return PrintedKernel(kernel, out.text(), parameters, descriptors)
 
 
@@ -81,13 +83,18 @@ def _print_role(out: Source, name: str, needed: list[str], body: Source, what: s
 
 
 def _print_entry(
-    out: Source, kernel: Kernel, roles: list[tuple[str, int, list[str]]], parameters: tuple[str, ...]
+    out: Source,
+    kernel: Kernel,
+    roles: list[tuple[str, int, list[str]]],
+    parameters: tuple[str, ...],
+    carried: Carried,
 ) -> None:
     out.line('@triton.jit(do_not_specialize=["rank"])' if "rank" in parameters else "@triton.jit")
     with out.block(f"def {kernel.name}({', '.join(parameters)}):"):
         out.line("program = tl.program_id(0)")
         if "epoch" in parameters:
             out.line("call = tl.load(epoch)")
+        out.lines(carried.first.text().strip())
         first = 0
         for position, (name, programs, needed) in enumerate(roles):
             last = position == len(roles) - 1
@@ -105,3 +112,4 @@ def _print_entry(
             with out.maybe(header):
                 out.call(f"{name}(", [*arguments, start])
             first += programs
+        out.lines(carried.last.text().strip())

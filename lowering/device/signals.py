@@ -110,6 +110,30 @@ def turn_call(
 
 
 @triton.jit
+def close_call(
+    epoch,
+    counts,
+    done,
+    signal_peers,
+    rank,
+    PROGRAMS: tl.constexpr,
+    ENDED: tl.constexpr,
+    DONE: tl.constexpr,
+    NUM_COUNTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+):
+    """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
+    if count_arrival(counts + ENDED) == PROGRAMS - 1:
+        for step in range(1, NUM_RANKS):
+            count_up(on_peer(signal_peers, (rank + step) % NUM_RANKS, tl.int32) + DONE)
+        offsets = tl.arange(0, BLOCK)
+        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)
+        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
+        tl.store(epoch, tl.load(epoch) + 1)
+
+
+@triton.jit
 def wait_on_stream(signal, epoch):
     """One program that holds up its stream until `signal` is raised for this call."""
     wait_epoch(signal, tl.load(epoch))

@@ -48,8 +48,8 @@ CASES = {
     "fewer words than chunks": Case(
         BugClass.SLOTS,
         RS_FUSED,
-        (("self.signals = fabric.symmetric((6,)", "self.signals = fabric.symmetric((4,)"),),
-        "wait_epoch(signals + 2",
+        (("self.signals = fabric.symmetric((5,)", "self.signals = fabric.symmetric((3,)"),),
+        "wait_epoch(signals + 1",
     ),
     "relaxed release": Case(
         BugClass.ORDERING,
@@ -68,7 +68,7 @@ CASES = {
         RS_FUSED,
         (
             (
-                f"                {CHUNKS}                    wait_epoch(signals + 2 + part_segment * 2 + chunk, call)\n",
+                f"                {CHUNKS}                    wait_epoch(signals + 1 + part_segment * 2 + chunk, call)\n",
                 "",
             ),
         ),
@@ -79,11 +79,11 @@ CASES = {
         RS_FUSED,
         (
             (
-                "                    notify(on_peer(signal_peers, m_segment, tl.int32) + 2 + rank * 2 + chunk, call)\n",
+                "                    notify(on_peer(signal_peers, m_segment, tl.int32) + 1 + rank * 2 + chunk, call)\n",
                 "                    pass\n",
             ),
         ),
-        "wait_epoch(signals + 2",
+        "wait_epoch(signals + 1",
     ),
     "no CTA barrier before a count": Case(
         BugClass.CTA_BARRIER,
@@ -130,14 +130,14 @@ CASES = {
     "counts that are not reset": Case(
         BugClass.STALE_SIGNAL,
         RS_FUSED,
-        (("    tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)\n", ""),),
-        "wait_epoch(signals + 2",
+        (("        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)\n", ""),),
+        "wait_epoch(signals + 1",
     ),
     "an epoch that stays": Case(
         BugClass.STALE_SIGNAL,
         RS_FUSED,
-        (("    tl.store(epoch, call)\n", ""),),
-        "wait_epoch(signals + 2",
+        (("        tl.store(epoch, tl.load(epoch) + 1)\n", ""),),
+        "tl.store(",
     ),
     "fewer SMs than spinning programs": Case(
         BugClass.RESIDENCY,
@@ -173,7 +173,7 @@ CASES = {
         BugClass.SHARED_SIGNALS,
         RS_FUSED,
         (("        main.after(self.last)", "        pass"),),
-        "call = tl.load(epoch) + 1",
+        "tl.store(",
     ),
     "one set of signals for two operators": Case(
         BugClass.SHARED_SIGNALS,
@@ -192,11 +192,17 @@ CASES = {
         BugClass.CIRCLE,
         RS_FUSED,
         (("m_segment = (rank + 1 + m_place) % 2", "m_segment = (rank + m_place) % 2"),),
-        "wait_epoch(signals + 2",
+        "wait_epoch(signals + 1",
     ),
     "the next call does not wait for readers": Case(
         BugClass.REUSE,
         RS_FUSED,
+        (("    wait_count(signals, 1)  # every peer has finished the last call\n", ""),),
+        "tl.store(",
+    ),
+    "the first launch does not wait for readers": Case(
+        BugClass.REUSE,
+        RS_PULL,
         (("call - 1)", "call - 2)"),),
         "tl.store(",
     ),
@@ -234,8 +240,8 @@ CASES = {
         RS_FUSED,
         (
             (
-                "notify(on_peer(signal_peers, m_segment, tl.int32) + 2 + rank * 2 + chunk",
-                "notify(on_peer(signal_peers, m_segment, tl.int32) + 2 + m_segment * 2 + chunk",
+                "notify(on_peer(signal_peers, m_segment, tl.int32) + 1 + rank * 2 + chunk",
+                "notify(on_peer(signal_peers, m_segment, tl.int32) + 1 + m_segment * 2 + chunk",
             ),
         ),
         "notify(on_peer",

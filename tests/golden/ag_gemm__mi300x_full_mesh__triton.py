@@ -11,7 +11,7 @@ def x_full_send(x_ptr, x_full_peers, counts, signal_peers, rank, call, program):
             target = on_peer(x_full_peers, peer, tl.bfloat16) + rank * 8388608 + chunk * 2097152
             copy_share(target, source, 2097152, program, 16, 8192)
             if count_arrival(counts + peer * 4 + chunk) == 16 - 1:
-                notify(on_peer(signal_peers, peer, tl.int32) + 4 + rank * 4 + chunk, call)
+                notify(on_peer(signal_peers, peer, tl.int32) + 1 + rank * 4 + chunk, call)
 
 
 @triton.jit
@@ -28,7 +28,7 @@ def out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
         m_offsets = m + tl.arange(0, TILE_M)
         n_offsets = n + tl.arange(0, TILE_N)
         if m_segment != rank:
-            wait_epoch(signals + 4 + m_segment * 4 + m // 512, call)
+            wait_epoch(signals + 1 + m_segment * 4 + m // 512, call)
         # src[02_ag_gemm.py:15] out
         out = tl.zeros((TILE_M, TILE_N), tl.float32)
         x_left_part = x_full_ptr + m_segment * 8388608
@@ -46,7 +46,21 @@ def out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
 def out_kernel(x_ptr, x_full_peers, x_full_ptr, w_ptr, out_ptr, epoch, counts, signals, signal_peers, rank):
     program = tl.program_id(0)
     call = tl.load(epoch)
+    wait_count(signals, 3)  # every peer has finished the last call
     if program < 16:
         x_full_send(x_ptr, x_full_peers, counts, signal_peers, rank, call, program)
     else:
         out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, by_die(program - 16, 288, 8))
+    close_call(
+        epoch,
+        counts,
+        signals,
+        signal_peers,
+        rank,
+        PROGRAMS=304,
+        ENDED=16,
+        DONE=0,
+        NUM_COUNTS=17,
+        BLOCK=32,
+        NUM_RANKS=4,
+    )

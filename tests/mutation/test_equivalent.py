@@ -71,15 +71,20 @@ def rule(label: str, operator: str, text: str) -> str:
     [
         ("gather, SMs pull", "duplicate wait", "", "twice in a row"),
         ("gather, SMs pull", "drop wait", "", ""),
-        ("gather, SMs pull", "duplicate begin", "", ""),
+        ("gather, copy engine pull", "duplicate begin", "", ""),
+        ("gather, SMs pull", "duplicate begin", "AwaitPeers", "twice in a row"),
+        ("gather, SMs pull", "drop begin", "AwaitPeers", ""),
+        ("gather, SMs pull", "within a kernel", "Finish", "by a launch of its own"),
+        ("gather, copy engine push", "within a kernel", "Finish", ""),
         ("gather, SMs pull", "wait fence", "", ""),
         ("scatter, fused push", "wait fence", "", "fence to spare"),
         ("gather, copy engine push", "ranks in the other direction", "role out, order, ranks", "order of tiles"),
         # an order that starts with the own rank serves one peer too few
         ("gather, copy engine push", "ranks from another one", "exchange x_full", ""),
-        ("gather, SMs pull", "swap signals", "done <-> signal x_full_ready", ""),
+        ("gather, copy engine pull", "swap signals", "done <-> signal x_full_ready", ""),
         ("scatter, fused push", "duplicate compute", "y_kernel", ""),
-        ("scatter, fused push", "duplicate compute", "out_kernel", "twice in a row"),
+        ("scatter, fused push", "duplicate compute", "out_kernel", ""),  # it also finishes the call
+        ("gather, copy engine push", "duplicate compute", "out_kernel", "twice in a row"),
         ("all-reduce, library", "duplicate compute", "LibraryCollective", ""),
         ("gather, SMs pull", "communication programs", "2 -> 1", ""),
         ("scatter, SMs push, epilogue", "communication programs", "2 -> 1", "programs that push"),
@@ -94,18 +99,18 @@ def test_what_is_claimed(label: str, operator: str, text: str, expected: str) ->
 
 def test_signals_may_be_renamed_but_not_shared() -> None:
     original = subject("scatter, SMs push, epilogue")
-    done, count, arrived, sent = original.signals
+    done, count, arrived, sent, ended = original.signals
     prove = prove_schedule(original)
 
     def claimed(*firsts: int) -> str:
-        signals = tuple(replace(s, first=f) for s, f in zip((done, count, arrived, sent), firsts, strict=True))
+        signals = tuple(replace(s, first=f) for s, f in zip(original.signals, (*firsts, ended.first), strict=True))
         return prove(ScheduleMutant("by hand", "", replace(original, signals=signals)))
 
-    assert [signal.first for signal in original.signals] == [0, 0, 2, 4]
+    assert [signal.first for signal in (done, count, arrived, sent, ended)] == [0, 0, 1, 4, 8]
     assert claimed(4, 0, 0, 4) == "signals renamed"
-    assert claimed(0, 4, 2, 0) == "signals renamed"
+    assert claimed(0, 4, 1, 0) == "signals renamed"
     assert claimed(2, 0, 0, 4) == ""  # done shares words with arrived
-    assert claimed(0, 0, 3, 4) == ""  # the last word is not allocated
+    assert claimed(0, 0, 2, 4) == ""  # the last word is not allocated
 
 
 def test_the_original_is_equivalent_to_itself() -> None:
@@ -126,7 +131,7 @@ def test_the_original_is_equivalent_to_itself() -> None:
         ("scatter, fused push", "weaker semantics", "count_arrival release", ""),
         ("gather, SMs pull", "comparison", "wait_count !=", "never passes"),
         ("gather, SMs pull", "comparison", "wait_epoch !=", ""),
-        ("gather, SMs pull", "duplicate raise", "notify", "twice in a row"),
+        ("scatter, fused pull", "duplicate raise", "notify", "twice in a row"),
         ("gather, SMs pull", "duplicate raise", "count_arrival", ""),
     ],
 )

@@ -38,7 +38,7 @@ def test_sites_are_unique_and_readable() -> None:
     assert sites_of["drop wait"] == "role y, step 1 IfOwn m, own step 0 SumParts out, Wait y_parts_arrived"
     assert sites_of["drop notify"] == "role y, step 1 IfOwn m, others step 1 Notify y_parts_count"
     assert sites_of["communication programs"] == ("launch 1 Kernel y_kernel, communication y_parts: programs 2 -> 1")
-    assert sites_of["signal scope"] == "signal done: scope peer -> local"
+    assert sites_of["signal scope"] == "signal done: scope peer count -> local"
 
 
 def test_deterministic() -> None:
@@ -61,7 +61,7 @@ def test_put_changes_one_node() -> None:
     assert [s.node for s in sites(site.put_all(site.node, site.node), Wait)] == [site.node] * 2
     assert site.put(site.node) == schedule
     assert [launch for launch in site.drop().launches if isinstance(launch, Finish)] == [
-        Finish(by_copy=False, turns=False)
+        Finish(by_copy=False, turns=True, within=True)
     ]
 
 

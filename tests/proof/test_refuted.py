@@ -12,6 +12,7 @@ import pytest
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Axis,
     Begin,
     Buffer,
@@ -61,6 +62,7 @@ def planned(operator: str, mover: str, transfer: str, **pins: str) -> Schedule:
             {"algorithm": "direct", "compute": "triton", "y.tile": TILE, "sum": "epilogue"},
         ),
         "ar": (gemm_ar, {"M": 3 * 64, "K": 96, "N": 32}, {"algorithm": "two-shot", "y.tile": TILE}),
+        "ar library": (gemm_ar, {"M": 3 * 64, "K": 96, "N": 32}, {"algorithm": "one-shot", "compute": "library"}),
     }
     overlap, sizes, base = found[operator]
     if operator == "ag":
@@ -108,10 +110,11 @@ AG_PULL = ("ag", "CopyEngine()", "pull")
 RS_CE = ("rs", "CopyEngine()", "push")
 RS_FUSED = ("rs", "Fused()", "push")
 AR_FUSED = ("ar", "Fused()", "push")
+AR_LIBRARY = ("ar library", "Fused()", "pull")
 
 CASES: dict[str, tuple[tuple[str, str, str], Change, BugClass]] = {
     "too few slots": (AG_CE, each(Signal, 1, slots=2), BugClass.SLOTS),
-    "two signals on one word": (RS_FUSED, each(Signal, 2, first=1), BugClass.SLOTS),
+    "two signals on one word": (RS_FUSED, each(Signal, 2, first=0), BugClass.SLOTS),
     "a buffer too small": (RS_CE, buffer("y_parts", shape=(2, 72, 32)), BugClass.SLOTS),
     "no wait before a read": (AG_CE, body(lambda steps: steps[1:]), BugClass.ORDERING),
     "a kernel before the library call it reads from": (
@@ -129,12 +132,33 @@ CASES: dict[str, tuple[tuple[str, str, str], Change, BugClass]] = {
         BugClass.ASYNC_STORE,
     ),
     "no proxy fence before a descriptor load": (AG_CE, each(Wait, 0, fence=False), BugClass.ASYNC_STORE),
-    "no next epoch": (AG_SM, without(Begin), BugClass.STALE_SIGNAL),
+    "no next epoch": (AG_PULL, without(Begin), BugClass.STALE_SIGNAL),
     "no next epoch at the end": (AG_CE, each(Finish, 0, turns=False), BugClass.STALE_SIGNAL),
-    "the next epoch twice": (AG_SM, each(Finish, 0, turns=True), BugClass.STALE_SIGNAL),
+    "the next epoch twice": (AG_PULL, each(Finish, 0, turns=True), BugClass.STALE_SIGNAL),
     "copies that do not wait for the last call": (AG_CE, each(CopyProgram, 0, awaits_done=False), BugClass.REUSE),
-    "done counts where epochs are awaited": (
+    "programs that do not wait for the last call": (RS_FUSED, without(AwaitPeers), BugClass.REUSE),
+    "a copy that peers may still pull": (AG_SM, without(AwaitPeers), BugClass.REUSE),
+    "a library matmul over what peers may still pull": (AR_LIBRARY, without(AwaitPeers), BugClass.REUSE),
+    "a count of peers awaited that nobody keeps": (
         AG_SM,
+        each(Finish, 0, turns=False, within=False),
+        BugClass.STALE_SIGNAL,
+    ),
+    "the next epoch while copies send this one": (
+        AG_CE,
+        lambda schedule: replace(
+            each(Finish, 0, within=True)(schedule), signals=(*schedule.signals, Signal("ended", Scope.LOCAL, 1, 0))
+        ),
+        BugClass.STALE_SIGNAL,
+    ),
+    "no program to carry it out": (AG_SM, each(AwaitPeers, 0, within=True), BugClass.WRONG_PLACE),
+    "no count of the programs that end": (
+        RS_FUSED,
+        lambda schedule: replace(schedule, signals=schedule.signals[:-1]),
+        BugClass.SLOTS,
+    ),
+    "done counts where epochs are awaited": (
+        AG_PULL,
         each(Signal, 0, scope=Scope.PEER_COUNT, slots=1),
         BugClass.SLOTS,
     ),
@@ -154,7 +178,7 @@ CASES: dict[str, tuple[tuple[str, str, str], Change, BugClass]] = {
     "nobody moves the chunks": (AG_CE, without(CopyProgram), BugClass.CIRCLE),
     "nobody publishes what is pulled": (AG_PULL, without(Publish), BugClass.CIRCLE),
     "a wait for more arrivals than come": (AG_SM, each(Wait, 0, target=3), BugClass.CIRCLE),
-    "peers are never told": (AG_SM, without(Finish), BugClass.REUSE),
+    "peers are never told": (AG_PULL, without(Finish), BugClass.REUSE),
     "a launch behind the end of the call": (
         AG_CE,
         lambda schedule: replace(schedule, launches=(*schedule.launches[:-2], *schedule.launches[:-3:-1])),

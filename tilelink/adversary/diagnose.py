@@ -167,7 +167,7 @@ def _missing_edge(subject: Subject, trial: Trial, writer: Touch, reader: Touch) 
     """Nothing orders a write and a read of one call: which half of the signal is missing."""
     log = SyncLog()
     run_trial(subject, replace(trial, detect_races=False), observers=[log])
-    waited = log.awaited_before(reader.task_number, reader.number)
+    waited = [one for one in log.awaited_before(reader.task_number, reader.number) if not log.filled(one)]
     told = log.told_of(writer.task_number, writer.number)
     where = (reader.rank, reader.place)
     if not told:

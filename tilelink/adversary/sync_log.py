@@ -21,6 +21,7 @@ class WordAccess:
     name: str  # of the buffer
     raises: bool  # changes the word
     reads: bool
+    value: int  # found, or left by a raise
     place: Place
 
 
@@ -40,7 +41,17 @@ class SyncLog:
         word = (name, found.rank, event.start - found.start) if found is not None else ("", -1, event.start)
         reads = event.kind is not Kind.STORE
         self.words.append(
-            WordAccess(self.events, event.task.number, event.task.rank, word, name, event.changed, reads, event.place)
+            WordAccess(
+                self.events,
+                event.task.number,
+                event.task.rank,
+                word,
+                name,
+                event.changed,
+                reads,
+                event.value,
+                event.place,
+            )
         )
 
     def awaited_before(self, task: int, number: int) -> list[WordAccess]:
@@ -59,6 +70,10 @@ class SyncLog:
             if access.raises and access.task in informed:
                 told.setdefault(access.word, access)
         return told
+
+    def filled(self, access: WordAccess) -> bool:
+        """Whether `access` found what host code had put there before anything ran."""
+        return self.raiser(access) is None and access.value != 0
 
     def last_awaited(self, tasks: set[int]) -> set[Word]:
         """The word that each of `tasks` read last."""

@@ -223,10 +223,12 @@ class Publish:
     """Pull from a buffer that no tile writes: tell every peer that the own part is there.
 
     `copy_from` names the buffer whose content is first copied into the symmetric source; empty if it is there already.
+    `within`: no launch of its own; the first program of the kernel behind it tells them.
     """
 
     exchange: str
     copy_from: str
+    within: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,19 +270,31 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitPeers:
+    """Wait until every peer has finished its last call, where `finish` turns.
+
+    `within`: no launch of its own; each program of the kernel behind it waits.
+    """
+
+    within: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """All side streams join; tell every peer that this call is finished here.
 
     `by_copy`: the copy engine writes the epoch to the peers, because the link carries no atomics.
     `turns`: it also goes to the next epoch and sets local signals to 0, so that the next call needs no `Begin`; `done`
     is then a count of peers, for which streams can wait.
+    `within`: no launch of its own; the program of the kernel before it that ends last does it.
     """
 
     by_copy: bool
     turns: bool
+    within: bool
 
 
-Launch = Begin | Kernel | CopyProgram | Publish | CopyOwn | LibraryGemm | LibraryCollective | Finish
+Launch = Begin | AwaitPeers | Kernel | CopyProgram | Publish | CopyOwn | LibraryGemm | LibraryCollective | Finish
 
 
 @dataclass(frozen=True, slots=True)

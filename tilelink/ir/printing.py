@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Axis,
     Begin,
     CommRole,
@@ -74,8 +75,12 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
     match launch:
         case Begin():
             yield "begin: next epoch, counts to 0, wait done[peer] of the last call for every peer"
-        case Finish(by_copy, turns):
-            yield f"finish: join streams, {_finish(schedule, by_copy, turns)}"
+        case AwaitPeers(within):
+            who = "every program of the next kernel" if within else "the stream"
+            yield f"{who}: {_last_call(schedule)}"
+        case Finish(by_copy, turns, within):
+            who = "finish, the last program of the kernel" if within else "finish: join streams"
+            yield f"{who}{':' if within else ','} {_finish(schedule, by_copy, turns)}"
         case Kernel():
             yield from _kernel(schedule, launch)
         case CopyProgram(exchange, stream, streams, after_source, awaits_done):
@@ -83,12 +88,13 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             each = ", one for each peer" if streams > 1 else ""
             yield f"copy engine on stream {stream}{each}{when}:"
             if awaits_done:
-                yield f"  wait done == {schedule.num_ranks - 1}: every peer has finished the last call"
+                yield f"  {_last_call(schedule)}"
             yield from _moves(schedule, schedule.exchange(exchange), counted=not after_source)
-        case Publish(exchange, copy_from):
+        case Publish(exchange, copy_from, within):
             source = schedule.exchange(exchange).source
             copy = f"copy {copy_from} -> {source}; " if copy_from else ""
-            yield f"publish: {copy}notify {exchange}_ready[rank, every chunk] at every peer"
+            who = "publish, the first program of the next kernel" if within else "publish"
+            yield f"{who}: {copy}notify {exchange}_ready[rank, every chunk] at every peer"
         case CopyOwn(exchange):
             found = schedule.exchange(exchange)
             yield f"copy own part: {found.source} -> {found.target}[rank]"
@@ -96,6 +102,10 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield from _library_gemm(schedule, launch)
         case LibraryCollective(function, out, operand):
             yield f"library: {out} = {function}({operand})"
+
+
+def _last_call(schedule: Schedule) -> str:
+    return f"wait done == {schedule.num_ranks - 1}: every peer has finished the last call"
 
 
 def _finish(schedule: Schedule, by_copy: bool, turns: bool) -> str:

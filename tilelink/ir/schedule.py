@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, replace
 
 from tilelink.ir import nodes, order, placement, spec, steps, user_op
-from tilelink.ir.nodes import Buffer, Exchange, Kernel, Launch, Machine, Signal
+from tilelink.ir.nodes import AwaitPeers, Buffer, Exchange, Finish, Kernel, Launch, Machine, Publish, Signal
 from tilelink.ir.printing import print_schedule
 from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
@@ -51,6 +51,15 @@ class Schedule:
 
     def exchange(self, name: str) -> Exchange:
         return next(exchange for exchange in self.exchanges if exchange.name == name)
+
+    def within(self, kernel: Kernel) -> tuple[Launch, ...]:
+        """Launches that programs of `kernel` carry out: those right before it, and `Finish` right behind it."""
+        at = next(index for index, launch in enumerate(self.launches) if launch is kernel)
+        first = at
+        while first and isinstance(before := self.launches[first - 1], AwaitPeers | Publish) and before.within:
+            first -= 1
+        behind = [x for x in self.launches[at + 1 : at + 2] if isinstance(x, Finish) and x.within]
+        return (*self.launches[first:at], *behind)
 
     def kernels(self) -> tuple[Kernel, ...]:
         return tuple(launch for launch in self.launches if isinstance(launch, Kernel))

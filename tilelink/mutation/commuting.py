@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilelink.ir.nodes import (
+    AwaitPeers,
     CopyEngine,
     CopyOwn,
     CopyProgram,
@@ -24,7 +25,7 @@ Compute = MatmulBody | UserBody | SumParts | Load | Apply
 def idempotent(schedule: Schedule, node: object) -> bool:
     """Whether doing `node` twice in a row does what doing it once does."""
     match node:
-        case Wait() | Store() | CopyOwn() | Finish() | MatmulBody() | UserBody() | Load():
+        case Wait() | AwaitPeers() | Store() | CopyOwn() | Finish() | MatmulBody() | UserBody() | Load():
             return True
         case SumParts(result=result, onto=onto):
             return result != onto
@@ -37,7 +38,7 @@ def idempotent(schedule: Schedule, node: object) -> bool:
         case LibraryCollective(out=out, operand=operand):
             return out != operand
         case Kernel():
-            return _kernel_is_idempotent(node)
+            return _kernel_is_idempotent(node) and not schedule.within(node)
         case _:
             return False
 

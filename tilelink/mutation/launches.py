@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Begin,
     CopyOwn,
     CopyProgram,
@@ -18,13 +19,15 @@ from tilelink.ir.nodes import (
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 
+_BEGINNINGS = (Begin, AwaitPeers)
 _COPIES = (CopyProgram, Publish, CopyOwn)
 _COMPUTE = (Kernel, LibraryGemm, LibraryCollective)
 
 
 def drop_begin(schedule: Schedule) -> Edits:
-    for site in sites(schedule, Begin):
-        yield site.label, site.drop()
+    for kind in _BEGINNINGS:
+        for site in sites(schedule, kind):
+            yield site.label, site.drop()
 
 
 def drop_finish(schedule: Schedule) -> Edits:
@@ -46,8 +49,9 @@ def drop_compute(schedule: Schedule) -> Edits:
 
 
 def duplicate_begin(schedule: Schedule) -> Edits:
-    for site in sites(schedule, Begin):
-        yield site.label, site.put_all(site.node, site.node)
+    for kind in _BEGINNINGS:
+        for site in sites(schedule, kind):
+            yield site.label, site.put_all(site.node, site.node)
 
 
 def duplicate_finish(schedule: Schedule) -> Edits:
@@ -69,7 +73,7 @@ def duplicate_compute(schedule: Schedule) -> Edits:
 
 def swap_launches(schedule: Schedule) -> Edits:
     """Two neighbours: a producer behind the kernel that spins for it, a reader before its copy."""
-    for kind in (Begin, *_COPIES, *_COMPUTE):
+    for kind in (*_BEGINNINGS, *_COPIES, *_COMPUTE):
         for site in sites(schedule, kind):
             if site.follower is not None:
                 yield f"{site.label} <-> {type(site.follower).__name__}", site.swap_with_next()
@@ -149,6 +153,13 @@ def finish_that_turns(schedule: Schedule) -> Edits:
     return variants(schedule, Finish, lambda site: [replace(site.node, turns=not site.node.turns)])
 
 
+def within_a_kernel(schedule: Schedule) -> Edits:
+    """Carried out by programs of a kernel, or by a launch of its own."""
+    yield from variants(schedule, AwaitPeers, lambda site: [replace(site.node, within=not site.node.within)])
+    yield from variants(schedule, Publish, lambda site: [replace(site.node, within=not site.node.within)])
+    yield from variants(schedule, Finish, lambda site: [replace(site.node, within=not site.node.within)])
+
+
 def copies_that_await_done(schedule: Schedule) -> Edits:
     return variants(schedule, CopyProgram, lambda site: [replace(site.node, awaits_done=not site.node.awaits_done)])
 
@@ -174,5 +185,6 @@ OPERATORS: tuple[Operator, ...] = (
     library_buffers,
     finish_by_copy,
     finish_that_turns,
+    within_a_kernel,
     copies_that_await_done,
 )

@@ -177,12 +177,12 @@ def signals_renamed(pair: Pair) -> bool:
     for one, other in zip(pair.before.signals, pair.after.signals, strict=True):
         if replace(other, first=one.first) != one:
             return False
-    return all(_disjoint(pair.after, scope) for scope in Scope)
+    return _disjoint(pair.after, local=True) and _disjoint(pair.after, local=False)
 
 
-def _disjoint(schedule: Schedule, scope: Scope) -> bool:
-    """No two signals of the scope share a word, and all words are among those that are allocated."""
-    found = sorted((s.first, s.first + s.slots) for s in schedule.signals if s.scope is scope)
+def _disjoint(schedule: Schedule, *, local: bool) -> bool:
+    """No two local signals share a word, or no two that peers raise, and all words are among those that are allocated."""
+    found = sorted((s.first, s.first + s.slots) for s in schedule.signals if (s.scope is Scope.LOCAL) is local)
     total = sum(end - first for first, end in found)
     ends = [0, *(end for _, end in found)]
     return all(first >= end for (first, _), end in zip(found, ends, strict=False)) and ends[-1] <= total
@@ -193,7 +193,8 @@ def words_to_spare(pair: Pair) -> bool:
     if found is None or found.field != "slots" or not isinstance(found.owner, Signal):
         return False
     signal = found.owner
-    last = all(other.first <= signal.first for other in pair.before.signals if other.scope is signal.scope)
+    local = signal.scope is Scope.LOCAL
+    last = all(other.first <= signal.first for other in pair.before.signals if (other.scope is Scope.LOCAL) is local)
     return isinstance(found.after, int) and found.after > signal.slots and last
 
 
@@ -291,6 +292,11 @@ def done_by_copy(pair: Pair) -> bool:
     return found is not None and isinstance(found.owner, Finish) and found.field == "by_copy" and found.after is True
 
 
+def by_a_launch_of_its_own(pair: Pair) -> bool:
+    found = pair.only
+    return found is not None and found.field == "within" and found.after is False
+
+
 def communication_first(pair: Pair) -> bool:
     found = pair.only
     if found is None or not isinstance(found.before, tuple) or not isinstance(found.after, tuple):
@@ -381,6 +387,7 @@ RULES: tuple[tuple[Holds, str], ...] = (
     (own_part_of_the_input, "the shared copy of the own part holds what the input holds."),
     (forked_at_begin, "an input is there before begin, and what is pulled is waited for chunk by chunk."),
     (done_by_copy, "a copy behind the last launch on the stream writes the epoch that the kernel writes."),
+    (by_a_launch_of_its_own, "a launch right before or behind the kernel does what programs of it would do."),
     (communication_first, "its data needs no tile of this launch, so it may be done before the launch starts."),
     (fewer_sms_are_enough, "the machine still holds every program that waits together with what it waits for."),
     (

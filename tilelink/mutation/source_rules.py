@@ -302,9 +302,9 @@ def mask_is_always_true(pair: SourcePair) -> bool:
         case "copy_share":
             uses = [node.args for node in pair.text.nodes(ast.Call) if called(node) == "copy_share"]
             sizes = [(_number(use[2]), _number(use[5])) for use in uses if len(use) == 6]
-        case "begin_call":
-            launches = [node for node in pair.text.nodes(ast.Call) if called(node) == "main.launch"]
-            named = [{keyword.arg: _number(keyword.value) for keyword in launch.keywords} for launch in launches]
+        case "begin_call" | "turn_call" | "close_call":
+            calls = pair.text.nodes(ast.Call)
+            named = [{keyword.arg: _number(keyword.value) for keyword in call.keywords} for call in calls]
             sizes = [(row["NUM_COUNTS"], row["BLOCK"]) for row in named if "NUM_COUNTS" in row]
         case _:
             return False

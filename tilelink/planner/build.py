@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilelink.ir.graph import Map, Relation
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Begin,
     CommRole,
     CommSms,
@@ -25,12 +28,13 @@ from tilelink.ir.nodes import (
 from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.ir.steps import Access, Operand, Wait
+from tilelink.ir.steps import Access, Operand, Store, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.layout import (
     Illegal,
     Problem,
+    by_programs,
     copy_streams,
     is_matmul,
     make_buffers,
@@ -42,6 +46,7 @@ from tilelink.planner.layout import (
     turns_at_end,
 )
 from tilelink.planner.roles import compute_role, sends
+from tilelink.proof.contract import flat
 
 
 def build(spec: BoundSpec, problem: Problem) -> Schedule:
@@ -62,7 +67,9 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
         ),
         choices=tuple(problem.choices.fields().items()),
         buffers=make_buffers(problem, builder.exchanges),
-        signals=make_signals(problem, builder.exchanges),
+        signals=make_signals(
+            problem, builder.exchanges, ended=isinstance(launches[-1], Finish) and launches[-1].within
+        ),
         exchanges=builder.exchanges,
         launches=launches,
         predicted_us=0.0,
@@ -99,8 +106,42 @@ class _Builder:
                     for op in self.problem.groups[member].ops:
                         self._after_source(op.name)
         if self.exchanges:
-            self.out.append(Finish(by_copy=not peer_atomics(self.problem.topology), turns=self.turns))
+            by_copy = not peer_atomics(self.problem.topology)
+            programs = self.turns and by_programs(self.exchanges)
+            within = programs and isinstance(self.out[-1], Kernel)
+            self.out.append(Finish(by_copy=by_copy, turns=self.turns, within=within))
+            if programs:
+                self._await_peers()
         return tuple(self.out)
+
+    def _await_peers(self) -> None:
+        """Put the wait for peers before the first launch that writes what they may still use, and into a kernel if one
+        comes right behind, as publications that copy nothing."""
+        symmetric = {x.target if x.transfer is Transfer.PUSH else x.source for x in self.exchanges}
+        first = next(i for i, launch in enumerate(self.out) if self._writes(launch, symmetric))
+        self.out.insert(first, AwaitPeers(within=False))
+        for index in reversed(range(len(self.out) - 1)):
+            launch, behind = self.out[index : index + 2]
+            into = isinstance(behind, Kernel) or (isinstance(behind, AwaitPeers | Publish) and behind.within)
+            if into and (isinstance(launch, AwaitPeers) or (isinstance(launch, Publish) and not launch.copy_from)):
+                self.out[index] = replace(launch, within=True)
+
+    @staticmethod
+    def _writes(launch: Launch, symmetric: set[str]) -> bool:
+        """Whether the launch writes to peers, or what peers read or write here, or tells them something."""
+        match launch:
+            case Kernel(comm=comm, compute=role):
+                steps = flat(role.body) if role is not None else []
+                stored = any(isinstance(step, Store) and step.operand.buffer in symmetric for step in steps)
+                return bool(comm) or stored
+            case Publish() | Finish():
+                return True
+            case LibraryGemm(out=out):
+                return out.buffer in symmetric
+            case LibraryCollective(out=target):
+                return target in symmetric
+            case Begin() | AwaitPeers() | CopyProgram() | CopyOwn():
+                return False
 
     def _check_fold(self, index: int) -> None:
         """A sum in the epilogue of its maker: the maker is a tile loop, and all else the sum reads is there before it."""
@@ -148,7 +189,7 @@ class _Builder:
         if exchange.transfer is Transfer.PULL and not tiles:
             from_input = problem.maker(relation.source) < 0
             staged = relation.source if from_input else ""
-            self.out.append(Publish(relation.name, staged))
+            self.out.append(Publish(relation.name, staged, within=False))
         if isinstance(exchange.mover, CopyEngine):
             counted = tiles or problem.split_source(relation)
             streams = copy_streams(problem.topology, exchange)

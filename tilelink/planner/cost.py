@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Begin,
     ComputeRole,
     CopyEngine,
@@ -37,6 +38,7 @@ from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
+_AWAIT_US, _WITHIN_US = 2.5, 1.5  # a stream's wait for the peers; what programs do before or after their work
 _SKEW_US = 7.0  # how late a peer may be with a part
 _DRAG_US = 1.2  # a transfer of a copy engine with its signal slows what is computed beside it
 _LIBRARY_STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
@@ -79,10 +81,13 @@ class _Model:
             match launch:
                 case Begin():
                     self.now += _BEGIN_US + self.topology.levels[0].signal_us
-                case Finish(turns=turns):
-                    self.now = max(self.now, self.streams_end) + (_TURN_US if turns else _FINISH_US)
-                case Publish(name, copy_from):
-                    self._publish(self.schedule.exchange(name), bool(copy_from))
+                case AwaitPeers(within):
+                    self.now += _WITHIN_US if within else _AWAIT_US
+                case Finish(turns=turns, within=within):
+                    last = _WITHIN_US if within else _TURN_US if turns else _FINISH_US
+                    self.now = max(self.now, self.streams_end) + last
+                case Publish():
+                    self._publish(launch)
                 case CopyOwn(name):
                     self.now += self._copy_us(self.schedule.exchange(name))
                 case CopyProgram(name, after_source=after_source):
@@ -108,9 +113,13 @@ class _Model:
     def _copy_us(self, exchange: Exchange) -> float:
         return self.gpu.kernel_launch_us + 2 * self._bytes(exchange.source) / self.gpu.memory_gb_per_s / 1e3
 
-    def _publish(self, exchange: Exchange, copies: bool) -> None:
-        if copies:
+    def _publish(self, publish: Publish) -> None:
+        exchange = self.schedule.exchange(publish.exchange)
+        if publish.copy_from:
             self.now += self._copy_us(exchange)
+        if publish.within:
+            self.made[exchange.name][:] = self.now + self.gpu.kernel_launch_us + self.topology.levels[0].signal_us
+            return
         self.now += SIGNAL_COPY_US * self.peers
         self.made[exchange.name][:] = self.now
 

@@ -179,10 +179,16 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
 
 
 def turns_at_end(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
-    """Whether calls need no `begin`: only copy engines touch memory of peers, and their streams can wait by themselves
-    until the peers have finished the last call, while the first tiles are computed."""
+    """Whether calls need no `begin`. Either only copy engines touch memory of peers, and their streams wait by themselves
+    until the peers have finished the last call, while the first tiles are computed; or only programs do, and those wait."""
     pushed = all(isinstance(x.mover, CopyEngine) and x.transfer is Transfer.PUSH for x in exchanges)
-    return pushed and topology.gpu.stream_wait_value and peer_atomics(topology)
+    waits = topology.gpu.stream_wait_value if pushed else by_programs(exchanges)
+    return waits and peer_atomics(topology)
+
+
+def by_programs(exchanges: tuple[Exchange, ...]) -> bool:
+    """Whether only programs of kernels touch memory of peers, on the one stream of the operator."""
+    return not any(isinstance(x.mover, CopyEngine) for x in exchanges)
 
 
 def peer_atomics(topology: Topology) -> bool:
@@ -196,8 +202,11 @@ def copy_streams(topology: Topology, exchange: Exchange) -> int:
     return topology.num_ranks - 1 if own_links and exchange.order.nest is Nest.CHUNK_MAJOR else 1
 
 
-def make_signals(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Signal, ...]:
-    """`done` for the whole operator, and for each exchange what its transfer needs; slots lie behind each other."""
+def make_signals(problem: Problem, exchanges: tuple[Exchange, ...], *, ended: bool) -> tuple[Signal, ...]:
+    """`done` for the whole operator, and for each exchange what its transfer needs; slots lie behind each other.
+
+    `ended`: also a count of the programs of the kernel that finishes the call.
+    """
     wanted: list[tuple[str, Scope, int]] = []
     if exchanges:
         turns = turns_at_end(problem.topology, exchanges)
@@ -217,6 +226,8 @@ def make_signals(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Sig
             wanted.append((f"{exchange.name}_arrived", Scope.LOCAL, slots))
         if isinstance(exchange.mover, CommSms) and exchange.transfer is Transfer.PUSH:
             wanted.append((f"{exchange.name}_sent", Scope.LOCAL, slots))
+    if ended:
+        wanted.append(("ended", Scope.LOCAL, 1))
     signals, first = [], {"here": 0, "by peers": 0}
     for name, scope, slots in wanted:
         words = "here" if scope is Scope.LOCAL else "by peers"

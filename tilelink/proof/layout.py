@@ -42,7 +42,13 @@ def _done(schedule: Schedule) -> Iterator[Finding]:
         yield Finding(BugClass.REUSE, "signal done", "there is no such signal, so calls overtake each other", "done")
         return
     done = schedule.signal("done")
-    turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
+    finishes = [launch for launch in schedule.launches if isinstance(launch, Finish)]
+    turns = any(finish.turns for finish in finishes)
+    if any(finish.within for finish in finishes):
+        counted = schedule.has_signal("ended") and schedule.signal("ended").scope is Scope.LOCAL
+        if not counted or schedule.signal("ended").slots < 1:
+            fact = "programs that end are counted to know the last one, and there is no local count for that"
+            yield Finding(BugClass.SLOTS, "signal ended", fact, "ended")
     slots = 1 if turns else schedule.num_ranks
     if done.slots < slots:
         fact = f"it has {done.slots} slots for {schedule.num_ranks} ranks"

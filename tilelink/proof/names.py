@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Begin,
     CopyOwn,
     CopyProgram,
@@ -75,7 +76,7 @@ def _references(schedule: Schedule) -> Iterator[tuple[str, Reference]]:
             case LibraryCollective(_, out, operand):
                 yield where, ("buffer", out)
                 yield where, ("buffer", operand)
-            case Begin() | Finish():
+            case Begin() | AwaitPeers() | Finish():
                 pass
 
 

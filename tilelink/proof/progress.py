@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Begin,
     CommRole,
     CopyOwn,
@@ -80,7 +81,7 @@ def _side_programs(schedule: Schedule, copies: CopyProgram) -> int:
 
 
 def no_circle(schedule: Schedule) -> Iterator[Finding]:
-    """The wait-for relation of one call is acyclic. `begin` only waits for what `finish` of the last call raises."""
+    """The wait-for relation of one call is acyclic. Who awaits peers only waits for what `finish` of the last call raises."""
     relation = build(schedule)
     circle = relation.find_circle()
     if circle:
@@ -118,7 +119,7 @@ def build(schedule: Schedule) -> WaitFor:
                 for other in schedule.launches:
                     if isinstance(other, CopyProgram):
                         relation.after(end, f"stream {other.stream} is idle")
-            case Begin() | CopyOwn() | LibraryCollective():
+            case Begin() | AwaitPeers() | CopyOwn() | LibraryCollective():
                 pass
         if not isinstance(launch, CopyProgram):
             previous = end

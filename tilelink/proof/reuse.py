@@ -6,11 +6,12 @@ raises `done` at every peer; `begin` of call n + 1 waits for it from every peer.
 symmetric memory of a rank happens before each access of call n + 1 to the same memory. Local counts are set to 0 by
 `begin`, after everything of call n that counted or waited here; epochs of call n + 1 differ from all earlier ones.
 
-A schedule in which only copy programs touch memory of peers needs no `begin`: their streams wait for `done` themselves,
-and `finish` clears the counts and goes to the next epoch, after everything of the call and before anything of the next.
-What a rank computes meanwhile touches its own memory only, which the order of its streams protects. `done` is a count
-here: each peer adds one a call, `finish` takes off what was waited for. Peers that add once cannot stand in for one that
-has not, since none of them finishes call n + 1 without this rank's part in it, which is sent after the wait.
+A schedule in which only copy programs touch memory of peers, or only programs of kernels do, needs no `begin`: copy
+streams wait for `done` themselves, programs behind an `AwaitPeers`, and `finish` clears the counts and goes to the next
+epoch, after everything of the call and before anything of the next. What a rank does before that wait, or beside it,
+touches its own memory only, which the order of its streams protects. `done` is a count here: each peer adds one a call,
+`finish` takes off what was waited for. Peers that add once cannot stand in for one that has not, since none of them
+finishes call n + 1 without this rank's part in it, which is sent after the wait.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Begin,
     CopyOwn,
     CopyProgram,
@@ -41,6 +43,7 @@ from tilelink.proof.written import Portion, written
 
 def reuse(schedule: Schedule) -> Iterator[Finding]:
     yield from _brackets(schedule)
+    yield from _carried(schedule)
     yield from _written_once(schedule)
     yield from _inputs_kept(schedule)
 
@@ -65,9 +68,10 @@ def _brackets(schedule: Schedule) -> Iterator[Finding]:
         fact = "what is launched before `begin` may overtake a peer that still reads, and uses the last epoch"
         yield Finding(BugClass.REUSE, f"launch {begins[0]}, begin", fact)
     for index, launch in enumerate(launches):
-        if isinstance(launch, CopyProgram) and launch.awaits_done and not turns:
-            fact = "its stream waits for a count of peers, and `done` holds epochs"
-            yield Finding(BugClass.STALE_SIGNAL, f"launch {index}, copy program", fact, "done")
+        counted = isinstance(launch, AwaitPeers) or (isinstance(launch, CopyProgram) and launch.awaits_done)
+        if counted and not turns:
+            fact = "it waits for a count of peers, and `done` holds epochs"
+            yield Finding(BugClass.STALE_SIGNAL, f"launch {index}", fact, "done")
     if len(begins) > 1:
         fact = "counts of the running call are cleared, and the epoch runs ahead of that of the peers"
         yield Finding(BugClass.STALE_SIGNAL, f"launch {begins[1]}, begin", fact)
@@ -80,31 +84,64 @@ def _brackets(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _unbracketed(schedule: Schedule) -> Iterator[Finding]:
-    """Without `begin`: whoever writes to peers has waited for `done` on its stream, and nobody else touches them."""
-    if not schedule.machine.stream_waits:
+    """Without `begin`: copy programs wait for `done` on their stream, and an `AwaitPeers` comes before whatever else
+    writes what peers may still use, or tells them something."""
+    launches = schedule.launches
+    copies = [launch for launch in launches if isinstance(launch, CopyProgram)]
+    if copies and not schedule.machine.stream_waits:
         fact = f"streams of {schedule.machine.topology} cannot wait for a word of memory"
         yield Finding(BugClass.REUSE, "finish", fact, "done")
+    awaited = next((i for i, launch in enumerate(launches) if isinstance(launch, AwaitPeers)), len(launches))
+    for index, launch in enumerate(launches[:awaited]):
+        fact = _disturbs(schedule, launch)
+        if fact:
+            yield Finding(BugClass.REUSE, f"launch {index}", f"{fact}, and have not finished the last call", "done")
+    for index, launch in enumerate(launches):
+        if isinstance(launch, CopyProgram) and not launch.awaits_done:
+            fact = "its stream does not wait until peers have finished the last call, and overwrites what they read"
+            yield Finding(BugClass.REUSE, f"launch {index}, copy program", fact, "done")
+        if isinstance(launch, Finish) and launch.within and copies:
+            fact = "a program goes to the next epoch, and a stream beside it still copies the epoch to peers"
+            yield Finding(BugClass.STALE_SIGNAL, f"launch {index}, finish", fact, "done")
+
+
+def _disturbs(schedule: Schedule, launch: Launch) -> str:
+    """What the launch does to memory that peers use; empty if nothing."""
+    pulled = {x.source for x in schedule.exchanges if x.transfer is Transfer.PULL}
+    match launch:
+        case Kernel(comm=comm, compute=role):
+            steps = flat(role.body) if role is not None else []
+            stores = [step for step in steps if isinstance(step, Store)]
+            pushed = any(schedule.exchange(one.exchange).transfer is Transfer.PUSH for one in comm)
+            raised = any(isinstance(step, Notify) and step.then for step in steps)
+            if pushed or raised or any(store.place is not Place.HERE for store in stores):
+                return f"{launch.name} writes to peers, which may still read what it overwrites"
+            written = {store.operand.buffer for store in stores}
+        case Publish(exchange=exchange):
+            return f"peers are told to pull {schedule.exchange(exchange).source}, which they may still pull"
+        case LibraryGemm(out=out):
+            written = {out.buffer}
+        case LibraryCollective(out=target):
+            written = {target}
+        case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | Finish():
+            written = set()
+    found = sorted(written & pulled)
+    return f"it writes {found[0]}, which peers may still pull" if found else ""
+
+
+def _carried(schedule: Schedule) -> Iterator[Finding]:
+    """What programs of a kernel carry out stands right before that kernel, or right behind it."""
+    known = {id(launch) for kernel in schedule.kernels() for launch in schedule.within(kernel)}
     for index, launch in enumerate(schedule.launches):
-        match launch:
-            case CopyProgram(awaits_done=False):
-                fact = "its stream does not wait until peers have finished the last call, and overwrites what they read"
-                yield Finding(BugClass.REUSE, f"launch {index}, copy program", fact, "done")
-            case Publish():
-                fact = "peers are told to pull, and may still pull what the last call left there"
-                yield Finding(BugClass.REUSE, f"launch {index}, publish", fact, "done")
-            case Kernel(comm=comm, compute=role):
-                steps = flat(role.body) if role is not None else []
-                stored = any(isinstance(step, Store) and step.place is not Place.HERE for step in steps)
-                raised = any(isinstance(step, Notify) and step.then for step in steps)
-                if comm or stored or raised:
-                    fact = "it touches memory of peers, which may not have finished the last call"
-                    yield Finding(BugClass.REUSE, f"launch {index}, {launch.name}", fact, "done")
-            case _:
-                pass
-    for exchange in schedule.exchanges:
-        if exchange.transfer is Transfer.PULL:
-            fact = "peers pull, and whoever writes its source does not wait until they have"
-            yield Finding(BugClass.REUSE, f"exchange {exchange.name}", fact, "done")
+        if isinstance(launch, AwaitPeers | Publish | Finish) and launch.within and id(launch) not in known:
+            fact = "no kernel beside it has a program that does it"
+            yield Finding(BugClass.WRONG_PLACE, f"launch {index}", fact)
+        if isinstance(launch, Publish) and launch.within and launch.copy_from:
+            fact = f"its program would have to copy {launch.copy_from} first"
+            yield Finding(BugClass.WRONG_PLACE, f"launch {index}, publish", fact)
+        if isinstance(launch, Finish) and launch.within and not launch.turns:
+            fact = "programs of a kernel finish a call by going to the next epoch, and `begin` does that here"
+            yield Finding(BugClass.STALE_SIGNAL, f"launch {index}, finish", fact, "done")
 
 
 def _written_once(schedule: Schedule) -> Iterator[Finding]:
@@ -130,12 +167,3 @@ def _inputs_kept(schedule: Schedule) -> Iterator[Finding]:
     for entry in written(schedule):
         if entry.buffer in inputs:
             yield Finding(BugClass.WRONG_PLACE, f"launch {entry.launch}", f"input {entry.buffer} is written")
-
-
-def enqueues_remote(launch: Launch) -> bool:
-    """Whether peers see something of the launch."""
-    match launch:
-        case Kernel() | CopyProgram() | Publish() | Finish() | Begin():
-            return True
-        case CopyOwn() | LibraryGemm() | LibraryCollective():
-            return False

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilelink.ir.nodes import (
+    AwaitPeers,
     Begin,
     CopyOwn,
     CopyProgram,
@@ -65,7 +66,7 @@ def _by_launch(schedule: Schedule, index: int) -> Iterator[Written]:
             yield Written(index, out.buffer, Portion.WHOLE)
         case LibraryCollective(out=name):
             yield Written(index, name, Portion.WHOLE)
-        case Begin() | Finish() | CopyProgram():
+        case Begin() | AwaitPeers() | Finish() | CopyProgram():
             return
 
 

@@ -1,0 +1,61 @@
+"""What programs of a kernel do before and after their work, instead of a launch of its own."""
+
+from __future__ import annotations
+
+from lowering.operands import LoopScope
+from lowering.signalling import slot_of
+from lowering.source import Source
+from tilelink.ir.nodes import AwaitPeers, Finish, Kernel, Publish, Scope
+from tilelink.ir.schedule import Schedule
+
+
+class Carried:
+    """Text of what comes `first` and `last` in each program of a kernel; `scope` knows the parameters that it needs."""
+
+    def __init__(self, schedule: Schedule, kernel: Kernel) -> None:
+        self.scope = LoopScope(schedule)
+        self.first, self.last = Source(), Source()
+        for launch in schedule.within(kernel):
+            match launch:
+                case AwaitPeers():
+                    self._await_peers()
+                case Publish():
+                    self._publish(launch)
+                case Finish():
+                    self._finish(kernel)
+                case _:
+                    raise AssertionError(f"programs of a kernel carry out no {type(launch).__name__}")
+
+    def _done(self) -> str:
+        first = self.scope.schedule.signal("done").first
+        self.scope.need("signals")
+        return f"signals + {first}" if first else "signals"
+
+    def _await_peers(self) -> None:
+        peers = self.scope.schedule.num_ranks - 1
+        self.first.line(f"wait_count({self._done()}, {peers})  # every peer has finished the last call")
+
+    def _publish(self, publish: Publish) -> None:
+        schedule = self.scope.schedule
+        exchange = schedule.exchange(publish.exchange)
+        ready = schedule.signal(f"{exchange.name}_ready").first
+        self.scope.need("signal_peers", "rank", "call")
+        chunks = f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""
+        with (
+            self.first.block(f"if program == 0:  # peers may pull {exchange.source} now"),
+            self.first.block(f"for step in range(1, {schedule.num_ranks}):"),
+        ):
+            self.first.line(f"peer = (rank + step) % {schedule.num_ranks}")
+            with self.first.maybe(chunks):
+                slot = slot_of(exchange, "rank", "chunk")
+                self.first.line(f"notify(on_peer(signal_peers, peer, tl.int32) + {ready} + {slot}, call)")
+
+    def _finish(self, kernel: Kernel) -> None:
+        schedule = self.scope.schedule
+        self.scope.need("epoch", "counts", "signal_peers", "rank")
+        counts = sum(signal.slots for signal in schedule.signals if signal.scope is Scope.LOCAL)
+        arguments = ["epoch", "counts", self._done(), "signal_peers", "rank"]
+        arguments += [f"PROGRAMS={kernel.programs}", f"ENDED={schedule.signal('ended').first}"]
+        arguments += [f"DONE={schedule.signal('done').first}", f"NUM_COUNTS={counts}"]
+        arguments += [f"BLOCK={1 << max(0, counts - 1).bit_length()}", f"NUM_RANKS={schedule.num_ranks}"]
+        self.last.call("close_call(", arguments)
