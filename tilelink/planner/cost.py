@@ -38,11 +38,14 @@ from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
-_AWAIT_US, _WITHIN_US = 2.5, 1.5  # a stream's wait for the peers; what programs do before or after their work
-_SKEW_US = 7.0  # how late a peer may be with a part
+_ENDED_US = 0.015  # a program is counted when it ends
+_STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
+_AWAIT_US, _WITHIN_US = 4.0, 1.5  # a stream's wait for the peers; what programs do before or after their work
+_SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
 _DRAG_US = 1.2  # a transfer of a copy engine with its signal slows what is computed beside it
 _LIBRARY_STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
-_LIBRARY_FILL_US = 5.0  # first loads and last stores of a library matmul
+_LIBRARY_FILL_US = 2.0  # first loads and last stores of a library matmul
+_LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few for all SMs
 _WAVE_SHARE = 0.62  # of what whole waves would cost, a library's matmul pays
 _LIBRARY_SHARE = 0.97  # of the rate of the best tile loop, the library's matmul
 _PIECE_US = 10.0  # between two pieces of a library matmul: a wait, drain and fill
@@ -53,12 +56,19 @@ def predict_us(schedule: Schedule, topology: Topology) -> float:
     return _Model(schedule, topology).run()
 
 
+def library_splits(rows: float, cols: float, num_sms: int) -> int:
+    """Pieces along k of each tile of a library matmul whose tiles alone would leave SMs idle."""
+    tiles = math.ceil(rows / 128) * math.ceil(cols / 128)
+    return max(1, min(_LIBRARY_SPLITS, num_sms // tiles))
+
+
 def library_waves(rows: float, cols: float, num_sms: int) -> float:
     """Time of a library matmul over that of one whose tiles come in whole waves: the best of three tile widths, since
     the library chooses one. Fitted to pieces of matmuls on 4 x H200."""
     ratios = []
+    splits = library_splits(rows, cols, num_sms)
     for width in (128, 192, 256):
-        tiles = math.ceil(rows / 128) * math.ceil(cols / width)
+        tiles = math.ceil(rows / 128) * math.ceil(cols / width) * splits
         ratios.append(math.ceil(tiles / num_sms) * num_sms / tiles / tile_share(128, width, 8 if width > 128 else 4))
     return 1.0 + _WAVE_SHARE * (min(ratios) - 1.0)
 
@@ -84,7 +94,8 @@ class _Model:
                 case AwaitPeers(within):
                     self.now += _WITHIN_US if within else _AWAIT_US
                 case Finish(turns=turns, within=within):
-                    last = _WITHIN_US if within else _TURN_US if turns else _FINISH_US
+                    ended = _WITHIN_US + _ENDED_US * self.schedule.kernels()[-1].programs if within else 0.0
+                    last = ended or (_TURN_US if turns else _FINISH_US)
                     self.now = max(self.now, self.streams_end) + last
                 case Publish():
                     self._publish(launch)
@@ -92,7 +103,7 @@ class _Model:
                     self.now += self._copy_us(self.schedule.exchange(name))
                 case CopyProgram(name, after_source=after_source):
                     if after_source:
-                        self.made[name][:] = self.now
+                        self.made[name][:] = self.now + _STREAM_US
                     if name not in self.arrivals:
                         self._move(self.schedule.exchange(name))
                 case Kernel():
@@ -167,16 +178,17 @@ class _Model:
         flops = 2 * rows * right.shape[-2] * right.shape[-1]
         compute = flops / (self.gpu.tflops(right.dtype) * self.gpu.gemm_efficiency) / 1e6
         memory = (out + left + self._bytes(gemm.right.buffer)) / self.gpu.memory_gb_per_s / 1e3
-        least = _LIBRARY_FILL_US + right.shape[-2] / 64 * _LIBRARY_STEP_US
         exchange = self.schedule.exchange(gemm.split) if gemm.split else None
         pieces = self.topology.num_ranks * exchange.chunks if exchange is not None else 1
+        splits = library_splits(rows / pieces, right.shape[-1], self.gpu.num_sms)
+        least = right.shape[-2] / 64 / splits * _LIBRARY_STEP_US
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms)
-        total = max(boosted(compute * waves) / _LIBRARY_SHARE, memory, least)
+        total = max(boosted(compute * waves) / _LIBRARY_SHARE, memory, least) + _LIBRARY_FILL_US
         if exchange is None:
             self.now += self.gpu.kernel_launch_us + total
             return
         # a piece that does not fill the GPU takes as long as one wave
-        piece = max(total / pieces, least) + self.gpu.kernel_launch_us + _PIECE_US
+        piece = max(total / pieces, least + _LIBRARY_FILL_US) + self.gpu.kernel_launch_us + _PIECE_US
         arrivals = np.sort(self.arrivals[exchange.name].ravel()) if exchange.name in self.arrivals else None
         made = []
         for step in range(pieces):
@@ -254,7 +266,8 @@ class _TileRun:
         if self._pulled(exchange) and exchange.name not in self.model.arrivals:
             self.model.arrivals[exchange.name] = np.maximum(self.model.made[exchange.name], self.begin)
         counted = self.model.schedule.has_signal(f"{exchange.name}_count")
-        return self.model.arrivals[exchange.name] + (_SKEW_US if counted else 0.0)
+        arrivals = self.model.arrivals[exchange.name]
+        return arrivals + _skew(arrivals) if counted else arrivals
 
     def _late(self, ends: Times, at: Index) -> Times:
         """When the parts are there that the own tiles at positions `at` add."""
@@ -270,7 +283,7 @@ class _TileRun:
                     self.model._move(exchange)
             pulled = self._pulled(exchange)
             arrivals = self.model.made[exchange.name] if pulled else self.model.arrivals[exchange.name]
-            late = np.maximum(late, arrivals.max(axis=0)[chunk] + _SKEW_US)
+            late = np.maximum(late, (arrivals + _skew(arrivals)).max(axis=0)[chunk])
         return late
 
     def _complete(self, exchange: Exchange, ends: Times) -> None:
@@ -290,6 +303,10 @@ class _TileRun:
             return self.at.last_chunk(exchange)
         # the part is cut in segments for another exchange
         return self.at.shifted(self.role.axis(self.role.order.major).extent).last_chunk(exchange)
+
+
+def _skew(times: Times) -> Times:
+    return np.minimum(_SKEW_US, _SKEW_SHARE * times)
 
 
 def _through(busy: list[tuple[float, float]], start: float, us: float) -> float:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Transfer
 from tilelink.ir.order import Nest
 from topologies.topology import Fabric, Topology
 
-FUSED_SHARE = 0.45  # of what copy loops on all SMs reach: stores in the layout of the accumulator; fitted to 4 x H200
+FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
+_BESIDE_SHARE = 0.8  # of what SMs copy alone, they copy beside a matmul; fitted to 2 x H200
+_FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
 FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H200
 SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
 _PULL_START_US = 4.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
-_LIBRARY_START_US = 20.0  # a small NCCL collective inside a CUDA graph, measured on 4 x H200
-_LIBRARY_RATE = 0.8  # of the link rate, large NCCL collectives, measured on 4 x H200
+# NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
+# bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
+_LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.8e6
+_LIBRARY_RATES = {"all_gather": (0.9, 0.64), "reduce_scatter": (0.9, 0.64), "all_reduce": (0.95, 0.44)}
 
 
 def rank_rate(topology: Topology, mover: CopyEngine | CommSms | Fused, transfer: Transfer, num_bytes: float) -> float:
@@ -26,7 +32,7 @@ def rank_rate(topology: Topology, mover: CopyEngine | CommSms | Fused, transfer:
             scale = 1.0 if transfer is Transfer.PUSH else 0.956
             return min(link, topology.copy_engine.at(num_bytes) * scale)
         case CommSms(num_sms):
-            return min(link, ramp.at(num_sms))
+            return min(link, _BESIDE_SHARE * ramp.at(num_sms))
         case Fused():
             return min(link, FUSED_SHARE * ramp.at(topology.gpu.num_sms))
 
@@ -39,6 +45,8 @@ def num_links(topology: Topology) -> int:
 def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> list[float]:
     """Duration of each (peer, chunk) transfer in the order of the mover, as steps of one queue, in us."""
     peers = topology.num_ranks - 1
+    if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH:
+        return [_FUSED_CHUNK_US] * (peers * exchange.chunks)  # its tiles take the time that their stores take
     num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
     rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
     bridge = topology.levels[0].fabric is Fabric.HOST_BRIDGE
@@ -65,8 +73,10 @@ def library_us(topology: Topology, function: str, out_bytes: int) -> float:
     """A library collective whose largest tensor on a rank has `out_bytes` bytes."""
     ranks = topology.num_ranks
     link = min(topology.link_gb_per_s(0, peer) for peer in range(1, ranks))
-    rate = link * _LIBRARY_RATE * num_links(topology)
+    most, lost = _LIBRARY_RATES[function]
+    rate = link * (most - lost / ranks) * num_links(topology)
     if topology.levels[0].fabric is Fabric.HOST_BRIDGE:
         rate /= topology.levels[0].size
     moved = out_bytes * (ranks - 1) / ranks * (2 if function == "all_reduce" else 1)
-    return _LIBRARY_START_US + moved / rate / 1e3
+    grown = _LIBRARY_GROWS_US * (1.0 - math.exp(-moved / _LIBRARY_GROWS_BYTES))
+    return _LIBRARY_START_US + grown + moved / rate / 1e3

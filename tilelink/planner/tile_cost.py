@@ -8,21 +8,23 @@ from collections.abc import Iterator
 from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import IfOwn, Load, MatmulBody, Notify, Operand, Step, Store, SumParts, UserBody
-from tilelink.planner.links import FUSED_LOAD_SHARE
+from tilelink.ir.steps import IfOwn, Load, MatmulBody, Notify, Operand, Place, Step, Store, SumParts, UserBody
+from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _START_US = 1.2  # fill and drain of the software pipeline of one tile
 _PREFETCHED_START_US = 0.4  # the same where the next tile's loads are under way before this one is stored
 _COUNT_US = 1.0  # a tile that is counted: its stores must have been performed
-_REDUCTION_STEP_US = 0.3  # a step of 64 along k takes at least this long, however small the tile
+_MEMORY_SHARE = 0.72  # of what a copy reaches, a tile loop reads and writes
+_KEPT = 0.8  # of the L2, a right operand can take
+_REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
 
 _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
 _ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.11
 _INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
 _TALL = 0.94  # tiles of more rows than columns
-_BOOST, _BOOST_US = 0.1, 1500.0  # short matmuls run at higher clocks: by so much, fading over so long
+_BOOST, _BOOST_US = 0.12, 1500.0  # short matmuls run at higher clocks: by so much, fading over so long
 
 
 def tile_share(m: int, n: int, warps: int) -> float:
@@ -53,9 +55,7 @@ class TileCost:
         written = [axis for axis in role.axes if not axis.reduction]
         m, n = written[0].tile, written[-1].tile
         inner = sum(axis.extent * axis.segments for axis in role.axes if axis.reduction) or 1
-        buffers = {operand.buffer for step in role.body for operand in operands_of(step)}
-        traffic = sum(self._bytes(name) for name in buffers) / max(1, role.num_tiles)
-        memory = traffic / (gpu.memory_gb_per_s / role.programs) / 1e3
+        memory = self._traffic() / role.num_tiles / (gpu.memory_gb_per_s * _MEMORY_SHARE / role.programs) / 1e3
         dtype = self.schedule.spec.inputs[0].dtype
         share = tile_share(m, n, self.kernel.warps)
         rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
@@ -63,8 +63,32 @@ class TileCost:
         waves = role.num_tiles / role.programs
         compute = len(bodies) * max(boosted(one * waves) / waves, inner / 64 * _REDUCTION_STEP_US)
         start = _PREFETCHED_START_US if role.prefetch else _START_US
-        counted = any(isinstance(step, Notify) for step in flat(role.body))
-        return max(compute, memory, self._remote_us()) + start + (_COUNT_US if counted else 0.0)
+        busy = max(compute, memory, self._remote_us()) + self._stores_us()
+        return busy + start + _COUNT_US * self._counts()
+
+    def _traffic(self) -> float:
+        """Bytes that all tiles together move between memory and L2: each buffer once, and a right operand again for groups
+        of rows that are not computed at the same time, as far as the L2 does not keep it."""
+        role = self.role
+        buffers = {operand.buffer for step in role.body for operand in operands_of(step)}
+        traffic = float(sum(self._bytes(name) for name in buffers))
+        major = role.axis(role.order.major)
+        groups = major.segments * -(-major.tiles // role.order.group)
+        again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
+        for step in role.body:
+            if isinstance(step, MatmulBody):
+                size = self._bytes(step.right.buffer)
+                traffic += again * max(0.0, size - _KEPT * self.topology.gpu.l2_bytes)
+        return traffic
+
+    def _counts(self) -> int:
+        """How often a tile counts: for each chunk that it touches."""
+        most = 0
+        for step in flat(self.role.body):
+            if isinstance(step, Notify):
+                rows = self.role.axis(step.rows).tile
+                most = max(most, -(-rows // self.schedule.exchange(step.exchange).chunk_rows))
+        return most
 
     def own_extra_us(self) -> float:
         """What an own tile adds to that: loads of all parts at the rate of one SM, or over the link."""
@@ -79,10 +103,23 @@ class TileCost:
             extra += num_bytes / (rate / self.role.programs) / 1e3
         return extra
 
+    def _stores_us(self) -> float:
+        """Bytes that a tile stores to peers, on average over all tiles, while all programs do."""
+        written = [axis for axis in self.role.axes if not axis.reduction]
+        ranks = self.topology.num_ranks
+        most = 0.0
+        for step in flat(self.role.body):
+            if isinstance(step, Store) and step.place is not Place.HERE:
+                size = DTYPE_BYTES[self.schedule.buffer(step.operand.buffer).dtype]
+                copies = (ranks - 1) / ranks if step.place is Place.PEER else ranks - 1
+                most = max(most, copies * written[0].tile * written[-1].tile * size)
+        rate = min(self.topology.link_gb_per_s(0, 1), self.topology.push_sms.at(self.role.programs))
+        return most / (rate * FUSED_SHARE / self.role.programs) / 1e3
+
     def _remote_us(self) -> float:
         """Bytes that tiles load from peers, each by every tile that needs it."""
         worst = 0.0
-        link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
+        link = min(self.topology.link_gb_per_s(0, 1), self.topology.pull_sms.at(self.role.programs)) * FUSED_LOAD_SHARE
         for step in self.role.body:
             if isinstance(step, IfOwn):
                 continue  # own tiles only: counted where they end
