@@ -99,3 +99,12 @@ class SizesOfFile(UserError):
         "{path} is a file with an operator, whose sizes are fixed, so {sizes} has no meaning.\n"
         "Give the file alone, or name a function to plan: {path}:FUNCTION {sizes}."
     )
+
+
+class OptionOfApi(UserError):
+    """Facts: vendor."""
+
+    template = (
+        "--vendor {vendor} has no meaning without --api: schedules and runs take the GPU from the topology.\n"
+        "Write `tilelink verify --api FILE.py --vendor {vendor}` to check a file against the API of Triton-distributed."
+    )

@@ -1,0 +1,50 @@
+"""All that the rules look at: the file, the walks through its kernels, and the calls of its host code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilelink.dialect_api.binding import bind
+from tilelink.dialect_api.functions import find
+from tilelink.dialect_api.host_values import HostValues
+from tilelink.dialect_api.source import SourceFile
+from tilelink.dialect_api.state import Event
+from tilelink.dialect_api.value import UNKNOWN, Spot
+from tilelink.dialect_api.walk import Walked, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    file: SourceFile
+    host: HostValues
+    walks: tuple[Walked, ...]
+    host_events: tuple[Event, ...]  # calls of API functions only
+
+    def device_events(self) -> Iterator[Event]:
+        """Calls of all kernels. A function that two kernels call is seen twice."""
+        for walked in self.walks:
+            yield from walked.events
+
+    def events(self) -> Iterator[Event]:
+        yield from self.device_events()
+        yield from self.host_events
+
+
+def context(file: SourceFile) -> Context:
+    """Walk every kernel of a file."""
+    host = HostValues(file)
+    walks = tuple(walk(file, host, entry) for entry in file.entries())
+    return Context(file, host, walks, tuple(_host_events(file, host)))
+
+
+def _host_events(file: SourceFile, host: HostValues) -> Iterator[Event]:
+    for call, within in file.host_calls:
+        path = file.full_path(call.func)
+        function = find(path)
+        if function is None:
+            continue
+        bound = bind(call, function.signature_on(file.vendor)).bound
+        arguments = tuple((parameter.name, node, host.of(node, within)) for parameter, node in bound)
+        none = frozenset[Spot]()
+        yield Event(None, within, call, path, function, arguments, UNKNOWN, (), none, none, none, none, ())

@@ -1,0 +1,143 @@
+"""Names: modules and names exist, and exist on the vendor of the file."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator
+
+from tilelink.dialect_api.context import Context
+from tilelink.dialect_api.finding import Finding, finding
+from tilelink.dialect_api.functions import (
+    MODULES,
+    constants_of,
+    exists,
+    find,
+    find_constant,
+    module,
+    names_of,
+    offered_on,
+)
+from tilelink.dialect_api.language import LANGUAGE
+from tilelink.dialect_api.model import Vendor
+from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.shmem import SHMEM
+
+_OURS = ("triton_dist", "pyrocshmem")
+_AMD_SUFFIX = {"_block": "_wg", "_warp": "_wave"}
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """Imports first, then each dotted name that starts at an import."""
+    for node in ast.walk(context.file.tree):
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield from _module(context, node, alias.name)
+            case ast.ImportFrom() if node.module and not node.level:
+                yield from _from(context, node)
+            case ast.Attribute():
+                yield from _attribute(context, node)
+            case _:
+                pass
+
+
+def _is_ours(path: str) -> bool:
+    return path.split(".")[0] in _OURS
+
+
+def _close(name: str, known: list[str]) -> tuple[str, ...]:
+    return tuple(difflib.get_close_matches(name, known, n=2, cutoff=0.75))
+
+
+def _modules_like(path: str) -> tuple[str, ...]:
+    """Known modules of which one part is spelt otherwise: other folders may well exist."""
+    parts = path.split(".")
+    found = []
+    for known in MODULES:
+        pairs = [pair for pair in zip(known.path.split("."), parts, strict=False) if pair[0] != pair[1]]
+        same_depth = known.path.count(".") == path.count(".")
+        if same_depth and len(pairs) == 1 and _close(pairs[0][1], [pairs[0][0]]):
+            found.append(known.path)
+    return tuple(found)
+
+
+def _module(context: Context, node: ast.stmt, path: str) -> Iterator[Finding]:
+    if not _is_ours(path):
+        return
+    if module(path) is None:
+        close = _modules_like(path)
+        if close or path.startswith(LANGUAGE):
+            yield finding(Rule.UNKNOWN_MODULE, node, f"there is no module {path!r}{_did_you_mean(close)}", *close)
+        else:
+            yield finding(Rule.UNLISTED_NAME, node, f"the API data lists no module {path!r}")
+    elif not offered_on(path, context.file.vendor):
+        yield _missing(context, node, f"module {path!r}")
+
+
+def _from(context: Context, node: ast.ImportFrom) -> Iterator[Finding]:
+    owner = node.module or ""
+    if not _is_ours(owner):
+        return
+    if module(owner) is None or not offered_on(owner, context.file.vendor):
+        yield from _module(context, node, owner)
+        return
+    for alias in node.names:
+        if alias.name != "*":
+            yield from _name(context, node, owner, alias.name)
+
+
+def _attribute(context: Context, node: ast.Attribute) -> Iterator[Finding]:
+    owner = context.file.full_path(node.value)
+    if owner and _is_ours(owner) and module(owner) is not None:
+        yield from _name(context, node, owner, node.attr)
+
+
+def _name(context: Context, node: ast.stmt | ast.expr, owner: str, name: str) -> Iterator[Finding]:
+    path = f"{owner}.{name}"
+    if not exists(path):
+        known = module(owner)
+        close = _close(name, list(names_of(owner)))
+        listed = known is not None and known.complete
+        if listed or close:
+            yield finding(Rule.UNKNOWN_NAME, node, f"{owner} has no {name!r}{_did_you_mean(close)}", *close)
+        else:
+            yield finding(Rule.UNLISTED_NAME, node, f"the API data lists no {name!r} of {owner}")
+        return
+    if module(path) is not None and not offered_on(path, context.file.vendor):
+        yield _missing(context, node, f"module {path!r}")
+    yield from _vendor_of_name(context, node, path)
+
+
+def _vendor_of_name(context: Context, node: ast.stmt | ast.expr, path: str) -> Iterator[Finding]:
+    vendor = context.file.vendor
+    function = find(path)
+    if function is not None and vendor not in function.vendors:
+        if function.path == f"{LANGUAGE}.notify":
+            instead = 'st(dl.symm_at(word, rank), value, scope="sys", semantic="release")'
+            yield finding(Rule.NOTIFY_ON_AMD, node, f"dl.notify is not lowered on {vendor.value}", instead)
+        else:
+            yield _missing(context, node, f"{function.name!r}", *_instead(path, vendor))
+    constant = find_constant(path)
+    if constant is not None and constant.vendor is not vendor:
+        legal = [one.name for one in constants_of(constant.symbol, vendor)]
+        yield _missing(context, node, f"constant {constant.name!r}", *legal)
+
+
+def _instead(path: str, vendor: Vendor) -> tuple[str, ...]:
+    """The same function with the suffix of the other vendor, if it is there."""
+    name = path.rpartition(".")[2]
+    for cuda, amd in _AMD_SUFFIX.items():
+        for one, other in ((cuda, amd), (amd, cuda)):
+            found = find(f"{SHMEM}.{name.removesuffix(one)}{other}") if name.endswith(one) else None
+            if found is not None and vendor in found.vendors:
+                return (found.name,)
+    return ()
+
+
+def _missing(context: Context, node: ast.stmt | ast.expr, what: str, *legal: str) -> Finding:
+    return finding(Rule.NOT_ON_VENDOR, node, f"{what} does not exist on {context.file.vendor.value}", *legal)
+
+
+def _did_you_mean(close: tuple[str, ...]) -> str:
+    return f": did you mean {close[0]!r}?" if close else ""
