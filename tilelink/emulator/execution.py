@@ -11,7 +11,7 @@ from tilelink.emulator.collectives import Meetings
 from tilelink.emulator.errors import EmulationError, KernelError
 from tilelink.emulator.events import Kind, Semantic, Via
 from tilelink.emulator.machine import Places
-from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, WaitAtLeast, Write
+from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, WaitAtLeast, WaitEqual, Write
 from tilelink.emulator.place import place_of_traceback
 from tilelink.emulator.scheduler import Wait
 
@@ -105,8 +105,8 @@ class Execution:
             case Write(word, value):
                 word.fill_(value)
                 self._tell(Kind.STORE, Via.STREAM, word, Semantic.RELEASE)
-            case WaitAtLeast(word, value):
-                self._machine.wait_for_word(word, value)
+            case WaitAtLeast(word, value) | WaitEqual(word, value):
+                self._machine.wait_for_word(word, value, equal=isinstance(operation, WaitEqual))
                 self._tell(Kind.LOAD, Via.STREAM, word, Semantic.ACQUIRE)
             case After(name, position):
                 self._after(self._streams[stream.rank, name], position, task)

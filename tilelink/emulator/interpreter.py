@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import triton.compiler.code_generator  # noqa: F401  # now: imported in an emulated run it would keep patched functions
 import triton.language as tl
 from triton._C.libtriton import interpreter as native
 from triton.runtime import interpreter as stock

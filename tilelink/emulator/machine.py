@@ -222,11 +222,12 @@ class Machine:
 
         self.scheduler.on_stuck = force
 
-    def wait_for_word(self, word: torch.Tensor, value: int) -> None:
-        """Block the running task until the int32 `word` is at least `value`."""
-        start = word.data_ptr()
-        while int(word.item()) < value:
-            wait = Wait(lambda: f"{self.word(start, start + 4)} >= {value}", ranges=((start, start + 4),))
+    def wait_for_word(self, word: torch.Tensor, value: int, *, equal: bool = False) -> None:
+        """Block the running task until the int32 or int64 `word` is at least `value`, or equal to it."""
+        start, sign = word.data_ptr(), "==" if equal else ">="
+        end = start + word.element_size()
+        while (held := int(word.item())) < value or (equal and held != value):
+            wait = Wait(lambda: f"{self.word(start, end)} {sign} {value}", ranges=((start, end),))
             self.scheduler.block(wait)
 
     def word(self, start: int, end: int) -> str:

@@ -52,6 +52,17 @@ class WaitAtLeast:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitEqual:
+    """A word that passes the value before the stream looks at it is waited for in vain."""
+
+    word: torch.Tensor
+    value: int
+
+    def __str__(self) -> str:
+        return f"wait_equal {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
 class After:
     """Everything up to operation `position` of stream `stream` of this rank."""
 
@@ -83,4 +94,4 @@ class Meet:
         return str(self.collective)
 
 
-Operation = Launch | Copy | Write | WaitAtLeast | After | Matmul | Meet
+Operation = Launch | Copy | Write | WaitAtLeast | WaitEqual | After | Matmul | Meet

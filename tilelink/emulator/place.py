@@ -52,7 +52,7 @@ def _chain(lines: tuple[tuple[str, int, str], ...]) -> Place:
 
 
 # Modules through which host code reaches a stream; `kernel[grid](...)` goes through triton.
-_ADAPTERS = ("tilelink.emulator.", "triton.", "contextlib")
+_ADAPTERS = ("tilelink.emulator.", "tilelink.triton_dist.", "triton.", "torch.", "contextlib")
 
 
 def host_place(frame: FrameType | None, skip: str) -> Place:

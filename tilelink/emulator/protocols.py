@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.runtime.jit import JITFunction
 
 from tilelink.emulator.collectives import describe
-from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, Write
+from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, WaitEqual, Write
 from tilelink.emulator.place import Place
 
 Constant = tuple[str, object]
@@ -101,6 +101,8 @@ def enqueuing(stream: str, operation: Operation, place: Place) -> Enqueuing:
             return Enqueuing(stream, "write", constants=(("value", operation.value),), place=place)
         case WaitAtLeast():
             return Enqueuing(stream, "wait_at_least", constants=(("value", operation.value),), place=place)
+        case WaitEqual():
+            return Enqueuing(stream, "wait_equal", constants=(("value", operation.value),), place=place)
         case After():
             return Enqueuing(stream, "after", operation.stream, place=place)
         case Matmul():

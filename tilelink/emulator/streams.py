@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilelink.emulator.collectives import Collective, CollectiveKind, describe
 from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalMatmul, IllegalWord
-from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, Write
+from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, WaitEqual, Write
 from tilelink.emulator.place import Place, host_place
 from tilelink.emulator.protocols import enqueuing
 
@@ -109,14 +109,19 @@ class EmulatedStream:
         self._enqueue(Copy(dst, src, self._route(dst, src)))
 
     def write(self, word: torch.Tensor, value: int) -> None:
-        """Enqueue a stream-ordered write of a local int32 word; needs no SM. Raises `IllegalWord`."""
+        """Enqueue a stream-ordered write of a local int32 or int64 word; needs no SM. Raises `IllegalWord`."""
         self._check_word("write", word)
         self._enqueue(Write(word, value))
 
     def wait_at_least(self, word: torch.Tensor, value: int) -> None:
-        """Enqueue a wait until a local int32 word is at least `value`; needs no SM. Raises `IllegalWord`."""
+        """Enqueue a wait until a local int32 or int64 word is at least `value`; needs no SM. Raises `IllegalWord`."""
         self._check_word("wait_at_least", word)
         self._enqueue(WaitAtLeast(word, value))
+
+    def wait_equal(self, word: torch.Tensor, value: int) -> None:
+        """The same until the word is seen to be equal to `value`. Raises `IllegalWord`."""
+        self._check_word("wait_equal", word)
+        self._enqueue(WaitEqual(word, value))
 
     def after(self, other: EmulatedStream) -> None:
         """What is enqueued on `other` so far happens before what follows here. Raises `ForeignStream`."""
@@ -187,8 +192,8 @@ class EmulatedStream:
     def _check_word(self, operation: str, word: torch.Tensor) -> None:
         owner = self.machine.memory.owner(word.data_ptr())
         reason = ""
-        if word.dtype != torch.int32 or word.numel() != 1:
-            reason = "it is not one int32 element"
+        if word.dtype not in (torch.int32, torch.int64) or word.numel() != 1:
+            reason = "it is not one int32 or int64 element"
         elif owner is not None and owner.symmetric and owner.rank != self.rank:
             reason = f"it is memory of rank {owner.rank}"
         if reason:

@@ -1,0 +1,1 @@
+"""The host side of the dialect, on GPUs and on emulated ranks."""
