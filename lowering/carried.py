@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lowering.dialect import Dialect
 from lowering.operands import LoopScope
 from lowering.signalling import slot_of
 from lowering.source import Source
@@ -12,8 +13,8 @@ from tilelink.ir.schedule import Schedule
 class Carried:
     """Text of what comes `first` and `last` in each program of a kernel; `scope` knows the parameters that it needs."""
 
-    def __init__(self, schedule: Schedule, kernel: Kernel) -> None:
-        self.scope = LoopScope(schedule)
+    def __init__(self, schedule: Schedule, dialect: Dialect, kernel: Kernel) -> None:
+        self.scope = LoopScope(schedule, dialect)
         self.first, self.last = Source(), Source()
         for launch in schedule.within(kernel):
             match launch:
@@ -33,13 +34,14 @@ class Carried:
 
     def _await_peers(self) -> None:
         peers = self.scope.schedule.num_ranks - 1
-        self.first.line(f"wait_count({self._done()}, {peers})  # every peer has finished the last call")
+        wait = f"{self.scope.dialect.await_peers}({self._done()}, {peers})"
+        self.first.line(f"{wait}  # every peer has finished the last call")
 
     def _publish(self, publish: Publish) -> None:
         schedule = self.scope.schedule
         exchange = schedule.exchange(publish.exchange)
         ready = schedule.signal(f"{exchange.name}_ready").first
-        self.scope.need("signal_peers", "rank", "call")
+        self.scope.need(self.scope.dialect.peer_words, "rank", "call")
         chunks = f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""
         with (
             self.first.block(f"if program == 0:  # peers may pull {exchange.source} now"),
@@ -48,13 +50,13 @@ class Carried:
             self.first.line(f"peer = (rank + step) % {schedule.num_ranks}")
             with self.first.maybe(chunks):
                 slot = slot_of(exchange, "rank", "chunk")
-                self.first.line(f"notify(on_peer(signal_peers, peer, tl.int32) + {ready} + {slot}, call)")
+                self.first.line(self.scope.dialect.notify("peer", f"{ready} + {slot}"))
 
     def _finish(self, kernel: Kernel) -> None:
         schedule = self.scope.schedule
-        self.scope.need("epoch", "counts", "signal_peers", "rank")
+        self.scope.need("epoch", "counts", self.scope.dialect.peer_words, "rank")
         counts = sum(signal.slots for signal in schedule.signals if signal.scope is Scope.LOCAL)
-        arguments = ["epoch", "counts", self._done(), "signal_peers", "rank"]
+        arguments = ["epoch", "counts", self._done(), self.scope.dialect.peer_words, "rank"]
         arguments += [f"PROGRAMS={kernel.programs}", f"ENDED={schedule.signal('ended').first}"]
         arguments += [f"DONE={schedule.signal('done').first}", f"NUM_COUNTS={counts}"]
         arguments += [f"BLOCK={1 << max(0, counts - 1).bit_length()}", f"NUM_RANKS={schedule.num_ranks}"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from lowering.names import TRITON, element_bytes
+from lowering.dialect import Dialect
+from lowering.names import TRITON, element_bytes, pointer
 from lowering.operands import LoopScope
-from lowering.signalling import slot_of, word
+from lowering.signalling import slot_of, take, word
 from lowering.source import Source
 from lowering.tiles import rank_at
 from tilelink.ir.counting import source_arrivals
@@ -15,10 +16,10 @@ from tilelink.ir.schedule import Schedule
 _BLOCK_BYTES = 16384  # per step of a program: 16 bytes a thread, several in flight
 
 
-def comm_loop(schedule: Schedule, role: CommRole, body: Source) -> list[str]:
+def comm_loop(schedule: Schedule, dialect: Dialect, role: CommRole, body: Source) -> list[str]:
     """Print the loop over (peer, chunk) into `body`; returns the parameters that it needs."""
     exchange = schedule.exchange(role.exchange)
-    scope = LoopScope(schedule)
+    scope = LoopScope(schedule, dialect)
     scope.need("rank", "call")
     peers = f"for step in range({schedule.num_ranks - 1}):"
     chunks = f"for chunk in range({exchange.chunks}):"
@@ -39,17 +40,20 @@ def _print_move(out: Source, scope: LoopScope, exchange: Exchange, role: CommRol
     dtype, part = TRITON[buffer.dtype], exchange.rows * exchange.cols
     if push and schedule.has_signal(f"{name}_count"):
         place = word(scope, f"{name}_count", slot_of(exchange, "peer" if scatter else "0", "chunk"))
-        out.line(f"wait_count({place}, {_tiles(schedule, exchange)})")
+        take(out, scope, pointer(exchange.source), [f"wait_count({place}, {_tiles(schedule, exchange)})"])
     if not push:
-        out.line(f"wait_epoch({word(scope, f'{name}_ready', slot_of(exchange, 'peer', 'chunk'))}, call)")
+        ready = word(scope, f"{name}_ready", slot_of(exchange, "peer", "chunk"))
+        take(out, scope, scope.dialect.peers(exchange.source), [f"wait_epoch({ready}, call)"])
     first = f"chunk * {exchange.chunk_rows * exchange.cols}"
     here, there = _ends(scope, exchange)
+    at_peer = scope.dialect.at_peer(there, "peer", dtype)
     if push:
         out.line(f"source = {here}{f' + peer * {part}' if scatter else ''} + {first}")
-        out.line(f"target = on_peer({there}, peer, {dtype}) + rank * {part} + {first}")
+        out.line(f"target = {at_peer} + rank * {part} + {first}")
     else:
-        out.line(f"source = on_peer({there}, peer, {dtype}){f' + rank * {part}' if scatter else ''} + {first}")
+        out.line(f"source = {at_peer}{f' + rank * {part}' if scatter else ''} + {first}")
         out.line(f"target = {here} + peer * {part} + {first}")
+    scope.awaited.clear()
     size = str(exchange.chunk_rows * exchange.cols)
     if exchange.rows % exchange.chunk_rows:
         size = f"tl.minimum({size}, {part} - {first})"
@@ -58,21 +62,22 @@ def _print_move(out: Source, scope: LoopScope, exchange: Exchange, role: CommRol
     if push:
         place = word(scope, f"{name}_sent", slot_of(exchange, "peer", "chunk"))
         arrived = schedule.signal(f"{name}_arrived")
-        scope.need("signal_peers")
+        scope.need(scope.dialect.peer_words)
         with out.block(f"if count_arrival({place}) == {role.programs} - 1:"):
             slot = slot_of(exchange, "rank", "chunk")
-            out.line(f"notify(on_peer(signal_peers, peer, tl.int32) + {arrived.first} + {slot}, call)")
+            out.line(scope.dialect.notify("peer", f"{arrived.first} + {slot}"))
     else:
         out.line(f"count_arrival({word(scope, f'{name}_arrived', slot_of(exchange, 'peer', 'chunk'))})")
 
 
 def _ends(scope: LoopScope, exchange: Exchange) -> tuple[str, str]:
-    """(local pointer, table of peer addresses)."""
+    """(local pointer, parameter through which peers are reached)."""
     local, remote = exchange.source, exchange.target
     if exchange.transfer is Transfer.PULL:
         local, remote = remote, local
-    scope.need(f"{local}_ptr", f"{remote}_peers")
-    return f"{local}_ptr", f"{remote}_peers"
+    parameters = pointer(local), scope.dialect.peers(remote)
+    scope.need(*parameters)
+    return scope.taken(parameters[0]), scope.taken(parameters[1])
 
 
 def _tiles(schedule: Schedule, exchange: Exchange) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lowering.dialect import Dialect
 from lowering.host_names import HostNames, chunk_index, chunk_rows, shape_text
 from lowering.source import Source
 from lowering.tiles import rank_at
@@ -20,8 +21,9 @@ from tilelink.ir.schedule import Schedule
 class CopyPrinter:
     """Prints copy programs and publications."""
 
-    def __init__(self, schedule: Schedule, names: HostNames, out: Source) -> None:
+    def __init__(self, schedule: Schedule, dialect: Dialect, names: HostNames, out: Source) -> None:
         self.schedule = schedule
+        self.dialect = dialect
         self.names = names
         self.out = out
 
@@ -118,13 +120,13 @@ class CopyPrinter:
         tiles = source_arrivals(self.schedule, exchange)
         target = str(tiles[0]) if len(set(tiles)) == 1 else "tiles"
         if self.schedule.machine.stream_waits:
-            self.out.line(f"{stream}.wait_at_least(counted, {target})")
+            self.out.line(f"{stream}.{self.dialect.stream_wait}(counted, {target})")
         else:
             self.out.line(f"{stream}.launch(wait_count_on_stream, (1,), counted, {target}, num_warps=1)")
 
     def fork(self, launch: CopyProgram) -> None:
         done = self.schedule.signal("done").first
-        wait = f"wait_at_least(self.signals.local[{done} : {done + 1}], {self.schedule.num_ranks - 1})"
+        wait = f"{self.dialect.stream_wait}(self.signals.local[{done} : {done + 1}], {self.schedule.num_ranks - 1})"
         lines = ["after(main)"]
         if launch.awaits_done:
             lines.append(f"{wait}  # every peer has finished the last call")

@@ -8,15 +8,13 @@ from functools import cache
 from pathlib import Path
 
 _DEVICE = Path(__file__).parent / "device"
-_PORTABLE = ("signals", "orders", "movement", "math")
-_NVIDIA = ("nvidia",)
 
 
 @cache
-def _helpers(arch: str) -> dict[str, str]:
+def _helpers(files: tuple[str, ...]) -> dict[str, str]:
     """name -> text with decorator, in the order of the files; a later file replaces what an earlier one has."""
     found: dict[str, str] = {}
-    for file in (*_PORTABLE, *(_NVIDIA if arch.startswith("sm_") else ())):
+    for file in files:
         text = (_DEVICE / f"{file}.py").read_text()
         lines = text.splitlines()
         for node in ast.parse(text).body:
@@ -26,9 +24,9 @@ def _helpers(arch: str) -> dict[str, str]:
     return found
 
 
-def embed(body: str, arch: str) -> str:
-    """Text of every helper for GPUs of `arch` that `body` names, directly or through another helper."""
-    helpers = _helpers(arch)
+def embed(body: str, files: tuple[str, ...]) -> str:
+    """Text of every helper of `files` that `body` names, directly or through another helper."""
+    helpers = _helpers(files)
     wanted: set[str] = set()
 
     def visit(text: str) -> None:

@@ -5,62 +5,44 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from lowering.dialect import Dialect
 from lowering.embed import embed
 from lowering.entry import print_main
-from lowering.host import symmetric_memory
 from lowering.host_class import HostPrinter
 from lowering.kernels import print_kernel
 from lowering.names import class_name
 from lowering.source import Source
-from tilelink.errors import UnknownTarget, did_you_mean
+from lowering.targets import TARGETS, dialect
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 
-TARGETS = ("triton",)
-
-_IMPORTS = """from __future__ import annotations
-
-import argparse
-import contextlib
-import json
-import os
-import sys
-import time
-from collections.abc import Iterator
-from typing import Any
-
-import torch
-import torch.distributed as dist
-import torch.distributed._symmetric_memory as symm_mem
-import triton
-import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
-
-try:
-    import cuda.bindings.driver as driver
-except ImportError:  # copies go through torch then; streams cannot wait for words of memory
-    driver = None
-"""
+_TITLES = {
+    "triton": "fabric: torch symmetric memory",
+    "triton-distributed": "fabric: the runtime of Triton-distributed",
+}
+_MADE = {
+    "triton": ("SymmetricMemoryFabric()", "after init_process_group"),
+    "triton-distributed": ("TritonDistFabric(group)", "with the group of initialize_distributed()"),
+}
 
 
 def emit(schedule: Schedule, target: str = "triton") -> str:
-    """Source text of `schedule`. The file imports torch and triton only. Raises UnknownTarget."""
-    if target not in TARGETS:
-        raise UnknownTarget(target=target, hint=did_you_mean(target, TARGETS), known=", ".join(TARGETS))
-    kernels = tuple(print_kernel(schedule, kernel) for kernel in schedule.kernels())
-    host = HostPrinter(schedule, kernels).text()
+    """Source text of `schedule`. The file imports torch and the target's compiler only. Raises UnknownTarget."""
+    spelling = dialect(target, schedule.machine.arch)
+    kernels = tuple(print_kernel(schedule, spelling, kernel) for kernel in schedule.kernels())
+    host = HostPrinter(schedule, spelling, kernels).text()
     user = _user_bodies(schedule)
     body = "\n\n".join([user, *(printed.text for printed in kernels)]).strip("\n")
     sections = [
-        ("device helpers: waits and notifies carry the memory-order rules", embed(body + host, schedule.machine.arch)),
+        ("device helpers: waits and notifies carry the memory-order rules", embed(body + host, spelling.helpers)),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),
-        ("fabric: torch symmetric memory", _fabric()),
-        ("self-check under torchrun", print_main(schedule).rstrip()),
+        (_TITLES[target], "\n\n\n".join(map(_fabric, spelling.fabrics))),
+        ("self-check under torchrun", print_main(schedule, spelling).rstrip()),
     ]
     out = Source()
-    _header(out, schedule)
-    out.lines(_IMPORTS)
+    _header(out, schedule, spelling)
+    out.lines(spelling.imports)
     for title, text in sections:
         if text:
             out.line()
@@ -74,15 +56,16 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     return source
 
 
-def _header(out: Source, schedule: Schedule) -> None:
+def _header(out: Source, schedule: Schedule, spelling: Dialect) -> None:
     out.line(f'"""{schedule.name}: one overlapped kernel for {schedule.num_ranks} ranks. Yours to keep and edit.')
     out.line()
-    out.line(
-        f"    op = {class_name(schedule.name)}(SymmetricMemoryFabric())   # under torchrun, after init_process_group"
-    )
+    made, when = _MADE[spelling.target]
+    out.line(f"    op = {class_name(schedule.name)}({made})   # under torchrun, {when}")
     out.line(f"    {', '.join(schedule.spec.outputs)} = op({', '.join(value.name for value in schedule.spec.inputs)})")
     out.line()
     out.line(f"Check it: torchrun --nproc-per-node {schedule.num_ranks} THIS_FILE")
+    if spelling.target == "triton-distributed":
+        out.line("Without the compiler of Triton-distributed: python -m tilelink.triton_dist in front of THIS_FILE.")
     out.line('"""')
     out.line()
     for line in str(schedule).splitlines():
@@ -104,9 +87,9 @@ def _user_bodies(schedule: Schedule) -> str:
     return "\n\n\n".join(bodies.values())
 
 
-def _fabric() -> str:
-    """The fabric module without its header: docstring and imports."""
-    text = Path(symmetric_memory.__file__).read_text()
+def _fabric(name: str) -> str:
+    """The text of a file of `lowering/host` without its header: docstring and imports."""
+    text = (Path(__file__).parent / "host" / f"{name}.py").read_text()
     tree = ast.parse(text)
     first = next(node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
     return "\n".join(text.splitlines()[first.lineno - 1 :])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from lowering.dialect import Dialect
 from lowering.names import class_name
 from lowering.source import Source
 from tilelink.ir.placement import Replicate
@@ -92,10 +93,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", default="", help="write the result to this file")
     arguments = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     torch.backends.cuda.matmul.allow_tf32 = False
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    fabric = SymmetricMemoryFabric()
+    OPENS
     op = INPUT_CLASS(fabric)
     worst, start = 0.0, time.perf_counter()
     for call in range(arguments.calls):
@@ -111,7 +110,7 @@ def main():
         if arguments.json:
             with open(arguments.json, "w") as file:
                 json.dump({"equal": equal, "max_error": worst, "tolerance": TOLERANCE, "seconds": seconds}, file)
-    dist.destroy_process_group()
+    CLOSES
     sys.exit(0 if equal else 1)
 
 
@@ -142,7 +141,7 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def print_main(schedule: Schedule) -> str:
+def print_main(schedule: Schedule, dialect: Dialect) -> str:
     """Constants of the check, then the check itself."""
     out = Source()
     spec = schedule.spec
@@ -159,7 +158,8 @@ def print_main(schedule: Schedule) -> str:
     out.line()
     out.lines(print_reference(schedule))
     out.line()
-    out.lines(_CHECKS.replace("INPUT_CLASS", class_name(schedule.name)))
+    checks = _CHECKS.replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
+    out.lines(checks.replace("OPENS", "\n    ".join(dialect.opens)))
     return out.text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lowering.copies import CopyPrinter
+from lowering.dialect import Dialect
 from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
 from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name
@@ -31,13 +32,14 @@ from tilelink.ir.schedule import Schedule
 class HostPrinter:
     """Prints the class of one schedule."""
 
-    def __init__(self, schedule: Schedule, kernels: tuple[PrintedKernel, ...]) -> None:
+    def __init__(self, schedule: Schedule, dialect: Dialect, kernels: tuple[PrintedKernel, ...]) -> None:
         self.schedule = schedule
+        self.dialect = dialect
         self.kernels = {printed.kernel.name: printed for printed in kernels}
         self.out = Source()
         self._described: dict[tuple[str, tuple[int, ...]], str] = {}  # (buffer, block) -> attribute with its descriptor
         self.names = HostNames(schedule)
-        self.copies = CopyPrinter(schedule, self.names, self.out)
+        self.copies = CopyPrinter(schedule, dialect, self.names, self.out)
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
         self.num_signals = sum(s.slots for s in schedule.signals if s.scope is not Scope.LOCAL)
         self.turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
@@ -88,7 +90,7 @@ class HostPrinter:
         return found
 
     def _init(self) -> None:
-        out = self.out
+        out, word = self.out, self.dialect.word
         with out.block("def __init__(self, fabric):"):
             with out.block("if fabric.num_ranks != self.NUM_RANKS or fabric.num_sms < self.NUM_SMS:"):
                 out.line('found = f"{fabric.num_ranks} ranks of {fabric.num_sms} SMs"')
@@ -103,17 +105,15 @@ class HostPrinter:
                 like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=fabric.device"
                 out.line(f"self.{buffer.name} = torch.empty({like})")
             if self.schedule.exchanges:
-                out.line(f"self.signals = fabric.symmetric(({self.num_signals},), torch.int32)")
-                out.line(
-                    f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype=torch.int32, device=fabric.device)"
-                )
+                out.line(f"self.signals = fabric.symmetric(({self.num_signals},), {word})")
+                out.line(f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype={word}, device=fabric.device)")
                 if self.turns:
-                    out.line("self.epoch = torch.ones(1, dtype=torch.int32, device=fabric.device)")
+                    out.line(f"self.epoch = torch.ones(1, dtype={word}, device=fabric.device)")
                     done = self.schedule.signal("done").first
                     first = f"[{done} : {done + 1}].fill_({self.schedule.num_ranks - 1})"
                     out.line(f"self.signals.local{first}  # peers have finished the call before the first one")
                 else:
-                    out.line("self.epoch = torch.zeros(1, dtype=torch.int32, device=fabric.device)")
+                    out.line(f"self.epoch = torch.zeros(1, dtype={word}, device=fabric.device)")
             self._describe()
             copies = [launch for launch in self.schedule.launches if isinstance(launch, CopyProgram)]
             if copies:
@@ -182,7 +182,7 @@ class HostPrinter:
     def _await_peers(self) -> None:
         done, peers = self.schedule.signal("done").first, self.schedule.num_ranks - 1
         if self.schedule.machine.stream_waits:
-            self.out.line(f"main.wait_at_least(self.signals.local[{done} : {done + 1}], {peers})")
+            self.out.line(f"main.{self.dialect.stream_wait}(self.signals.local[{done} : {done + 1}], {peers})")
         else:
             self.out.line(f"main.launch(wait_count_on_stream, (1,), self.signals.local[{done}:], {peers}, num_warps=1)")
 
@@ -200,17 +200,16 @@ class HostPrinter:
                 self.out.line(f"peer = (rank + step) % {self.schedule.num_ranks}")
                 self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
             return
-        arguments = ["finish_call", f"({self.schedule.num_ranks - 1},)", "self.epoch", "self.signals.pointers", "rank"]
-        self.out.call(
-            "main.launch(", [*arguments, f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"]
-        )
+        arguments = ["finish_call", f"({self.schedule.num_ranks - 1},)", "self.epoch", self.dialect.peer_words_argument]
+        sizes = [f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"]
+        self.out.call("main.launch(", [*arguments, "rank", *sizes])
 
     def _turn(self, done: int) -> None:
         block = 1 << max(0, self.num_counts - 1).bit_length()
         words = f"self.signals.local[{done}:]" if done else "self.signals.local"
         arguments = ["turn_call", f"({self.schedule.num_ranks},)", "self.epoch", "self.counts", words]
         arguments += [
-            "self.signals.pointers",
+            self.dialect.peer_words_argument,
             "rank",
             f"DONE={done}",
             f"NUM_COUNTS={self.num_counts}",
@@ -235,6 +234,7 @@ class HostPrinter:
         arguments += [self._argument(printed, name) for name in printed.parameters]
         options = [f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"]
         options += [f"per_sm={kernel.per_sm}"] if kernel.per_sm > 1 else []
+        options += [self.dialect.launch_options] if self.dialect.launch_options else []
         self.out.call("main.launch(", [*arguments, *options])
 
     def _descriptor(self, buffer: str, block: tuple[int, ...]) -> str:
@@ -298,7 +298,7 @@ class HostPrinter:
             if not target:
                 self.out.line("main.launch(wait_on_stream, (1,), self.signals.local[slot:], self.epoch, num_warps=1)")
             elif self.schedule.machine.stream_waits:
-                self.out.line(f"main.wait_at_least(self.counts[slot : slot + 1], {target})")
+                self.out.line(f"main.{self.dialect.stream_wait}(self.counts[slot : slot + 1], {target})")
             else:
                 self.out.line(f"main.launch(wait_count_on_stream, (1,), self.counts[slot:], {target}, num_warps=1)")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lowering.carried import Carried
 from lowering.comm import comm_loop
+from lowering.dialect import Dialect
 from lowering.operands import TileScope
 from lowering.source import Source
 from lowering.tiles import tile_loop
@@ -25,29 +26,31 @@ class PrintedKernel:
     descriptors: dict[str, tuple[str, tuple[int, ...]]]  # parameter -> buffer, block shape
 
 
-def print_kernel(schedule: Schedule, kernel: Kernel) -> PrintedKernel:
+def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> PrintedKernel:
     """The functions of `kernel`, roles first."""
     out = Source()
+    jit = dialect.decorator(with_rank=False)
     roles: list[tuple[str, int, list[str]]] = []
     for comm in kernel.comm:
         body = Source()
-        needed = comm_loop(schedule, comm, body)
+        needed = comm_loop(schedule, dialect, comm, body)
         name = f"{comm.exchange}_send" if schedule.exchange(comm.exchange).source else comm.exchange
-        _print_role(out, name, needed, body, f"Move {comm.exchange} on {comm.programs} SMs.")
+        _print_role(out, jit, name, needed, body, f"Move {comm.exchange} on {comm.programs} SMs.")
         roles.append((name, comm.programs, needed))
     descriptors: dict[str, tuple[str, tuple[int, ...]]] = {}
     if kernel.compute is not None:
         body = Source()
-        scope = tile_loop(schedule, kernel.compute, body)
+        scope = tile_loop(schedule, dialect, kernel.compute, body)
         for function in scope.functions:
             out.lines(function)
             out.line()
             out.line()
         descriptors = _blocks(scope)
         needed = list(scope.parameters)
-        _print_role(out, f"{kernel.compute.name}_tiles", needed, body, f"Compute the tiles of {kernel.compute.name}.")
+        what = f"Compute the tiles of {kernel.compute.name}."
+        _print_role(out, jit, f"{kernel.compute.name}_tiles", needed, body, what)
         roles.append((f"{kernel.compute.name}_tiles", kernel.compute.programs, needed))
-    carried = Carried(schedule, kernel)
+    carried = Carried(schedule, dialect, kernel)
     parameters = _parameters([*roles, ("", 0, list(carried.scope.parameters))])
     _print_entry(out, kernel, roles, parameters, carried)
     return PrintedKernel(kernel, out.text(), parameters, descriptors)
@@ -72,8 +75,8 @@ def _parameters(roles: list[tuple[str, int, list[str]]]) -> tuple[str, ...]:
     return tuple(_sorted(list(names)))
 
 
-def _print_role(out: Source, name: str, needed: list[str], body: Source, what: str) -> None:
-    out.line("@triton.jit")
+def _print_role(out: Source, jit: str, name: str, needed: list[str], body: Source, what: str) -> None:
+    out.line(jit)
     arguments = [*_sorted([n for n in needed if n != "call"]), *(["call"] if "call" in needed else []), "program"]
     with out.block(f"def {name}({', '.join(arguments)}):"):
         out.line(f'"""{what}"""')
@@ -89,7 +92,7 @@ def _print_entry(
     parameters: tuple[str, ...],
     carried: Carried,
 ) -> None:
-    out.line('@triton.jit(do_not_specialize=["rank"])' if "rank" in parameters else "@triton.jit")
+    out.line(carried.scope.dialect.decorator(with_rank="rank" in parameters))
     with out.block(f"def {kernel.name}({', '.join(parameters)}):"):
         out.line("program = tl.program_id(0)")
         if "epoch" in parameters:

@@ -36,10 +36,6 @@ def pointer(buffer: str) -> str:
     return f"{buffer}_ptr"
 
 
-def peers(buffer: str) -> str:
-    return f"{buffer}_peers"
-
-
 def class_name(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 

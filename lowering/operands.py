@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lowering.names import TRITON, peers, plus, pointer, times
+from lowering.dialect import Dialect
+from lowering.names import TRITON, plus, pointer, times
 from lowering.source import Source
 from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.schedule import Schedule
@@ -18,7 +21,20 @@ class LoopScope:
     """What the printer of a role knows: the schedule, and the parameters of the function collected on the way."""
 
     schedule: Schedule
+    dialect: Dialect
     parameters: dict[str, None] = field(default_factory=dict, kw_only=True)
+    awaited: dict[str, str] = field(default_factory=dict, kw_only=True)  # pointer or descriptor -> what took the token
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """A branch or loop: what takes tokens in it is not known behind it."""
+        outer = dict(self.awaited)
+        yield
+        self.awaited = outer
+
+    def taken(self, name: str) -> str:
+        """The pointer or descriptor `name`, as it is after the waits so far."""
+        return self.awaited.get(name, name)
 
     def need(self, *names: str) -> None:
         self.parameters.update(dict.fromkeys(names))
@@ -37,6 +53,7 @@ class TileScope(LoopScope):
         default_factory=dict, kw_only=True
     )  # name -> buffer, axes
     functions: list[str] = field(default_factory=list, kw_only=True)  # texts of what the loop calls
+    declared: str = field(default="", kw_only=True)  # what takes tokens in an open loop, printed before it
 
     def axis(self, name: str) -> Axis:
         return self.role.axis(name)
@@ -143,17 +160,18 @@ def print_base(out: Source, scope: TileScope, operand: Operand, name: str) -> st
     size = part_size(part_shape(scope, operand))
     if not operand.slot:
         scope.need(pointer(operand.buffer))
-        return pointer(operand.buffer)
+        return scope.taken(pointer(operand.buffer))
     segment = segment_of(scope, operand)
     part = f"{segment}.to(tl.int64) * {size}" if _wide(scope, operand) else f"{segment} * {size}"
     if operand.remote:
-        scope.need(peers(operand.buffer), "rank")
+        parameter = scope.dialect.peers(operand.buffer)
+        scope.need(parameter, "rank")
         own_slot = plus(f"rank * {size}" if operand.own_slots > 1 else "0")
-        dtype = TRITON[scope.dtype(operand.buffer)]
-        out.line(f"{name} = {plus(f'on_peer({peers(operand.buffer)}, {segment}, {dtype})', own_slot)}")
+        there = scope.dialect.at_peer(scope.taken(parameter), segment, TRITON[scope.dtype(operand.buffer)])
+        out.line(f"{name} = {plus(there, own_slot)}")
         return name
     scope.need(pointer(operand.buffer))
-    out.line(f"{name} = {pointer(operand.buffer)} + {part}")
+    out.line(f"{name} = {scope.taken(pointer(operand.buffer))} + {part}")
     if operand.own:
         scope.need(pointer(operand.own), "rank")
         own = plus(pointer(operand.own), f"rank * {size}" if operand.own_slots > 1 else "0")
@@ -171,7 +189,7 @@ def print_descriptor(out: Source, scope: TileScope, operand: Operand, name: str)
     assert operand.access is Access.DESCRIPTOR, "pointers have no descriptor"
     row_axis, col_axis = operand.index
     row, col = start(scope, operand, row_axis), start(scope, operand, col_axis)
-    whole = scope.descriptor(operand.buffer, operand.index)
+    whole = scope.taken(scope.descriptor(operand.buffer, operand.index))
     if not operand.slot:
         return whole, row, col
     rows = part_shape(scope, operand)[0]

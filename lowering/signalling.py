@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lowering.names import pointer
 from lowering.operands import LoopScope, TileScope
 from lowering.source import Source
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.nodes import Axis, Exchange, Scope
-from tilelink.ir.steps import Notify, Place, Wait
+from tilelink.ir.steps import Access, Notify, Place, Wait
+from tilelink.proof.contract import flat
+from tilelink.proof.walk import reads
 
 
 def word(scope: LoopScope, name: str, slot: str) -> str:
@@ -26,6 +29,42 @@ def slot_of(exchange: Exchange, part: str, chunk: str) -> str:
     return f"{part} * {exchange.chunks} + {chunk}" if part != "0" else chunk
 
 
+def take(out: Source, scope: LoopScope, name: str, waits: list[str], *, declared: bool = False) -> None:
+    """Print `waits`. Where they return tokens, a variable takes them that stands for the pointer or descriptor `name` in
+    what follows; `declared`: it has been printed before, outside a branch or loop."""
+    if not scope.dialect.tokens:
+        for wait in waits:
+            out.line(wait)
+        return
+    if not declared:
+        declare(out, scope, name)
+    for wait in waits:
+        out.line(f"{scope.awaited[name]} = dl.consume_token({scope.awaited[name]}, {wait})")
+
+
+def declare(out: Source, scope: LoopScope, name: str) -> None:
+    """Print the variable that takes the tokens of waits for what `name` points to."""
+    if scope.dialect.tokens:
+        scope.awaited[name] = f"{name.removesuffix('_ptr').removesuffix('_desc')}_here"
+        out.line(f"{scope.awaited[name]} = {name}")
+
+
+def delivered(scope: TileScope, wait: Wait) -> str:
+    """Pointer or descriptor through which the tile reads what the exchange brings; it becomes a parameter."""
+    exchange = scope.schedule.exchange(wait.exchange)
+    buffer = exchange.target or exchange.source
+    for step in flat(scope.role.body):
+        for operand, _ in reads(step):
+            if operand.buffer != buffer:
+                continue
+            if operand.access is Access.DESCRIPTOR:
+                return scope.descriptor(buffer, operand.index)
+            name = scope.dialect.peers(buffer) if operand.remote else pointer(buffer)
+            scope.need(name)
+            return name
+    raise AssertionError(f"{wait.signal} is awaited in a role that reads nothing of {buffer}")
+
+
 def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: str = "") -> None:
     """Wait for the chunks of the tile's part, or of all parts; the own part needs no waiting.
 
@@ -34,32 +73,39 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: str = "
     exchange = scope.schedule.exchange(wait.exchange)
     scope.need("rank")
     segment = f"{wait.slot}_segment"
+    name = delivered(scope, wait) if scope.dialect.tokens else ""
+    if name and scope.declared != name:
+        declare(out, scope, name)
+
+    def lines(chunk: str) -> list[str]:
+        printed = Source()
+        take(printed, scope, name, [_wait(scope, wait, exchange, segment, chunk)], declared=True)
+        return printed.text().splitlines()
+
     if parts_loop == "others":
-        _print_chunks(
-            out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk)
-        )
+        _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
     elif wait.every and not parts_loop:
         with out.block(f"for {segment} in {scope.each(scope.schedule.num_ranks)}:"):
-            _print_part_wait(out, scope, wait, exchange, segment)
+            _print_part_wait(out, scope, wait, exchange, lines)
     else:
-        _print_part_wait(out, scope, wait, exchange, segment)
+        _print_part_wait(out, scope, wait, exchange, lines)
 
 
-def _print_part_wait(out: Source, scope: TileScope, wait: Wait, exchange: Exchange, segment: str) -> None:
-    with out.block(f"if {segment} != rank:"):
-        _print_chunks(
-            out, scope, exchange, wait.rows, wait.slot, lambda chunk: _wait(scope, wait, exchange, segment, chunk)
-        )
-        if wait.fence:
+def _print_part_wait(
+    out: Source, scope: TileScope, wait: Wait, exchange: Exchange, lines: Callable[[str], list[str]]
+) -> None:
+    with out.block(f"if {wait.slot}_segment != rank:"):
+        _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
+        if wait.fence and not scope.dialect.tokens:  # a descriptor that takes a token is behind a fence
             out.line("fence_descriptors()")
 
 
-def _wait(scope: TileScope, wait: Wait, exchange: Exchange, segment: str, chunk: str) -> list[str]:
+def _wait(scope: TileScope, wait: Wait, exchange: Exchange, segment: str, chunk: str) -> str:
     place = word(scope, wait.signal, slot_of(exchange, segment, chunk))
     if wait.target:
-        return [f"wait_count({place}, {wait.target})"]
+        return f"wait_count({place}, {wait.target})"
     scope.need("call")
-    return [f"wait_epoch({place}, call)"]
+    return f"wait_epoch({place}, call)"
 
 
 def _print_chunks(
@@ -106,16 +152,16 @@ def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
         place = word(scope, step.count, slot_of(exchange, part, chunk))
         if not step.then:
             return [f"count_up({place})"]
-        scope.need("rank", "call", "signal_peers")
+        scope.need("rank", "call", scope.dialect.peer_words)
         then = scope.schedule.signal(step.then)
         there = f"{then.first} + {slot_of(exchange, 'rank', chunk)}"
         last = f"if count_arrival({place}) == {tiles_of_chunk(scope, step, exchange, chunk)} - 1:"
         if step.place is Place.PEER:
-            return [last, f"    notify(on_peer(signal_peers, {part}, tl.int32) + {there}, call)"]
+            return [last, f"    {scope.dialect.notify(part, there)}"]
         return [
             last,
             f"    for peer in {scope.each(scope.schedule.num_ranks)}:",
-            f"        notify(on_peer(signal_peers, peer, tl.int32) + {there}, call)",
+            f"        {scope.dialect.notify('peer', there)}",
         ]
 
     _print_chunks(out, scope, exchange, step.rows, step.slot, lines)

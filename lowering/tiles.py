@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from lowering.dialect import Dialect
 from lowering.names import TRITON, value_name
 from lowering.operands import (
     TileScope,
@@ -15,7 +16,7 @@ from lowering.operands import (
     print_base,
     print_descriptor,
 )
-from lowering.signalling import print_notify, print_wait
+from lowering.signalling import declare, delivered, print_notify, print_wait
 from lowering.source import Source
 from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.order import Nest, RankOrder
@@ -42,9 +43,9 @@ _SIGNS = {"add": "+", "mul": "*"}
 Tile = Callable[[], str]  # prints what it needs and returns the expression of the tile
 
 
-def tile_loop(schedule: Schedule, role: ComputeRole, body: Source) -> TileScope:
+def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Source) -> TileScope:
     """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs."""
-    scope = TileScope(schedule, role)
+    scope = TileScope(schedule, dialect, role)
     for axis in role.axes:
         if axis.tile:
             what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
@@ -76,6 +77,7 @@ def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, .
     role = scope.role
     with body.block(f"for tile in tl.range({span}, {role.programs}, flatten={role.prefetch}):"):
         _print_order(body, scope, role)
+        scope.awaited.clear()
         printed = Source()
         for step in steps:
             _print_step(printed, scope, step)
@@ -164,9 +166,9 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             print_notify(out, scope, step)
         case IfOwn(axis, _, others):
             scope.need("rank")
-            with out.block(f"if {axis}_segment == rank:"):
+            with out.block(f"if {axis}_segment == rank:"), scope.inside():
                 _print_own(out, scope, step)
-            with out.block("else:"):
+            with out.block("else:"), scope.inside():
                 for inner in others:
                     _print_step(out, scope, inner)
 
@@ -185,7 +187,7 @@ def _print_matmul(out: Source, scope: TileScope, body: MatmulBody) -> None:
     if axis.segments > 1:
         scope.need("rank")
         order = scope.role.order.minor_ranks
-        with out.block(f"for {axis.name}_place in range({axis.segments}):"):
+        with out.block(f"for {axis.name}_place in range({axis.segments}):"), scope.inside():
             out.line(f"{axis.name}_segment = {rank_at(order, f'{axis.name}_place')}")
             for wait in body.waits:
                 print_wait(out, scope, wait)
@@ -258,7 +260,7 @@ def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
     out.line(f"{result} = {value_name(step.onto)}" if step.onto else f"{result} = tl.zeros(({shape}), tl.float32)")
     scope.need("rank")
     every = out.block(f"for {operand.slot}_segment in {scope.each(scope.schedule.num_ranks)}:")
-    with _other_parts(out, scope, operand) if step.onto else every:
+    with _other_parts(out, scope, operand) if step.onto else every, scope.inside():
         if step.wait is not None:
             print_wait(out, scope, step.wait, parts_loop="others" if step.onto else "all")
         plain = replace(operand, own="") if step.onto else operand
@@ -288,8 +290,12 @@ def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
         scope.own_axes = ()
         return
     if sums.wait is not None:
+        if scope.dialect.tokens:
+            scope.declared = delivered(scope, sums.wait)
+            declare(out, scope, scope.declared)
         with _other_parts(out, scope, sums.operand):
             print_wait(out, scope, sums.wait, parts_loop="others")
+        scope.declared = ""
     steps: list[Step] = [replace(step, wait=None) if isinstance(step, SumParts) else step for step in branch.own]
     sliced = [step for step in steps if not isinstance(step, Notify)]
     cols = [axis for axis in scope.role.axes if not axis.reduction][-1]
@@ -297,7 +303,8 @@ def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
     name, arguments = _slice_function(scope, branch, sliced, sums, width)
     for number, value in enumerate(_print_slices(out, value_name(sums.onto), cols.tile, width)):
         start = f"{cols.name} + {number * width}" if number else cols.name
-        out.call(f"{name}(", [value, *(start if argument == cols.name else argument for argument in arguments)])
+        passed = (start if argument == cols.name else scope.taken(argument) for argument in arguments)
+        out.call(f"{name}(", [value, *passed])
     for step in steps:
         if isinstance(step, Notify):
             _print_step(out, scope, step)
@@ -320,7 +327,7 @@ def _slice_function(
     scope: TileScope, branch: IfOwn, steps: Sequence[Step], sums: SumParts, width: int
 ) -> tuple[str, list[str]]:
     """Print the function that does `steps` on a slice of `width` columns; its name, and its arguments after the slice."""
-    inner = TileScope(scope.schedule, scope.role, own_axes=scope.own_axes)
+    inner = TileScope(scope.schedule, scope.dialect, scope.role, own_axes=scope.own_axes)
     printed = Source()
     for step in steps:
         _print_step(printed, inner, step)
@@ -338,7 +345,7 @@ def _slice_function(
     scope.need(*inner.parameters)
     arguments += inner.parameters
     name, out = f"{sums.result}_slice", Source()
-    out.line("@triton.jit")
+    out.line(scope.dialect.decorator(with_rank=False))
     with out.block(f"def {name}({', '.join([value_name(sums.onto), *arguments])}):"):
         out.line(
             f'"""{sums.result} in {width} columns of an own tile, of which `{value_name(sums.onto)}` is the own summand."""'
@@ -374,8 +381,8 @@ def _print_masked_store(out: Source, scope: TileScope, operand: Operand, base: s
 
 def _print_remote_store(out: Source, scope: TileScope, operand: Operand, peer: str, value: str, dtype: str) -> None:
     """Into this rank's part of the target on `peer`."""
-    table = f"{operand.buffer}_peers"
-    scope.need(table, "rank")
+    parameter = scope.dialect.peers(operand.buffer)
+    scope.need(parameter, "rank")
     size = part_size(part_shape(scope, operand))
-    out.line(f"{operand.buffer}_there = on_peer({table}, {peer}, {dtype}) + rank * {size}")
+    out.line(f"{operand.buffer}_there = {scope.dialect.at_peer(parameter, peer, dtype)} + rank * {size}")
     _print_masked_store(out, scope, operand, f"{operand.buffer}_there", value, dtype)

@@ -24,8 +24,9 @@ import lowering
 import topologies
 from tilelink.adversary.small import small_form
 from tilelink.bench.command import bench
-from tilelink.cli_errors import OutputNotWritable, SizesOfFile
+from tilelink.cli_errors import OptionOfApi, OutputNotWritable, SizesOfFile
 from tilelink.demo import ag_gemm
+from tilelink.dialect_api import Vendor
 from tilelink.emulator import EmulationError
 from tilelink.errors import NoLegalSchedule, RunFailed
 from tilelink.ir.schedule import Schedule
@@ -33,7 +34,7 @@ from tilelink.ir.spec import Spec as DeclaredSpec
 from tilelink.mutation.campaign import campaign
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
-from tilelink.verify_command import Effort, verify_file, verify_schedule
+from tilelink.verify_command import Effort, verify_api, verify_file, verify_schedule
 from topologies.errors import UserError
 from topologies.topology import Topology
 
@@ -78,6 +79,7 @@ TopologyName = Annotated[str, typer.Option("--topology", metavar="NAME|FILE", he
 Ranks = Annotated[int | None, typer.Option("--ranks", help="Number of ranks.", show_default="all of the topology")]
 Dtype = Annotated[str, typer.Option("--dtype", help="Element type of tensors that declare none.")]
 Pins = Annotated[list[str] | None, typer.Option("--pin", metavar="K=V", help="Fix one choice; repeatable.")]
+Target = Annotated[str, typer.Option("--target", help=f"The language of the source: {' or '.join(lowering.TARGETS)}.")]
 
 DEFAULT_TOPOLOGY = "h200-nvswitch"
 ENOUGH = 0.95  # of the mutants that matter
@@ -141,7 +143,7 @@ def emit(
     ranks: Ranks = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
-    target: Annotated[str, typer.Option("--target", help="The language of the source.")] = "triton",
+    target: Target = "triton",
     output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write here, not on stdout.")] = None,
 ) -> None:
     """Print the source, or write it to a file."""
@@ -173,12 +175,13 @@ def run(
     device: Annotated[Device, typer.Option("--device", help="Emulated ranks, or GPUs.")] = Device.CPU,
     calls: Annotated[int, typer.Option("--calls", min=1, help="How often the operator is called.")] = 2,
     seed: Annotated[int, typer.Option("--seed", help="Of the inputs and of the emulated interleaving.")] = 0,
+    target: Target = "triton",
 ) -> None:
     """Run the operator on all ranks and compare with a torch reference."""
     name = topology or _default_topology(device)
     schedule = _schedule(spec, sizes, name, ranks, dtype, pin)
     with _working(f"running {calls} calls on {device.value}"):
-        result = _run(device, schedule, calls, seed)
+        result = _run(device, schedule, target, calls, seed)
     for line in result.lines():
         typer.echo(line)
     raise typer.Exit(0 if result.equal else 1)
@@ -199,13 +202,26 @@ def verify(
     sms: Annotated[int | None, typer.Option("--sms", min=1, help="SMs of a rank; for a FILE.")] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.")] = min(8, os.cpu_count() or 1),
     replay: Annotated[str, typer.Option("--replay", metavar="RUN", help="Only this run of a counterexample.")] = "",
+    target: Target = "triton",
+    api: Annotated[bool, typer.Option("--api", help="Check FILE.py against the API of Triton-distributed.")] = False,
+    vendor: Annotated[
+        Vendor | None, typer.Option("--vendor", help="For --api.", show_default="what the file imports")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prove the schedule and run its source against an adversary; or run FILE.py. Exit 0: nothing refutes it, 1: refuted."""
+    """Prove the schedule and run its source against an adversary; or run or check FILE.py. Exit 0: not refuted, 1: refuted."""
+    if vendor is not None and not api:
+        raise OptionOfApi(vendor=vendor.value)
+    if api:
+        if sizes:
+            raise SizesOfFile(path=subject, sizes=" ".join(sizes))
+        report = verify_api(Path(subject), vendor)
+        typer.echo(report.to_json() if json else "\n".join(report.lines()))
+        raise typer.Exit(1 if report.refuted else 0)
     if ":" in subject:
         declared, machine, schedule = _planned(subject, sizes, topology, ranks, dtype, pin)
-        command = _again(subject, sizes, topology, machine.num_ranks, dtype, pin)
-        found = verify_schedule(declared, schedule, machine, command, Effort(seeds, seed, workers, replay))
+        command = _again(subject, sizes, topology, machine.num_ranks, dtype, pin, target)
+        found = verify_schedule(declared, schedule, machine, target, command, Effort(seeds, seed, workers, replay))
     else:
         if sizes:
             raise SizesOfFile(path=subject, sizes=" ".join(sizes))
@@ -236,10 +252,13 @@ def mutate(
     raise typer.Exit(0 if found.score >= ENOUGH else 1)
 
 
-def _again(subject: str, sizes: list[str] | None, topology: str, ranks: int, dtype: str, pin: list[str] | None) -> str:
+def _again(
+    subject: str, sizes: list[str] | None, topology: str, ranks: int, dtype: str, pin: list[str] | None, target: str
+) -> str:
     """The command that verifies the same, for a counterexample."""
     words = ["tilelink", "verify", subject, *(sizes or ()), "--topology", topology, "--ranks", str(ranks)]
     words += ["--dtype", dtype] if dtype != "bf16" else []
+    words += ["--target", target] if target != "triton" else []
     for one in pin or ():
         words += ["--pin", one]
     return shlex.join(words)
@@ -273,8 +292,8 @@ def _default_topology(device: Device) -> str:
             return DEFAULT_TOPOLOGY
 
 
-def _run(device: Device, schedule: Schedule, calls: int, seed: int) -> RunResult:
-    source = lowering.emit(schedule)
+def _run(device: Device, schedule: Schedule, target: str, calls: int, seed: int) -> RunResult:
+    source = lowering.emit(schedule, target)
     match device:
         case Device.CPU:
             return run_emulated(schedule, source, calls=calls, seed=seed)

@@ -73,6 +73,7 @@ class Overlap:
         topology: str | Topology = "h200-nvswitch",
         dtype: str = "bf16",
         pin: Mapping[str, object] | None = None,
+        target: str = "triton",
         **sizes: int,
     ) -> Callable[..., object]:
         """The operator, running: `op(*local_inputs)` returns the local outputs.
@@ -85,7 +86,7 @@ class Overlap:
         """
         ranks = fabric_ranks(group)
         schedule = self.plan(topology, ranks, dtype, pin, None, **sizes)
-        return build_operator(lowering.emit(schedule), schedule.name, group)
+        return build_operator(lowering.emit(schedule, target), schedule.name, group)
 
     def __repr__(self) -> str:
         return f"<tilelink.overlap {self.name}, sizes {', '.join(self.spec.symbols())}>"

@@ -1,4 +1,4 @@
-"""`tilelink verify`: the proof of a schedule and adversarial runs of its source, or runs of a file."""
+"""`tilelink verify`: the proof of a schedule and adversarial runs of its source, runs of a file, or a check of its API."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tilelink.adversary.replay import parse_trial
 from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import Subject, of_file, of_schedule
 from tilelink.adversary.trials import run_trial
+from tilelink.dialect_api import Report, Vendor, check_file
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec
 from tilelink.proof.findings import Proof
@@ -81,13 +82,18 @@ class Verification:
         return json.dumps({"verdict": verdict, "proof": proof, "runs": runs}, indent=1)
 
 
-def verify_schedule(spec: Spec, schedule: Schedule, topology: Topology, command: str, effort: Effort) -> Verification:
-    """Prove `schedule`, then run its small form. Raises NoLegalSchedule if it has none, and UnknownReplay."""
+def verify_schedule(
+    spec: Spec, schedule: Schedule, topology: Topology, target: str, command: str, effort: Effort
+) -> Verification:
+    """Prove `schedule`, then run its small form in the language `target`.
+
+    Raises NoLegalSchedule if it has none, UnknownTarget and UnknownReplay.
+    """
     proof = verify(schedule)
     if not proof.proved:
         return Verification(proof, None, None)
     small = small_form(spec, schedule, topology)
-    make = partial(of_schedule, small, lowering.emit(small), command)
+    make = partial(of_schedule, small, lowering.emit(small, target), command)
     return Verification(proof, small, _runs(make, make(), effort))
 
 
@@ -95,6 +101,11 @@ def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: 
     """Run a file. Raises NotAnOperatorFile and UnknownReplay."""
     make = partial(of_file, path, num_ranks, num_sms)
     return Verification(None, None, _runs(make, make(), effort))
+
+
+def verify_api(path: Path, vendor: Vendor | None) -> Report:
+    """Check a file against the API of Triton-distributed. Raises SourceMissing and SourceNotPython."""
+    return check_file(path, vendor)
 
 
 def _runs(make: Callable[[], Subject], subject: Subject, effort: Effort) -> Verdict:

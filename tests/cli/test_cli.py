@@ -202,8 +202,8 @@ class TestRun:
     def test_not_equal_exits_1(self, invoke: Invoke, spec_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         emit = lowering.emit
 
-        def wrong(schedule: Schedule) -> str:
-            return emit(schedule).replace(".to(tl.bfloat16)", ".to(tl.bfloat16) * 2")
+        def wrong(schedule: Schedule, target: str) -> str:
+            return emit(schedule, target).replace(".to(tl.bfloat16)", ".to(tl.bfloat16) * 2")
 
         monkeypatch.setattr(lowering, "emit", wrong)
         result = invoke(*self.RUN, "--ranks", "2", "--pin", "compute=triton", "--pin", "algorithm=direct")
@@ -215,8 +215,8 @@ class TestRun:
     ) -> None:
         emit = lowering.emit
 
-        def silent(schedule: Schedule) -> str:
-            return emit(schedule).replace('tl.atomic_xchg(signal, call, sem="release", scope="sys")', "pass")
+        def silent(schedule: Schedule, target: str) -> str:
+            return emit(schedule, target).replace('tl.atomic_xchg(signal, call, sem="release", scope="sys")', "pass")
 
         monkeypatch.setattr(lowering, "emit", silent)
         result = invoke(*self.RUN, "--ranks", "2", "--pin", "mover=CommSms(2)", "--pin", "compute=triton")

@@ -39,7 +39,7 @@ class _Stream:
     def _nothing(self, *_: object) -> None:
         """Copies, waits and library calls need no compiler."""
 
-    copy = write = wait_at_least = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
+    copy = write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
 
 
 @dataclass(slots=True)
@@ -100,6 +100,8 @@ def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    from tilelink.triton_dist.kernels import EXTERN_LIBS, Kernel
+
     kernel = launch.kernel
     backend = "cuda" if arch.startswith("sm_") else "hip"
     target = GPUTarget(backend, int(arch[3:]) if backend == "cuda" else arch, _WARP[backend])
@@ -118,6 +120,8 @@ def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
             attributes[(position,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     options = {name: value for name, value in launch.options.items() if name in ("num_warps", "num_stages")}
+    if isinstance(kernel, Kernel):
+        options["extern_libs"] = EXTERN_LIBS
     return triton.compile(source, target=target, options=options)
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import linecache
 import os
+import re
 import tempfile
 from pathlib import Path
 from types import ModuleType
 
 _FOLDER = "tilelink-emitted"
+_DIALECT = re.compile(r"^(import|from) triton_dist\b", re.MULTILINE)
 
 
 def load_source(source: str, name: str, path: Path | None = None) -> ModuleType:
     """Import `source` as a module called `name`. Triton reads the text of kernels from a file, so one is written to the
-    temporary folder, named after its content, unless `source` is the text of the file `path`."""
+    temporary folder, named after its content, unless `source` is the text of the file `path`. A file in the dialect of
+    Triton-distributed finds the shim where the real package is not installed."""
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
     if path is None:
         folder = Path(tempfile.gettempdir()) / _FOLDER
@@ -27,10 +30,24 @@ def load_source(source: str, name: str, path: Path | None = None) -> ModuleType:
     module = ModuleType(f"{name}_{digest}")
     module.__file__ = str(path)
     linecache.checkcache(str(path))
+    if in_dialect(source):
+        from tilelink.triton_dist import install  # it needs Triton, which other files may do without
+
+        install()
     exec(compile(source, str(path), "exec"), module.__dict__)
     return module
+
+
+def in_dialect(source: str) -> bool:
+    """Whether `source` is written in the dialect of Triton-distributed."""
+    return _DIALECT.search(source) is not None
 
 
 def operator_class(module: ModuleType) -> type:
     """The host class of an emitted module: the one class that declares INPUTS."""
     return next(value for value in vars(module).values() if isinstance(value, type) and hasattr(value, "INPUTS"))
+
+
+def fabric_class(module: ModuleType) -> type:
+    """What the operator of an emitted module stands on when it runs on GPUs: the one class with a method `symmetric`."""
+    return next(value for value in vars(module).values() if isinstance(value, type) and hasattr(value, "symmetric"))

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from tilelink.errors import FabricUnavailable
-from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.load import fabric_class, in_dialect, load_source, operator_class
 
 
 def fabric_ranks(group: object) -> int:
@@ -32,8 +32,13 @@ def fabric_ranks(group: object) -> int:
 
 
 def build_operator(source: str, name: str, group: object) -> Callable[..., object]:
-    """Load `source` and build its operator on `group`: a fabric as it is, a process group through symmetric memory."""
+    """Load `source` and build its operator on `group`: a fabric as it is, a process group through the fabric of the file."""
     module = load_source(source, name)
-    fabric = group if hasattr(group, "symmetric") else module.SymmetricMemoryFabric(group)
+    if hasattr(group, "symmetric"):
+        fabric = group
+    elif in_dialect(source):
+        fabric = fabric_class(module)(group if group is not None else module.initialize_distributed())
+    else:
+        fabric = fabric_class(module)(group)
     operator: Callable[..., object] = operator_class(module)(fabric)
     return operator

@@ -14,7 +14,7 @@ from tilelink.emulator import World
 from tilelink.errors import RunFailed
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
-from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.load import in_dialect, load_source, operator_class
 from tilelink.runtime.reference import expected, make_inputs, poison, relative_error, tolerance, user_reference
 from tilelink.runtime.torchrun import check_gpus, run_to_end, torchrun
 
@@ -87,7 +87,8 @@ def run_cuda(schedule: Schedule, source: str, calls: int = 2, seed: int = 0, tim
     with tempfile.TemporaryDirectory() as folder:
         file, result = Path(folder) / f"{schedule.name}.py", Path(folder) / "result.json"
         file.write_text(source)
-        arguments = [str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
+        shim = ["-m", "tilelink.triton_dist"] if in_dialect(source) else []
+        arguments = [*shim, str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
         reason, lines = run_to_end(torchrun(schedule.num_ranks, *arguments), timeout_s, lambda line: None)
         if not result.exists():
             shown = "\n".join(lines[-12:])

@@ -1,0 +1,184 @@
+"""On GPUs: each workload in three schedules, emitted for both targets; the same bits from both, and the times of both.
+
+    torchrun --nproc-per-node 2 benchmarks/check_targets.py --json targets.json
+
+The file for Triton-distributed runs on stock Triton, through the shim. Each schedule runs `--calls` calls with inputs that
+change and random delays, eager, then as replayed CUDA graphs; times are those of replays, the slowest rank, in us.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+
+import lowering
+from tilelink.bench import operators
+from tilelink.runtime.load import load_source, operator_class
+
+DIRECT = {"algorithm": "direct"}
+PUSH = {"mover": "CopyEngine()", "transfer": "push"}
+FUSED = {"mover": "Fused()", "transfer": "push"}
+CASES: list[tuple[str, dict[str, int], list[dict[str, str]]]] = [
+    (
+        "ag_gemm",
+        {"M": 2048, "K": 4096, "N": 14336},
+        [
+            {**DIRECT, **PUSH, "compute": "triton", "chunks": "2"},
+            {**DIRECT, "mover": "CommSms(8)", "transfer": "push", "compute": "triton"},
+            {**DIRECT, "mover": "CommSms(8)", "transfer": "pull", "compute": "triton"},
+        ],
+    ),
+    (
+        "gemm_rs",
+        {"M": 2048, "K": 14336, "N": 4096},
+        [
+            {**DIRECT, **PUSH, "y.compute": "triton", "chunks": "2"},
+            {**DIRECT, **FUSED, "y.compute": "triton"},
+            {**DIRECT, "mover": "Fused()", "transfer": "pull", "y.compute": "library"},
+        ],
+    ),
+    (
+        "gemm_ar",
+        {"M": 512, "K": 14336, "N": 4096},
+        [
+            {"algorithm": "one-shot", "mover": "Fused()", "transfer": "pull", "y.compute": "library"},
+            {"algorithm": "two-shot", **FUSED, "y.compute": "triton"},
+            {"algorithm": "two-shot", **PUSH, "y.compute": "triton"},
+        ],
+    ),
+    (
+        "mlp",
+        {"M": 2048, "H": 4096, "F": 14336},
+        [
+            {**DIRECT, **PUSH},
+            {**DIRECT, "x_full.mover": "CommSms(8)", "x_full.transfer": "push", "y_parts.mover": "CopyEngine()"},
+            {**DIRECT, "x_full.mover": "CommSms(8)", "x_full.transfer": "push", "y_parts.mover": "Fused()"},
+        ],
+    ),
+]
+POOL = 4
+_SLEEP_CYCLES = 400_000  # at most, about 0.2 ms
+
+
+def built(schedule: Any, target: str) -> tuple[Any, Any]:
+    module = load_source(lowering.emit(schedule, target), schedule.name)
+    build: Any = operator_class(module)
+    stock = target == "triton"
+    group = None if stock else module.initialize_distributed()
+    return module, build(module.SymmetricMemoryFabric() if stock else module.TritonDistFabric(group))
+
+
+def meet() -> None:
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.synchronize()
+
+
+def captured(op: Any, inputs: list[torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    graph = torch.cuda.CUDAGraph()
+    meet()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        result = op(*inputs)
+    meet()
+    return graph, result
+
+
+def measured(function: Callable[[], object]) -> float:
+    """Median over 7 samples of the mean of 20 calls, the slowest rank, in us."""
+    times = []
+    for _ in range(7):
+        meet()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        for _ in range(20):
+            function()
+        end.record()
+        torch.cuda.synchronize()
+        us = torch.tensor([start.elapsed_time(end) * 1e3 / 20], device="cuda")
+        dist.all_reduce(us, op=dist.ReduceOp.MAX)
+        times.append(float(us))
+    return round(sorted(times)[3], 1)
+
+
+def check(schedule: Any, calls: int) -> dict[str, object]:
+    module, one = built(schedule, "triton")
+    _, other = built(schedule, "triton-distributed")
+    pool = [module.make_inputs(one.fabric, seed) for seed in range(POOL)]
+    reference = module.reference(*pool[0])
+    delays, order = random.Random(dist.get_rank()), random.Random(0)
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    for _ in range(calls):
+        inputs = pool[order.randrange(POOL)]
+        torch.cuda._sleep(delays.randrange(_SLEEP_CYCLES))  # type: ignore[no-untyped-call]
+        wrong += (one(*inputs) != other(*inputs)).any()
+    eager = int(wrong)
+    held = [tensor.clone() for tensor in pool[0]]
+    (graph, result), (again, repeated) = captured(one, held), captured(other, held)
+    for _ in range(calls):
+        for target, source in zip(held, pool[order.randrange(POOL)], strict=True):
+            target.copy_(source)
+        torch.cuda._sleep(delays.randrange(_SLEEP_CYCLES))  # type: ignore[no-untyped-call]
+        graph.replay()
+        again.replay()
+        wrong += (result != repeated).any()
+    dist.all_reduce(wrong)
+    error = float((other(*pool[0]).float() - reference[0]).norm() / reference[0].norm())
+    return {
+        "calls": 2 * calls,
+        "different": int(wrong),
+        "different_eager_here": eager,
+        "relative_error": error,
+        "equal": int(wrong) == 0 and error <= module.TOLERANCE,
+        "triton_us": measured(graph.replay),
+        "triton_distributed_us": measured(again.replay),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--json", default="")
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    rows: list[dict[str, object]] = []
+    for name, sizes, schedules in CASES:
+        for pins in schedules:
+            start = time.perf_counter()
+            schedule = getattr(operators, name).plan("h200-nvswitch", dist.get_world_size(), pin=dict(pins), **sizes)
+            row = {"workload": name, "sizes": sizes, "choices": dict(schedule.choices), "hash": schedule.hash}
+            rows.append({**row, **check(schedule, arguments.calls)})
+            if dist.get_rank() == 0:
+                shown = {key: value for key, value in rows[-1].items() if key not in ("choices", "sizes", "hash")}
+                print(shown, f"{time.perf_counter() - start:.1f} s", flush=True)
+                if arguments.json:
+                    write(arguments.json, rows, arguments.commit)
+            torch.cuda.empty_cache()
+    dist.barrier()
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+    sys.exit(0 if all(row["equal"] for row in rows) else 1)
+
+
+def write(path: str, rows: list[dict[str, object]], commit: str) -> None:
+    machine = f"{dist.get_world_size()} x {torch.cuda.get_device_name()}"
+    temporary = Path(f"{path}.part")
+    temporary.write_text(json.dumps({"machine": machine, "commit": commit, "rows": rows}, indent=1))
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    main()

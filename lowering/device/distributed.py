@@ -1,0 +1,148 @@
+"""Signals in the dialect of Triton-distributed: words of 64 bits in symmetric memory, addressed by this rank's own copy.
+
+`dl.wait` compares by equality. No word that is waited for like this can pass its value: an epoch is only raised again after
+this rank has finished the call, a count is complete at its target. `dl.notify` acts in one thread, behind a barrier here.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import triton.language as tl
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.language.extra.language_extra import __syncthreads, ld
+
+
+@triton_dist.jit
+def wait_epoch(signal, call):
+    """Block until another rank has raised `signal` for call `call`; returns the token for loads of what it published."""
+    return dl.wait(signal, 1, "sys", "acquire", waitValue=call)
+
+
+@triton_dist.jit
+def wait_count(count, target):
+    """Block until all of `target` arrivals have been counted at `count` in this call; returns the token."""
+    return dl.wait(count, 1, "sys", "acquire", waitValue=target)
+
+
+@triton_dist.jit
+def wait_at_least(count, target):
+    """Block until `target` arrivals have been counted at `count`, to which others may add meanwhile."""
+    while ld(count, scope="sys", semantic="acquire") < target:
+        pass
+    __syncthreads()
+
+
+@triton_dist.jit
+def program_barrier():
+    """All threads of the program meet, and their stores come before whatever one of them does next."""
+    __syncthreads()
+
+
+@triton_dist.jit
+def notify(signal, peer, call):
+    """Raise `signal` of `peer` for call `call`: publishes all stores of this program and what it has acquired."""
+    __syncthreads()  # notify is done by one thread and does not wait for the others
+    dl.notify(signal, peer, signal=call, sig_op="set", comm_scope="intra_node")
+
+
+@triton_dist.jit
+def count_at_peer(count, peer):
+    """Count at `count` of `peer` that this rank has come so far."""
+    __syncthreads()
+    dl.notify(count, peer, signal=1, sig_op="add", comm_scope="intra_node")
+
+
+@triton_dist.jit
+def count_up(count):
+    """Count this program's stores as done, for those who wait for the count."""
+    program_barrier()
+    tl.atomic_add(count, 1, sem="release", scope="sys")
+
+
+@triton_dist.jit
+def count_arrival(count):
+    """Count this program's stores as done; returns how many were counted before.
+
+    The one that completes the count has acquired the stores of all the others, and may raise a signal for them.
+    """
+    program_barrier()
+    return tl.atomic_add(count, 1, sem="acq_rel", scope="sys")
+
+
+@triton_dist.jit
+def begin_call(epoch, counts, done, rank, NUM_COUNTS: tl.constexpr, BLOCK: tl.constexpr, NUM_RANKS: tl.constexpr):
+    """One program, first in every call: wait until each peer has finished the last call, so that its buffers may be
+    written; set the counts of this rank to 0; go to the next epoch."""
+    call = tl.load(epoch) + 1
+    for step in range(1, NUM_RANKS):
+        wait_at_least(done + (rank + step) % NUM_RANKS, call - 1)
+    offsets = tl.arange(0, BLOCK)
+    tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
+    tl.store(epoch, call)
+
+
+@triton_dist.jit
+def finish_call(epoch, signals, rank, DONE: tl.constexpr, NUM_RANKS: tl.constexpr):
+    """One program a peer, last in every call: tell it that this rank reads and writes nothing of this call any more."""
+    notify(signals + DONE + rank, (rank + 1 + tl.program_id(0)) % NUM_RANKS, tl.load(epoch))
+
+
+@triton_dist.jit
+def turn_call(
+    epoch,
+    counts,
+    done,
+    signals,
+    rank,
+    DONE: tl.constexpr,
+    NUM_COUNTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+):
+    """Last in every call. One program a peer tells it that this rank reads and writes nothing of this call any more; one
+    program takes back what the peers told for the last call, sets the counts of this rank to 0 and goes to the next epoch."""
+    program = tl.program_id(0)
+    if program < NUM_RANKS - 1:
+        count_at_peer(signals + DONE, (rank + 1 + program) % NUM_RANKS)
+    else:
+        offsets = tl.arange(0, BLOCK)
+        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
+        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
+        tl.store(epoch, tl.load(epoch) + 1)
+
+
+@triton_dist.jit
+def close_call(
+    epoch,
+    counts,
+    done,
+    signals,
+    rank,
+    PROGRAMS: tl.constexpr,
+    ENDED: tl.constexpr,
+    DONE: tl.constexpr,
+    NUM_COUNTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+):
+    """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
+    if count_arrival(counts + ENDED) == PROGRAMS - 1:
+        for step in range(1, NUM_RANKS):
+            count_at_peer(signals + DONE, (rank + step) % NUM_RANKS)
+        offsets = tl.arange(0, BLOCK)
+        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
+        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
+        tl.store(epoch, tl.load(epoch) + 1)
+
+
+@triton_dist.jit
+def wait_on_stream(signal, epoch):
+    """One program that holds up its stream until `signal` is raised for this call."""
+    wait_at_least(signal, tl.load(epoch))
+
+
+@triton_dist.jit
+def wait_count_on_stream(count, TARGET: tl.constexpr):
+    """One program that holds up its stream until `TARGET` arrivals are counted."""
+    wait_at_least(count, TARGET)

@@ -1,0 +1,64 @@
+"""What the targets do not share: how memory of peers is reached, how a signal is raised, what a wait returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lowering.names import pointer
+
+
+class Reach(Enum):
+    """How a kernel comes to the memory of a peer."""
+
+    TABLE = "a table of addresses, one parameter for each buffer"
+    SYMMETRIC = "the own address of the same symmetric buffer"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The spelling of one target. Everything else of an emitted file is the same for all."""
+
+    target: str
+    reach: Reach
+    jit: str  # decorator of device functions
+    word: str  # torch dtype of signals, counts and epochs
+    helpers: tuple[str, ...]  # files of device helpers; a later one takes the place of what an earlier one has
+    imports: str
+    fabrics: tuple[str, ...]  # files with what the host class stands on
+    fabric: str  # class of the fabric
+    opens: tuple[str, ...]  # of `main`: ranks meet, `fabric` is made
+    closes: str
+    stream_wait: str  # method of a stream that holds it until a word is complete
+    await_peers: str  # helper with which programs wait for a count that others may raise further meanwhile
+    launch_options: str  # of kernels whose programs wait for each other
+    tokens: bool  # a wait returns a token that the loads behind it take
+
+    @property
+    def peer_words(self) -> str:
+        """Parameter through which words of peers are reached."""
+        return "signal_peers" if self.reach is Reach.TABLE else "signals"
+
+    @property
+    def peer_words_argument(self) -> str:
+        return "self.signals.pointers" if self.reach is Reach.TABLE else "self.signals.local"
+
+    def peers(self, buffer: str) -> str:
+        """Parameter through which `buffer` of peers is reached."""
+        return f"{buffer}_peers" if self.reach is Reach.TABLE else pointer(buffer)
+
+    def at_peer(self, parameter: str, peer: str, dtype: str) -> str:
+        """First element of a buffer of `peer`."""
+        if self.reach is Reach.TABLE:
+            return f"on_peer({parameter}, {peer}, {dtype})"
+        return f"dl.symm_at({parameter}, {peer})"
+
+    def notify(self, peer: str, offset: str) -> str:
+        """Raise the word at `offset` of the signals of `peer` to this call."""
+        if self.reach is Reach.TABLE:
+            return f"notify(on_peer(signal_peers, {peer}, tl.int32) + {offset}, call)"
+        return f"notify(signals + {offset}, {peer}, call)"
+
+    def decorator(self, *, with_rank: bool) -> str:
+        """Of a kernel; `rank` differs between ranks and must not be compiled in."""
+        return f'@{self.jit}(do_not_specialize=["rank"])' if with_rank else f"@{self.jit}"

@@ -1,0 +1,138 @@
+"""The outside world of an emitted file on Triton-distributed: symmetric tensors, streams, library calls."""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from lowering.host.distributed_nvidia import copy_on_stream, symmetric_tensors, wait_on_word, write_on_stream
+
+
+def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Raises ValueError unless `tensor` is what the schedule was made for, contiguous and at a multiple of 16 bytes."""
+    if tensor.data_ptr() % 16:
+        raise ValueError(f"{name} starts at an address that is no multiple of 16 bytes; pass a copy of it")
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
+        got = f"{list(tensor.shape)} {tensor.dtype}{'' if tensor.is_contiguous() else ', not contiguous'}"
+        raise ValueError(f"{name} is {got}; this schedule takes {list(shape)} {dtype}, contiguous")
+
+
+class Symmetric:
+    """One buffer on every rank: `local` here, `peers[r]` that of rank r."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, rank: int, num_ranks: int) -> None:
+        self.peers = symmetric_tensors(shape, dtype, rank, num_ranks)
+        self.local = self.peers[rank]
+        self.local.zero_()
+
+
+class Stream:
+    """Operations that run in order on one stream of the GPU."""
+
+    def __init__(self, stream: torch.cuda.Stream, fabric: TritonDistFabric) -> None:
+        self.stream = stream
+        self.fabric = fabric
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
+        """Run `kernel` on `grid`; it counts on `per_sm` of its programs being resident on one SM."""
+        if self.fabric.is_loading:
+            compiled = kernel.warmup(*args, grid=grid, **options)
+            compiled._init_handles()
+            return
+        with torch.cuda.stream(self.stream):
+            kernel[grid](*args, **options)
+
+    def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
+        """A copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
+        if not self.fabric.is_loading:
+            copy_on_stream(dst, src, self.stream)
+
+    def write(self, word: torch.Tensor, value: int) -> None:
+        """Set a local word, in stream order, without an SM."""
+        if not self.fabric.is_loading:
+            write_on_stream(word, value, self.stream)
+
+    def wait_equal(self, word: torch.Tensor, value: int) -> None:
+        """Hold the stream until a local word is equal to `value`, without an SM."""
+        if not self.fabric.is_loading:
+            wait_on_word(word, value, self.stream)
+
+    def after(self, other: Stream) -> None:
+        """All that was enqueued on `other` so far happens before what follows here."""
+        if other.stream == self.stream or (self._captures() and not other._captures()):
+            return  # what ran before a capture is not part of it: the caller orders replays after eager calls
+        self.stream.wait_stream(other.stream)
+
+    def _captures(self) -> bool:
+        with torch.cuda.stream(self.stream):
+            return torch.cuda.is_current_stream_capturing()
+
+    def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            torch.mm(a, b, out=out)
+
+    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            dist.all_gather_into_tensor(out, x, group=self.fabric.group)
+
+    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            dist.reduce_scatter_tensor(out, x, group=self.fabric.group)
+
+    def all_reduce(self, x: torch.Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            dist.all_reduce(x, group=self.fabric.group)
+
+
+class TritonDistFabric:
+    """Ranks of one node under the runtime of Triton-distributed; `group` is what `initialize_distributed` returned."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+        self.rank = group.rank()
+        self.num_ranks = group.size()
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count
+        self.is_loading = False
+        self._streams: dict[str, Stream] = {}
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Inside, launches only compile and load their kernels, and copies, writes and waits do nothing.
+
+        The driver cannot load a kernel while another one spins, so all of them are loaded before the first call.
+        """
+        self.is_loading = True
+        try:
+            yield
+        finally:
+            self.is_loading = False
+        self.barrier()
+
+    def agree(self, schedule: str) -> None:
+        """Raises RuntimeError unless every rank holds the same schedule."""
+        held: list[str] = [""] * self.num_ranks
+        dist.all_gather_object(held, schedule, group=self.group)
+        if len(set(held)) > 1:
+            raise RuntimeError(f"ranks hold different schedules and would hang: {held}")
+
+    def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> Symmetric:
+        return Symmetric(shape, dtype, self.rank, self.num_ranks)
+
+    def main(self) -> Stream:
+        return Stream(torch.cuda.current_stream(), self)
+
+    def stream(self, name: str) -> Stream:
+        if name not in self._streams:
+            self._streams[name] = Stream(torch.cuda.Stream(priority=-1), self)
+        return self._streams[name]
+
+    def barrier(self) -> None:
+        torch.cuda.synchronize()
+        dist.barrier(group=self.group)
+        torch.cuda.synchronize()

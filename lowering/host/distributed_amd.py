@@ -1,0 +1,27 @@
+"""What the fabric of Triton-distributed needs of AMD's runtime."""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import pyrocshmem
+import torch
+from triton_dist.kernels.amd.common_ops import _set_signal_hip, _wait_eq_hip
+
+
+def symmetric_tensors(shape: tuple[int, ...], dtype: torch.dtype, rank: int, num_ranks: int) -> list[torch.Tensor]:
+    """One tensor on each rank of the node, not zeroed."""
+    return pyrocshmem.rocshmem_create_tensor_list_intra_node(list(shape), dtype)
+
+
+def copy_on_stream(dst: torch.Tensor, src: torch.Tensor, stream: torch.cuda.Stream) -> None:
+    """A copy engine moves bytes to and from peers; a copy inside one GPU takes compute units."""
+    with torch.cuda.stream(stream):
+        dst.copy_(src, non_blocking=True)
+
+
+def write_on_stream(word: torch.Tensor, value: int, stream: torch.cuda.Stream) -> None:
+    _set_signal_hip(word, value, stream)
+
+
+def wait_on_word(word: torch.Tensor, value: int, stream: torch.cuda.Stream) -> None:
+    _wait_eq_hip(word, value, stream)

@@ -1,0 +1,103 @@
+"""The targets: stock Triton, and Triton-distributed on NVIDIA and on AMD GPUs."""
+
+from __future__ import annotations
+
+from lowering.dialect import Dialect, Reach
+from tilelink.errors import UnknownTarget, did_you_mean
+
+TARGETS = ("triton", "triton-distributed")
+
+_STANDARD = """from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+"""
+
+_TRITON = f"""{_STANDARD}import torch.distributed._symmetric_memory as symm_mem
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+try:
+    import cuda.bindings.driver as driver
+except ImportError:  # copies go through torch then; streams cannot wait for words of memory
+    driver = None
+"""
+
+_DISTRIBUTED = f"""{_STANDARD.replace("import os" + chr(10), "")}import triton
+import triton.language as tl
+import triton_dist
+import triton_dist.language as dl
+from triton.tools.tensor_descriptor import TensorDescriptor
+"""
+
+_NVIDIA = """from triton_dist.kernels.nvidia.common_ops import _memcpy_async_cuda, _set_signal_cuda, _wait_eq_cuda
+from triton_dist.language.extra.language_extra import __syncthreads, ld
+from triton_dist.utils import (
+    finalize_distributed,
+    initialize_distributed,
+    launch_cooperative_grid_options,
+    nvshmem_create_tensors,
+)
+"""
+
+_AMD = """import pyrocshmem
+from triton_dist.kernels.amd.common_ops import _set_signal_hip, _wait_eq_hip
+from triton_dist.language.extra.language_extra import __syncthreads, atomic_add, ld, st, tid
+from triton_dist.utils import finalize_distributed, initialize_distributed, launch_cooperative_grid_options
+"""
+
+_PORTABLE_HELPERS = ("orders", "movement", "math")
+
+
+def dialect(target: str, arch: str) -> Dialect:
+    """The spelling of `target` for GPUs of `arch`. Raises UnknownTarget."""
+    if target not in TARGETS:
+        raise UnknownTarget(target=target, hint=did_you_mean(target, TARGETS), known=", ".join(TARGETS))
+    nvidia = arch.startswith("sm_")
+    if target == "triton":
+        return Dialect(
+            target=target,
+            reach=Reach.TABLE,
+            jit="triton.jit",
+            word="torch.int32",
+            helpers=("signals", *_PORTABLE_HELPERS, *(("nvidia",) if nvidia else ())),
+            imports=_TRITON,
+            fabrics=("symmetric_memory",),
+            fabric="SymmetricMemoryFabric",
+            opens=(
+                'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+                'dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))',
+                "fabric = SymmetricMemoryFabric()",
+            ),
+            closes="dist.destroy_process_group()",
+            stream_wait="wait_at_least",
+            await_peers="wait_count",
+            launch_options="",
+            tokens=False,
+        )
+    return Dialect(
+        target=target,
+        reach=Reach.SYMMETRIC,
+        jit="triton_dist.jit",
+        word="torch.int64",
+        helpers=(*_PORTABLE_HELPERS, "distributed", "nvidia" if nvidia else "distributed_amd"),
+        imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),
+        fabrics=("distributed_nvidia" if nvidia else "distributed_amd", "distributed"),
+        fabric="TritonDistFabric",
+        opens=("fabric = TritonDistFabric(initialize_distributed(arguments.seed))",),
+        closes="finalize_distributed()",
+        stream_wait="wait_equal",
+        await_peers="wait_at_least",
+        launch_options="**launch_cooperative_grid_options()",
+        tokens=True,
+    )
