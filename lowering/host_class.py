@@ -130,18 +130,25 @@ class HostPrinter:
         with out.block(f"def __call__(self, {', '.join(inputs)}):"):
             out.line(f"for name, tensor in zip(self.INPUTS, [{', '.join(inputs)}], strict=True):")
             out.line("    check_input(name, tensor, *self.INPUTS[name])")
-            out.line("rank, main = self.fabric.rank, self.fabric.main()")
+            out.line("main = self.fabric.main()")
             out.line("main.after(self.last)  # a call on another stream must not overtake the last one")
             out.line("self.last = main")
             for buffer in self._buffers(Memory.OUTPUT):
                 like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=self.fabric.device"
                 out.line(f"{buffer.name} = torch.empty({like})")
+            tensors = ", ".join(["main", *inputs, *self.schedule.spec.outputs])
+            library = any(isinstance(x, LibraryGemm | LibraryCollective) for x in self.schedule.launches)
+            out.line(f"self.enqueue({tensors})" if library else f"self.fabric.run(self.enqueue, {tensors})")
+            out.line(f"return {', '.join(self.schedule.spec.outputs)}")
+        out.line()
+        with out.block(f"def enqueue(self, {tensors}):"):
+            out.line('"""Everything that a call does, in order."""')
+            out.line("rank = self.fabric.rank")
             for launch in self.schedule.launches:
                 if self.turns and isinstance(launch, CopyProgram) and not launch.after_source:
                     self.copies.fork(launch)
             for launch in self.schedule.launches:
                 self._launch(launch)
-            out.line(f"return {', '.join(self.schedule.spec.outputs)}")
 
     def _launch(self, launch: Launch) -> None:
         match launch:

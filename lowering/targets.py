@@ -7,22 +7,22 @@ from tilelink.errors import UnknownTarget, did_you_mean
 
 TARGETS = ("triton", "triton-distributed")
 
-_STANDARD = """from __future__ import annotations
+_MODULES = ("argparse", "contextlib", "json", "sys", "time")
 
-import argparse
-import contextlib
-import json
-import os
-import sys
-import time
-from collections.abc import Iterator
+
+def _standard(*more: str) -> str:
+    modules = "".join(f"import {name}\n" for name in sorted((*_MODULES, *more)))
+    return f"""from __future__ import annotations
+
+{modules}from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 """
 
-_TRITON = f"""{_STANDARD}import torch.distributed._symmetric_memory as symm_mem
+
+_TRITON = f"""{_standard("os", "weakref")}import torch.distributed._symmetric_memory as symm_mem
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -33,7 +33,7 @@ except ImportError:  # copies go through torch then; streams cannot wait for wor
     driver = None
 """
 
-_DISTRIBUTED = f"""{_STANDARD.replace("import os" + chr(10), "")}import triton
+_DISTRIBUTED = f"""{_standard()}import triton
 import triton.language as tl
 import triton_dist
 import triton_dist.language as dl

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -131,6 +131,10 @@ class TritonDistFabric:
         if name not in self._streams:
             self._streams[name] = Stream(torch.cuda.Stream(priority=-1), self)
         return self._streams[name]
+
+    def run(self, enqueue: Callable[..., None], main: Stream, *tensors: torch.Tensor) -> None:
+        """`enqueue(main, *tensors)`."""
+        enqueue(main, *tensors)
 
     def barrier(self) -> None:
         torch.cuda.synchronize()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,6 +24,9 @@ def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: 
     if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
         got = f"{list(tensor.shape)} {tensor.dtype}{'' if tensor.is_contiguous() else ', not contiguous'}"
         raise ValueError(f"{name} is {got}; this schedule takes {list(shape)} {dtype}, contiguous")
+
+
+MOST_CALLS = 64  # that are remembered: callers whose tensors move around all the time gain nothing from more
 
 
 class Symmetric:
@@ -124,20 +128,25 @@ class Stream:
         with torch.cuda.stream(self.stream):
             return torch.cuda.is_current_stream_capturing()
 
+    def _current(self) -> Any:
+        """Inside, torch works on this stream; switching costs the host more than a call of the library."""
+        there = torch._C._cuda_getCurrentRawStream(self.fabric.device.index) == self.handle
+        return contextlib.nullcontext() if there else torch.cuda.stream(self.stream)
+
     def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-        with torch.cuda.stream(self.stream):
+        with self._current():
             torch.mm(a, b, out=out)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        with torch.cuda.stream(self.stream):
+        with self._current():
             dist.all_gather_into_tensor(out, x, group=self.group)
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        with torch.cuda.stream(self.stream):
+        with self._current():
             dist.reduce_scatter_tensor(out, x, group=self.group)
 
     def all_reduce(self, x: torch.Tensor) -> None:
-        with torch.cuda.stream(self.stream):
+        with self._current():
             dist.all_reduce(x, group=self.group)
 
 
@@ -153,7 +162,11 @@ class SymmetricMemoryFabric:
         self.is_loading = False
         self.compiled: dict[tuple[object, ...], Any] = {}  # kernels that calls launch, by constants and alignment
         self.events: dict[int, torch.cuda.Event] = {}
+        # of each operator, by the addresses of its tensors: None after the first call, its graph from the second one on
+        self.calls: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], torch.cuda.CUDAGraph | None]]
+        self.calls = weakref.WeakKeyDictionary()
         self._streams: dict[str, Stream] = {}
+        self._main = Stream(torch.cuda.current_stream(), self)
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
@@ -179,13 +192,42 @@ class SymmetricMemoryFabric:
         return Symmetric(shape, dtype, self.device, self.group)
 
     def main(self) -> Stream:
-        return Stream(torch.cuda.current_stream(), self)
+        handle = torch._C._cuda_getCurrentRawStream(self.device.index)
+        if self._main.handle != handle:
+            self._main = Stream(torch.cuda.current_stream(), self)
+        return self._main
 
     def stream(self, name: str) -> Stream:
         if name not in self._streams:
             side = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
             self._streams[name] = Stream(side, self)
         return self._streams[name]
+
+    def run(self, enqueue: Callable[..., None], main: Stream, *tensors: torch.Tensor) -> None:
+        """`enqueue(main, *tensors)`; once it has been called twice with tensors at these addresses, as a CUDA graph, which
+        is one operation for the host."""
+        if self.is_loading or main._captures():
+            enqueue(main, *tensors)
+            return
+        calls = self.calls.setdefault(enqueue.__self__, {})  # type: ignore[attr-defined]
+        key = tuple(tensor.data_ptr() for tensor in tensors)
+        if key not in calls:
+            if len(calls) == MOST_CALLS:
+                del calls[next(iter(calls))]
+            calls[key] = None
+            enqueue(main, *tensors)
+            return
+        graph = calls.pop(key) or self._captured(enqueue, tensors)
+        calls[key] = graph  # the last one is the last to be dropped
+        graph.replay()
+
+    def _captured(self, enqueue: Callable[..., None], tensors: tuple[torch.Tensor, ...]) -> torch.cuda.CUDAGraph:
+        graph, stream = torch.cuda.CUDAGraph(), self.stream("capture")
+        with torch.cuda.stream(stream.stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            enqueue(stream, *tensors)
+            graph.capture_end()
+        return graph
 
     def barrier(self) -> None:
         torch.cuda.synchronize()

@@ -27,7 +27,7 @@ from tilelink.emulator.streams import EmulatedStream
 from tilelink.errors import ScheduleMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tilelink.emulator.events import Observer
     from tilelink.emulator.scheduler import Policy
@@ -297,6 +297,10 @@ class EmulatedFabric:
         self._agreed.append(schedule)
         if held[1] != schedule:
             raise ScheduleMismatch(rank=self.rank, own=schedule, other=held[1])
+
+    def run(self, enqueue: Callable[..., None], main: EmulatedStream, *tensors: torch.Tensor) -> None:
+        """`enqueue(main, *tensors)`; a fabric of GPUs may replay what it enqueued for the same tensors before."""
+        enqueue(main, *tensors)
 
     def barrier(self) -> None:
         """All ranks meet. Emulated ranks share one host, whose calls are in order already: nothing to do."""

@@ -137,7 +137,7 @@ def another_stream(text: SourceText) -> Changes:
             "launch",
         ):
             continue
-        if text.function(call).name != "__call__":
+        if not text.in_call(call):
             continue
         if dotted(call.func.value) == "main":
             for stream in streams:

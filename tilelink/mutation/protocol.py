@@ -94,7 +94,7 @@ def baked_epoch(text: SourceText) -> Changes:
     """The epoch as it is when the call is enqueued, or captured, instead of the word that `begin` raises."""
     for node in text.nodes(ast.Attribute):
         inside = isinstance(text.parent(node), ast.Call) and isinstance(node.ctx, ast.Load)
-        if dotted(node) == "self.epoch" and inside and text.function(node).name == "__call__":
+        if dotted(node) == "self.epoch" and inside and text.in_call(node):
             yield (Change(text.span(node), "self.epoch.clone()"),)
 
 

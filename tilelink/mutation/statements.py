@@ -87,7 +87,7 @@ def on_one_rank_only(text: SourceText) -> Changes:
             if (
                 kind
                 and text.on_host(statement)
-                and text.function(statement).name == "__call__"
+                and text.in_call(statement)
                 and kind != "last stream"
             ):
                 yield (Change(text.span(statement), f"if rank == 0: {text.text(statement)}"),)

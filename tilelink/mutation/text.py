@@ -89,6 +89,10 @@ class SourceText:
             node = self._parents[node]
         return node
 
+    def in_call(self, node: ast.AST) -> bool:
+        """Whether the host runs it in every call."""
+        return self.function(node).name in ("__call__", "enqueue")
+
     def parent(self, node: ast.AST) -> ast.AST:
         return self._parents[node]
 

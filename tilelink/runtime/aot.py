@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -72,6 +72,9 @@ class RecordingFabric:
         return _Stream(self.launches)
 
     def agree(self, _: str) -> None: ...
+
+    def run(self, enqueue: Callable[..., None], *arguments: object) -> None:
+        enqueue(*arguments)
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
