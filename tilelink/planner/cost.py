@@ -48,6 +48,7 @@ _LIBRARY_FILL_US = 2.0  # first loads and last stores of a library matmul
 _LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few for all SMs
 _WAVE_SHARE = 0.62  # of what whole waves would cost, a library's matmul pays
 _LIBRARY_SHARE = 0.97  # of the rate of the best tile loop, the library's matmul
+_BURST, _BURST_US = 0.22, 150.0  # short library matmuls that fill the GPU are faster by so much, fading over so long
 _PIECE_US = 10.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
@@ -171,6 +172,11 @@ class _Model:
             return
         _TileRun(self, kernel, role, begin, sorted(produced)).run()
 
+    def _fullness(self, rows: float, cols: float) -> float:
+        """Of the SMs, those that have a tile of 128 x 256 in an average wave."""
+        tiles = math.ceil(rows / 128) * math.ceil(cols / 256)
+        return tiles / (math.ceil(tiles / self.gpu.num_sms) * self.gpu.num_sms)
+
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         out, left = self._bytes(gemm.out.buffer), self._bytes(gemm.left.buffer)
         right = self.schedule.buffer(gemm.right.buffer)
@@ -183,7 +189,9 @@ class _Model:
         splits = library_splits(rows / pieces, right.shape[-1], self.gpu.num_sms)
         least = right.shape[-2] / 64 / splits * _LIBRARY_STEP_US
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms)
-        total = max(boosted(compute * waves) / _LIBRARY_SHARE, memory, least) + _LIBRARY_FILL_US
+        busy = boosted(compute * waves) / _LIBRARY_SHARE
+        busy *= 1.0 - _BURST * self._fullness(rows / pieces, right.shape[-1]) ** 3 * math.exp(-busy / _BURST_US)
+        total = max(busy, memory, least) + _LIBRARY_FILL_US
         if exchange is None:
             self.now += self.gpu.kernel_launch_us + total
             return
