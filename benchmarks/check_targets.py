@@ -26,10 +26,12 @@ import torch.distributed as dist
 import lowering
 from tilelink.bench import operators
 from tilelink.runtime.load import load_source, operator_class
+from tilelink.spec_file import load_overlap
 
 DIRECT = {"algorithm": "direct"}
 PUSH = {"mover": "CopyEngine()", "transfer": "push"}
 FUSED = {"mover": "Fused()", "transfer": "push"}
+USER_OP = "examples/06_user_op.py:ag_squared_relu"
 CASES: list[tuple[str, dict[str, int], list[dict[str, str]]]] = [
     (
         "ag_gemm",
@@ -66,6 +68,11 @@ CASES: list[tuple[str, dict[str, int], list[dict[str, str]]]] = [
             {**DIRECT, "x_full.mover": "CommSms(8)", "x_full.transfer": "push", "y_parts.mover": "CopyEngine()"},
             {**DIRECT, "x_full.mover": "CommSms(8)", "x_full.transfer": "push", "y_parts.mover": "Fused()"},
         ],
+    ),
+    (
+        USER_OP,
+        {"M": 2048, "K": 1024, "N": 4096},
+        [{**DIRECT, **PUSH}, {**DIRECT, **PUSH, "mover": "CommSms(16)"}, {**DIRECT, **FUSED, "transfer": "pull"}],
     ),
 ]
 POOL = 4
@@ -158,8 +165,9 @@ def main() -> None:
     for name, sizes, schedules in CASES:
         for pins in schedules:
             start = time.perf_counter()
-            schedule = getattr(operators, name).plan("h200-nvswitch", dist.get_world_size(), pin=dict(pins), **sizes)
-            row = {"workload": name, "sizes": sizes, "choices": dict(schedule.choices), "hash": schedule.hash}
+            overlap = load_overlap(name) if name == USER_OP else getattr(operators, name)
+            schedule = overlap.plan("h200-nvswitch", dist.get_world_size(), pin=dict(pins), **sizes)
+            row = {"workload": schedule.name, "sizes": sizes, "choices": dict(schedule.choices), "hash": schedule.hash}
             rows.append({**row, **check(schedule, arguments.calls)})
             if dist.get_rank() == 0:
                 shown = {key: value for key, value in rows[-1].items() if key not in ("choices", "sizes", "hash")}

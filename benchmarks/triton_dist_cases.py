@@ -98,6 +98,24 @@ class PutsAndGets(Check):
         return [(self.out, want.view(-1)), (self.signals, torch.tensor([call, call, 3 * call]))]
 
 
+class PlainPutsAndWords(Check):
+    def __init__(self, group):
+        super().__init__(group)
+        self.x, self.landing = self.symmetric(COUNT)[self.rank], self.symmetric(5 * COUNT)[self.rank]
+        self.flags, self.out = self.symmetric(1)[self.rank], self.zeros(5, COUNT)
+
+    def enqueue(self):
+        kernels.fill[(1,)](self.x, self.clock, self.rank, N=COUNT)
+        nvshmem_barrier_all_on_stream()
+        size = COUNT * 4
+        kernels.plain_puts_and_words[(1,)](self.x, self.landing, self.flags, self.out, self.clock, size, N=COUNT)
+
+    def wanted(self, call):
+        sources = (self.left, self.left, self.right, self.left, 0)
+        rows = torch.stack([self.filled(call, rank) for rank in sources])
+        return [(self.out, rows), (self.flags, torch.tensor([call], dtype=torch.int32))]
+
+
 class Collectives(Check):
     def __init__(self, group):
         super().__init__(group)
@@ -247,6 +265,7 @@ CHECKS = {
     "wait for all ranks": GatherPush,
     "puts and gets": lambda group: PutsAndGets(group, COUNT * 4),
     "puts and gets of odd sizes": lambda group: PutsAndGets(group, COUNT * 4 - 13),
+    "plain puts and words": PlainPutsAndWords,
     "collectives": Collectives,
     "words of one thread": WordsOfThreads,
     "arrive and wait_eq": ArriveAndWait,

@@ -96,6 +96,34 @@ def puts_and_gets(x, landing, signals, out, clock, size, N: tl.constexpr):
 
 
 @triton_dist.jit
+def plain_puts_and_words(x, landing, flags, out, clock, size, N: tl.constexpr):
+    """A put, a put and a get that return early, a store to a translated address, an elementwise broadcast; `size` in bytes.
+
+    Then the word of a peer, polled by an acquiring load.
+    """
+    offsets = tl.arange(0, N)
+    short = tl.load(clock).to(tl.int32)
+    rank = libshmem_device.my_pe()
+    peer = (rank + 1) % libshmem_device.n_pes()
+    libshmem_device.putmem_block(landing, x, size, peer)
+    libshmem_device.putmem_nbi_block(landing + N, x, size, peer)
+    libshmem_device.getmem_nbi_block(landing + 2 * N, x, size, peer)
+    libshmem_device.quiet()
+    tl.store(libshmem_device.remote_ptr(landing + 3 * N, peer) + offsets, tl.load(x + offsets))
+    libshmem_device.barrier_all_block()
+    libshmem_device.broadcast_block(libshmem_device.NVSHMEM_TEAM_WORLD, landing + 4 * N, x, N, 0)
+    libshmem_device.barrier_all_block()
+    __syncthreads()
+    if tid(0) == 0:
+        st(libshmem_device.remote_ptr(flags, peer), short, scope="sys", semantic="release")
+        while cuda.ld_acquire(flags, scope="sys") != short:
+            pass
+    __syncthreads()
+    for row in range(5):
+        tl.store(out + row * N + offsets, tl.load(landing + row * N + offsets))
+
+
+@triton_dist.jit
 def collectives(x, gathered, out, N: tl.constexpr):
     """fcollect, then the last rank's x to the first part; sync_all and team_sync between."""
     offsets = tl.arange(0, N)
