@@ -49,6 +49,7 @@ _LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few
 _WAVE_SHARE = 0.62  # of what whole waves would cost, a library's matmul pays
 _LIBRARY_SHARE = 0.97  # of the rate of the best tile loop, the library's matmul
 _BURST, _BURST_US = 0.22, 150.0  # short library matmuls that fill the GPU are faster by so much, fading over so long
+_COLD_SHARE = 0.1  # of the time that memory takes, a library matmul waits for operands that the L2 does not keep
 _PIECE_US = 10.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
@@ -191,7 +192,8 @@ class _Model:
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms)
         busy = boosted(compute * waves) / _LIBRARY_SHARE
         busy *= 1.0 - _BURST * self._fullness(rows / pieces, right.shape[-1]) ** 3 * math.exp(-busy / _BURST_US)
-        total = max(busy, memory, least) + _LIBRARY_FILL_US
+        cold = _COLD_SHARE * memory if self._bytes(gemm.right.buffer) > self.gpu.l2_bytes else 0.0
+        total = max(busy, memory, least) + cold + _LIBRARY_FILL_US
         if exchange is None:
             self.now += self.gpu.kernel_launch_us + total
             return

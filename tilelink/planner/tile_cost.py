@@ -17,6 +17,8 @@ _START_US = 1.2  # fill and drain of the software pipeline of one tile
 _PREFETCHED_START_US = 0.4  # the same where the next tile's loads are under way before this one is stored
 _COUNT_US = 1.0  # a tile that is counted: its stores must have been performed
 _MEMORY_SHARE = 0.72  # of what a copy reaches, a tile loop reads and writes
+_REMOTE_US = 1.0  # from a load over the link to its data
+_BESIDE_DRAG = 0.003  # programs that copy slow the tiles on the other SMs
 _KEPT = 0.8  # of the L2, a right operand can take
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
 
@@ -64,7 +66,8 @@ class TileCost:
         compute = len(bodies) * max(boosted(one * waves) / waves, inner / 64 * _REDUCTION_STEP_US)
         start = _PREFETCHED_START_US if role.prefetch else _START_US
         busy = max(compute, memory, self._remote_us()) + self._stores_us()
-        return busy + start + _COUNT_US * self._counts()
+        beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
+        return busy * beside + start + _COUNT_US * self._counts()
 
     def _traffic(self) -> float:
         """Bytes that all tiles together move between memory and L2: each buffer once, and a right operand again for groups
@@ -119,7 +122,7 @@ class TileCost:
     def _remote_us(self) -> float:
         """Bytes that tiles load from peers, each by every tile that needs it."""
         worst = 0.0
-        link = min(self.topology.link_gb_per_s(0, 1), self.topology.pull_sms.at(self.role.programs)) * FUSED_LOAD_SHARE
+        link = min(self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE, self.topology.pull_sms.at(self.role.programs))
         for step in self.role.body:
             if isinstance(step, IfOwn):
                 continue  # own tiles only: counted where they end
@@ -131,7 +134,7 @@ class TileCost:
                             axis = self.role.axis(name)
                             elements *= axis.tile if axis.tile and not axis.reduction else axis.extent
                     size = elements * DTYPE_BYTES[self.schedule.buffer(operand.buffer).dtype]
-                    worst = max(worst, size / (link / self.role.programs) / 1e3)
+                    worst = max(worst, size / (link / self.role.programs) / 1e3 + _REMOTE_US)
         return worst
 
     def _bytes(self, buffer: str) -> int:
