@@ -92,6 +92,13 @@ class Overlap:
         return f"<tilelink.overlap {self.name}, sizes {', '.join(self.spec.symbols())}>"
 
 
+def _emit(schedule: Schedule, target: str) -> str:
+    return lowering.emit(schedule, target)  # looked up now: lowering may be what imports this package
+
+
+Schedule.emitter = staticmethod(_emit)
+
+
 def overlap(function: Callable[..., object]) -> Overlap:
     """Declare an operator: tensors with placements in, tensors out; no schedule in it.
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tilelink.ir import nodes, order, placement, spec, steps, user_op
 from tilelink.ir.nodes import AwaitPeers, Buffer, Exchange, Finish, Kernel, Launch, Machine, Publish, Signal
@@ -31,6 +33,8 @@ class Schedule:
     exchanges: tuple[Exchange, ...]
     launches: tuple[Launch, ...]
     predicted_us: float
+
+    emitter: ClassVar[Callable[[Schedule, str], str] | None] = None  # lowering lies above this layer
 
     @property
     def name(self) -> str:
@@ -60,6 +64,11 @@ class Schedule:
             first -= 1
         behind = [x for x in self.launches[at + 1 : at + 2] if isinstance(x, Finish) and x.within]
         return (*self.launches[first:at], *behind)
+
+    def emit(self, target: str = "triton") -> str:
+        """Source text in the language `target`, by the `emitter` that is registered. Raises UnknownTarget."""
+        assert Schedule.emitter is not None, "importing tilelink registers one"
+        return Schedule.emitter(self, target)
 
     def kernels(self) -> tuple[Kernel, ...]:
         return tuple(launch for launch in self.launches if isinstance(launch, Kernel))
