@@ -133,6 +133,9 @@ def test_the_original_is_equivalent_to_itself() -> None:
         ("gather, SMs pull", "comparison", "wait_epoch !=", ""),
         ("scatter, fused pull", "duplicate raise", "notify", "twice in a row"),
         ("gather, SMs pull", "duplicate raise", "count_arrival", ""),
+        # the one launch of a call, done twice, is a second call; not so where other launches belong to it
+        ("scatter, SMs push, epilogue", "duplicate launch", "main.launch", "one call more"),
+        ("scatter, fused push", "duplicate launch", "main.launch", ""),
     ],
 )
 def test_what_is_claimed_of_sources(label: str, operator: str, text: str, expected: str) -> None:

@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilelink.ir.nodes import Begin, CommSms, CopyEngine, CopyProgram, Finish, Fused, Transfer
+from tilelink.ir.nodes import (
+    AwaitPeers,
+    Begin,
+    CommSms,
+    CopyEngine,
+    CopyProgram,
+    Finish,
+    Fused,
+    Kernel,
+    Publish,
+    Transfer,
+)
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.mutant import SourceMutant
 from tilelink.mutation.progress import waits_of
@@ -161,6 +172,15 @@ def kernels_of_one_stream(pair: SourcePair) -> bool:
         return False
     launches = [node for node in pair.text.nodes(ast.Call) if last_word(called(node)) == "launch"]
     return bool(launches) and all(called(node) == "main.launch" for node in launches)
+
+
+def one_call_more(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "duplicate launch":
+        return False
+    kernels = pair.schedule.kernels()
+    rest = [launch for launch in pair.schedule.launches if not isinstance(launch, Kernel)]
+    carried = all(isinstance(one, AwaitPeers | Publish | Finish) and one.within for one in rest)
+    return len(kernels) == 1 and carried and any(isinstance(one, Finish) for one in rest)
 
 
 def joined_earlier(pair: SourcePair) -> bool:
@@ -341,6 +361,7 @@ RULES: tuple[tuple[Holds, str], ...] = (
         stores_of_one_program_to_two_tensors,
         "nobody reads either tensor before the one-program kernel has ended.",
     ),
+    (one_call_more, "the launch is the whole call: twice, it is two calls with the same tensors."),
     (joined_earlier, "pushes that wait for no kernel may be joined before one instead of behind it."),
     (programs_that_only_wait, "a second program that only waits for the same word ends with the first one."),
     (
