@@ -62,7 +62,8 @@ def test_a_variant_that_is_no_schedule_is_a_failure_of_its_own(planned: PlannedR
     assert ours(bad).failure == bad.failure
 
 
-MARKED = [pytest.param(one, marks=[pytest.mark.slow] if one is Operator.MLP else []) for one in Operator]
+LONG = (Operator.GEMM_AR, Operator.MLP)  # to plan
+MARKED = [pytest.param(one, marks=[pytest.mark.slow] if one in LONG else []) for one in Operator]
 
 
 @pytest.mark.parametrize("operator", MARKED)

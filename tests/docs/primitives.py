@@ -14,6 +14,7 @@ CUDA = "triton_dist.language.extra.cuda.language_extra"
 EMULATOR = "tilelink.emulator.dialects"
 WIDTHS = "(_block|_warp|_wave|_wg)?"  # which threads take part in one call
 OPENSHMEM = "tests/emulator/test_openshmem.py::"
+PLAIN = "tests/triton_dist/test_gpu_script.py::test_a_check_holds_on_emulated_ranks[plain puts and words]"
 DIALECT = "tests/triton_dist/test_emulated.py::"
 
 
@@ -37,8 +38,8 @@ class Primitive:
     name: str
     module: str
     schedule: str  # meaning in the schedule IR; nodes in backquotes
-    triton: Code | None
-    distributed: Code | None
+    triton: tuple[Code, ...]  # empty: no schedule says it
+    distributed: tuple[Code, ...]
     test: str
     variants: str = ""
     emulated: str = ""
@@ -46,7 +47,9 @@ class Primitive:
 
 
 PUSH_SMS, PULL_SMS, FUSED = "push by SMs", "pull by SMs", "fused pull"
-PUSH_COPY, PULL_COPY = "push by copy engine", "pull by copy engine"
+PUSH_COPY, PULL_COPY, SCATTER = "push by copy engine", "pull by copy engine", "scatter by copy engine"
+COPY = Code(PUSH_SMS, "Stream.copy", "cuMemcpyAsync")
+COPY_DIST = Code(PUSH_SMS, "copy_on_stream")
 _NO_MULTICAST = "no: compiled and emulated only, multicast is off on every machine of ours"
 _UNUSED_ORDER = (
     "None: `CommRole` and `Fused` store at the peer and their `Notify` releases the stores, `CopyProgram` is ordered by its "
@@ -59,32 +62,32 @@ PRIMITIVES: tuple[Primitive, ...] = (
         LIBSHMEM,
         "`rank`: a schedule is one text for all ranks, a function of it. The host reads it once, kernels take it as an "
         "argument, and so neither target asks for it in a kernel.",
-        Code(PUSH_SMS, "SymmetricMemoryFabric.__init__", "self.rank ="),
-        Code(PUSH_SMS, "TritonDistFabric.__init__", "self.rank ="),
+        (Code(PUSH_SMS, "SymmetricMemoryFabric.__init__", "self.rank ="),),
+        (Code(PUSH_SMS, "TritonDistFabric.__init__", "self.rank ="),),
         OPENSHMEM + "test_a_put_with_signal_brings_its_data_first",
     ),
     Primitive(
         "n_pes",
         LIBSHMEM,
         "`Machine.num_ranks`: a constant of the file.",
-        Code(PUSH_SMS, "SymmetricMemoryFabric.__init__", "self.num_ranks ="),
-        Code(PUSH_SMS, "TritonDistFabric.__init__", "self.num_ranks ="),
+        (Code(PUSH_SMS, "SymmetricMemoryFabric.__init__", "self.num_ranks ="),),
+        (Code(PUSH_SMS, "TritonDistFabric.__init__", "self.num_ranks ="),),
         OPENSHMEM + "test_signals_are_counted",
     ),
     Primitive(
         "int_p",
         LIBSHMEM,
         "None: the only words that a schedule writes at a peer are those of a `Signal`, and these need release order.",
-        None,
-        None,
+        (),
+        (),
         OPENSHMEM + "test_a_flag_written_by_int_p_needs_a_fence",
     ),
     Primitive(
         "remote_ptr",
         LIBSHMEM,
         "The peer of an `Exchange`: where `Place.PEER` stores, an `Operand.remote` is loaded, a `CommRole` copies.",
-        Code(FUSED, "out_tiles", "on_peer("),
-        Code(FUSED, "out_tiles", "dl.symm_at("),
+        (Code(FUSED, "out_tiles", "on_peer("),),
+        (Code(FUSED, "out_tiles", "dl.symm_at("),),
         OPENSHMEM + "test_remote_ptr_is_the_peers_address",
     ),
     Primitive(
@@ -92,114 +95,116 @@ PRIMITIVES: tuple[Primitive, ...] = (
         LIBSHMEM,
         "None inside of a call: `Finish` and `Begin` or `AwaitPeers` order calls peer by peer. Ranks meet on the host, when an "
         "operator has been loaded.",
-        Code(PUSH_SMS, "SymmetricMemoryFabric.barrier"),
-        Code(PUSH_SMS, "TritonDistFabric.barrier"),
+        (Code(PUSH_SMS, "SymmetricMemoryFabric.barrier"),),
+        (Code(PUSH_SMS, "TritonDistFabric.barrier"),),
         OPENSHMEM + "test_barrier_all_delivers_what_is_under_way",
     ),
     Primitive(
         "sync_all",
         LIBSHMEM,
         "None: `Finish` tells each peer alone that this rank has ended, and no step needs all ranks at one point.",
-        None,
-        None,
+        (),
+        (),
         OPENSHMEM + "test_sync_all_does_not",
     ),
     Primitive(
         "quiet",
         LIBSHMEM,
         _UNUSED_ORDER + "`Finish` would be the step that has it, before it tells peers.",
-        None,
-        None,
+        (),
+        (),
         OPENSHMEM + "test_fence_and_quiet_order_a_put_and_a_signal",
     ),
     Primitive(
         "fence",
         LIBSHMEM,
-        _UNUSED_ORDER + "`Notify` would have it between data and signal. (`Wait.fence` is another one: of descriptors.)",
-        None,
-        None,
+        _UNUSED_ORDER
+        + "`Notify` would have it between data and signal. (`Wait.fence` is another one: of descriptors.)",
+        (),
+        (),
         OPENSHMEM + "test_fence_and_quiet_order_a_put_and_a_signal",
     ),
     Primitive(
         "getmem",
         LIBSHMEM,
         "A chunk of an `Exchange` with `Transfer.PULL` that a `CommRole` moves: peers have addresses, so it is a copy.",
-        Code(PULL_SMS, "x_full_send", "copy_share("),
-        Code(PULL_SMS, "x_full_send", "copy_share("),
+        (Code(PULL_SMS, "x_full_send", "source"),),
+        (Code(PULL_SMS, "x_full_send", "source"),),
         OPENSHMEM + "test_gets_are_there_after_quiet_or_when_they_block",
     ),
     Primitive(
         "getmem_nbi",
         LIBSHMEM,
         "A chunk of an `Exchange` with `Transfer.PULL` that a `CopyProgram` moves; its stream stands in for `quiet`.",
-        Code(PULL_COPY, "AgGemm.call", "copy_x_full.copy("),
-        Code(PULL_COPY, "AgGemm.call", "copy_x_full.copy("),
+        (Code(PULL_COPY, "enqueue", "copy_x_full.copy("), COPY),
+        (Code(PULL_COPY, "enqueue", "copy_x_full.copy("), COPY_DIST),
         OPENSHMEM + "test_gets_are_there_after_quiet_or_when_they_block",
     ),
     Primitive(
         "putmem",
         LIBSHMEM,
         "A chunk of an `Exchange` with `Transfer.PUSH` that a `CommRole` moves: peers have addresses, so it is a copy.",
-        Code(PUSH_SMS, "x_full_send", "copy_share("),
-        Code(PUSH_SMS, "x_full_send", "copy_share("),
-        OPENSHMEM + "test_each_mistake_has_its_class",
+        (Code(PUSH_SMS, "x_full_send", "target"),),
+        (Code(PUSH_SMS, "x_full_send", "target"),),
+        PLAIN,
     ),
     Primitive(
         "putmem_nbi",
         LIBSHMEM,
         "A chunk of an `Exchange` with `Transfer.PUSH` that a `CopyProgram` moves; its stream stands in for `quiet`.",
-        Code(PUSH_COPY, "AgGemm.call", "copy_x_full.copy(target"),
-        Code(PUSH_COPY, "AgGemm.call", "copy_x_full.copy(target"),
+        (Code(PUSH_COPY, "enqueue", "copy_x_full.copy(target"), COPY),
+        (Code(PUSH_COPY, "enqueue", "copy_x_full.copy(target"), COPY_DIST),
         OPENSHMEM + "test_barrier_all_delivers_what_is_under_way",
     ),
     Primitive(
         "putmem_signal",
         LIBSHMEM,
         "A chunk that a `CommRole` pushes, and its `Signal` of `Scope.PEER`: the program that completes the chunk raises it.",
-        Code(PUSH_SMS, "x_full_send", "notify("),
-        Code(PUSH_SMS, "x_full_send", "notify("),
+        (Code(PUSH_SMS, "x_full_send", "notify("),),
+        (Code(PUSH_SMS, "x_full_send", "notify("),),
         OPENSHMEM + "test_a_put_with_signal_brings_its_data_first",
     ),
     Primitive(
         "putmem_signal_nbi",
         LIBSHMEM,
         "A chunk that a `CopyProgram` pushes, and its `Signal`: the epoch follows on the same stream as a copy of one word.",
-        Code(PUSH_COPY, "AgGemm.call", "copy_x_full.copy("),
-        Code(PUSH_COPY, "AgGemm.call", "copy_x_full.copy("),
+        (Code(PUSH_COPY, "enqueue", "copy_x_full.copy("),),
+        (Code(PUSH_COPY, "enqueue", "copy_x_full.copy("),),
         OPENSHMEM + "test_a_put_with_signal_brings_its_data_first",
     ),
     Primitive(
         "signal_op",
         LIBSHMEM,
         "A `Signal` of `Scope.PEER_COUNT`, raised by `Finish` with no data of its own; the set form is `Notify` and `Publish`.",
-        Code(PUSH_SMS, "count_up"),
-        Code(PUSH_SMS, "count_at_peer"),
+        (Code(PUSH_SMS, "count_up"),),
+        (Code(PUSH_SMS, "count_at_peer"),),
         OPENSHMEM + "test_signals_are_counted",
     ),
     Primitive(
         "signal_wait_until",
         LIBSHMEM,
         "`AwaitPeers`: a count of peers that others may raise further meanwhile, so it is compared by order, not equality.",
-        Code(PUSH_SMS, "wait_count"),
-        Code(PUSH_SMS, "wait_at_least"),
+        (Code(PUSH_SMS, "wait_count"),),
+        (Code(PUSH_SMS, "wait_at_least"),),
         OPENSHMEM + "test_comparisons_of_a_wait",
     ),
     Primitive(
         "broadcast",
         LIBSHMEM,
-        "An `Exchange` of `Kind.GATHER` is one from every rank at once, spelled as its chunks (putmem); no collective of "
+        "An `Exchange` of `Kind.GATHER` is one from every rank at once, spelled chunk by chunk as `putmem` is; no collective of "
         "the IR has a single root.",
-        None,
-        None,
+        (),
+        (),
         OPENSHMEM + "test_a_broadcast_takes_the_roots_source_as_it_was",
         variants="broadcast(mem)?" + WIDTHS,
+        emulated="openshmem.broadcastmem",
     ),
     Primitive(
         "wait",
         LANGUAGE,
         "`Wait`: block until the chunks that a tile reads have arrived.",
-        Code(PUSH_SMS, "wait_epoch"),
-        Code(PUSH_SMS, "wait_epoch"),
+        (Code(PUSH_SMS, "wait_epoch"),),
+        (Code(PUSH_SMS, "wait_epoch"),),
         DIALECT + "test_a_wait_orders_what_took_its_token",
     ),
     Primitive(
@@ -207,32 +212,33 @@ PRIMITIVES: tuple[Primitive, ...] = (
         LANGUAGE,
         "The order between a `Wait` and the loads of the step behind it. Stock Triton keeps it without a token: the acquiring "
         "atomic ends in a CTA barrier.",
-        None,
-        Code(PUSH_SMS, "out_tiles", "dl.consume_token("),
+        (),
+        (Code(PUSH_SMS, "out_tiles", "dl.consume_token("),),
         DIALECT + "test_a_wait_orders_what_took_its_token",
+        emulated="triton_dist.consume_token",
     ),
     Primitive(
         "notify",
         LANGUAGE,
         "`Notify` with `then`, `Publish`: raise a `Signal` of `Scope.PEER` to the epoch of the call.",
-        Code(PUSH_SMS, "notify"),
-        Code(PUSH_SMS, "notify"),
+        (Code(PUSH_SMS, "notify"),),
+        (Code(PUSH_SMS, "notify"),),
         DIALECT + "test_push_and_notify",
     ),
     Primitive(
         "atomic_cas",
         EXTRA,
         "None: a word of `Scope.PEER` has one writer, counts are added to; no step makes ranks compete for a word.",
-        None,
-        None,
+        (),
+        (),
         DIALECT + "test_words_by_one_thread",
     ),
     Primitive(
         "atomic_add",
         EXTRA,
-        "`Notify.count`: tiles and programs that complete a chunk are counted; the last one raises `then`.",
-        Code(PUSH_SMS, "count_arrival", "tl.atomic_add("),
-        Code(PUSH_SMS, "count_arrival", "tl.atomic_add("),
+        "`Notify.count`: what has been done of a chunk is counted, by tiles or by programs; who completes it raises `then`.",
+        (Code(PUSH_SMS, "count_arrival", "tl.atomic_add("),),
+        (Code(PUSH_SMS, "count_arrival", "tl.atomic_add("),),
         DIALECT + "test_words_by_one_thread",
     ),
     Primitive(
@@ -240,24 +246,24 @@ PRIMITIVES: tuple[Primitive, ...] = (
         CUDA,
         "The poll of `AwaitPeers`: stock Triton has no acquiring load and adds 0; Triton-distributed uses `ld`, which "
         "exists for every vendor.",
-        Code(PUSH_SMS, "wait_count", "tl.atomic_add("),
-        Code(PUSH_SMS, "wait_at_least", "ld("),
-        "tests/triton_dist/test_gpu_script.py::test_a_check_holds_on_emulated_ranks",
+        (Code(PUSH_SMS, "wait_count", "tl.atomic_add("),),
+        (Code(PUSH_SMS, "wait_at_least", "ld("),),
+        PLAIN,
     ),
     Primitive(
         "red_release",
         CUDA,
         "`Notify` without `then`: chunks of this rank whose count is awaited itself.",
-        Code(LOCAL := "scatter by copy engine", "count_up"),
-        Code(LOCAL, "count_up"),
+        (Code(SCATTER, "count_up"),),
+        (Code(SCATTER, "count_up"),),
         DIALECT + "test_words_by_one_thread",
     ),
     Primitive(
         "multimem_ld_reduce",
         CUDA,
         "None: `Transfer` has push and pull. It would be a third one, for the `SumParts` of an `Algorithm.ONE_SHOT`.",
-        None,
-        None,
+        (),
+        (),
         "tests/triton_dist/test_emulated_more.py::test_multicast",
         variants="multimem_ld_reduce(_p)?_v4",
         emulated="multimem.multimem_ld_reduce",
@@ -267,8 +273,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "multimem_st",
         CUDA,
         "None: `Transfer` has push and pull. It would be a third one, for a `Kind.GATHER` that stores once for all peers.",
-        None,
-        None,
+        (),
+        (),
         "tests/triton_dist/test_emulated_more.py::test_multicast",
         variants="multimem_st_.*",
         emulated="multimem.multimem_st",

@@ -46,7 +46,7 @@ def emulate(world: World, by: str, calls: int = 1, **options: bool) -> None:
         assert torch.equal(out, wanted)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])
 @pytest.mark.parametrize("by", ["copy engine", "SMs"])
 def test_equal_to_torch_over_several_calls(num_ranks: int, by: str, seed: int) -> None:

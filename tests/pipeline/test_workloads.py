@@ -46,7 +46,7 @@ def test_planned(name: str, topology: str) -> None:
 
 
 @pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)"])
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", QUICK)
 def test_overlapped(name: str, mover: str) -> None:
     """At sizes this small the library wins: have something to overlap all the same."""
     pins = {"mover": mover} | ({} if name.startswith("04") else {"algorithm": "direct"})
@@ -106,7 +106,10 @@ GATHERED = {
     ("name", "pins", "prefetch", "late", "slices"),
     [
         ("03_gemm_rs.py:gemm_rs", {"y.tile": "32x128x32/4w2s", "y_parts.nest": "rank by rank"}, True, False, 2),
-        ("03_gemm_rs.py:gemm_rs", {"y.tile": "16x64x32/4w2s2p", "y_parts.nest": "rank by rank"}, True, False, 1),
+        pytest.param(
+            *("03_gemm_rs.py:gemm_rs", {"y.tile": "16x64x32/4w2s2p", "y_parts.nest": "rank by rank"}, True, False, 1),
+            marks=pytest.mark.slow,
+        ),
         ("03_gemm_rs.py:gemm_rs", {"y.tile": "32x256x32/4w2s", "y_parts.nest": "chunk by chunk"}, False, True, 4),
         (
             "04_gemm_ar.py:gemm_ar",

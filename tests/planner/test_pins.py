@@ -102,7 +102,7 @@ SHORT_PINS: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("field", "pin"), SHORT_PINS, ids=lambda item: pin_text(item))
 @pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs", SLOW_AR])
-@pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+@pytest.mark.parametrize("topology", ["laptop-switch", pytest.param("laptop-mesh", marks=pytest.mark.slow)])
 def test_a_field_pinned_for_all_values(name: str, topology: str, field: str, pin: object) -> None:
     value = pin_text(pin)
     try:

@@ -29,7 +29,10 @@ CASES: list[tuple[Overlap, str, dict[str, Any]]] = [
 
 QUICK_FIRST = pytest.mark.parametrize(
     ("operator", "topology", "sizes"),
-    [pytest.param(*case, marks=[pytest.mark.slow] if case[0] is mlp else [], id=case[0].name) for case in CASES],
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] if case[0] in (mlp, gemm_ar) else [], id=case[0].name)
+        for case in CASES
+    ],
 )
 
 

@@ -45,13 +45,18 @@ def check_random_spec(seed: int) -> None:
     assert proof.proved, f"seed {seed}\n{schedule}\n{chr(10).join(proof.lines())}"
 
 
-@pytest.mark.parametrize("block", range(4))
+SOME_QUICK = pytest.mark.parametrize(
+    "block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in (2, 3))]
+)
+
+
+@SOME_QUICK
 def test_schedules_of_the_space(block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         check_sampled(seed)
 
 
-@pytest.mark.parametrize("block", range(4))
+@SOME_QUICK
 def test_random_specs(block: int) -> None:
     for seed in range(15 * block, 15 * block + 15):
         check_random_spec(seed)
@@ -72,7 +77,9 @@ def one_switch(num_ranks: int) -> Topology:
     return replace(found, num_ranks=num_ranks, levels=levels)
 
 
-@pytest.mark.parametrize("overlap", [ag_gemm, gemm_rs], ids=lambda overlap: overlap.name)
+@pytest.mark.parametrize(
+    "overlap", [ag_gemm, pytest.param(gemm_rs, marks=pytest.mark.slow)], ids=lambda overlap: overlap.name
+)
 def test_a_thousand_ranks(overlap: tilelink.Overlap) -> None:
     """The relation of one rank is looked at, whatever the number of ranks."""
     sizes = {"M": 1024 * 128, "K": 4096, "N": 8192} if overlap is ag_gemm else {"M": 1024 * 128, "K": 8192, "N": 4096}

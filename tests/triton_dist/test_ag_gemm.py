@@ -46,7 +46,7 @@ def is_right(file: Any, num_ranks: int, seed: int, calls: int = 2) -> bool:
     return all(torch.allclose(out, torch.cat(xs) @ w, atol=1e-5) for xs, outs in rounds for out in outs)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+@pytest.mark.parametrize("num_ranks", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_it_is_right_and_has_no_race(num_ranks: int) -> None:
     assert all(is_right(module(), num_ranks, seed) for seed in range(2))
 

@@ -41,6 +41,7 @@ NAMES = (
     "wait for all ranks",
     "puts and gets",
     "puts and gets of odd sizes",
+    "plain puts and words",
     "collectives",
     "words of one thread",
     "arrive and wait_eq",

@@ -84,12 +84,7 @@ def on_one_rank_only(text: SourceText) -> Changes:
     for block in text.blocks():
         for statement in block:
             kind = category(text, statement)
-            if (
-                kind
-                and text.on_host(statement)
-                and text.in_call(statement)
-                and kind != "last stream"
-            ):
+            if kind and text.on_host(statement) and text.in_call(statement) and kind != "last stream":
                 yield (Change(text.span(statement), f"if rank == 0: {text.text(statement)}"),)
 
 

@@ -128,7 +128,7 @@ def putmem(dest: Any, source: Any, bytes: Any, pe: Any) -> None:
 
 
 def putmem_nbi(dest: Any, source: Any, bytes: Any, pe: Any) -> None:
-    """The same, but `source` is read later as well: it must not change before `quiet`."""
+    """`putmem`, but `source` is read later as well: it must not change before `quiet`."""
     _put(call("putmem_nbi"), dest, source, bytes, pe)
 
 
@@ -166,7 +166,7 @@ def getmem(dest: Any, source: Any, bytes: Any, pe: Any) -> None:
 
 
 def getmem_nbi(dest: Any, source: Any, bytes: Any, pe: Any) -> None:
-    """The same, but `source` is read and `dest` written later, before `quiet` returns."""
+    """`getmem`, but `source` is read and `dest` written later, before `quiet` returns."""
     now = call("getmem_nbi")
     now.copies("dest", now.address("dest", dest))
     _get(now, dest, source, bytes, pe)
