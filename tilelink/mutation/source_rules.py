@@ -141,14 +141,32 @@ def _nothing_stored_before(text: SourceText, use: ast.Call) -> bool:
 
 
 def stores_of_one_program_to_two_tensors(pair: SourcePair) -> bool:
-    if pair.mutant.operator != "swap store" or pair.function() != "begin_call":
+    swapped = pair.mutant.operator in ("swap store", "swap raise")
+    if not swapped or pair.function() not in ("begin_call", "turn_call", "close_call"):
         return False
     return any(
-        isinstance(one, ast.Expr)
-        and isinstance(other, ast.Expr)
-        and called(one.value) == called(other.value) == "tl.store"
+        isinstance(other, ast.Expr) and _own_word(one) and _own_word(other) and _own_word(one) != _own_word(other)
         for one, other in pair.statements()
     )
+
+
+def _own_word(statement: ast.stmt) -> str:
+    """The tensor of this rank that the statement stores to or counts off; empty if it does anything else."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) not in ("tl.store", "tl.atomic_add"):
+        return ""
+    return dotted(_leftmost(call.args[0]))
+
+
+def epoch_and_a_wait(pair: SourcePair) -> bool:
+    if not pair.mutant.operator.startswith("swap "):
+        return False
+    for one, other in pair.statements():
+        texts = [ast.unparse(statement) for statement in (one, other) if statement is not None]
+        if "call = tl.load(epoch)" in texts:
+            rest = next(text for text in texts if text != "call = tl.load(epoch)")
+            return rest.startswith("wait_count(") and "call" not in rest.removeprefix("wait_count(")
+    return False
 
 
 def programs_that_only_wait(pair: SourcePair) -> bool:
@@ -359,7 +377,11 @@ RULES: tuple[tuple[Holds, str], ...] = (
     ),
     (
         stores_of_one_program_to_two_tensors,
-        "nobody reads either tensor before the one-program kernel has ended.",
+        "nobody reads either tensor before the program, the last of its kernel, has ended.",
+    ),
+    (
+        epoch_and_a_wait,
+        "only the program that ends a call changes the epoch, so that it may be read before a wait or after.",
     ),
     (one_call_more, "the launch is the whole call: twice, it is two calls with the same tensors."),
     (joined_earlier, "pushes that wait for no kernel may be joined before one instead of behind it."),
