@@ -12,6 +12,8 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.language.extra.language_extra import __syncthreads, ld
 
+from lowering.device.counts import count_arrival
+
 
 @triton_dist.jit
 def wait_epoch(signal, call):
@@ -51,23 +53,6 @@ def count_at_peer(count, peer):
     """Count at `count` of `peer` that this rank has come so far."""
     __syncthreads()
     dl.notify(count, peer, signal=1, sig_op="add", comm_scope="intra_node")
-
-
-@triton_dist.jit
-def count_up(count):
-    """Count this program's stores as done, for those who wait for the count."""
-    program_barrier()
-    tl.atomic_add(count, 1, sem="release", scope="sys")
-
-
-@triton_dist.jit
-def count_arrival(count):
-    """Count this program's stores as done; returns how many were counted before.
-
-    The one that completes the count has acquired the stores of all the others, and may raise a signal for them.
-    """
-    program_barrier()
-    return tl.atomic_add(count, 1, sem="acq_rel", scope="sys")
 
 
 @triton_dist.jit

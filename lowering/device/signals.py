@@ -11,6 +11,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from lowering.device.barrier import program_barrier
+from lowering.device.counts import count_arrival, count_up
+
 
 @triton.jit
 def wait_epoch(signal, call):
@@ -31,33 +34,10 @@ def wait_count(count, target):
 
 
 @triton.jit
-def program_barrier():
-    """All threads of the program meet, and their stores come before whatever one of them does next."""
-    tl.debug_barrier()
-
-
-@triton.jit
 def notify(signal, call):
     """Raise `signal`, here or on a peer, for call `call`: publishes all stores of this program and what it has acquired."""
     program_barrier()  # a release does not wait for the other threads of the program
     tl.atomic_xchg(signal, call, sem="release", scope="sys")
-
-
-@triton.jit
-def count_up(count):
-    """Count this program's stores as done, for those who wait for the count."""
-    program_barrier()
-    tl.atomic_add(count, 1, sem="release", scope="sys")
-
-
-@triton.jit
-def count_arrival(count):
-    """Count this program's stores as done; returns how many were counted before.
-
-    The one that completes the count has acquired the stores of all the others, and may raise a signal for them.
-    """
-    program_barrier()
-    return tl.atomic_add(count, 1, sem="acq_rel", scope="sys")
 
 
 @triton.jit

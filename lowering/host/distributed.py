@@ -11,15 +11,7 @@ import torch
 import torch.distributed as dist
 
 from lowering.host.distributed_nvidia import copy_on_stream, symmetric_tensors, wait_on_word, write_on_stream
-
-
-def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Raises ValueError unless `tensor` is what the schedule was made for, contiguous and at a multiple of 16 bytes."""
-    if tensor.data_ptr() % 16:
-        raise ValueError(f"{name} starts at an address that is no multiple of 16 bytes; pass a copy of it")
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-        got = f"{list(tensor.shape)} {tensor.dtype}{'' if tensor.is_contiguous() else ', not contiguous'}"
-        raise ValueError(f"{name} is {got}; this schedule takes {list(shape)} {dtype}, contiguous")
+from lowering.host.library import LibraryCalls
 
 
 class Symmetric:
@@ -31,7 +23,7 @@ class Symmetric:
         self.local.zero_()
 
 
-class Stream:
+class Stream(LibraryCalls):
     """Operations that run in order on one stream of the GPU."""
 
     def __init__(self, stream: torch.cuda.Stream, fabric: TritonDistFabric) -> None:
@@ -71,22 +63,6 @@ class Stream:
     def _captures(self) -> bool:
         with torch.cuda.stream(self.stream):
             return torch.cuda.is_current_stream_capturing()
-
-    def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-        with torch.cuda.stream(self.stream):
-            torch.mm(a, b, out=out)
-
-    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        with torch.cuda.stream(self.stream):
-            dist.all_gather_into_tensor(out, x, group=self.fabric.group)
-
-    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        with torch.cuda.stream(self.stream):
-            dist.reduce_scatter_tensor(out, x, group=self.fabric.group)
-
-    def all_reduce(self, x: torch.Tensor) -> None:
-        with torch.cuda.stream(self.stream):
-            dist.all_reduce(x, group=self.fabric.group)
 
 
 class TritonDistFabric:

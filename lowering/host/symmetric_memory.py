@@ -11,19 +11,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
+from lowering.host.library import LibraryCalls
+
 try:
     import cuda.bindings.driver as driver
 except ImportError:  # copies go through torch then; streams cannot wait for words of memory
     driver = None
-
-
-def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Raises ValueError unless `tensor` is what the schedule was made for, contiguous and at a multiple of 16 bytes."""
-    if tensor.data_ptr() % 16:
-        raise ValueError(f"{name} starts at an address that is no multiple of 16 bytes; pass a copy of it")
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-        got = f"{list(tensor.shape)} {tensor.dtype}{'' if tensor.is_contiguous() else ', not contiguous'}"
-        raise ValueError(f"{name} is {got}; this schedule takes {list(shape)} {dtype}, contiguous")
 
 
 MOST_CALLS = 64  # that are remembered: callers whose tensors move around all the time gain nothing from more
@@ -45,14 +38,13 @@ class Symmetric:
         self.pointers = torch.tensor([peer.data_ptr() for peer in self.peers], dtype=torch.int64, device=device)
 
 
-class Stream:
+class Stream(LibraryCalls):
     """Operations that run in order on one CUDA stream; kernels and copies go straight to the driver, which is quickest."""
 
     def __init__(self, stream: torch.cuda.Stream, fabric: SymmetricMemoryFabric) -> None:
         self.stream = stream
         self.handle = stream.cuda_stream
         self.fabric = fabric
-        self.group = fabric.group
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
         """Run `kernel` on `grid`; it counts on `per_sm` of its programs being resident on one SM."""
@@ -127,27 +119,6 @@ class Stream:
             return bool(found != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
         with torch.cuda.stream(self.stream):
             return torch.cuda.is_current_stream_capturing()
-
-    def _current(self) -> Any:
-        """Inside, torch works on this stream; switching costs the host more than a call of the library."""
-        there = torch._C._cuda_getCurrentRawStream(self.fabric.device.index) == self.handle
-        return contextlib.nullcontext() if there else torch.cuda.stream(self.stream)
-
-    def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-        with self._current():
-            torch.mm(a, b, out=out)
-
-    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        with self._current():
-            dist.all_gather_into_tensor(out, x, group=self.group)
-
-    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        with self._current():
-            dist.reduce_scatter_tensor(out, x, group=self.group)
-
-    def all_reduce(self, x: torch.Tensor) -> None:
-        with self._current():
-            dist.all_reduce(x, group=self.group)
 
 
 class SymmetricMemoryFabric:

@@ -1,0 +1,37 @@
+"""Calls of libraries in the order of a stream, on every fabric of GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+class LibraryCalls:
+    """What torch computes on the stream of a `Stream`, which has `stream` and `fabric`."""
+
+    stream: torch.cuda.Stream
+    fabric: Any
+
+    def _current(self) -> Any:
+        """Inside, torch works on this stream; switching costs the host more than a call of the library."""
+        there = torch._C._cuda_getCurrentRawStream(self.fabric.device.index) == self.stream.cuda_stream
+        return contextlib.nullcontext() if there else torch.cuda.stream(self.stream)
+
+    def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+        with self._current():
+            torch.mm(a, b, out=out)
+
+    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        with self._current():
+            dist.all_gather_into_tensor(out, x, group=self.fabric.group)
+
+    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        with self._current():
+            dist.reduce_scatter_tensor(out, x, group=self.fabric.group)
+
+    def all_reduce(self, x: torch.Tensor) -> None:
+        with self._current():
+            dist.all_reduce(x, group=self.fabric.group)
