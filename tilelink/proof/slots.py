@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.ir.nodes import CommRole, ComputeRole, Exchange, Kernel
-from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand, SlotNotify, SlotWait
 from tilelink.proof.bug_class import BugClass
@@ -123,7 +122,7 @@ def _consumer(schedule: Schedule, index: int, role: ComputeRole) -> Iterator[Fin
 
 
 def _item_tiles(where: str, exchange: Exchange, role: ComputeRole, operands: list[Operand]) -> Iterator[Finding]:
-    """Each tile is one item: as many rows, all columns; and tiles come in the order of the items."""
+    """Each tile is one item: as many rows, all columns. Whether they come in a good order, the search for circles says."""
     for operand in operands:
         if operand.remote or operand.slot or operand.own or not operand.item or operand.item != operand.index[0]:
             fact = f"{operand.buffer} holds items in slots, and is not read by the slot of an item"
@@ -135,10 +134,6 @@ def _item_tiles(where: str, exchange: Exchange, role: ComputeRole, operands: lis
     if rows.tile != exchange.chunk_rows or not whole or any(axis.segments > 1 for axis in written):
         fact = f"tiles of {' x '.join(str(axis.tile) for axis in written)} are no items of {exchange.chunk_rows} rows"
         yield Finding(BugClass.WRONG_PLACE, where, fact, f"{exchange.name}_arrived")
-    if role.order.nest is not Nest.RANK_MAJOR or role.order.late or role.order.major != rows.name:
-        # a program would take an item while an earlier one, for which the slot must be freed first, is still behind it
-        fact = "tiles do not come in the order of the items"
-        yield Finding(BugClass.CIRCLE, where, fact, f"{exchange.name}_free")
 
 
 def _waits(
