@@ -111,7 +111,11 @@ CASES: dict[str, tuple[Change, BugClass, str]] = {
     "a consumer that waits for the next use": (step_of(SlotWait, 1, plus=2), BugClass.CIRCLE, "out_queue_arrived"),
     "a consumer that frees nothing": (without(SlotNotify), BugClass.CIRCLE, "out_queue_free"),
     "a consumer that raises too little": (step_of(SlotNotify, 1, plus=0), BugClass.CIRCLE, "out_queue_free"),
-    "a consumer that frees the next use too": (step_of(SlotNotify, 1, plus=2), BugClass.REUSE, "out_queue_free"),
+    "a consumer that frees the next use too": (
+        step_of(SlotNotify, 1, plus=2),
+        BugClass.SIGNAL_TOO_EARLY,
+        "out_queue_free",
+    ),
     "a consumer that frees before it loads": (body(freed_first), BugClass.REUSE, "out_queue_free"),
     "a buffer of too few slots": (target(shape=(2, 1, 16)), BugClass.SLOTS, ""),
     "more slots than the buffer has": (first(Exchange, slots=4), BugClass.SLOTS, ""),

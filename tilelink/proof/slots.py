@@ -177,9 +177,7 @@ def _raises(where: str, exchange: Exchange, steps: tuple[SlotNotify, ...], signa
         if step.plus < 1:
             fact = f"use u raises it to u{f' - {-step.plus}' if step.plus else ''}, and u + 1 is waited for"
             yield Finding(BugClass.CIRCLE, where, fact, signal)
-        elif step.plus > 1 and side == _PRODUCER:
-            fact = f"use u raises it to u + {step.plus}, as if the item of use u + {step.plus - 1} were there"
-            yield Finding(BugClass.SIGNAL_TOO_EARLY, where, fact, signal)
         elif step.plus > 1:
-            fact = f"use u raises it to u + {step.plus}: the item of use u + {step.plus - 1} is overwritten unread"
-            yield Finding(BugClass.REUSE, where, fact, signal)
+            done = "were there" if side == _PRODUCER else "had been loaded"
+            fact = f"use u raises it to u + {step.plus}, as if the item of use u + {step.plus - 1} {done}"
+            yield Finding(BugClass.SIGNAL_TOO_EARLY, where, fact, signal)
