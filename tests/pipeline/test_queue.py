@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Annotated
 
 import pytest
@@ -12,12 +13,16 @@ from hypothesis import strategies as st
 import lowering
 import tilelink
 import topologies
+from tests.pipeline.random_specs import random_spec
 from tests.pipeline.workloads import load
 from tilelink import Partial, Replicate, Shard, Tensor, dims
 from tilelink.dialect_api import check_source
 from tilelink.emulator import World
 from tilelink.emulator.races import RaceDetector
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import SendRecv
+from tilelink.planner.sample import sample_schedule
+from tilelink.proof.verify import verify
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import expected, make_inputs, tolerance
 from tilelink.runtime.run import run_emulated
@@ -184,3 +189,28 @@ def test_an_elementwise_consumer_folds_in() -> None:
     assert [kernel.name for kernel in schedule.kernels()][1] == "before_kernel"
     assert tolerance(schedule.spec) > 0
     assert len(expected(schedule.spec, make_inputs(schedule.spec, 0))) == 3
+
+
+def check_random_spec(seed: int) -> bool:
+    """Run a random schedule of a random spec on a random target; False if no value of it goes through a queue."""
+    rng = random.Random(seed)
+    num_ranks = rng.choice((2, 3, 4))
+    spec = random_spec(rng, num_ranks, queues=True)
+    if not any(isinstance(node.operation, SendRecv) for node in spec.nodes):
+        return False
+    schedule = sample_schedule(spec, topologies.load(rng.choice(("laptop-switch", "laptop-mesh")), num_ranks), rng)
+    proof = verify(schedule)
+    assert proof.proved, f"seed {seed}\n{schedule}\n{chr(10).join(proof.lines())}"
+    result = run_emulated(schedule, lowering.emit(schedule, rng.choice(TARGETS)), calls=3, seed=seed)
+    assert result.equal, f"seed {seed}: relative error {result.max_error}\n{schedule}"
+    return True
+
+
+def test_random_specs() -> None:
+    assert sum(map(check_random_spec, range(40))) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(8))
+def test_many_random_specs(block: int) -> None:
+    assert sum(map(check_random_spec, range(1000 + 40 * block, 1040 + 40 * block))) > 10

@@ -139,7 +139,8 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
         return []  # producers and consumers signal each other by atomics
     rows = relation.part[0]
     producers = [n for n in _COMM_SMS if n <= topology.gpu.num_sms // 2] or [1]
-    counts = list(dict.fromkeys(-(-rows // size) for size in _ITEM_ROWS if size < 2 * rows))
+    counts = [-(-rows // size) for size in _ITEM_ROWS]
+    counts = [count for count, size in zip(counts, _ITEM_ROWS, strict=True) if -(-rows // count) == size]
     slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
     match = re.fullmatch(r"CommSms\((\d+)\)", pinned(pins, relation.name, "mover") or "")
     if match and 1 <= int(match[1]) < topology.gpu.num_sms:
