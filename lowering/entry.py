@@ -68,12 +68,6 @@ def summed(x):
     return total
 
 
-def shifted(x, by):
-    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, x.contiguous())
-    return parts[(dist.get_rank() - by) % dist.get_world_size()]
-
-
 def make_inputs(fabric, seed):
     """Random inputs: the same on every rank where they are replicated, other ones on each rank where not."""
     inputs = []
@@ -126,6 +120,14 @@ if __name__ == "__main__":
     main()
 '''
 
+_SHIFTED = """
+def shifted(x, by):
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x.contiguous())
+    return parts[(dist.get_rank() - by) % dist.get_world_size()]
+
+"""
+
 TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-5}
 
 
@@ -166,7 +168,9 @@ def print_main(schedule: Schedule, dialect: Dialect) -> str:
     out.line()
     out.lines(print_reference(schedule))
     out.line()
-    checks = _CHECKS.replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
+    sends = any(isinstance(node.operation, SendRecv) for node in spec.nodes)
+    checks = (_SHIFTED if sends else "") + _CHECKS
+    checks = checks.replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
     out.lines(checks.replace("OPENS", "\n    ".join(dialect.opens)))
     return out.text()
 

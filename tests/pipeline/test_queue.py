@@ -132,7 +132,7 @@ def test_words_go_on_from_call_to_call() -> None:
     for name in ("out_queue_arrived", "out_queue_free"):
         signal = schedule.signal(name)
         for operator in operators:
-            words = operator.signals.local[signal.first : signal.first + signal.slots]  # type: ignore[attr-defined]
+            words = operator.signals.local[signal.first : signal.first + signal.slots]
             assert words.tolist() == [calls * uses for uses in (3, 3, 3, 2)]
 
 

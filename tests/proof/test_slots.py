@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
 
 Change = Callable[[Schedule], Schedule]
+N = TypeVar("N", Exchange, Machine, Operand)
 QUEUE = load("01_queue.py:queue")
 
 
@@ -63,10 +65,10 @@ def freed_first(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return tuple(free if step is load else load if step is free else step for step in steps)
 
 
-def first(kind: type, **fields: object) -> Change:
+def first(kind: type[N], **fields: object) -> Change:
     def change(schedule: Schedule) -> Schedule:
         site = next(iter(sites(schedule, kind)))
-        return site.put(replace(site.node, **fields))
+        return site.put(replace(site.node, **fields))  # type: ignore[arg-type]
 
     return change
 
@@ -97,6 +99,11 @@ CASES: dict[str, tuple[Change, BugClass, str]] = {
     "a producer that tells nobody": (producer(after=()), BugClass.CIRCLE, "out_queue_arrived"),
     "a producer that raises too little": (step_of(SlotNotify, 0, plus=0), BugClass.CIRCLE, "out_queue_arrived"),
     "a producer that raises too much": (step_of(SlotNotify, 0, plus=2), BugClass.SIGNAL_TOO_EARLY, "out_queue_arrived"),
+    "a producer that raises twice": (
+        lambda schedule: next(site.put_all(site.node, site.node) for site in sites(schedule, SlotNotify)),
+        BugClass.STALE_SIGNAL,
+        "out_queue_arrived",
+    ),
     "a producer that waits for items": (
         step_of(SlotWait, 0, signal="out_queue_arrived"),
         BugClass.WRONG_PLACE,
