@@ -200,7 +200,8 @@ def _bounded_exchange(problem: Problem, relation: Relation, choice: ExchangeChoi
     rows, cols = relation.part[0], relation.part[1] if len(relation.part) > 1 else 1
     item_rows, topology = -(-rows // choice.chunks), problem.topology
     if item_rows & (item_rows - 1):
-        raise Illegal(f"{rows} rows in {choice.chunks} items are {item_rows} rows each, and a tile has a power of two")
+        fact = f"{rows} rows in {choice.chunks} items are {item_rows} rows each, and a tile has a power of two"
+        raise Illegal(f"{fact}; legal numbers of items: {', '.join(map(str, item_counts(rows)))}")
     if topology.ranks_per_node != topology.num_ranks:
         raise Illegal(f"{topology.name} has several nodes, between which no slots lie")
     return Exchange(
@@ -218,6 +219,12 @@ def _bounded_exchange(problem: Problem, relation: Relation, choice: ExchangeChoi
         by=relation.by,
         slots=choice.slots,
     )
+
+
+def item_counts(rows: int) -> list[int]:
+    """Into how many items `rows` rows can be cut: the rows of an item are a power of two, as those of a tile are."""
+    sizes = [1 << power for power in range(rows.bit_length() + 1)]
+    return [-(-rows // size) for size in sizes if -(-rows // -(-rows // size)) == size]
 
 
 def item_tile(problem: Problem, relation: Relation) -> TileShape:

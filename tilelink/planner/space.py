@@ -30,6 +30,7 @@ from tilelink.planner.choices import (
     pinned,
 )
 from tilelink.planner.group import Group, group_ops
+from tilelink.planner.layout import item_counts
 from tilelink.planner.tiles import MATMUL_TILES, STREAM_TILES, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
@@ -38,7 +39,7 @@ Pins = Mapping[str, str]
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
 _COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
-_ITEM_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)  # an item is a tile, and its rows a power of two
+_ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
 
 
@@ -139,8 +140,7 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
         return []  # producers and consumers signal each other by atomics
     rows = relation.part[0]
     producers = [n for n in _COMM_SMS if n <= topology.gpu.num_sms // 2] or [1]
-    counts = [-(-rows // size) for size in _ITEM_ROWS]
-    counts = [count for count, size in zip(counts, _ITEM_ROWS, strict=True) if -(-rows // count) == size]
+    counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]
     slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
     match = re.fullmatch(r"CommSms\((\d+)\)", pinned(pins, relation.name, "mover") or "")
     if match and 1 <= int(match[1]) < topology.gpu.num_sms:

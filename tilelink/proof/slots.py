@@ -172,7 +172,9 @@ def _raises(where: str, exchange: Exchange, steps: tuple[SlotNotify, ...], signa
         if step.signal != signal or step.exchange != exchange.name:
             yield Finding(BugClass.WRONG_PLACE, where, f"it raises {step.signal}, not {signal}", step.signal)
     if len(mine) > 1:
-        fact = f"a use raises it {len(mine)} times, and the last of them may set it back behind what the next use raised"
+        fact = (
+            f"a use raises it {len(mine)} times, and the last of them may set it back behind what the next use raised"
+        )
         yield Finding(BugClass.STALE_SIGNAL, where, fact, signal)
     if not mine:
         yield Finding(BugClass.CIRCLE, where, "it is never raised, and somebody waits for it", signal)
