@@ -5,7 +5,8 @@ from __future__ import annotations
 from lowering.dialect import Dialect
 from lowering.names import TRITON, element_bytes, pointer
 from lowering.operands import LoopScope
-from lowering.signalling import neighbour, print_slot_notify, print_slot_wait, print_use, slot_of, take, word
+from lowering.signalling import slot_of, take, word
+from lowering.slots import neighbour, print_slot_notify, print_slot_wait, print_use
 from lowering.source import Source
 from lowering.tiles import rank_at
 from tilelink.ir.counting import source_arrivals

@@ -9,7 +9,7 @@ from lowering.operands import LoopScope, TileScope
 from lowering.source import Source
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.nodes import Axis, Exchange, Scope
-from tilelink.ir.steps import Access, Notify, Place, SlotNotify, SlotWait, Wait
+from tilelink.ir.steps import Access, Notify, Place, Wait
 from tilelink.proof.contract import flat
 from tilelink.proof.walk import reads
 
@@ -165,34 +165,6 @@ def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
         ]
 
     _print_chunks(out, scope, exchange, step.rows, step.slot, lines)
-
-
-def print_use(out: Source, scope: LoopScope, exchange: Exchange, item: str) -> None:
-    """Print the slot of `item`, and the number of this use of it."""
-    scope.need("call")
-    out.line(f"slot = {item} % {exchange.slots}")
-    out.line(f"use = use_of_slot(call, {item}, {exchange.chunks}, {exchange.slots})")
-
-
-def print_slot_wait(out: Source, scope: LoopScope, step: SlotWait, name: str) -> None:
-    """Wait until the slot is free, or filled; `name` points to what is stored or loaded behind it."""
-    take(out, scope, name, [f"wait_use({word(scope, step.signal, 'slot')}, {_use(step.plus)})"])
-
-
-def print_slot_notify(out: Source, scope: LoopScope, step: SlotNotify, peer: str) -> None:
-    """Tell `peer` that the slot is filled, or free again."""
-    first = scope.schedule.signal(step.signal).first
-    scope.need(scope.dialect.peer_words)
-    out.line(scope.dialect.notify(peer, f"{first} + slot", _use(step.plus)))
-
-
-def neighbour(exchange: Exchange, num_ranks: int, by: int) -> str:
-    """Expression for the rank `by` further."""
-    return f"(rank + {by % num_ranks}) % {num_ranks}"
-
-
-def _use(plus: int) -> str:
-    return f"use {'+' if plus > 0 else '-'} {abs(plus)}" if plus else "use"
 
 
 def tiles_of_chunk(scope: TileScope, step: Notify, exchange: Exchange, chunk: str) -> str:

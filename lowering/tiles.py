@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lowering.dialect import Dialect
-from lowering.names import TRITON, pointer, value_name
+from lowering.names import TRITON, value_name
 from lowering.operands import (
     TileScope,
     address,
@@ -16,18 +16,10 @@ from lowering.operands import (
     print_base,
     print_descriptor,
 )
-from lowering.signalling import (
-    declare,
-    delivered,
-    neighbour,
-    print_notify,
-    print_slot_notify,
-    print_slot_wait,
-    print_use,
-    print_wait,
-)
+from lowering.signalling import declare, delivered, print_notify, print_wait
+from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
-from tilelink.ir.nodes import Axis, ComputeRole, Exchange
+from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
@@ -88,8 +80,7 @@ def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, .
     role = scope.role
     with body.block(f"for tile in tl.range({span}, {role.programs}, flatten={role.prefetch}):"):
         _print_order(body, scope, role)
-        for exchange, rows in _items(scope, role):
-            print_use(body, scope, exchange, f"{rows}_tile")
+        print_items(body, scope)
         scope.awaited.clear()
         printed = Source()
         for step in steps:
@@ -100,12 +91,6 @@ def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, .
             if not axis.reduction and f"{axis.name}_offsets" in printed.text():
                 body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
         body.lines(printed.text())
-
-
-def _items(scope: TileScope, role: ComputeRole) -> list[tuple[Exchange, str]]:
-    """The bounded exchange whose items the tiles are, with the axis along which they lie, if there is one."""
-    found = dict.fromkeys((step.exchange, step.rows) for step in role.body if isinstance(step, SlotWait | SlotNotify))
-    return [(scope.schedule.exchange(name), rows) for name, rows in found]
 
 
 def rank_at(order: RankOrder, position: str, *, on_host: bool = False) -> str:
@@ -183,14 +168,8 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             _print_store(out, scope, step)
         case Notify():
             print_notify(out, scope, step)
-        case SlotWait(exchange=name):
-            target = pointer(scope.schedule.exchange(name).target)
-            scope.need(target)
-            print_slot_wait(out, scope, step, target)
-        case SlotNotify(exchange=name):
-            exchange = scope.schedule.exchange(name)
-            scope.need("rank")
-            print_slot_notify(out, scope, step, neighbour(exchange, scope.schedule.num_ranks, -exchange.by))
+        case SlotWait() | SlotNotify():
+            print_slot_step(out, scope, step)
         case IfOwn(axis, _, others):
             scope.need("rank")
             with out.block(f"if {axis}_segment == rank:"), scope.inside():

@@ -156,14 +156,19 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
     return [o for o in options if _keeps(exchange_fields(o), relation.name, EXCHANGE_FIELDS, pins)]
 
 
+def _consuming_options(name: str, pins: Pins) -> list[ComputeChoice]:
+    """The option of a group whose tiles are the items of a queue; pins without its name are about other groups."""
+    found = ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)
+    meant = {full: value for full, value in pins.items() if full.startswith(f"{name}.")}
+    return [found] if _keeps(compute_fields(found), name, COMPUTE_FIELDS, meant) else []
+
+
 def compute_options(structure: Structure, group: Group, topology: Topology, pins: Pins) -> list[ComputeChoice]:
     """Options for one group, large tiles first."""
     name = group.name
     source = structure.graph.relation(group.anchor.reads[0].value)
     if source is not None and source.kind is Kind.SHIFT:
-        found = ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)
-        meant = {full: value for full, value in pins.items() if full.startswith(f"{name}.")}
-        return [found] if _keeps(compute_fields(found), name, COMPUTE_FIELDS, meant) else []
+        return _consuming_options(name, pins)
     if group.anchor.name in structure.library:
         return [ComputeChoice(LibraryCompute(), False)]
     written = [axis for axis in group.anchor.axes if not axis.reduction]
