@@ -24,16 +24,16 @@ def wait_epoch(signal, call):
 
 
 @triton.jit
-def wait_count(count, target):
-    """Block until `target` arrivals have been counted at `count` in this call; ordering as in `wait_epoch`."""
-    while tl.atomic_add(count, 0, sem="acquire", scope="sys") < target:
+def wait_use(signal, use):
+    """Block until `signal`, which counts the uses of a slot, has come to `use`; ordering as in `wait_epoch`."""
+    while tl.atomic_add(signal, 0, sem="acquire", scope="sys") - use < 0:
         pass
 
 
 @triton.jit
-def wait_use(signal, use):
-    """Block until `signal`, which counts the uses of a slot, has come to `use`; ordering as in `wait_epoch`."""
-    while tl.atomic_add(signal, 0, sem="acquire", scope="sys") - use < 0:
+def wait_count(count, target):
+    """Block until `target` arrivals have been counted at `count` in this call; ordering as in `wait_epoch`."""
+    while tl.atomic_add(count, 0, sem="acquire", scope="sys") < target:
         pass
 
 
