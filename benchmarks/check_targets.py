@@ -75,6 +75,19 @@ CASES: list[tuple[str, dict[str, int], list[dict[str, str]]]] = [
         [{**DIRECT, **PUSH}, {**DIRECT, **PUSH, "mover": "CommSms(16)"}, {**DIRECT, **FUSED, "transfer": "pull"}],
     ),
 ]
+# producers and consumers of the queue between neighbours; B is of one rank
+CASES.append(
+    (
+        "queue",
+        {"B": 2025, "C": 128},
+        [
+            {"mover": "CommSms(16)", "chunks": "2025", "slots": "32", "consumers": "4"},
+            {"mover": "CommSms(16)", "chunks": "2025", "slots": "1", "consumers": "4"},
+            {"mover": "CommSms(64)", "chunks": "64", "slots": "128", "consumers": "all"},
+        ],
+    )
+)
+PER_RANK = ("B",)
 POOL = 4
 _SLEEP_CYCLES = 400_000  # at most, about 0.2 ms
 
@@ -162,7 +175,8 @@ def main() -> None:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     rows: list[dict[str, object]] = []
-    for name, sizes, schedules in CASES:
+    for name, each, schedules in CASES:
+        sizes = {size: n * dist.get_world_size() if size in PER_RANK else n for size, n in each.items()}
         for pins in schedules:
             start = time.perf_counter()
             overlap = load_overlap(name) if name == USER_OP else getattr(operators, name)

@@ -6,6 +6,7 @@ from lowering.dialect import Dialect
 from lowering.names import TRITON, element_bytes, pointer
 from lowering.operands import LoopScope
 from lowering.signalling import slot_of, take, word
+from lowering.slots import neighbour, print_slot_notify, print_slot_wait, print_use
 from lowering.source import Source
 from lowering.tiles import rank_at
 from tilelink.ir.counting import source_arrivals
@@ -21,6 +22,9 @@ def comm_loop(schedule: Schedule, dialect: Dialect, role: CommRole, body: Source
     exchange = schedule.exchange(role.exchange)
     scope = LoopScope(schedule, dialect)
     scope.need("rank", "call")
+    if exchange.slots:
+        _print_items(body, scope, exchange, role)
+        return list(scope.parameters)
     peers = f"for step in range({schedule.num_ranks - 1}):"
     chunks = f"for chunk in range({exchange.chunks}):"
     outer, inner = (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
@@ -30,6 +34,26 @@ def comm_loop(schedule: Schedule, dialect: Dialect, role: CommRole, body: Source
         body.line(f"peer = {rank_at(exchange.order.ranks, step)}")
         _print_move(body, scope, exchange, role)
     return list(scope.parameters)
+
+
+def _print_items(out: Source, scope: LoopScope, exchange: Exchange, role: CommRole) -> None:
+    """Items in turn, each by one program: wait for its slot at the peer, store it there, tell the peer."""
+    dtype, size = scope.dtype(exchange.source), exchange.chunk_rows * exchange.cols
+    part, block = exchange.rows * exchange.cols, _BLOCK_BYTES // element_bytes(dtype)
+    peers = scope.dialect.peers(exchange.target)
+    scope.need(pointer(exchange.source), peers)
+    out.line(f"peer = {neighbour(exchange, scope.schedule.num_ranks, exchange.by)}")
+    with out.block(f"for item in range(program, {exchange.chunks}, {role.programs}):"):
+        print_use(out, scope, exchange, "item")
+        for wait in role.before:
+            print_slot_wait(out, scope, wait, peers)
+        out.line(f"source = {pointer(exchange.source)} + item * {size}")
+        out.line(f"target = {scope.dialect.at_peer(scope.taken(peers), 'peer', TRITON[dtype])} + slot * {size}")
+        ragged = exchange.rows % exchange.chunk_rows
+        length = f"tl.minimum({size}, {part} - item * {size})" if ragged else str(size)
+        out.line(f"copy_share(target, source, {length}, 0, 1, {min(block, 1 << (size - 1).bit_length())})")
+        for notify in role.after:
+            print_slot_notify(out, scope, notify, "peer")
 
 
 def _print_move(out: Source, scope: LoopScope, exchange: Exchange, role: CommRole) -> None:

@@ -53,11 +53,11 @@ class Dialect:
             return f"on_peer({parameter}, {peer}, {dtype})"
         return f"dl.symm_at({parameter}, {peer})"
 
-    def notify(self, peer: str, offset: str) -> str:
-        """Raise the word at `offset` of the signals of `peer` to this call."""
+    def notify(self, peer: str, offset: str, value: str = "call") -> str:
+        """Raise the word at `offset` of the signals of `peer` to `value`."""
         if self.reach is Reach.TABLE:
-            return f"notify(on_peer(signal_peers, {peer}, tl.int32) + {offset}, call)"
-        return f"notify(signals + {offset}, {peer}, call)"
+            return f"notify(on_peer(signal_peers, {peer}, tl.int32) + {offset}, {value})"
+        return f"notify(signals + {offset}, {peer}, {value})"
 
     def decorator(self, *, with_rank: bool) -> str:
         """Of a kernel; `rank` differs between ranks and must not be compiled in."""

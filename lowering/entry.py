@@ -9,7 +9,7 @@ from lowering.names import class_name
 from lowering.source import Source
 from tilelink.ir.placement import Replicate
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
 from tilelink.ir.user_op import UserOp
 
 # what each elementwise function means, as torch text: the only definition outside device code
@@ -49,6 +49,8 @@ def _expression(node: BoundNode) -> str:
             return f"summed({node.inputs[0]}).chunk(dist.get_world_size(), {dim})[dist.get_rank()]"
         case AllReduce():
             return f"summed({node.inputs[0]})"
+        case SendRecv(by):
+            return f"shifted({node.inputs[0]}, {by})"
         case UserOp(name=name):
             return f"{name}_reference({', '.join(node.inputs)})"
 
@@ -118,6 +120,14 @@ if __name__ == "__main__":
     main()
 '''
 
+_SHIFTED = """
+def shifted(x, by):
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x.contiguous())
+    return parts[(dist.get_rank() - by) % dist.get_world_size()]
+
+"""
+
 TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-5}
 
 
@@ -158,7 +168,9 @@ def print_main(schedule: Schedule, dialect: Dialect) -> str:
     out.line()
     out.lines(print_reference(schedule))
     out.line()
-    checks = _CHECKS.replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
+    sends = any(isinstance(node.operation, SendRecv) for node in spec.nodes)
+    checks = (_SHIFTED if sends else "") + _CHECKS
+    checks = checks.replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
     out.lines(checks.replace("OPENS", "\n    ".join(dialect.opens)))
     return out.text()
 
@@ -168,7 +180,7 @@ def input_scales(spec: BoundSpec) -> dict[str, float]:
     scales = {value.name: 1.0 for value in spec.inputs}
     origin = {value.name: value.name for value in spec.inputs}
     for node in spec.nodes:
-        if isinstance(node.operation, AllGather) and node.inputs[0] in origin:
+        if isinstance(node.operation, AllGather | SendRecv) and node.inputs[0] in origin:
             origin[node.output.name] = origin[node.inputs[0]]
         rights = node.inputs[1:] if isinstance(node.operation, Matmul | UserOp) else ()
         for name in rights:

@@ -35,7 +35,9 @@ def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> Printe
         body = Source()
         needed = comm_loop(schedule, dialect, comm, body)
         name = f"{comm.exchange}_send" if schedule.exchange(comm.exchange).source else comm.exchange
-        _print_role(out, jit, name, needed, body, f"Move {comm.exchange} on {comm.programs} SMs.")
+        items = bool(schedule.exchange(comm.exchange).slots)
+        what = f"{'Produce the items of' if items else 'Move'} {comm.exchange} on {comm.programs} SMs."
+        _print_role(out, jit, name, needed, body, what)
         roles.append((name, comm.programs, needed))
     descriptors: dict[str, tuple[str, tuple[int, ...]]] = {}
     if kernel.compute is not None:

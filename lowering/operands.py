@@ -107,6 +107,8 @@ def start(scope: TileScope, operand: Operand, axis: str) -> str:
 def offsets(scope: TileScope, operand: Operand, axis: str) -> str:
     """All elements of the tile along `axis`, as a vector."""
     found = scope.axis(axis)
+    if axis == operand.item:
+        return f"tl.arange(0, TILE_{axis.upper()})"
     if found.segments == 1 or is_local(operand, axis):
         return f"{axis}_offsets"
     return f"({scope.segment(axis)} * {found.extent} + {axis}_offsets)"
@@ -158,6 +160,10 @@ def segment_of(scope: TileScope, operand: Operand) -> str:
 def print_base(out: Source, scope: TileScope, operand: Operand, name: str) -> str:
     """Print the choice of the part that the tile lies in; returns the pointer variable (`name`) or expression."""
     size = part_size(part_shape(scope, operand))
+    if operand.item:
+        scope.need(pointer(operand.buffer))
+        out.line(f"{operand.buffer}_slot = {scope.taken(pointer(operand.buffer))} + slot * {size}")
+        return f"{operand.buffer}_slot"
     if not operand.slot:
         scope.need(pointer(operand.buffer))
         return scope.taken(pointer(operand.buffer))

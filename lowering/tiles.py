@@ -17,6 +17,7 @@ from lowering.operands import (
     print_descriptor,
 )
 from lowering.signalling import declare, delivered, print_notify, print_wait
+from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
 from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.order import Nest, RankOrder
@@ -30,6 +31,8 @@ from tilelink.ir.steps import (
     Notify,
     Operand,
     Place,
+    SlotNotify,
+    SlotWait,
     Step,
     Store,
     SumParts,
@@ -77,6 +80,7 @@ def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, .
     role = scope.role
     with body.block(f"for tile in tl.range({span}, {role.programs}, flatten={role.prefetch}):"):
         _print_order(body, scope, role)
+        print_items(body, scope)
         scope.awaited.clear()
         printed = Source()
         for step in steps:
@@ -164,6 +168,8 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             _print_store(out, scope, step)
         case Notify():
             print_notify(out, scope, step)
+        case SlotWait() | SlotNotify():
+            print_slot_step(out, scope, step)
         case IfOwn(axis, _, others):
             scope.need("rank")
             with out.block(f"if {axis}_segment == rank:"), scope.inside():

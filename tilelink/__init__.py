@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilelink.errors import TileLinkError, UnknownOp, did_you_mean
 from tilelink.ir.location import here
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, TileShape, Transfer
-from tilelink.ir.ops import add, all_gather, all_reduce, gelu, matmul, mul, op, reduce_scatter, relu, silu
+from tilelink.ir.ops import add, all_gather, all_reduce, gelu, matmul, mul, op, reduce_scatter, relu, send_recv, silu
 from tilelink.ir.order import Nest
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
@@ -42,6 +42,7 @@ __all__ = [
     "overlap",
     "reduce_scatter",
     "relu",
+    "send_recv",
     "silu",
 ]
 

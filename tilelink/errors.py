@@ -108,6 +108,17 @@ class NothingToReduce(TileLinkError):
     )
 
 
+class NothingToSend(TileLinkError):
+    template = (
+        "send_recv(by={by}) of {tensor} with placement {placement}: {reason}.\nLegal: a tensor that is Shard(dim), of which "
+        "every rank holds a part of its own; {legal}."
+    )
+
+
+class BadShift(TileLinkError):
+    template = "send_recv(by={by}): {reason}.\nLegal: `by` is the distance to the rank that receives, {legal}."
+
+
 class BadDim(TileLinkError):
     template = "{collective}(dim={dim}) of {tensor} [{shape}]: it has no such dimension.\nLegal dims: {legal}."
 

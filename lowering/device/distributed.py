@@ -28,6 +28,13 @@ def wait_count(count, target):
 
 
 @triton_dist.jit
+def wait_use(signal, use):
+    """Block until `signal`, which counts the uses of a slot, is `use`; returns the token. Nobody raises it further before
+    this use is over."""
+    return dl.wait(signal, 1, "sys", "acquire", waitValue=use)
+
+
+@triton_dist.jit
 def wait_at_least(count, target):
     """Block until `target` arrivals have been counted at `count`, to which others may add meanwhile."""
     while ld(count, scope="sys", semantic="acquire") < target:

@@ -52,6 +52,16 @@ def last_late(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.cons
 
 
 @triton.jit
+def use_of_slot(call, item, ITEMS: tl.constexpr, SLOTS: tl.constexpr):
+    """Number of the use that item `item` makes of slot `item % SLOTS`: counted from 0 on, through all calls.
+
+    `call` counts from 1. In each call of ITEMS items a slot is used as often as items fall to it.
+    """
+    uses = (ITEMS - item % SLOTS + SLOTS - 1) // SLOTS
+    return (call - 1) * uses + item // SLOTS
+
+
+@triton.jit
 def node_major(rank, position, PER_NODE: tl.constexpr, NODES: tl.constexpr, FIRST: tl.constexpr, SIGN: tl.constexpr):
     """Rank at `position`: nodes outside, ranks of a node inside, both rotated by FIRST from the own one."""
     node = (rank // PER_NODE + SIGN * (FIRST + position // PER_NODE) + 2 * NODES) % NODES

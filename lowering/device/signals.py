@@ -27,6 +27,13 @@ def wait_epoch(signal, call):
 
 
 @triton.jit
+def wait_use(signal, use):
+    """Block until `signal`, which counts the uses of a slot, has come to `use`; ordering as in `wait_epoch`."""
+    while tl.atomic_add(signal, 0, sem="acquire", scope="sys") - use < 0:
+        pass
+
+
+@triton.jit
 def wait_count(count, target):
     """Block until `target` arrivals have been counted at `count` in this call; ordering as in `wait_epoch`."""
     while tl.atomic_add(count, 0, sem="acquire", scope="sys") < target:
@@ -35,7 +42,10 @@ def wait_count(count, target):
 
 @triton.jit
 def notify(signal, call):
-    """Raise `signal`, here or on a peer, for call `call`: publishes all stores of this program and what it has acquired."""
+    """Raise `signal`, here or on a peer, for call `call`: publishes all stores of this program and what it has acquired.
+
+    Signals of a slot are raised to the number of its next use instead of that of the call.
+    """
     program_barrier()  # a release does not wait for the other threads of the program
     tl.atomic_xchg(signal, call, sem="release", scope="sys")
 

@@ -91,6 +91,12 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 128, "H": 128, "F": 128},
         {"algorithm": "direct", **_TILE, "mover": "CopyEngine()"},
     ),
+    "queue": (
+        "01_queue.py:queue",
+        "laptop-switch",
+        {"B": 14, "C": 16},
+        {"mover": "CommSms(2)", "chunks": "7", "slots": "2", "consumers": "2"},
+    ),
     "user op": (
         "06_user_op.py:ag_squared_relu",
         "laptop-switch",

@@ -14,10 +14,11 @@ from tilelink.ir.trace import Trace
 DTYPES = ("bf16", "fp16", "fp32")
 
 
-def random_spec(rng: random.Random, num_ranks: int, max_ops: int = 4) -> BoundSpec:
-    """A bound spec of up to `max_ops` operations, with ragged sizes, whose outputs are no summands."""
+def random_spec(rng: random.Random, num_ranks: int, max_ops: int = 4, *, queues: bool = False) -> BoundSpec:
+    """A bound spec of up to `max_ops` operations, with ragged sizes, whose outputs are no summands; with `queues` some
+    values go to the next rank, or to the one before."""
     while True:
-        spec = _grow(rng, num_ranks, rng.randint(1, max_ops))
+        spec = _grow(rng, num_ranks, rng.randint(1, max_ops), queues)
         if spec is not None:
             return bind(spec, {}, num_ranks, rng.choice(DTYPES))
 
@@ -26,7 +27,7 @@ def _size(rng: random.Random, num_ranks: int) -> int:
     return num_ranks * rng.choice((1, 3, 5, 8, 16, 17, 20))
 
 
-def _grow(rng: random.Random, num_ranks: int, ops: int) -> Spec | None:
+def _grow(rng: random.Random, num_ranks: int, ops: int, queues: bool) -> Spec | None:
     trace = Trace()
     m, n, k = (_size(rng, num_ranks) for _ in range(3))
     count = 0
@@ -38,6 +39,10 @@ def _grow(rng: random.Random, num_ranks: int, ops: int) -> Spec | None:
 
     values = [fresh((m, k), rng.choice((Replicate(), Shard(0), Shard(1), Partial())))]
     for _ in range(ops):
+        shifted = rng.choice(values) if queues and rng.random() < 0.4 else None
+        if shifted is not None and isinstance(shifted.placement, Shard):
+            values.append(tilelink.send_recv(shifted, rng.choice((1, -1))))
+            continue
         values.append(_step(rng, rng.choice(values), fresh, rng.choice((n, k, m))))
     last = values[-1]
     if isinstance(last.placement, Partial):

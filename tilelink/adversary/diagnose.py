@@ -7,6 +7,7 @@ many SMs" isolates a cause.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,7 @@ _RULES = (
     ("semantics", BugClass.ORDERING),
 )
 _MORE_SMS = 64
+_EQUAL = re.compile(r"\(value (-?\d+)\) == (-?\d+)")  # a wait of the emulator for one value
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +221,19 @@ def _hang(subject: Subject, outcome: Outcome, hang: emulation.Deadlock) -> Diagn
     equal = next(
         (task for task in waiting if _waits_for_equality(task.place) and "(value 0)" not in task.waits_for), None
     )
+    if equal is None and _first_call_passes(subject, trial):
+        why = "the first call ends; in a later one a signal is not what it was at the start"
+        return Diagnosis(BugClass.STALE_SIGNAL, stuck.rank, stuck.place, why)
+    equal = equal or next((task for task in waiting if _has_passed(task)), None)
     if equal is not None:
         why = f"the wait ends at one value only, and the word has another one: {equal.waits_for}"
         return Diagnosis(BugClass.EQUALITY, equal.rank, equal.place, why)
-    if _first_call_passes(subject, trial):
-        why = "the first call ends; in a later one a signal is not what it was at the start"
-        return Diagnosis(BugClass.STALE_SIGNAL, stuck.rank, stuck.place, why)
     return _never_raised(subject, trial, stuck, waiting)
+
+
+def _has_passed(task: TaskState) -> bool:
+    """Whether the task waits for one value only, and the word has gone on to a larger one."""
+    return any(int(held) > int(wanted) for held, wanted in _EQUAL.findall(task.waits_for))
 
 
 def _waits_for_equality(place: Place) -> bool:

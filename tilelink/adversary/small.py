@@ -19,6 +19,8 @@ from topologies.topology import Topology
 
 _TILE = 16  # the smallest extent of tl.dot
 _MOST_CHUNKS = 2
+_MOST_ITEMS, _MOST_SLOTS = 7, 3  # no multiple of each other
+_MOST_ITEM_ROWS = 2
 _SMS = 4  # few, so that programs go through several tiles, and compete
 
 
@@ -29,6 +31,7 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
     """
     few = _few_sms(topology, schedule)
     pins = {name: _small_pin(name, value) for name, value in schedule.choices}
+    pins |= _small_queues(schedule)
     failure: UserError | None = None
     for sizes in _sizes(schedule, pins):
         try:
@@ -67,17 +70,50 @@ def _small_pin(name: str, value: str) -> str:
     return value
 
 
+def _small_queues(schedule: Schedule) -> dict[str, str]:
+    """Few items through fewer slots, or through as many slots if there are enough for all of them; few consumers."""
+    pins: dict[str, str] = {}
+    for exchange in schedule.exchanges:
+        if exchange.slots:
+            items = min(exchange.chunks, _MOST_ITEMS)
+            slots = items if exchange.slots >= exchange.chunks else min(exchange.slots, items - 1, _MOST_SLOTS)
+            pins |= {f"{exchange.name}.chunks": str(items), f"{exchange.name}.slots": str(slots)}
+            consumers = dict(schedule.choices)[f"{exchange.name}.consumers"]
+            few = consumers if not consumers.isdigit() else str(min(int(consumers), 2))
+            pins[f"{exchange.name}.consumers"] = few
+    return pins
+
+
+def _rows_of_items(schedule: Schedule) -> dict[int, int]:
+    """Rows of a rank in items of the schedule -> rows in the items of its small form; the last item is as ragged."""
+    found = {}
+    for exchange in schedule.exchanges:
+        if exchange.slots:
+            items, rows = min(exchange.chunks, _MOST_ITEMS), min(exchange.chunk_rows, _MOST_ITEM_ROWS)
+            ragged = rows > 1 and exchange.rows % exchange.chunk_rows > 0
+            found[exchange.rows] = items * rows - ragged
+    return found
+
+
 def _sizes(schedule: Schedule, pins: Mapping[str, str]) -> Iterator[dict[str, int]]:
     """Sizes to try, ragged like those of the schedule first. Rows come in parts of whole chunks of two tiles each."""
     chunks = max([int(value) for name, value in pins.items() if name.endswith(".chunks")], default=1)
     ranks, rows, shared = schedule.num_ranks, _rows(schedule), _shared(schedule)
+    queued = _rows_of_items(schedule)
+    kept = {
+        name: few * (size // rows)
+        for name, size in schedule.spec.sizes
+        for rows, few in queued.items()
+        if size in (rows, rows * ranks)
+    }
     for ragged in (_ragged(schedule), set(), {name for name, _ in schedule.spec.sizes}):
         for tiles in (2, 1, 4):
             part = _TILE * tiles * chunks
-            yield {
+            found = {
                 name: _size(name in rows, name in shared, name in ragged, ranks, part)
                 for name, _ in schedule.spec.sizes
             }
+            yield found | kept
 
 
 def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int) -> int:

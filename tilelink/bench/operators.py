@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from tilelink.bench.rows import Operator
-from tilelink.ir.ops import all_gather, all_reduce, matmul, mul, reduce_scatter, silu
+from tilelink.ir.ops import all_gather, all_reduce, matmul, mul, reduce_scatter, send_recv, silu
 from tilelink.ir.placement import Shard
 from tilelink.ir.tensor import Tensor, dims
 from tilelink.overlap import Overlap, overlap
 
 M, N, K, H, F = dims("M N K H F")
+B, C = dims("B C")
 
 
 @overlap
@@ -43,6 +44,11 @@ def mlp(
     hidden = mul(silu(gate), up)
     y = matmul(hidden, w_down)
     return reduce_scatter(y, dim=0)
+
+
+@overlap
+def queue(x: Annotated[Tensor, (B, C), Shard(0)]) -> Tensor:
+    return send_recv(x, by=1)
 
 
 def declaration(operator: Operator) -> Overlap:

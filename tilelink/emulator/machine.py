@@ -74,6 +74,7 @@ class Machine:
         self.peer_atomics = peer_atomics
         self.memory = MemoryMap()
         self.scheduler = Scheduler(policy, switch_every, step_limit)
+        self.forced: set[int] = set()  # first bytes of words that `force_waits` has raised
         self.spins = SpinDetector(self.scheduler, self.word)
         self.observers = tuple(observers)
         self._numbers = 0
@@ -208,15 +209,15 @@ class Machine:
     def force_waits(self) -> None:
         """From now on no run hangs in a wait for a word: one awaited word after the other gets a large value.
 
-        What such a run does is not what the program would do; it tells who would have raised the word.
+        Waits by equality pass as well. What such a run does is not what the program would do; it tells who would have
+        raised the word.
         """
-        forced: set[int] = set()
 
         def force(bounds: tuple[int, int]) -> bool:
             start, end = bounds
-            if start in forced or end - start > 8 or self.memory.owner(start) is None:
+            if start in self.forced or end - start > 8 or self.memory.owner(start) is None:
                 return False
-            forced.add(start)
+            self.forced.add(start)
             ctypes.memmove(start, _PASSES_ANY_WAIT.to_bytes(end - start, sys.byteorder), end - start)
             return True
 
@@ -226,7 +227,7 @@ class Machine:
         """Block the running task until the int32 or int64 `word` is at least `value`, or equal to it."""
         start, sign = word.data_ptr(), "==" if equal else ">="
         end = start + word.element_size()
-        while (held := int(word.item())) < value or (equal and held != value):
+        while (held := int(word.item())) < value or (equal and held != value and start not in self.forced):
             wait = Wait(lambda: f"{self.word(start, end)} {sign} {value}", ranges=((start, end),))
             self.scheduler.block(wait)
 

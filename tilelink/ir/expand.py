@@ -3,6 +3,7 @@
 y_sum = reduce_scatter(y, 0)   ->   y_parts = scatter y along 0;        y_sum[m, n] = sum of y_parts[part, m, n]
 y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m, n] = sum of y_parts[part, m, n]
 y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
+r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import sympy
 
 from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation, Sum, TileGraph, TileOp, TileOperation
 from tilelink.ir.nodes import Algorithm, Kind
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
 from tilelink.ir.user_op import UserOp
 
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
     AllGather: (Algorithm.DIRECT, Algorithm.LIBRARY),
     ReduceScatter: (Algorithm.DIRECT, Algorithm.LIBRARY),
     AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.LIBRARY),
+    SendRecv: (Algorithm.DIRECT,),
 }
 
 
@@ -80,6 +82,9 @@ class _Expansion:
                 parts = self._parts(source, out)
                 self._relation(node, parts, Kind.GATHER, source, 0, self.values[source].shape, stacked=True)
                 self._op(node, Sum(), out, (parts,))
+            case SendRecv(by):
+                self._relation(node, f"{out}_queue", Kind.SHIFT, source, 0, self.values[source].shape, by=by)
+                self._op(node, Copy(), out, (f"{out}_queue",))
             case Matmul() | Elementwise() | UserOp():
                 self._op(node, operation, out, node.inputs)
 
@@ -128,15 +133,17 @@ class _Expansion:
         stacked: bool = False,
         summed: bool = False,
         library: bool = False,
+        by: int = 0,
     ) -> None:
         ranks = self.spec.num_ranks
         shape = list(part)
         if stacked:
             shape = [ranks, *part]
-        elif not summed:
+        elif not summed and kind is not Kind.SHIFT:
             shape[dim] *= ranks
         self.values[name] = GraphValue(name, tuple(shape), node.output.dtype)
-        self.nodes.append(Relation(name, kind, source, dim, part, ranks, stacked, summed, library or summed, node.line))
+        by_library = library or summed
+        self.nodes.append(Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by))
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:
         shapes = [self.values[name].shape for name in inputs]

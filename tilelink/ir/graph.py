@@ -109,6 +109,8 @@ class TileOp:
 class Relation:
     """A collective as a relation between parts of ranks, along dimension `dim` of the concatenated tensor.
 
+    A SHIFT delivers the one part of the rank `by` before.
+
     `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
     `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is).
     """
@@ -123,6 +125,7 @@ class Relation:
     summed: bool
     library: bool
     line: str
+    by: int = 0  # SHIFT: how far the rank is that receives
 
     def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
         """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""

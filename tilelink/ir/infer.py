@@ -9,6 +9,7 @@ import sympy
 from tilelink.errors import (
     BadDim,
     BadShape,
+    BadShift,
     BadUserOp,
     ElementwiseMismatch,
     ElementwisePlacement,
@@ -16,10 +17,11 @@ from tilelink.errors import (
     MatmulPlacement,
     NothingToGather,
     NothingToReduce,
+    NothingToSend,
 )
 from tilelink.ir.location import Location
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
-from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Operation, ReduceScatter, Value
+from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Operation, ReduceScatter, SendRecv, Value
 from tilelink.ir.user_op import UserOp
 
 Shape = tuple[sympy.Expr, ...]
@@ -49,6 +51,8 @@ def infer(operation: Operation, operands: Sequence[Value], location: Location) -
             return _reduce(operands[0], "reduce_scatter", dim, location)
         case AllReduce():
             return _reduce(operands[0], "all_reduce", None, location)
+        case SendRecv(by):
+            return _send_recv(operands[0], by, location)
         case UserOp():
             return _user_op(operation, operands, location)
 
@@ -166,6 +170,20 @@ def _reduce(value: Value, collective: str, dim: int | None, location: Location) 
             legal=f"{value.name} is not: {hint}",
         )
     return value.shape, Replicate() if dim is None else Shard(dim)
+
+
+def _send_recv(value: Value, by: int, location: Location) -> Inferred:
+    if not isinstance(by, int) or isinstance(by, bool) or by == 0:
+        reason = "every rank would send to itself" if by == 0 else "it is not an integer"
+        raise BadShift(location, by=by, reason=reason, legal="an integer other than 0, such as by=1")
+    match value.placement:
+        case Shard():
+            return value.shape, value.placement
+        case Replicate():
+            reason, legal = "every rank holds the same already", "use it as it is"
+        case Partial():
+            reason, legal = "summands that move from rank to rank add up to the same", "resolve it first"
+    raise NothingToSend(location, by=by, tensor=value.name, placement=value.placement, reason=reason, legal=legal)
 
 
 def _check_dim(collective: str, value: Value, dim: int, location: Location) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
-from tilelink.ir.steps import Operand, Step, Wait
+from tilelink.ir.steps import Operand, SlotNotify, SlotWait, Step, Wait
 from tilelink.ir.word import Word
 
 
@@ -51,6 +51,7 @@ class Kind(Word):
     GATHER = "gather"  # the same part to every peer
     SCATTER = "scatter"  # part p to peer p
     REDUCE = "reduce"  # the sum of all sources to every peer (library only)
+    SHIFT = "shift"  # the one part to the rank at one distance
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,10 @@ class Exchange:
     """One relation between chunks of ranks: `target[rank]` on each peer becomes the sender's part of `source`.
 
     Parts are `rows x cols`; a chunk is `chunk_rows` consecutive rows of a part (the last may be shorter) and is what one
-    signal covers. `source` is one part (GATHER) or `num_ranks` parts (SCATTER); `target` is `num_ranks` parts.
+    signal covers. `source` is one part (GATHER, SHIFT) or `num_ranks` parts (SCATTER); `target` is `num_ranks` parts.
+
+    A SHIFT goes to the rank `by` further and is *bounded*: `target` has room for `slots` chunks only, which are its items.
+    Item i lies in slot i % slots, in use i // slots of it in this call.
     """
 
     name: str  # the value that it delivers
@@ -72,6 +76,8 @@ class Exchange:
     transfer: Transfer
     order: ChunkOrder  # in which the mover goes through (peer, chunk)
     own_copied: bool  # the own part is copied into `target` as well
+    by: int = 0  # SHIFT
+    slots: int = 0  # of a bounded exchange; 0: `target` has a place for every chunk
 
     @property
     def chunk_rows(self) -> int:
@@ -174,10 +180,15 @@ class ComputeRole:
 
 @dataclass(frozen=True, slots=True)
 class CommRole:
-    """`programs` program instances move the chunks of `exchange`, each a slice of every chunk."""
+    """`programs` program instances move the chunks of `exchange`, each a slice of every chunk.
+
+    Of a bounded exchange each moves whole items, in turn: `before` an item it waits, and `after` it it raises.
+    """
 
     exchange: str
     programs: int
+    before: tuple[SlotWait, ...] = ()
+    after: tuple[SlotNotify, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

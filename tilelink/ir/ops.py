@@ -8,7 +8,7 @@ import sympy
 
 from tilelink.errors import BadUserOp, NotATensor
 from tilelink.ir.location import here
-from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Operation, ReduceScatter
+from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Operation, ReduceScatter, SendRecv
 from tilelink.ir.tensor import Tensor
 from tilelink.ir.user_op import make_user_op
 
@@ -34,6 +34,11 @@ def reduce_scatter(x: Tensor, dim: int) -> Tensor:
 def all_reduce(x: Tensor) -> Tensor:
     """`Partial -> Replicate`. Raises NothingToReduce."""
     return _record(AllReduce(), (x,), "all_reduce")
+
+
+def send_recv(x: Tensor, by: int = 1) -> Tensor:
+    """Each rank gets what the rank `by` before it holds: `Shard(dim) -> Shard(dim)`. Raises BadShift, NothingToSend."""
+    return _record(SendRecv(by), (x,), "send_recv")
 
 
 def silu(x: Tensor) -> Tensor:

@@ -34,6 +34,8 @@ from tilelink.ir.steps import (
     Notify,
     Operand,
     Place,
+    SlotNotify,
+    SlotWait,
     Step,
     Store,
     SumParts,
@@ -62,7 +64,8 @@ def print_schedule(schedule: Schedule) -> str:
             shape = " x ".join(map(str, buffer.shape))
             lines.append(f"  {buffer.memory.value} {buffer.name} [{shape}] {buffer.dtype}")
     for signal in schedule.signals:
-        rule = _RULES[signal.scope]
+        uses = any(signal.name in (f"{x.name}_arrived", f"{x.name}_free") for x in schedule.exchanges if x.slots)
+        rule = "number of the use, raised by a peer" if uses else _RULES[signal.scope]
         lines.append(f"  signal {signal.name}[{signal.slots}] {rule}")
     for launch in schedule.launches:
         lines += (f"  {line}" for line in _launch(schedule, launch))
@@ -170,8 +173,21 @@ def _kernel(schedule: Schedule, kernel: Kernel) -> Iterator[str]:
 
 
 def _comm(schedule: Schedule, role: CommRole) -> Iterator[str]:
+    exchange = schedule.exchange(role.exchange)
+    if exchange.slots:
+        yield from _produce(schedule, role, exchange)
+        return
     yield f"communicate on {role.programs} SMs:"
     yield from _moves(schedule, schedule.exchange(role.exchange), counted=True)
+
+
+def _produce(schedule: Schedule, role: CommRole, exchange: Exchange) -> Iterator[str]:
+    rows = f"{_count(exchange.chunks, 'item')} of {exchange.chunk_rows} x {exchange.cols}"
+    yield f"produce on {role.programs} SMs, {rows}, one program an item, through {_count(exchange.slots, 'slot')}:"
+    yield f"  peer = (rank + {exchange.by % schedule.num_ranks}) % {schedule.num_ranks}, slot = item % {exchange.slots}"
+    yield from (f"  {line}" for wait in role.before for line in _step(wait))
+    yield f"  push {exchange.source}[item] -> {exchange.target}[slot] at peer"
+    yield from (f"  {line}" for notify in role.after for line in _step(notify))
 
 
 def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
@@ -201,6 +217,8 @@ def _axis(axis: Axis) -> str:
 
 def _operand(operand: Operand) -> str:
     name = f"{operand.buffer}@peer" if operand.remote else operand.buffer
+    if operand.item:
+        name = f"{name}[slot of the {operand.item} tile]"
     return f"{name}|own {operand.own}" if operand.own else name
 
 
@@ -235,8 +253,16 @@ def _step(step: Step) -> Iterator[str]:
             yield f"count {count}[{f'{slot} segment, ' if slot else ''}chunks of the {rows} tile]" + (
                 f"; last tile of a chunk: notify {then}[rank, chunk] at {place.value}" if then else ""
             )
+        case SlotWait(signal, _, rows, plus):
+            yield f"wait {signal}[slot] == {_use(plus)}{f', of the {rows} tile' if rows else ''}"
+        case SlotNotify(signal, _, rows, plus):
+            yield f"notify {signal}[slot] = {_use(plus)} at {f'the sender of the {rows} tile' if rows else 'peer'}"
         case IfOwn(axis, own, others, slices):
             yield f"if the {axis} segment is own{f', in {slices} slices of columns' if slices > 1 else ''}:"
             yield from (f"  {line}" for inner in own for line in _step(inner))
             yield "else:"
             yield from (f"  {line}" for inner in others for line in _step(inner))
+
+
+def _use(plus: int) -> str:
+    return f"use {'+' if plus > 0 else '-'} {abs(plus)}" if plus else "use"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from tilelink.errors import IllegalSize, MissingSize, NotDivisible, UnknownDtype, UnknownSize, did_you_mean
+from tilelink.errors import BadShift, IllegalSize, MissingSize, NotDivisible, UnknownDtype, UnknownSize, did_you_mean
 from tilelink.ir.location import Location
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.user_op import UserOp
@@ -51,7 +51,14 @@ class AllReduce:
     """`Partial -> Replicate`: every rank receives the sum."""
 
 
-Operation = Matmul | Elementwise | AllGather | ReduceScatter | AllReduce | UserOp
+@dataclass(frozen=True, slots=True)
+class SendRecv:
+    """`Shard(dim) -> Shard(dim)`: every rank receives what the rank `by` before it holds."""
+
+    by: int
+
+
+Operation = Matmul | Elementwise | AllGather | ReduceScatter | AllReduce | SendRecv | UserOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,7 @@ class BoundSpec:
 def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, dtype: str) -> BoundSpec:
     """Put sizes, ranks and dtype into `spec`.
 
-    Raises MissingSize, UnknownSize, IllegalSize, NotDivisible, UnknownDtype.
+    Raises MissingSize, UnknownSize, IllegalSize, NotDivisible, UnknownDtype, BadShift.
     """
     known = spec.symbols()
     _check_sizes(spec, sizes, known)
@@ -153,6 +160,11 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, dtype: str) -> Bo
     for value in values:
         if value.dtype and value.dtype not in DTYPES:
             raise UnknownDtype(value.location, dtype=value.dtype, hint=did_you_mean(value.dtype, DTYPES))
+    for node in spec.nodes:
+        if isinstance(node.operation, SendRecv) and node.operation.by % num_ranks == 0:
+            reason = f"on {num_ranks} ranks every rank would send to itself"
+            legal = f"1 to {num_ranks - 1}" if num_ranks > 1 else "nothing on one rank"
+            raise BadShift(node.output.location, by=node.operation.by, reason=reason, legal=legal)
     bound = {value.name: _bind_value(value, sizes, num_ranks, dtype) for value in values}
     return BoundSpec(
         name=spec.name,

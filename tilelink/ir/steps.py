@@ -22,7 +22,8 @@ class Operand:
     along that axis positions count from the start of the part. `own` is the buffer that holds the own part if `buffer`
     does not, and `own_slots` how many parts that one has (1: it is the part). `local` lists axes whose position counts
     from the start of the segment although there are no parts (the buffer only has the own segment).
-    `remote`: the part is loaded from the peer it belongs to.
+    `remote`: the part is loaded from the peer it belongs to. `item`: the axis whose tiles are the items of a bounded
+    exchange; the tile lies in the slot of its item, and positions along that axis count from the start of the slot.
     """
 
     buffer: str
@@ -33,6 +34,7 @@ class Operand:
     own_slots: int = 1
     local: tuple[str, ...] = ()
     remote: bool = False
+    item: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,4 +151,29 @@ class IfOwn:
     slices: int
 
 
-Step = Wait | MatmulBody | UserBody | SumParts | Load | Apply | Store | Notify | IfOwn
+@dataclass(frozen=True, slots=True)
+class SlotWait:
+    """Block until `signal`, of the slot of an item of a bounded exchange, has come to the number of this use plus `plus`.
+
+    The uses of a slot are numbered from 0 on through all calls. `rows` is the axis whose tile is the item; it is empty in
+    a communication role, whose programs go through the items themselves.
+    """
+
+    signal: str
+    exchange: str
+    rows: str
+    plus: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotNotify:
+    """Raise `signal`, of the slot of an item of a bounded exchange, to the number of this use plus `plus`, at the rank on
+    the other side: the receiver in a communication role, the sender in a tile. `rows` as in `SlotWait`."""
+
+    signal: str
+    exchange: str
+    rows: str
+    plus: int
+
+
+Step = Wait | MatmulBody | UserBody | SumParts | Load | Apply | Store | Notify | IfOwn | SlotWait | SlotNotify

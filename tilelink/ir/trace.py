@@ -14,7 +14,18 @@ from tilelink.ir.annotation import declarations
 from tilelink.ir.infer import infer
 from tilelink.ir.location import Location, here
 from tilelink.ir.placement import Partial
-from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Node, Operation, ReduceScatter, Spec, Value
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    Elementwise,
+    Matmul,
+    Node,
+    Operation,
+    ReduceScatter,
+    SendRecv,
+    Spec,
+    Value,
+)
 from tilelink.ir.tensor import Tensor
 from tilelink.ir.user_op import UserOp
 
@@ -81,6 +92,8 @@ def _stem(operation: Operation) -> str:
             return "reduce_scatter"
         case AllReduce():
             return "all_reduce"
+        case SendRecv():
+            return "send_recv"
         case UserOp():
             return operation.name
 
@@ -91,6 +104,8 @@ def _name(operation: Operation, operands: Sequence[Value]) -> str:
             return f"{operands[0].name}_full"
         case ReduceScatter() | AllReduce():
             return f"{operands[0].name}_sum"
+        case SendRecv():
+            return f"{operands[0].name}_received"
         case Matmul() | Elementwise() | UserOp():
             return _stem(operation) + "_out"
 
@@ -153,12 +168,24 @@ def _call(function: Callable[..., object], parameters: list[Tensor]) -> tuple[ob
 # Names that schedules and emitted files make up; a user's value of such a name is called `<name>_value` there.
 _RESERVED_TEXT = """
     rank main self name tensor peer step chunk rows slot part left stream streams torch triton tl dist os sys json time
-    argparse contextlib epoch counts signals signal_peers fabric last call program tile tiles done source target op
+    item use argparse contextlib epoch counts signals signal_peers fabric last call program tile tiles done source target op
 """
 _RESERVED_WORDS = frozenset(_RESERVED_TEXT.split())
 _RESERVED_ENDS = (
     *("_ptr", "_desc", "_peers", "_tile", "_tiles", "_kernel", "_part", "_parts", "_left", "_right", "_first"),
-    *("_staged", "_shared", "_whole", "_settled", "_send", "_segment", "_place", "_offsets", "_there", "_value"),
+    *(
+        "_staged",
+        "_shared",
+        "_whole",
+        "_settled",
+        "_send",
+        "_queue",
+        "_segment",
+        "_place",
+        "_offsets",
+        "_there",
+        "_value",
+    ),
 )
 
 

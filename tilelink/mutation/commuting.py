@@ -16,7 +16,20 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Apply, IfOwn, Load, MatmulBody, Operand, Place, Step, Store, SumParts, UserBody, Wait
+from tilelink.ir.steps import (
+    Apply,
+    IfOwn,
+    Load,
+    MatmulBody,
+    Operand,
+    Place,
+    SlotWait,
+    Step,
+    Store,
+    SumParts,
+    UserBody,
+    Wait,
+)
 from tilelink.mutation.progress import notifies_of
 
 Compute = MatmulBody | UserBody | SumParts | Load | Apply
@@ -25,7 +38,7 @@ Compute = MatmulBody | UserBody | SumParts | Load | Apply
 def idempotent(schedule: Schedule, node: object) -> bool:
     """Whether doing `node` twice in a row does what doing it once does."""
     match node:
-        case Wait() | AwaitPeers() | Store() | CopyOwn() | Finish() | MatmulBody() | UserBody() | Load():
+        case Wait() | SlotWait() | AwaitPeers() | Store() | CopyOwn() | Finish() | MatmulBody() | UserBody() | Load():
             return True
         case SumParts(result=result, onto=onto):
             return result != onto

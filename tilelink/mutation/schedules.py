@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.ir.schedule import Schedule
-from tilelink.mutation import launches, operands, resources, roles, steps
+from tilelink.mutation import launches, operands, resources, roles, slots, steps
 from tilelink.mutation.mutant import ScheduleMutant
 from tilelink.mutation.sites import Operator
 
@@ -15,6 +15,7 @@ _OPERATORS: tuple[Operator, ...] = (
     *roles.OPERATORS,
     *launches.OPERATORS,
     *resources.OPERATORS,
+    *slots.OPERATORS,
 )
 
 

@@ -27,7 +27,20 @@ from tilelink.ir.nodes import (
     Signal,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Apply, IfOwn, Load, MatmulBody, Notify, Operand, Store, SumParts, UserBody, Wait
+from tilelink.ir.steps import (
+    Apply,
+    IfOwn,
+    Load,
+    MatmulBody,
+    Notify,
+    Operand,
+    SlotNotify,
+    SlotWait,
+    Store,
+    SumParts,
+    UserBody,
+    Wait,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -203,7 +216,7 @@ def _word(node: object, parent: object, field: str, position: int) -> str:
             return f"{kind.lower()} {name}"
         case Operand():
             return f"{field} {name}"
-        case Wait():
+        case Wait() | SlotWait() | SlotNotify():
             return title
         case _:
             return field
@@ -219,7 +232,7 @@ def _name(node: object) -> str:
             return out.buffer
         case LibraryCollective(function=function):
             return function
-        case Wait(signal=signal):
+        case Wait(signal=signal) | SlotWait(signal=signal) | SlotNotify(signal=signal):
             return signal
         case Notify(count=count):
             return count

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilelink.ir.graph import Map, Relation, Sum, TileOp
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import Access, Notify, Operand, Place, Store, Wait
+from tilelink.ir.steps import Access, Notify, Operand, Place, SlotNotify, SlotWait, Store, Wait
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.layout import Problem, make_exchange, source_buffer
 
@@ -46,6 +46,8 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
     """The operand for one read of `op`; `rename` maps its axes to those of the role."""
     relation = problem.graph.relation(read.value)
     index = tuple(rename.get(axis, axis) for axis in map(read.axis_of, range(len(read.index))))
+    if relation is not None and relation.kind is Kind.SHIFT:
+        return Operand(relation.name, index, Access.POINTER, item=index[0])
     if relation is None or problem.is_plain(relation) or reads_whole(op, read, relation):
         access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape)
         return Operand(read.value, index, access, local=space.local)
@@ -77,7 +79,7 @@ def access_of(problem: Problem, value: str, index: tuple[str, ...], space: Space
 def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str], *, fence: bool = False) -> Wait | None:
     """What the tile waits for before it reads, or None if everything is there when the kernel starts."""
     relation = problem.graph.relation(read.value)
-    if relation is None or relation.library:
+    if relation is None or relation.library or relation.kind is Kind.SHIFT:
         return None
     exchange = make_exchange(problem, relation)
     signal, target = wait_signal(exchange)
@@ -99,6 +101,19 @@ def wait_signal(exchange: Exchange) -> tuple[str, int]:
             return f"{exchange.name}_arrived", 1
         case CommSms(num_sms):
             return f"{exchange.name}_arrived", num_sms
+
+
+def produce(exchange: Exchange) -> tuple[tuple[SlotWait, ...], tuple[SlotNotify, ...]]:
+    """What a program does before and after it stores an item into its slot. Uses of a slot are numbered from 0 on: it is
+    free for use u once u uses are over, and holds item u once u + 1 have arrived."""
+    free, arrived = f"{exchange.name}_free", f"{exchange.name}_arrived"
+    return (SlotWait(free, exchange.name, "", 0),), (SlotNotify(arrived, exchange.name, "", 1),)
+
+
+def consume(exchange: Exchange, rows: str) -> tuple[SlotWait, SlotNotify]:
+    """What a tile that is an item does before and after it loads it; `rows` is the axis whose tiles are the items."""
+    free, arrived = f"{exchange.name}_free", f"{exchange.name}_arrived"
+    return SlotWait(arrived, exchange.name, rows, 1), SlotNotify(free, exchange.name, rows, 1)
 
 
 def send_steps(

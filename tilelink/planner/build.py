@@ -29,8 +29,7 @@ from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.ir.steps import Access, Operand, Store, Wait
-from tilelink.planner.access import Space, read_operand, read_wait
-from tilelink.planner.choices import TritonLoop
+from tilelink.planner.access import Space, produce, read_operand, read_wait
 from tilelink.planner.layout import (
     Illegal,
     Problem,
@@ -45,7 +44,7 @@ from tilelink.planner.layout import (
     source_buffer,
     turns_at_end,
 )
-from tilelink.planner.roles import compute_role, sends
+from tilelink.planner.roles import compute_role, loop_of, sends
 from tilelink.proof.contract import flat
 
 
@@ -216,17 +215,24 @@ class _Builder:
             return
         comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
         reserved = sum(self._spins(exchange) for exchange in self.exchanges)
-        loop = problem.choices.compute(problem.groups[index].name).loop
-        assert isinstance(loop, TritonLoop)
+        loop = loop_of(problem, index)
         per_sm = loop.tile.per_sm
         if per_sm > 1 and comm:
             raise Illegal(f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one")
         free = (problem.topology.gpu.num_sms - reserved) * per_sm - sum(role.programs for role in comm)
         if free < 1:
             raise Illegal("communication leaves no SM for compute")
-        role = compute_role(problem, index, free)
+        role = compute_role(problem, index, self._consumers(index, free))
         dies = Die(problem.topology.gpu.num_dies)
         self.out.append(Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies))
+
+    def _consumers(self, index: int, free: int) -> int:
+        """Programs of the tile loop: all that are free, or those that were asked for to take the items of a queue."""
+        queue = self.problem.queue_of(self.problem.groups[index])
+        wanted = self.problem.choice(queue).consumers if queue is not None else 0
+        if wanted > free:
+            raise Illegal(f"{wanted} consumers do not fit beside the producers: {free} SMs are left")
+        return wanted or free
 
     def _spins(self, exchange: Exchange) -> int:
         """SMs that one-program kernels hold while they wait on the exchange's stream."""
@@ -244,7 +250,8 @@ class _Builder:
         """Group whose launch carries the communication programs: the maker's, or else the first reader's."""
         if not isinstance(make_exchange(self.problem, relation).mover, CommSms):
             return -1
-        if self.problem.by_tiles(relation.source):
+        # through slots items go only while they are taken, so that their producers run beside the tiles that take them
+        if self.problem.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:
             return self.problem.host(self.problem.maker(relation.source))
         hosts = sorted(self.problem.host(reader) for reader in self.problem.readers(relation.name))
         if not hosts or self.problem.is_library(hosts[0]):
@@ -252,16 +259,18 @@ class _Builder:
         return hosts[0]
 
     def _comm_role(self, relation: Relation) -> CommRole:
-        mover = make_exchange(self.problem, relation).mover
-        assert isinstance(mover, CommSms)
-        return CommRole(relation.name, mover.num_sms)
+        exchange = make_exchange(self.problem, relation)
+        assert isinstance(exchange.mover, CommSms)
+        if exchange.slots:
+            return CommRole(relation.name, exchange.mover.num_sms, *produce(exchange))
+        return CommRole(relation.name, exchange.mover.num_sms)
 
     def _library_gemm(self, index: int) -> None:
         problem, group = self.problem, self.problem.groups[index]
         if not is_matmul(group) or len(group.ops) > 1:
             raise Illegal(f"{group.name} is no plain matmul, so the library does not compute it")
         op = group.anchor
-        outs = [op.name] if op.name in self.graph.outputs or problem.readers(op.name) else []
+        outs = [op.name] if problem.is_kept(op.name) else []
         targets = sends(problem, op)
         if len(outs) + len(targets) != 1:
             raise Illegal(f"{op.name} has several destinations, and a library matmul writes one")

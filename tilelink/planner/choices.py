@@ -10,15 +10,23 @@ from functools import cached_property
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
 
+ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchange that is read, whatever its extent
+
 
 @dataclass(frozen=True, slots=True)
 class ExchangeChoice:
-    """How one relation is carried out."""
+    """How one relation is carried out.
+
+    `slots`: places for chunks at the receiver if it is bounded, else 0. `consumers`: programs that take its items, 0 for
+    as many as there is room for.
+    """
 
     mover: Mover
     transfer: Transfer
     chunks: int
     nest: Nest
+    slots: int = 0
+    consumers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +87,14 @@ class Choices:
 
 
 def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
+    """Texts of the fields; `slots` and `consumers` only where the exchange is bounded."""
+    bounded = {"slots": str(choice.slots), "consumers": str(choice.consumers or "all")} if choice.slots else {}
     return {
         "mover": mover_text(choice.mover),
         "transfer": choice.transfer.value,
         "chunks": str(choice.chunks),
         "nest": choice.nest.value,
+        **bounded,
     }
 
 
@@ -114,6 +125,8 @@ def mover_text(mover: Mover) -> str:
 
 
 def tile_text(tile: TileShape) -> str:
+    if tile == ITEM_TILE:
+        return "item"
     shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
     return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s{shared}"
 
@@ -130,7 +143,7 @@ def pin_text(value: object) -> str:
     return re.sub(r"\s+", " ", str(value)).strip()
 
 
-EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest")
+EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest", "slots", "consumers")
 COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "sum")
 
 

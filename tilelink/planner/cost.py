@@ -31,7 +31,7 @@ from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
-from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, num_links
+from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, num_links, queue_us
 from tilelink.planner.loop import Index, Loop, Times, positions
 from tilelink.planner.tile_cost import TileCost, boosted, tile_share
 from tilelink.proof.contract import flat
@@ -165,7 +165,11 @@ class _Model:
             {step.exchange for step in flat(role.body) if isinstance(step, Notify)} if role is not None else set()
         )
         for comm in kernel.comm:  # fed from outside: moves while the tiles run
-            if comm.exchange not in produced:
+            exchange = self.schedule.exchange(comm.exchange)
+            if exchange.slots and role is not None:
+                size = DTYPE_BYTES[self.schedule.buffer(exchange.source).dtype]
+                self.streams_end = max(self.streams_end, begin + queue_us(self.topology, exchange, size, role.programs))
+            elif comm.exchange not in produced:
                 self.made[comm.exchange] = np.maximum(self.made[comm.exchange], begin)
                 self._move(self.schedule.exchange(comm.exchange))
         if role is None:

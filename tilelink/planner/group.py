@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilelink.ir.graph import TileGraph, TileOp
+from tilelink.ir.nodes import Kind
 from tilelink.ir.spec import Elementwise
 
 
@@ -74,9 +75,16 @@ def _fold_into(
         aligned = all(
             _same_tile(op, index, ops) for index, read in enumerate(op.reads) if home.get(read.value) == place
         )
-        if shapes_agree and ready and aligned and ops[0].name not in library:
+        whole = not (_takes_items(graph, ops[0]) and any(graph.relation(value) is not None for value in others))
+        if shapes_agree and ready and aligned and whole and ops[0].name not in library:
             return place
     return -1
+
+
+def _takes_items(graph: TileGraph, anchor: TileOp) -> bool:
+    """Whether tiles of the group are items of a bounded exchange, which parts of another one would cut."""
+    relation = graph.relation(anchor.reads[0].value)
+    return relation is not None and relation.kind is Kind.SHIFT
 
 
 def _same_tile(op: TileOp, operand: int, ops: list[TileOp]) -> bool:

@@ -16,6 +16,7 @@ from tilelink.ir.nodes import (
     Memory,
     Scope,
     Signal,
+    TileShape,
     Transfer,
 )
 from tilelink.ir.order import ChunkOrder, Nest, RankOrder
@@ -24,6 +25,8 @@ from tilelink.ir.user_op import UserOp
 from tilelink.planner.choices import Choices, ExchangeChoice, LibraryCompute
 from tilelink.planner.group import Group
 from topologies.topology import Fabric, Topology
+
+_ITEM_ELEMENTS = 32768  # of the largest item: 128 registers a thread of 8 warps
 
 
 class Illegal(Exception):
@@ -62,6 +65,17 @@ class Problem:
     def by_tiles(self, value: str) -> bool:
         """Whether tiles of a Triton loop make `value` during the call."""
         return self.maker(value) >= 0 and not self.is_library(self.maker(value))
+
+    def is_kept(self, value: str) -> bool:
+        """Whether the plain tensor is needed after its maker: by the user, by other groups, or as source of a SHIFT."""
+        shifted = any(r.source == value and r.kind is Kind.SHIFT for r in self.graph.relations())
+        others = any(reader != self.maker(value) for reader in self.readers(value))
+        return value in self.graph.outputs or others or shifted
+
+    def queue_of(self, group: Group) -> Relation | None:
+        """The bounded relation whose items the tiles of `group` are."""
+        relation = self.graph.relation(group.anchor.reads[0].value)
+        return relation if relation is not None and relation.kind is Kind.SHIFT else None
 
     def choice(self, relation: Relation) -> ExchangeChoice:
         return self.choices.exchange(relation.name)
@@ -116,6 +130,8 @@ def needs_own_copy(problem: Problem, relation: Relation) -> bool:
 def source_buffer(problem: Problem, relation: Relation) -> str:
     """Buffer that the exchange reads; empty if tiles store straight to their peers."""
     source = relation.source
+    if relation.kind is Kind.SHIFT:
+        return source
     if relation.kind is Kind.REDUCE and problem.maker(source) >= 0:
         return relation.name  # summed in place
     if problem.maker(source) < 0:
@@ -150,6 +166,8 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
         raise Illegal(
             f"{rows} rows in chunks of {-(-rows // choice.chunks)} rows are fewer than {choice.chunks} chunks"
         )
+    if relation.kind is Kind.SHIFT:
+        return _bounded_exchange(problem, relation, choice)
     fused = isinstance(choice.mover, Fused)
     push = choice.transfer is Transfer.PUSH
     if fused and push and not problem.by_tiles(relation.source):
@@ -176,6 +194,49 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
         order=ChunkOrder(order, choice.nest),
         own_copied=(fused and push) or needs_own_copy(problem, relation),
     )
+
+
+def _bounded_exchange(problem: Problem, relation: Relation, choice: ExchangeChoice) -> Exchange:
+    rows, cols = relation.part[0], relation.part[1] if len(relation.part) > 1 else 1
+    item_rows, topology = -(-rows // choice.chunks), problem.topology
+    if item_rows & (item_rows - 1):
+        fact = f"{rows} rows in {choice.chunks} items are {item_rows} rows each, and a tile has a power of two"
+        raise Illegal(f"{fact}; legal numbers of items: {', '.join(map(str, item_counts(rows)))}")
+    if topology.ranks_per_node != topology.num_ranks:
+        raise Illegal(f"{topology.name} has several nodes, between which no slots lie")
+    return Exchange(
+        name=relation.name,
+        kind=relation.kind,
+        source=relation.source,
+        target=relation.name,
+        rows=rows,
+        cols=cols,
+        chunks=choice.chunks,
+        mover=choice.mover,
+        transfer=choice.transfer,
+        order=ChunkOrder(rank_order(topology, 1), choice.nest),
+        own_copied=False,
+        by=relation.by,
+        slots=choice.slots,
+    )
+
+
+def item_counts(rows: int) -> list[int]:
+    """Into how many items `rows` rows can be cut: the rows of an item are a power of two, as those of a tile are."""
+    sizes = [1 << power for power in range(rows.bit_length() + 1)]
+    return [-(-rows // size) for size in sizes if -(-rows // -(-rows // size)) == size]
+
+
+def item_tile(problem: Problem, relation: Relation) -> TileShape:
+    """The tile that is one item: its rows, and a power of two of columns. Raises Illegal."""
+    exchange = make_exchange(problem, relation)
+    cols = 1 << (exchange.cols - 1).bit_length()
+    elements = exchange.chunk_rows * cols
+    if elements > _ITEM_ELEMENTS:
+        fact = f"an item of {exchange.chunk_rows} x {exchange.cols} does not fit the registers of a program"
+        raise Illegal(f"{fact}, {_ITEM_ELEMENTS} elements do")
+    warps = min(8, max(1, elements // 1024))
+    return TileShape(exchange.chunk_rows, cols, 0, 1 << (warps.bit_length() - 1), 1)
 
 
 def turns_at_end(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
@@ -214,6 +275,9 @@ def make_signals(problem: Problem, exchanges: tuple[Exchange, ...], *, ended: bo
     for exchange in exchanges:
         relation = problem.graph.relation(exchange.name)
         assert relation is not None
+        if exchange.slots:
+            wanted += [(f"{exchange.name}_{what}", Scope.PEER, exchange.slots) for what in ("arrived", "free")]
+            continue
         slots = problem.num_ranks * exchange.chunks
         if problem.by_tiles(relation.source) or problem.split_source(relation):
             parts = problem.num_ranks if exchange.kind is Kind.SCATTER else 1
@@ -253,6 +317,12 @@ def make_buffers(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Buf
         source, target = graph.values[relation.source], graph.values[relation.name]
         exchange = by_name.get(relation.name)
         symmetric = Memory.SYMMETRIC if exchange and exchange.transfer is Transfer.PULL else Memory.LOCAL
+        if exchange is not None and exchange.slots:
+            memory = Memory.LOCAL  # of a source that is no input and no output
+            add(relation.source, memory, source.shape, source.dtype)
+            item = (exchange.slots, exchange.chunk_rows, *relation.part[1:])
+            add(exchange.target, Memory.SYMMETRIC, item, target.dtype)
+            continue
         parts = (problem.num_ranks, *relation.part)
         shape = parts if relation.kind is Kind.SCATTER else source.shape
         add(source_buffer(problem, relation), symmetric, shape, source.dtype)

@@ -14,6 +14,7 @@ _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
 FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H200
 SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
+_ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
 _PULL_START_US = 4.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
@@ -67,6 +68,19 @@ def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> l
         total = min(total, ramp.at(exchange.mover.num_sms) * at_once)
     stage = max(floor, peers * num_bytes / total / 1e3 * shared) + start
     return [stage / peers] * steps
+
+
+def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consumers: int) -> float:
+    """All items of a bounded exchange: what passes the link, what producers and consumers get through, or as often as a
+    slot can go round, whichever is slowest; and one item on its way."""
+    assert isinstance(exchange.mover, CommSms), "producers are programs"
+    num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
+    rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
+    one = num_bytes / topology.push_sms.at(1) / 1e3  # an item by one program
+    there = topology.levels[0].signal_us + one + _ITEM_US
+    busy = [(one + _ITEM_US) / programs for programs in (exchange.mover.num_sms, consumers)]
+    each = max(num_bytes / rate / 1e3, *busy, 2 * there / exchange.slots)
+    return exchange.chunks * each + there
 
 
 def library_us(topology: Topology, function: str, out_bytes: int) -> float:

@@ -25,7 +25,7 @@ from tilelink.planner.space import Structure, compute_options, exchange_options,
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
-_FREE_FIELDS = ("chunks", "group")
+_FREE_FIELDS = ("chunks", "group", "slots", "consumers")
 _SWEEPS = 2
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _BEAM = 4  # movers of an exchange of which all chunks and orders are tried

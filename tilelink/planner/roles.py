@@ -25,10 +25,19 @@ from tilelink.ir.steps import (
     Wait,
 )
 from tilelink.ir.user_op import UserOp
-from tilelink.planner.access import Space, access_of, read_operand, read_wait, reads_whole, send_steps, slot_axis
+from tilelink.planner.access import (
+    Space,
+    access_of,
+    consume,
+    read_operand,
+    read_wait,
+    reads_whole,
+    send_steps,
+    slot_axis,
+)
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
-from tilelink.planner.layout import Illegal, Problem, make_exchange, rank_order
+from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, rank_order
 from tilelink.planner.tiles import why_not
 from tilelink.proof.contract import flat
 from tilelink.proof.walk import points
@@ -39,9 +48,7 @@ _SLICE_COLS = 64  # of a tile of 128 rows: 3 parts of them and the summand fit i
 
 def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     """The role that computes group `index` and every group that is folded into it. Raises Illegal."""
-    group = problem.groups[index]
-    loop = problem.choices.compute(group.name).loop
-    assert isinstance(loop, TritonLoop)
+    group, loop = problem.groups[index], loop_of(problem, index)
     space = tile_space(problem, group, loop)
     folded = [i for i in range(len(problem.groups)) if i != index and problem.host(i) == index]
     if len(folded) > 1:
@@ -54,6 +61,15 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     body = _body(problem, index, space, folded[0] if folded else -1)
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     return _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
+
+
+def loop_of(problem: Problem, index: int) -> TritonLoop:
+    """The loop of group `index`, with the tile that an item of its queue is, if it has one. Raises Illegal."""
+    group = problem.groups[index]
+    loop = problem.choices.compute(group.name).loop
+    assert isinstance(loop, TritonLoop)
+    queue = problem.queue_of(group)
+    return replace(loop, tile=item_tile(problem, queue)) if queue is not None else loop
 
 
 def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
@@ -88,7 +104,8 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
     for op, rename in renamed(group):
         for read in op.reads:
             relation = problem.graph.relation(read.value)
-            if relation is not None and not problem.is_plain(relation) and not reads_whole(op, read, relation):
+            in_parts = relation is not None and relation.kind is not Kind.SHIFT and not problem.is_plain(relation)
+            if relation is not None and in_parts and not reads_whole(op, read, relation):
                 axis = slot_axis(op, read, relation)
                 segments[rename.get(axis, axis)] = problem.num_ranks
         for relation in sends(problem, op):
@@ -114,7 +131,9 @@ def renamed(group: Group) -> list[tuple[TileOp, dict[str, str]]]:
 
 
 def sends(problem: Problem, op: TileOp) -> list[Relation]:
-    return [relation for relation in problem.graph.relations() if relation.source == op.name]
+    """Relations that tiles of `op` feed one by one; a SHIFT takes the value when it is complete."""
+    found = problem.graph.relations()
+    return [relation for relation in found if relation.source == op.name and relation.kind is not Kind.SHIFT]
 
 
 def _tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, *, own_last: bool) -> TileOrder:
@@ -143,7 +162,7 @@ def _along(problem: Problem, group: Group, axis: str) -> tuple[list[Relation], l
     for op, rename in renamed(group):
         for read in op.reads:
             relation = problem.graph.relation(read.value)
-            if relation is not None and not relation.library:
+            if relation is not None and not relation.library and relation.kind is not Kind.SHIFT:
                 slot = slot_axis(op, read, relation)
                 if rename.get(slot, slot) == axis:
                     arriving.append(relation)
@@ -218,20 +237,13 @@ def _group_steps(
             rename = {op.write.axis_of(dim): axis for dim, axis in enumerate(written)}
         steps += _op_steps(problem, op, space, rename, values, onto)
         values[op.name] = op.name
-        stored = _outside(problem, group, op)
-        if stored:
+        if problem.is_kept(op.name):  # another group, a SHIFT or the user needs the plain value
             index = tuple(rename.get(a, a) for a in map(op.write.axis_of, range(len(op.write.index))))
             access = _store_access(problem, op, index, space)
             steps.append(Store(op.name, Operand(op.name, index, access, local=space.local), Place.HERE))
         for relation in sends(problem, op):
             steps += send_steps(problem, op, relation, space, rename)
     return tuple(steps)
-
-
-def _outside(problem: Problem, group: Group, op: TileOp) -> bool:
-    """Whether another group or the user needs the plain value."""
-    readers = (reader for reader in problem.groups if reader is not group and op.name in reader.reads())
-    return op.name in problem.graph.outputs or any(readers)
 
 
 def _store_access(problem: Problem, op: TileOp, index: tuple[str, ...], space: Space) -> Access:
@@ -277,10 +289,19 @@ def _op_steps(
                     continue
                 name = f"{read.value}_tile"
                 if name not in arguments:
-                    steps.append(Load(name, _by_pointer(operand(read))))
+                    steps += _load(problem, read, Load(name, _by_pointer(operand(read))))
                 arguments.append(name)
             function = op.operation.function if isinstance(op.operation, Elementwise) else "copy"
             return [*steps, Apply(op.name, function, tuple(arguments))]
+
+
+def _load(problem: Problem, read: Map, load: Load) -> list[Step]:
+    """The load; of an item of a queue, between the wait for it and the word that its slot is free again."""
+    relation = problem.graph.relation(read.value)
+    if relation is None or relation.kind is not Kind.SHIFT:
+        return [load]
+    arrived, free = consume(make_exchange(problem, relation), load.operand.item)
+    return [arrived, load, free]
 
 
 def _by_pointer(operand: Operand) -> Operand:

@@ -20,6 +20,7 @@ from tilelink.ir.user_op import UserOp
 from tilelink.planner.choices import (
     COMPUTE_FIELDS,
     EXCHANGE_FIELDS,
+    ITEM_TILE,
     ComputeChoice,
     ExchangeChoice,
     LibraryCompute,
@@ -29,6 +30,7 @@ from tilelink.planner.choices import (
     pinned,
 )
 from tilelink.planner.group import Group, group_ops
+from tilelink.planner.layout import item_counts
 from tilelink.planner.tiles import MATMUL_TILES, STREAM_TILES, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
@@ -37,6 +39,8 @@ Pins = Mapping[str, str]
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
 _COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
+_ITEM_ROWS = 128  # at most, of the items that are tried
+_SLOTS = (1, 8, 32, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,9 @@ def _applied(structure: Structure, topology: Topology, pins: Pins) -> set[str]:
     for relation in structure.graph.relations():
         if not relation.library:
             exchanges = [exchange_fields(o) for o in exchange_options(structure, relation, topology, pins)]
-            texts += ((relation.name, field, {o[field] for o in exchanges}) for field in EXCHANGE_FIELDS)
+            for field in EXCHANGE_FIELDS:
+                if not exchanges or any(field in o for o in exchanges):
+                    texts.append((relation.name, field, {o[field] for o in exchanges}))
     for group in structure.groups:
         computes = [compute_fields(o) for o in compute_options(structure, group, topology, pins)]
         texts += ((group.name, field, {o[field] for o in computes}) for field in COMPUTE_FIELDS)
@@ -104,6 +110,8 @@ def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
 
 def exchange_options(structure: Structure, relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
     """Options for one relation, copy engines first."""
+    if relation.kind is Kind.SHIFT:
+        return _bounded_options(relation, topology, pins)
     movers: list[Mover] = [CopyEngine()]
     movers += [CommSms(n) for n in _COMM_SMS if n <= topology.gpu.num_sms // 2]
     movers.append(Fused())
@@ -126,9 +134,41 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     return [o for o in options if _keeps(exchange_fields(o), relation.name, EXCHANGE_FIELDS, pins)]
 
 
+def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
+    """Options for a relation through a bounded number of slots: producers of a few numbers, items from small to large."""
+    if not all(level.peer_atomics for level in topology.levels):
+        return []  # producers and consumers signal each other by atomics
+    rows = relation.part[0]
+    producers = [n for n in _COMM_SMS if n <= topology.gpu.num_sms // 2] or [1]
+    counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]
+    slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
+    match = re.fullmatch(r"CommSms\((\d+)\)", pinned(pins, relation.name, "mover") or "")
+    if match and 1 <= int(match[1]) < topology.gpu.num_sms:
+        producers = [int(match[1])]
+    numbers = {name: pinned(pins, relation.name, name) or "" for name in ("chunks", "slots", "consumers")}
+    asked = {name: int(text) if text.isdigit() else 0 for name, text in numbers.items()}
+    counts = [asked["chunks"]] if 1 <= asked["chunks"] <= rows else counts
+    slots = [asked["slots"]] if asked["slots"] else slots
+    options = [
+        ExchangeChoice(CommSms(some), Transfer.PUSH, items, Nest.RANK_MAJOR, places, asked["consumers"])
+        for some, items, places in product(producers, counts, slots)
+    ]
+    return [o for o in options if _keeps(exchange_fields(o), relation.name, EXCHANGE_FIELDS, pins)]
+
+
+def _consuming_options(name: str, pins: Pins) -> list[ComputeChoice]:
+    """The option of a group whose tiles are the items of a queue; pins without its name are about other groups."""
+    found = ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)
+    meant = {full: value for full, value in pins.items() if full.startswith(f"{name}.")}
+    return [found] if _keeps(compute_fields(found), name, COMPUTE_FIELDS, meant) else []
+
+
 def compute_options(structure: Structure, group: Group, topology: Topology, pins: Pins) -> list[ComputeChoice]:
     """Options for one group, large tiles first."""
     name = group.name
+    source = structure.graph.relation(group.anchor.reads[0].value)
+    if source is not None and source.kind is Kind.SHIFT:
+        return _consuming_options(name, pins)
     if group.anchor.name in structure.library:
         return [ComputeChoice(LibraryCompute(), False)]
     written = [axis for axis in group.anchor.axes if not axis.reduction]
@@ -167,7 +207,7 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
 
 
 def _keeps(fields: dict[str, str], name: str, known: tuple[str, ...], pins: Pins) -> bool:
-    return all(pinned(pins, name, field) in (None, fields[field]) for field in known)
+    return all(pinned(pins, name, field) in (None, fields[field]) for field in known if field in fields)
 
 
 def parse_tile(text: str) -> TileShape | None:

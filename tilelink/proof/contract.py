@@ -3,7 +3,9 @@
 X_count    local   slot (part, chunk): all tiles, or the library matmul, that write this chunk of the source have done so
 X_ready    epoch   slot (peer, chunk): the peer's source holds this chunk, and may be pulled
 X_arrived  epoch or local   slot (peer, chunk): this rank's target holds the peer's chunk
+                              of a bounded exchange it counts the uses of a slot: so many items have arrived in it
 X_sent     local   slot (peer, chunk): shares of the chunk that communication programs have stored at the peer
+X_free     epoch   slot of a bounded exchange, at the sender: so many uses of the slot are over at the receiver
 done       epoch   slot (peer): the peer reads and writes nothing of the call any more
 
 The checks of this package are a rely/guarantee argument over these promises: whoever raises a signal must have made the
@@ -43,6 +45,8 @@ class Promise:
 
 def promises(schedule: Schedule, exchange: Exchange) -> tuple[Promise, ...]:
     """The signals that `exchange` needs."""
+    if exchange.slots:
+        return tuple(Promise(f"{exchange.name}_{what}", Scope.PEER, exchange.slots, 0) for what in ("arrived", "free"))
     slots = schedule.num_ranks * exchange.chunks
     found = []
     if is_counted(schedule, exchange):

@@ -64,6 +64,8 @@ def _operand(schedule: Schedule, at: Point, step: Step, operand: Operand, waits:
     if exchange is None:
         yield from _plain(schedule, where, operand.buffer, Portion.WHOLE, at.launch)
         return
+    if exchange.slots:
+        return  # tilelink.proof.slots looks at reads of items
     own_read = (not operand.slot or operand.slot not in at.others) and not (isinstance(step, SumParts) and step.onto)
     if own_read:
         home = operand.own or operand.buffer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import CommSms, CopyEngine, Finish, Kind, Memory, Scope, Transfer
+from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Finish, Kind, Memory, Scope, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import promises
@@ -81,9 +81,8 @@ def buffers(schedule: Schedule) -> Iterator[Finding]:
     """Sources and targets have the shape of their parts, and lie where the mover can reach them."""
     names = [buffer.name for buffer in schedule.buffers]
     for exchange in schedule.exchanges:
-        part, where = (exchange.rows, exchange.cols), f"exchange {exchange.name}"
-        ranks = schedule.num_ranks
-        for name, parts in ((exchange.source, ranks if exchange.kind is Kind.SCATTER else 1), (exchange.target, ranks)):
+        where = f"exchange {exchange.name}"
+        for name, parts, part in _pieces(schedule, exchange):
             if not name:
                 continue
             if name not in names:
@@ -95,6 +94,16 @@ def buffers(schedule: Schedule) -> Iterator[Finding]:
                 fact = f"buffer {name} has {size} elements, and {parts} parts of {part[0]} x {part[1]} are {needed}"
                 yield Finding(BugClass.SLOTS if size < needed else BugClass.WRONG_PLACE, where, fact)
         yield from _reachable(schedule, exchange.name)
+
+
+def _pieces(schedule: Schedule, exchange: Exchange) -> Iterator[tuple[str, int, tuple[int, int]]]:
+    """(buffer, how many pieces it holds, rows and columns of one) of source and target."""
+    part, ranks = (exchange.rows, exchange.cols), schedule.num_ranks
+    yield exchange.source, ranks if exchange.kind is Kind.SCATTER else 1, part
+    if exchange.slots:
+        yield exchange.target, exchange.slots, (exchange.chunk_rows, exchange.cols)
+    else:
+        yield exchange.target, ranks, part
 
 
 def _reachable(schedule: Schedule, name: str) -> Iterator[Finding]:

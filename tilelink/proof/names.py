@@ -17,7 +17,7 @@ from tilelink.ir.nodes import (
     Publish,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Operand, Step, Store, SumParts, Wait
+from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Operand, SlotNotify, SlotWait, Step, Store, SumParts, Wait
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
 from tilelink.proof.walk import Point, has_axis, points, reads
@@ -52,6 +52,9 @@ def _references(schedule: Schedule) -> Iterator[tuple[str, Reference]]:
             case Kernel(comm=comm, compute=role):
                 for one in comm:
                     yield where, ("exchange", one.exchange)
+                    around: tuple[Step, ...] = (*one.before, *one.after)
+                    for step in around:
+                        yield from ((where, reference) for reference in _of_step(step))
                 if role is not None:
                     for at, step in points(index, role):
                         for reference in _of_step(step):
@@ -99,6 +102,9 @@ def _of_step(step: Step) -> Iterator[Reference]:
             yield "exchange", exchange
             if then:
                 yield "signal", then
+        case SlotWait(signal=signal, exchange=exchange) | SlotNotify(signal=signal, exchange=exchange):
+            yield "signal", signal
+            yield "exchange", exchange
         case _:
             return
 
@@ -122,6 +128,8 @@ def _axes(at: Point, step: Step) -> Iterator[Finding]:
         spoken += [wait.rows for wait in waits if wait.rows]
         if operand.slot and not isinstance(step, SumParts):
             spoken.append(operand.slot)
+        if operand.item:
+            spoken.append(operand.item)
     match step:
         case Store(operand=operand):
             spoken += [axis for axis in (*operand.index, operand.slot) if axis]
@@ -129,6 +137,8 @@ def _axes(at: Point, step: Step) -> Iterator[Finding]:
             spoken += [rows, *([slot] if slot else [])]
         case Wait(slot=slot, rows=rows, every=every):
             spoken += [axis for axis in (rows, "" if every else slot) if axis]
+        case SlotWait(rows=rows) | SlotNotify(rows=rows):
+            spoken.append(rows)
         case MatmulBody(axis=axis):
             spoken.append(axis)
         case _:

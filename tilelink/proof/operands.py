@@ -73,6 +73,8 @@ def _expected(
         plain = relation.summed or relation.dim == 0
         return [(relation.name, "" if plain else slot, False)], whole if plain else part
     exchange = schedule.exchange(relation.name)
+    if relation.kind is Kind.SHIFT:
+        return [(exchange.target, "", False)], whole
     if not exchange.target:
         return [(exchange.source, slot, True)], part
     reduced = not isinstance(op.operation, Sum) and not relation.stacked and op.axis(axis).reduction

@@ -48,7 +48,8 @@ def sources(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
             continue
         value = relation.source
         shared = {f"{value}_shared", f"{exchange.name}_shared"}
-        staged = set(staging_names(relation)) if graph.op(value) is not None else {value} | shared
+        made = graph.op(value) is not None and relation.kind is not Kind.SHIFT  # which takes the plain value
+        staged = set(staging_names(relation)) if made else {value} | shared
         published = [x for x in schedule.launches if isinstance(x, Publish) and x.exchange == exchange.name]
         copied = all((x.copy_from == value) == (exchange.source in shared) for x in published)
         if exchange.source not in staged or not copied:
@@ -99,6 +100,9 @@ def exchanges(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
         if exchange.kind is not relation.kind or (exchange.rows, exchange.cols) != part:
             got = f"{exchange.kind.value} of {exchange.rows} x {exchange.cols}"
             fact = f"it is a {got}, not a {relation.kind.value} of {part[0]} x {part[1]}"
+            yield Finding(BugClass.WRONG_PLACE, where, fact)
+        if exchange.by != relation.by or (exchange.slots > 0) is not (relation.kind is Kind.SHIFT):
+            fact = f"it goes {exchange.by} ranks further through {exchange.slots} slots, and the spec says {relation.by} ranks"
             yield Finding(BugClass.WRONG_PLACE, where, fact)
         if not 1 <= exchange.chunks <= exchange.rows or (exchange.chunks - 1) * exchange.chunk_rows >= exchange.rows:
             yield Finding(BugClass.WRONG_PLACE, where, f"{exchange.rows} rows are no {exchange.chunks} chunks")

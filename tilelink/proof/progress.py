@@ -33,12 +33,12 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import MatmulBody, Step, SumParts, Wait
+from tilelink.ir.steps import MatmulBody, SlotWait, Step, SumParts, Wait
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.circle import WaitFor
 from tilelink.proof.contract import flat, is_counted
 from tilelink.proof.findings import Finding
-from tilelink.proof.tile_events import TileEvents, opposite
+from tilelink.proof.tile_events import TileEvents, opposite, use_word
 
 
 def residency(schedule: Schedule) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
 
 def _spins(step: Step) -> bool:
     match step:
-        case Wait():
+        case Wait() | SlotWait():
             return True
         case SumParts(wait=wait):
             return wait is not None
@@ -157,6 +157,9 @@ def _waits_and_raises(schedule: Schedule, exchange: Exchange, distance: int, chu
 def _comm(schedule: Schedule, relation: WaitFor, role: CommRole, start: Hashable, end: Hashable) -> None:
     """Each program goes through all chunks; the last share raises the arrival. Programs differ in where they start."""
     exchange = schedule.exchange(role.exchange)
+    if exchange.slots:
+        _produce(relation, exchange, role, start, end)
+        return
     chunk_major = exchange.order.nest is Nest.CHUNK_MAJOR
     for program in range(min(role.programs, schedule.num_ranks - 1) if chunk_major else 1):
         moves = _moves(schedule, exchange)
@@ -174,6 +177,24 @@ def _comm(schedule: Schedule, relation: WaitFor, role: CommRole, start: Hashable
             relation.raises(raised, done)
             here = done
         relation.after(end, here)
+
+
+def _produce(relation: WaitFor, exchange: Exchange, role: CommRole, start: Hashable, end: Hashable) -> None:
+    """Items in turn, each by one program: in its slot, after the program's item before. What a program raises elsewhere is,
+    by symmetry, what the same program of the rank on the other side raises here."""
+    last: list[Hashable] = [start] * role.programs
+    for item in range(exchange.chunks):
+        program = item % role.programs
+        done = f"program {program} of {exchange.name} stores item {item}"
+        relation.after(done, last[program])
+        for wait in role.before:
+            if use_word(exchange, wait, item):
+                relation.waits(done, use_word(exchange, wait, item))
+        for notify in role.after:
+            relation.raises(use_word(exchange, notify, item), done)
+        last[program] = done
+    for event in last:
+        relation.after(end, event)
 
 
 def _copies(schedule: Schedule, relation: WaitFor, exchange: Exchange, copies: CopyProgram, fork: Hashable) -> None:

@@ -135,6 +135,8 @@ def _arrivals(at: Point, where: str, exchange: Exchange, step: Notify) -> Iterat
 
 def _counted_once(schedule: Schedule, exchange: Exchange) -> Iterator[Finding]:
     """Tiles that write the source are those that count for it, once."""
+    if exchange.slots:
+        return  # its source is complete before the launch
     found = counters(schedule, exchange)
     where = f"exchange {exchange.name}"
     name = f"{exchange.name}_count"

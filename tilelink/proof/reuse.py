@@ -10,8 +10,9 @@ A schedule in which only copy programs touch memory of peers, or only programs o
 streams wait for `done` themselves, programs behind an `AwaitPeers`, and `finish` clears the counts and goes to the next
 epoch, after everything of the call and before anything of the next. What a rank does before that wait, or beside it,
 touches its own memory only, which the order of its streams protects. `done` is a count here: each peer adds one a call,
-`finish` takes off what was waited for. Peers that add once cannot stand in for one that has not, since none of them
-finishes call n + 1 without this rank's part in it, which is sent after the wait.
+`finish` takes off what was waited for. A peer that adds twice cannot stand in for one that has not added: it would have
+finished call n + 1, and so have passed its own wait for call n + 1 before. The first wait of all that ends too early
+would need one that did so before it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
 from tilelink.ir.order import RankOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Place, Step, SumParts, Wait
+from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Place, SlotNotify, SlotWait, Step, SumParts, Wait
 from tilelink.proof.circle import WaitFor
 from tilelink.proof.walk import chunks_of
 
@@ -42,6 +42,8 @@ def _axes_of_syncs(steps: tuple[Step, ...]) -> frozenset[str]:
                 found |= {name for wait in waits for name in (wait.slot, wait.rows)}
             case SumParts(wait=wait):
                 found |= {wait.slot, wait.rows} if wait is not None else set()
+            case SlotWait(rows=rows) | SlotNotify(rows=rows):
+                found |= {rows}
             case IfOwn(axis, own, others):
                 found |= {axis} | _axes_of_syncs(own) | _axes_of_syncs(others)
             case _:
@@ -55,6 +57,13 @@ def opposite(order: RankOrder, distance: int) -> int:
     size = order.ranks_per_node
     nodes = order.num_ranks // size
     return (-(distance // size)) % nodes * size + (-(distance % size)) % size
+
+
+def use_word(exchange: Exchange, step: SlotWait | SlotNotify, item: int) -> str:
+    """The word of the slot of `item` at the value that the step waits for or raises; empty for one that the calls before
+    have raised. Uses are counted from the start of the call here: those of earlier calls are a constant."""
+    use, place = divmod(item, exchange.slots)
+    return f"{step.signal}[slot {place}, use {use + step.plus}]" if use + step.plus > 0 else ""
 
 
 def _chain(relation: WaitFor, here: Hashable, events: list[tuple[TileEvent, Stage]]) -> Hashable:
@@ -151,6 +160,11 @@ class TileEvents:
                         yield self._waited(wait, tile), []
                 case Notify():
                     yield [], self._raised(step, tile)
+                case SlotWait(rows=rows):
+                    word = use_word(self.schedule.exchange(step.exchange), step, tile[rows][1])
+                    yield [word] if word else [], []
+                case SlotNotify(rows=rows):
+                    yield [], [use_word(self.schedule.exchange(step.exchange), step, tile[rows][1])]
                 case IfOwn(axis, own, others):
                     yield from self._syncs(own if tile[axis][0] == 0 else others, tile)
                 case _:

@@ -17,6 +17,8 @@ from tilelink.ir.steps import (
     MatmulBody,
     Notify,
     Operand,
+    SlotNotify,
+    SlotWait,
     Step,
     Store,
     SumParts,
@@ -75,7 +77,7 @@ def _made_before_used(where: str, steps: tuple[Step, ...], made: set[str]) -> It
             case IfOwn(_, own, others):
                 yield from _made_before_used(where, own, set(made))
                 yield from _made_before_used(where, others, set(made))
-            case Wait() | MatmulBody() | UserBody() | Load() | Notify():
+            case Wait() | MatmulBody() | UserBody() | Load() | Notify() | SlotWait() | SlotNotify():
                 pass
         for name in used:
             if name not in made:

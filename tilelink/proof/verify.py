@@ -16,6 +16,7 @@ from tilelink.proof.names import names
 from tilelink.proof.progress import no_circle, residency
 from tilelink.proof.raising import raising
 from tilelink.proof.reuse import reuse
+from tilelink.proof.slots import slots
 
 # What later checks take for granted comes first; the search for circles needs well-formed steps and orders.
 _CHECKS: tuple[Callable[[Schedule], Iterator[Finding]], ...] = (
@@ -27,6 +28,7 @@ _CHECKS: tuple[Callable[[Schedule], Iterator[Finding]], ...] = (
     coverage,
     raising,
     reuse,
+    slots,
     residency,
     no_circle,
 )

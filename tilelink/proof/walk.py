@@ -13,6 +13,8 @@ from tilelink.ir.steps import (
     MatmulBody,
     Notify,
     Operand,
+    SlotNotify,
+    SlotWait,
     Step,
     Store,
     SumParts,
@@ -78,7 +80,7 @@ def reads(step: Step) -> tuple[tuple[Operand, tuple[Wait, ...]], ...]:
             return ((operand, (wait,) if wait is not None else ()),)
         case Load(operand=operand):
             return ((operand, ()),)
-        case Wait() | Apply() | Store() | Notify() | IfOwn():
+        case Wait() | Apply() | Store() | Notify() | IfOwn() | SlotWait() | SlotNotify():
             return ()
 
 
@@ -116,8 +118,10 @@ def is_local(operand: Operand, axis: str) -> bool:
 
 
 def extent_of(role: ComputeRole, operand: Operand, name: str) -> int:
-    """Elements that all tiles together span along one dimension of the operand (of one part of it)."""
+    """Elements that all tiles together span along one dimension of the operand (of one part or slot of it)."""
     if not name:
         return 1
     axis = role.axis(name)
+    if name == operand.item:
+        return axis.tile
     return axis.extent if is_local(operand, name) else axis.extent * axis.segments

@@ -10,7 +10,7 @@ import torch
 from lowering.entry import TOLERANCES, TORCH_FUNCTIONS, input_scales
 from tilelink.errors import NoReference
 from tilelink.ir.placement import Partial, Replicate, Shard
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
 from tilelink.ir.user_op import UserOp
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -70,6 +70,8 @@ def _apply(spec: BoundSpec, node: BoundNode, operands: list[list[torch.Tensor]])
         case AllReduce():
             total = torch.stack(operands[0]).sum(0)
             return [total for _ in ranks]
+        case SendRecv(by):
+            return [operands[0][(rank - by) % spec.num_ranks] for rank in ranks]
         case UserOp():
             theirs = user_reference(node.operation)
             return [theirs(*(operand[rank] for operand in operands)) for rank in ranks]

@@ -197,7 +197,7 @@ def _until_equal(now: Call, addresses: list[int], size: int, wanted: int, reach:
     missing = addresses
     while True:
         differs = [(read_word(now, address, size, reach) ^ wanted) & mask for address in missing]
-        missing = [address for address, bits in zip(missing, differs, strict=True) if bits]
+        missing = [a for a, bits in zip(missing, differs, strict=True) if bits and a not in machine.forced]
         if not missing:
             return
         ranges = tuple((address, address + size) for address in missing)

@@ -1,0 +1,183 @@
+"""Queues with one planted mistake: the proof names the class, the side and the signal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import topologies
+from tests.pipeline.workloads import load
+from tilelink.ir.nodes import AwaitPeers, Buffer, CommRole, ComputeRole, Exchange, Kernel, Machine, Memory, Signal
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import Load, Operand, SlotNotify, SlotWait, Step
+from tilelink.mutation.sites import sites
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.verify import verify
+
+Change = Callable[[Schedule], Schedule]
+N = TypeVar("N", Exchange, Machine, Operand)
+QUEUE = load("01_queue.py:queue")
+
+
+def planned(items: int = 11, slots: int = 3, producers: int = 2, consumers: int = 2, ranks: int = 3) -> Schedule:
+    pins = {"mover": f"CommSms({producers})", "chunks": str(items), "slots": str(slots), "consumers": str(consumers)}
+    return QUEUE.plan_for(topologies.load("h200-nvswitch", ranks), {"B": items * ranks, "C": 16}, "bf16", pins)
+
+
+def producer(**fields: object) -> Change:
+    def change(schedule: Schedule) -> Schedule:
+        site = next(iter(sites(schedule, CommRole)))
+        return site.put(replace(site.node, **fields))  # type: ignore[arg-type]
+
+    return change
+
+
+def step_of(kind: type[SlotWait] | type[SlotNotify], number: int, **fields: object) -> Change:
+    """The producer's wait or notify is the first of its kind, the consumer's the second."""
+
+    def change(schedule: Schedule) -> Schedule:
+        site = list(sites(schedule, kind))[number]
+        return site.put(replace(site.node, **fields))  # type: ignore[arg-type]
+
+    return change
+
+
+def body(change: Callable[[tuple[Step, ...]], tuple[Step, ...]]) -> Change:
+    def changed(schedule: Schedule) -> Schedule:
+        site = next(iter(sites(schedule, ComputeRole)))
+        return site.put(replace(site.node, body=change(site.node.body)))
+
+    return changed
+
+
+def without(kind: type) -> Change:
+    return body(lambda steps: tuple(step for step in steps if not isinstance(step, kind)))
+
+
+def freed_first(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    load = next(step for step in steps if isinstance(step, Load))
+    free = next(step for step in steps if isinstance(step, SlotNotify))
+    return tuple(free if step is load else load if step is free else step for step in steps)
+
+
+def first(kind: type[N], **fields: object) -> Change:
+    def change(schedule: Schedule) -> Schedule:
+        site = next(iter(sites(schedule, kind)))
+        return site.put(replace(site.node, **fields))  # type: ignore[arg-type]
+
+    return change
+
+
+def target(**fields: object) -> Change:
+    def change(schedule: Schedule) -> Schedule:
+        site = next(site for site in sites(schedule, Buffer) if site.node.name == "out_queue")
+        return site.put(replace(site.node, **fields))  # type: ignore[arg-type]
+
+    return change
+
+
+def fewer_words(schedule: Schedule) -> Schedule:
+    site = next(site for site in sites(schedule, Signal) if site.node.name == "out_queue_free")
+    return site.put(replace(site.node, slots=2))
+
+
+def in_a_launch_before(schedule: Schedule) -> Schedule:
+    site = next(iter(sites(schedule, Kernel)))
+    alone = replace(site.node, compute=None)
+    return site.put_all(alone, replace(site.node, comm=()))
+
+
+CASES: dict[str, tuple[Change, BugClass, str]] = {
+    "a producer that does not wait": (producer(before=()), BugClass.REUSE, "out_queue_free"),
+    "a producer that waits for the use before": (step_of(SlotWait, 0, plus=-1), BugClass.REUSE, "out_queue_free"),
+    "a producer that waits for its own use": (step_of(SlotWait, 0, plus=1), BugClass.CIRCLE, "out_queue_free"),
+    "a producer that tells nobody": (producer(after=()), BugClass.CIRCLE, "out_queue_arrived"),
+    "a producer that raises too little": (step_of(SlotNotify, 0, plus=0), BugClass.CIRCLE, "out_queue_arrived"),
+    "a producer that raises too much": (step_of(SlotNotify, 0, plus=2), BugClass.SIGNAL_TOO_EARLY, "out_queue_arrived"),
+    "a producer that raises twice": (
+        lambda schedule: next(site.put_all(site.node, site.node) for site in sites(schedule, SlotNotify)),
+        BugClass.STALE_SIGNAL,
+        "out_queue_arrived",
+    ),
+    "a producer that waits for items": (
+        step_of(SlotWait, 0, signal="out_queue_arrived"),
+        BugClass.WRONG_PLACE,
+        "out_queue_arrived",
+    ),
+    "a consumer that does not wait": (without(SlotWait), BugClass.ORDERING, "out_queue_arrived"),
+    "a consumer that waits for the use before": (
+        step_of(SlotWait, 1, plus=0),
+        BugClass.STALE_SIGNAL,
+        "out_queue_arrived",
+    ),
+    "a consumer that waits for the next use": (step_of(SlotWait, 1, plus=2), BugClass.CIRCLE, "out_queue_arrived"),
+    "a consumer that frees nothing": (without(SlotNotify), BugClass.CIRCLE, "out_queue_free"),
+    "a consumer that raises too little": (step_of(SlotNotify, 1, plus=0), BugClass.CIRCLE, "out_queue_free"),
+    "a consumer that frees the next use too": (
+        step_of(SlotNotify, 1, plus=2),
+        BugClass.SIGNAL_TOO_EARLY,
+        "out_queue_free",
+    ),
+    "a consumer that frees before it loads": (body(freed_first), BugClass.REUSE, "out_queue_free"),
+    "a buffer of too few slots": (target(shape=(2, 1, 16)), BugClass.SLOTS, ""),
+    "more slots than the buffer has": (first(Exchange, slots=4), BugClass.SLOTS, ""),
+    "too few words": (fewer_words, BugClass.SLOTS, "out_queue_free"),
+    "slots in local memory": (target(memory=Memory.LOCAL), BugClass.WRONG_PLACE, ""),
+    "no bound where the spec has a queue": (first(Exchange, slots=0), BugClass.WRONG_PLACE, ""),
+    "the wrong rank": (first(Exchange, by=2), BugClass.WRONG_PLACE, ""),
+    "an item read as a plain tensor": (first(Operand, item=""), BugClass.SLOTS, ""),
+    "items of other rows than tiles": (first(Exchange, chunks=6), BugClass.SLOTS, ""),
+    "more programs than SMs": (first(Machine, num_sms=3), BugClass.RESIDENCY, ""),
+    "producers in a launch before": (in_a_launch_before, BugClass.CIRCLE, "out_queue_arrived"),
+    "nobody produces": (producer(programs=0), BugClass.CIRCLE, "out_queue_arrived"),
+    "producers that overtake the last call": (
+        lambda schedule: replace(
+            schedule, launches=tuple(x for x in schedule.launches if not isinstance(x, AwaitPeers))
+        ),
+        BugClass.REUSE,
+        "done",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_class_of_a_planted_mistake(case: str) -> None:
+    change, bug, signal = CASES[case]
+    schedule = planned()
+    assert verify(schedule).proved
+    proof = verify(change(schedule))
+    found = {(finding.bug, finding.signal) for finding in proof.findings}
+    assert (bug, signal) in found, "\n".join(proof.lines())
+
+
+@pytest.mark.parametrize("case", ["a producer that tells nobody", "a consumer that frees nothing"])
+def test_the_circle_is_found_in_the_relation_too(case: str) -> None:
+    found = verify(CASES[case][0](planned())).findings
+    assert any(finding.where == "wait-for relation" and finding.bug is BugClass.CIRCLE for finding in found)
+
+
+def test_values_are_proved_for_one_use_of_each_slot_too() -> None:
+    """With more slots than items no slot is used twice in a call: what is wrong shows in the next one only."""
+    schedule = planned(items=3, slots=5)
+    assert verify(schedule).proved
+    assert not verify(producer(before=())(schedule)).proved
+    assert not verify(step_of(SlotWait, 1, plus=0)(schedule)).proved
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 20), st.integers(1, 20), st.integers(2, 8))
+def test_any_queue_is_proved(items: int, slots: int, producers: int, consumers: int, ranks: int) -> None:
+    schedule = planned(items, slots, producers, consumers, ranks)
+    assert verify(schedule).proved
+    assert Schedule.from_json(schedule.to_json()) == schedule
+
+
+def test_the_real_size() -> None:
+    proof = verify(planned(2025, 32, 16, 4, 4))
+    assert proof.proved
+    assert dict(proof.checked)["tiles"] == 2025
