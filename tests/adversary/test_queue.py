@@ -58,7 +58,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("target", [STOCK, DISTRIBUTED])
+@pytest.mark.parametrize("target", [STOCK, pytest.param(DISTRIBUTED, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
 def test_a_wrong_value_of_a_slot(case: str, target: str) -> None:
     side, line, before, after, at_least, equal = CASES[case]
@@ -67,7 +67,7 @@ def test_a_wrong_value_of_a_slot(case: str, target: str) -> None:
     assert found.number == (at_least if target == STOCK else equal).number, found.lines()
 
 
-@pytest.mark.parametrize("target", [STOCK, DISTRIBUTED])
+@pytest.mark.parametrize("target", [STOCK, pytest.param(DISTRIBUTED, marks=pytest.mark.slow)])
 def test_uses_that_are_not_counted_through_calls(target: str) -> None:
     """A slot that the last item of a call leaves out: its uses run behind those that are waited for in later calls."""
     source = edited(queue(target), ("uses = (ITEMS - item % SLOTS + SLOTS - 1) // SLOTS", "uses = ITEMS // SLOTS"))
@@ -76,6 +76,7 @@ def test_uses_that_are_not_counted_through_calls(target: str) -> None:
     assert found.number == BugClass.STALE_SIGNAL.number, found.lines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [STOCK, DISTRIBUTED])
 def test_nothing_is_found_in_what_is_emitted(target: str) -> None:
     found = verdict(queue(target))

@@ -62,7 +62,7 @@ def received(schedule: Schedule, target: str, calls: int, seed: int = 0) -> None
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (2, 4))])
 @pytest.mark.parametrize(
     ("items", "slots", "producers", "consumers"),
     [
@@ -78,6 +78,7 @@ def test_queues(target: str, ranks: int, items: int, slots: int, producers: int,
     received(planned(ranks, items, 24, items, slots, producers, consumers), target, calls=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_tutorial(target: str) -> None:
     """The protocol of the real size with a tenth of its blocks: 32 slots, 16 producers, 4 consumers."""
@@ -85,13 +86,13 @@ def test_the_tutorial(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (3, 4))])
 def test_twenty_calls(target: str, ranks: int) -> None:
     """Uses go on from call to call, at slots that are used once or twice in each."""
     received(planned(ranks, 5, 16, 5, 3, 4, 2), target, calls=20)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     ranks=st.integers(2, 4),
     items=st.integers(1, 13),
@@ -234,6 +235,7 @@ def check_random_spec(seed: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_random_specs() -> None:
     assert sum(map(check_random_spec, range(40))) > 10
 
