@@ -67,11 +67,11 @@ def received(schedule: Schedule, target: str, calls: int, seed: int = 0) -> None
     ("items", "slots", "producers", "consumers"),
     [
         (11, 4, 3, 4),  # items no multiple of slots, nor of programs
-        (11, 4, 3, 1),
         (7, 1, 2, 2),  # one slot
-        (5, 9, 2, 2),  # more slots than items
         (3, 2, 8, 5),  # more producers and consumers than items
-        (1, 1, 1, 1),
+        pytest.param(11, 4, 3, 1, marks=pytest.mark.slow),
+        pytest.param(5, 9, 2, 2, marks=pytest.mark.slow),  # more slots than items
+        pytest.param(1, 1, 1, 1, marks=pytest.mark.slow),
     ],
 )
 def test_queues(target: str, ranks: int, items: int, slots: int, producers: int, consumers: int) -> None:
