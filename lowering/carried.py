@@ -23,7 +23,7 @@ class Carried:
                 case Publish():
                     self._publish(launch)
                 case Finish():
-                    self._finish(kernel)
+                    self._finish(kernel, launch)
                 case _:
                     raise AssertionError(f"programs of a kernel carry out no {type(launch).__name__}")
 
@@ -52,7 +52,7 @@ class Carried:
                 slot = slot_of(exchange, "rank", "chunk")
                 self.first.line(self.scope.dialect.notify("peer", f"{ready} + {slot}"))
 
-    def _finish(self, kernel: Kernel) -> None:
+    def _finish(self, kernel: Kernel, finish: Finish) -> None:
         schedule = self.scope.schedule
         self.scope.need("epoch", "counts", self.scope.dialect.peer_words, "rank")
         counts = sum(signal.slots for signal in schedule.signals if signal.scope is Scope.LOCAL)
@@ -60,4 +60,5 @@ class Carried:
         arguments += [f"PROGRAMS={kernel.programs}", f"ENDED={schedule.signal('ended').first}"]
         arguments += [f"DONE={schedule.signal('done').first}", f"NUM_COUNTS={counts}"]
         arguments += [f"BLOCK={1 << max(0, counts - 1).bit_length()}", f"NUM_RANKS={schedule.num_ranks}"]
+        arguments += [f"MEETS={finish.meets}"]
         self.last.call("close_call(", arguments)

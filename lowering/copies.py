@@ -49,7 +49,7 @@ class CopyPrinter:
         if self._counted(exchange):
             fields += ["counted", *(["tiles"] if len(set(source_arrivals(self.schedule, exchange))) > 1 else [])]
         if self.schedule.buffer(exchange.source).memory is not Memory.INPUT:
-            return [*fields, "target", "source", "arrived"]
+            return [*fields, "target", "source", *([] if exchange.met else ["arrived"])]
         return [*fields, "target", *(["part"] if self._part(exchange) else []), "arrived"]
 
     def _counted(self, exchange: Exchange) -> bool:
@@ -110,11 +110,10 @@ class CopyPrinter:
             if "source" not in fields:
                 source = self.names.source(exchange) + ("[part]" if "part" in fields else "")
             self.out.line(f"{stream}.copy(target, {source})")
-            self.out.line(
-                f"{stream}.copy(arrived, self.epoch)"
-                if exchange.transfer is Transfer.PUSH
-                else f"{stream}.write(arrived, 1)"
-            )
+            if exchange.transfer is Transfer.PULL:
+                self.out.line(f"{stream}.write(arrived, 1)")
+            elif not exchange.met:
+                self.out.line(f"{stream}.copy(arrived, self.epoch)")
 
     def _wait(self, stream: str, exchange: Exchange) -> None:
         tiles = source_arrivals(self.schedule, exchange)

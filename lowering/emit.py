@@ -88,11 +88,12 @@ def _user_bodies(schedule: Schedule) -> str:
 
 
 def _fabric(name: str) -> str:
-    """The text of a file of `lowering/host` without its header: docstring and imports."""
+    """The text of a file of `lowering/host` without its header: docstring and imports, those in a `try` as well."""
     text = (Path(__file__).parent / "host" / f"{name}.py").read_text()
     tree = ast.parse(text)
-    first = next(node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
-    return "\n".join(text.splitlines()[first.lineno - 1 :])
+    header = (ast.Expr, ast.Import, ast.ImportFrom, ast.Try)
+    last = next(i for i, node in enumerate(tree.body) if not isinstance(node, header)) - 1
+    return "\n".join(text.splitlines()[tree.body[last].end_lineno :]).strip("\n")
 
 
 __all__ = ["TARGETS", "emit"]

@@ -42,6 +42,7 @@ class HostPrinter:
         self.copies = CopyPrinter(schedule, dialect, self.names, self.out)
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
         self.num_signals = sum(s.slots for s in schedule.signals if s.scope is not Scope.LOCAL)
+        self.meets = any(isinstance(launch, Finish) and launch.meets for launch in schedule.launches)
         self.turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
 
     def text(self) -> str:
@@ -55,13 +56,20 @@ class HostPrinter:
 
     def _doc(self, inputs: list[str]) -> None:
         shown = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.INPUT)]
-        results = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.OUTPUT)]
+        outputs = [self.schedule.spec.value(name) for name in self.schedule.spec.outputs]
+        results = [f"{value.name} {list(value.local)} {value.dtype}" for value in outputs]
+        fresh = [buffer.name for buffer in self._buffers(Memory.OUTPUT)]
         self.out.line(
             f'"""`{", ".join(self.schedule.spec.outputs)} = op({", ".join(inputs)})` on every rank of the fabric.'
         )
         self.out.line()
         for line in (f"Takes {', '.join(shown)}.", f"Returns {', '.join(results)}."):
             self.out.line(line)
+        placed = [value.name for value in outputs if value.name not in fresh]
+        if placed:
+            self.out.line(
+                f"{', '.join(placed)} is the same memory in every call: read it before the next one, in stream order."
+            )
         self.out.line(
             "All are contiguous. Calls follow each other on one stream or on several, eager or captured in a CUDA graph."
         )
@@ -86,7 +94,7 @@ class HostPrinter:
             return found
         if memory is Memory.OUTPUT:
             by_name = {buffer.name: buffer for buffer in found}
-            return [by_name[name] for name in self.schedule.spec.outputs]
+            return [by_name[name] for name in self.schedule.spec.outputs if name in by_name]
         return found
 
     def _init(self) -> None:
@@ -107,13 +115,12 @@ class HostPrinter:
             if self.schedule.exchanges:
                 out.line(f"self.signals = fabric.symmetric(({self.num_signals},), {word})")
                 out.line(f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype={word}, device=fabric.device)")
-                if self.turns:
-                    out.line(f"self.epoch = torch.ones(1, dtype={word}, device=fabric.device)")
+                epoch = "ones" if self.turns else "zeros"
+                out.line(f"self.epoch = torch.{epoch}(1, dtype={word}, device=fabric.device)")
+                if self.turns and not self.meets:
                     done = self.schedule.signal("done").first
                     first = f"[{done} : {done + 1}].fill_({self.schedule.num_ranks - 1})"
                     out.line(f"self.signals.local{first}  # peers have finished the call before the first one")
-                else:
-                    out.line(f"self.epoch = torch.zeros(1, dtype={word}, device=fabric.device)")
             self._describe()
             copies = [launch for launch in self.schedule.launches if isinstance(launch, CopyProgram)]
             if copies:
@@ -136,10 +143,12 @@ class HostPrinter:
             for buffer in self._buffers(Memory.OUTPUT):
                 like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=self.fabric.device"
                 out.line(f"{buffer.name} = torch.empty({like})")
-            tensors = ", ".join(["main", *inputs, *self.schedule.spec.outputs])
+            fresh = [buffer.name for buffer in self._buffers(Memory.OUTPUT)]
+            tensors = ", ".join(["main", *inputs, *fresh])
             library = any(isinstance(x, LibraryGemm | LibraryCollective) for x in self.schedule.launches)
             out.line(f"self.enqueue({tensors})" if library else f"self.fabric.run(self.enqueue, {tensors})")
-            out.line(f"return {', '.join(self.schedule.spec.outputs)}")
+            results = [name if name in fresh else self._placed(name) for name in self.schedule.spec.outputs]
+            out.line(f"return {', '.join(results)}")
         out.line()
         with out.block(f"def enqueue(self, {tensors}):"):
             out.line('"""Everything that a call does, in order."""')
@@ -149,6 +158,10 @@ class HostPrinter:
                     self.copies.fork(launch)
             for launch in self.schedule.launches:
                 self._launch(launch)
+
+    def _placed(self, name: str) -> str:
+        """An output that is put together in symmetric memory, in the caller's shape."""
+        return f"self.{name}.local.view{shape_text(self.schedule.spec.value(name).local)}"
 
     def _launch(self, launch: Launch) -> None:
         match launch:
@@ -221,8 +234,10 @@ class HostPrinter:
             f"DONE={done}",
             f"NUM_COUNTS={self.num_counts}",
             f"BLOCK={block}",
+            f"NUM_RANKS={self.schedule.num_ranks}",
+            f"MEETS={self.meets}",
         ]
-        self.out.call("main.launch(", [*arguments, f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"])
+        self.out.call("main.launch(", [*arguments, "num_warps=1"])
 
     def _begin(self) -> None:
         done = self.schedule.signal("done").first

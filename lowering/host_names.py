@@ -28,6 +28,8 @@ class HostNames:
         if exchange.kind is Kind.SCATTER and found.memory is Memory.INPUT:
             parts = (self.schedule.num_ranks, exchange.rows, *found.shape[1:])
             return f"{self.here(exchange.source)}.view{shape_text(parts)}"
+        if exchange.source == exchange.target:
+            return f"{self.here(exchange.source)}[rank]"
         return self.here(exchange.source)
 
     def matrix(self, buffer: str) -> str:

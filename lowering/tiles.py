@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lowering.dialect import Dialect
-from lowering.names import TRITON, value_name
+from lowering.names import TRITON, pointer, value_name
 from lowering.operands import (
     TileScope,
     address,
@@ -373,6 +373,11 @@ def _print_store(out: Source, scope: TileScope, step: Store) -> None:
         case Place.HERE:
             base = print_base(out, scope, operand, f"{operand.buffer}_part")
             _print_masked_store(out, scope, operand, base, value, dtype)
+        case Place.OWN:
+            scope.need(pointer(operand.buffer), "rank")
+            size = part_size(part_shape(scope, operand))
+            out.line(f"{operand.buffer}_here = {pointer(operand.buffer)} + rank * {size}")
+            _print_masked_store(out, scope, operand, f"{operand.buffer}_here", value, dtype)
         case Place.PEER:
             _print_remote_store(out, scope, operand, f"{operand.slot}_segment", value, dtype)
         case Place.EVERY_PEER:

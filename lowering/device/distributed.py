@@ -91,13 +91,18 @@ def turn_call(
     NUM_COUNTS: tl.constexpr,
     BLOCK: tl.constexpr,
     NUM_RANKS: tl.constexpr,
+    MEETS: tl.constexpr,
 ):
     """Last in every call. One program a peer tells it that this rank reads and writes nothing of this call any more; one
-    program takes back what the peers told for the last call, sets the counts of this rank to 0 and goes to the next epoch."""
+    program takes back what the peers told, sets the counts of this rank to 0 and goes to the next epoch.
+
+    They told it for the last call; if calls end together (`MEETS`) for this one, and that program waits for it."""
     program = tl.program_id(0)
     if program < NUM_RANKS - 1:
         count_at_peer(signals + DONE, (rank + 1 + program) % NUM_RANKS)
     else:
+        if MEETS:
+            wait_at_least(done, NUM_RANKS - 1)
         offsets = tl.arange(0, BLOCK)
         tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
         tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
@@ -117,11 +122,14 @@ def close_call(
     NUM_COUNTS: tl.constexpr,
     BLOCK: tl.constexpr,
     NUM_RANKS: tl.constexpr,
+    MEETS: tl.constexpr,
 ):
     """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
     if count_arrival(counts + ENDED) == PROGRAMS - 1:
         for step in range(1, NUM_RANKS):
             count_at_peer(signals + DONE, (rank + step) % NUM_RANKS)
+        if MEETS:
+            wait_at_least(done, NUM_RANKS - 1)
         offsets = tl.arange(0, BLOCK)
         tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
         tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")

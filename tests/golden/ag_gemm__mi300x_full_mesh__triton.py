@@ -63,4 +63,5 @@ def out_kernel(x_ptr, x_full_peers, x_full_ptr, w_ptr, out_ptr, epoch, counts, s
         NUM_COUNTS=17,
         BLOCK=32,
         NUM_RANKS=4,
+        MEETS=False,
     )

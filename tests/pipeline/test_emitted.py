@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +43,18 @@ def test_imports(name: str) -> None:
     found |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     standard = {"__future__", "argparse", "collections", "contextlib", "json", "os", "sys", "time", "typing", "weakref"}
     assert found - standard <= {"torch", "triton", "cuda"}
+
+
+@pytest.mark.parametrize("target", ["triton", "triton-distributed"])
+def test_every_name_is_defined(target: str, tmp_path: Path) -> None:
+    """Host classes of GPUs are not run in emulation, so what they miss would come out on GPUs only."""
+    file = tmp_path / "emitted.py"
+    pins = {**TRITON, "algorithm": "direct", "mover": "CopyEngine()", "transfer": "push", "sum": "epilogue"}
+    source = emit("03_gemm_rs.py:gemm_rs", "h200-nvswitch", REAL["03_gemm_rs.py:gemm_rs"], target, **pins)
+    file.write_text(source, encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F811,F821,F841", str(file)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
 
 
 def test_header_names_the_user_lines() -> None:

@@ -18,7 +18,7 @@ from tilelink.emulator.policies import policy_by_name
 from tilelink.emulator.protocols import Difference, first_difference
 from tilelink.emulator.races import RaceDetector, Rules, Trace
 from tilelink.errors import ScheduleMismatch
-from tilelink.runtime.reference import poison
+from tilelink.runtime.reference import kept, poison
 from topologies.errors import UserError
 
 Operator = Callable[..., object]
@@ -181,9 +181,9 @@ class _Calls:
         stream = "second" if self.trial.scenario is Scenario.STREAMS and call % 2 else ""
         for fabric, operator, parts in zip(self.world.fabrics, operators, inputs, strict=True):
             with fabric.on_stream(stream):
-                results.append(as_tuple(_hosted(fabric.rank, operator, *parts.values())))
-        for outputs in results:
-            poison(outputs)
+                outputs = as_tuple(_hosted(fabric.rank, operator, *parts.values()))
+                poison(outputs)
+                results.append(kept(fabric.main(), outputs))
         self._pending.append((inputs, results))
 
     def _replays(self, operators: list[Operator]) -> None:
@@ -199,11 +199,8 @@ class _Calls:
                 for name, tensor in parts.items():
                     fabric.main().copy(tensor, new[name])
             self.world.replay(recording)
-            kept = [tuple(torch.empty_like(tensor) for tensor in outputs) for outputs in held]
-            for fabric, outputs, copies in zip(self.world.fabrics, held, kept, strict=True):
-                for tensor, copy in zip(outputs, copies, strict=True):
-                    fabric.main().copy(copy, tensor)
-            self._pending.append((fresh, kept))
+            copies = [kept(fabric.main(), outputs) for fabric, outputs in zip(self.world.fabrics, held, strict=True)]
+            self._pending.append((fresh, copies))
         self._finish()
 
     def _on_ranks(self, operators: list[Operator], inputs: Inputs) -> Outputs:

@@ -3,6 +3,7 @@
 y_sum = reduce_scatter(y, 0)   ->   y_parts = scatter y along 0;        y_sum[m, n] = sum of y_parts[part, m, n]
 y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m, n] = sum of y_parts[part, m, n]
 y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
+y_sum = all_reduce(y) in-place ->   the same; an output is gathered where the caller reads it, not copied
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 """
 
@@ -20,20 +21,24 @@ from tilelink.ir.user_op import UserOp
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
     AllGather: (Algorithm.DIRECT, Algorithm.LIBRARY),
     ReduceScatter: (Algorithm.DIRECT, Algorithm.LIBRARY),
-    AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.LIBRARY),
+    AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.LIBRARY, Algorithm.IN_PLACE),
     SendRecv: (Algorithm.DIRECT,),
 }
 
 
 def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...]:
-    """(name, legal algorithms) of each collective of the spec. Two-shot needs rows that `num_ranks` divides."""
+    """(name, legal algorithms) of each collective of the spec. Two-shot needs rows that `num_ranks` divides; what is made
+    in place is an output, and nothing else reads it."""
     found = []
     for node in spec.nodes:
         legal = LEGAL_ALGORITHMS.get(type(node.operation))
         if legal is not None:
+            name, illegal = node.output.name, set[Algorithm]()
             if isinstance(node.operation, AllReduce) and node.output.local[0] % spec.num_ranks:
-                legal = tuple(algorithm for algorithm in legal if algorithm is not Algorithm.TWO_SHOT)
-            found.append((node.output.name, legal))
+                illegal |= {Algorithm.TWO_SHOT, Algorithm.IN_PLACE}
+            if name not in spec.outputs or any(name in other.inputs for other in spec.nodes):
+                illegal.add(Algorithm.IN_PLACE)
+            found.append((name, tuple(algorithm for algorithm in legal if algorithm not in illegal)))
     return tuple(found)
 
 
@@ -72,9 +77,10 @@ class _Expansion:
                 self._scatter_and_sum(node, source, dim, out)
             case AllReduce() if algorithm is Algorithm.LIBRARY:
                 self._relation(node, out, Kind.REDUCE, source, 0, self.values[source].shape, summed=True)
-            case AllReduce() if algorithm is Algorithm.TWO_SHOT:
+            case AllReduce() if algorithm in (Algorithm.TWO_SHOT, Algorithm.IN_PLACE):
                 self._scatter_and_sum(node, source, 0, f"{out}_part")
-                target = f"{out}_whole" if self._needs_copy(out, 0) else out
+                copied = algorithm is Algorithm.TWO_SHOT and self._needs_copy(out, 0)
+                target = f"{out}_whole" if copied else out
                 self._relation(node, target, Kind.GATHER, f"{out}_part", 0, self._cut(source, 0))
                 if target != out:
                     self._op(node, Copy(), out, (target,))

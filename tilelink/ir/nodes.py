@@ -22,6 +22,7 @@ class Algorithm(Word):
     DIRECT = "direct"  # every pair of ranks exchanges its part in one step
     ONE_SHOT = "one-shot"  # all_reduce: gather every summand, add them on every rank
     TWO_SHOT = "two-shot"  # all_reduce: reduce_scatter, then all_gather
+    IN_PLACE = "in-place"  # two-shot, gathered where the caller reads it: the next call overwrites it there
     LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
 
 
@@ -61,6 +62,8 @@ class Exchange:
     Parts are `rows x cols`; a chunk is `chunk_rows` consecutive rows of a part (the last may be shorter) and is what one
     signal covers. `source` is one part (GATHER, SHIFT) or `num_ranks` parts (SCATTER); `target` is `num_ranks` parts.
 
+    Where `source` and `target` are one buffer, the own part is made where peers put theirs.
+
     A SHIFT goes to the rank `by` further and is *bounded*: `target` has room for `slots` chunks only, which are its items.
     Item i lies in slot i % slots, in use i // slots of it in this call.
     """
@@ -78,6 +81,7 @@ class Exchange:
     own_copied: bool  # the own part is copied into `target` as well
     by: int = 0  # SHIFT
     slots: int = 0  # of a bounded exchange; 0: `target` has a place for every chunk
+    met: bool = False  # no signal of its own: `target` is complete when the ranks meet at the end of the call
 
     @property
     def chunk_rows(self) -> int:
@@ -219,7 +223,7 @@ class CopyProgram:
     """The chunks of `exchange` on copy engines, in order, on side stream `stream`, or on one for each peer.
 
     `after_source`: the stream first waits for all that was launched before (the source is finished by then).
-    `awaits_done`: it first waits until every peer has finished the last call; else a `Begin` has.
+    `awaits_done`: it first waits until every peer has finished the last call; else a `Begin` has, or the last call's end.
     """
 
     exchange: str
@@ -282,7 +286,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class AwaitPeers:
-    """Wait until every peer has finished its last call, where `finish` turns.
+    """Wait until every peer has finished its last call, where `finish` turns and the ranks do not meet there.
 
     `within`: no launch of its own; each program of the kernel behind it waits.
     """
@@ -298,11 +302,13 @@ class Finish:
     `turns`: it also goes to the next epoch and sets local signals to 0, so that the next call needs no `Begin`; `done`
     is then a count of peers, for which streams can wait.
     `within`: no launch of its own; the program of the kernel before it that ends last does it.
+    `meets`: it also waits until every peer has finished this call, so that nothing in the next one has to.
     """
 
     by_copy: bool
     turns: bool
     within: bool
+    meets: bool = False
 
 
 Launch = Begin | AwaitPeers | Kernel | CopyProgram | Publish | CopyOwn | LibraryGemm | LibraryCollective | Finish

@@ -81,9 +81,9 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
         case AwaitPeers(within):
             who = "every program of the next kernel" if within else "the stream"
             yield f"{who}: {_last_call(schedule)}"
-        case Finish(by_copy, turns, within):
+        case Finish(within=within):
             who = "finish, the last program of the kernel" if within else "finish: join streams"
-            yield f"{who}{':' if within else ','} {_finish(schedule, by_copy, turns)}"
+            yield f"{who}{':' if within else ','} {_finish(schedule, launch)}"
         case Kernel():
             yield from _kernel(schedule, launch)
         case CopyProgram(exchange, stream, streams, after_source, awaits_done):
@@ -111,10 +111,12 @@ def _last_call(schedule: Schedule) -> str:
     return f"wait done == {schedule.num_ranks - 1}: every peer has finished the last call"
 
 
-def _finish(schedule: Schedule, by_copy: bool, turns: bool) -> str:
-    if turns:
-        return f"count done at every peer; next epoch, counts to 0, {schedule.num_ranks - 1} off done"
-    return f"notify done[rank] at every peer{' by copy engine' if by_copy else ''}"
+def _finish(schedule: Schedule, finish: Finish) -> str:
+    if not finish.turns:
+        return f"notify done[rank] at every peer{' by copy engine' if finish.by_copy else ''}"
+    peers = schedule.num_ranks - 1
+    meet = f"wait done == {peers}: every peer has finished this call; " if finish.meets else ""
+    return f"count done at every peer; {meet}next epoch, counts to 0, {peers} off done"
 
 
 def _library_gemm(schedule: Schedule, launch: LibraryGemm) -> Iterator[str]:
@@ -154,10 +156,12 @@ def _moves(schedule: Schedule, exchange: Exchange, *, counted: bool) -> Iterator
         yield f"    wait {name}_count[{'peer, ' if scatter else ''}chunk] == its tiles"
     if not push:
         yield f"    wait {name}_ready[peer, chunk]"
-    part = "[peer, chunk]" if push and scatter else "[rank, chunk]" if scatter else "[chunk]"
+    inside = scatter or exchange.source == exchange.target
+    part = "[peer, chunk]" if push and scatter else "[rank, chunk]" if inside else "[chunk]"
     if push:
         yield f"    push {exchange.source}{part} -> {exchange.target}[rank, chunk] at peer"
-        yield f"    notify {name}_arrived[rank, chunk] at peer"
+        if not exchange.met:
+            yield f"    notify {name}_arrived[rank, chunk] at peer"
     else:
         yield f"    pull {exchange.source}{part} at peer -> {exchange.target}[peer, chunk]"
         yield f"    notify {name}_arrived[peer, chunk]"
@@ -247,7 +251,7 @@ def _step(step: Step) -> Iterator[str]:
             sign = _SIGNS.get(function)
             yield f"{result} = " + (f" {sign} ".join(arguments) if sign else f"{function}({', '.join(arguments)})")
         case Store(value, operand, place):
-            where = "" if place is Place.HERE else f"[rank] at {place.value}"
+            where = "" if place is Place.HERE else "[rank]" if place is Place.OWN else f"[rank] at {place.value}"
             yield f"store {value} -> {operand.buffer}{where}, {operand.access.value}"
         case Notify(count, _, slot, rows, then, place):
             yield f"count {count}[{f'{slot} segment, ' if slot else ''}chunks of the {rows} tile]" + (

@@ -111,6 +111,7 @@ class Place(Word):
     HERE = "here"
     PEER = "peer"  # the rank of the tile's segment: its target part of this rank
     EVERY_PEER = "every peer"  # the target part of this rank on each peer
+    OWN = "own part"  # the target part of this rank, here
 
 
 @dataclass(frozen=True, slots=True)

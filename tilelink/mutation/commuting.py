@@ -63,7 +63,7 @@ def _kernel_is_idempotent(kernel: Kernel) -> bool:
         return False
     stores = _stores(role.body)
     written = {store.operand.buffer for store in stores}
-    return all(store.place is Place.HERE for store in stores) and not written & _read(role.body)
+    return all(store.place in (Place.HERE, Place.OWN) for store in stores) and not written & _read(role.body)
 
 
 def commute(schedule: Schedule, one: object, other: object) -> bool:

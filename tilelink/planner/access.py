@@ -128,6 +128,11 @@ def send_steps(
     exchange = make_exchange(problem, relation)
     count = f"{exchange.name}_count"
     target = Place.PEER if relation.kind is Kind.SCATTER else Place.EVERY_PEER
+    if exchange.met:
+        operand = Operand(exchange.target, index, Access.POINTER, local=space.local)
+        if not exchange.source:
+            return (Store(op.name, operand, Place.EVERY_PEER),)
+        return Store(op.name, operand, Place.OWN), Notify(count, exchange.name, slot, index[0], "", target)
     if not exchange.source:
         operand = Operand(exchange.target, index, Access.POINTER, slot=slot, local=space.local)
         notify = Notify(count, exchange.name, slot, index[0], f"{exchange.name}_arrived", target)

@@ -39,6 +39,7 @@ from tilelink.planner.layout import (
     make_buffers,
     make_exchange,
     make_signals,
+    meets_at_end,
     peer_atomics,
     rank_order,
     source_buffer,
@@ -67,7 +68,10 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
         choices=tuple(problem.choices.fields().items()),
         buffers=make_buffers(problem, builder.exchanges),
         signals=make_signals(
-            problem, builder.exchanges, ended=isinstance(launches[-1], Finish) and launches[-1].within
+            problem,
+            builder.exchanges,
+            turns=builder.turns,
+            ended=isinstance(launches[-1], Finish) and launches[-1].within,
         ),
         exchanges=builder.exchanges,
         launches=launches,
@@ -81,7 +85,8 @@ class _Builder:
         self.graph = problem.graph
         self.relations = [r for r in problem.graph.relations() if not r.library]
         self.exchanges = tuple(make_exchange(problem, relation) for relation in self.relations)
-        self.turns = turns_at_end(problem.topology, self.exchanges)
+        self.meets = meets_at_end(problem, self.exchanges)
+        self.turns = self.meets or turns_at_end(problem.topology, self.exchanges)
         self.out: list[Launch] = []
         self.done: set[str] = set()  # relations whose host-side launches are out
 
@@ -108,17 +113,21 @@ class _Builder:
             by_copy = not peer_atomics(self.problem.topology)
             programs = self.turns and by_programs(self.exchanges)
             within = programs and isinstance(self.out[-1], Kernel)
-            self.out.append(Finish(by_copy=by_copy, turns=self.turns, within=within))
-            if programs:
+            self.out.append(Finish(by_copy=by_copy, turns=self.turns, within=within, meets=self.meets))
+            if programs and not self.meets:
                 self._await_peers()
+            if programs:
+                self._carry()
         return tuple(self.out)
 
     def _await_peers(self) -> None:
-        """Put the wait for peers before the first launch that writes what they may still use, and into a kernel if one
-        comes right behind, as publications that copy nothing."""
+        """Put the wait for peers before the first launch that writes what they may still use."""
         symmetric = {x.target if x.transfer is Transfer.PUSH else x.source for x in self.exchanges}
         first = next(i for i, launch in enumerate(self.out) if self._writes(launch, symmetric))
         self.out.insert(first, AwaitPeers(within=False))
+
+    def _carry(self) -> None:
+        """Into a kernel that comes right behind go the wait for peers and publications that copy nothing."""
         for index in reversed(range(len(self.out) - 1)):
             launch, behind = self.out[index : index + 2]
             into = isinstance(behind, Kernel) or (isinstance(behind, AwaitPeers | Publish) and behind.within)
@@ -192,7 +201,8 @@ class _Builder:
         if isinstance(exchange.mover, CopyEngine):
             counted = tiles or problem.split_source(relation)
             streams = copy_streams(problem.topology, exchange)
-            self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, self.turns))
+            awaits_done = self.turns and not self.meets
+            self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
 
     def _before_group(self, index: int) -> None:
         for member in self._members(index):

@@ -143,6 +143,8 @@ def pin_text(value: object) -> str:
     return re.sub(r"\s+", " ", str(value)).strip()
 
 
+# a pin that decides nothing: what the caller promises not to read any more when the next call begins
+OUTPUTS, FRESH, REUSED = "outputs", "fresh", "reused"
 EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest", "slots", "consumers")
 COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "sum")
 

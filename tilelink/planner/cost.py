@@ -38,6 +38,7 @@ from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
+_MEET_US = 2.0  # until the peers' last word has come, too
 _ENDED_US = 0.015  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
 _AWAIT_US, _WITHIN_US = 4.0, 1.5  # a stream's wait for the peers; what programs do before or after their work
@@ -95,10 +96,10 @@ class _Model:
                     self.now += _BEGIN_US + self.topology.levels[0].signal_us
                 case AwaitPeers(within):
                     self.now += _WITHIN_US if within else _AWAIT_US
-                case Finish(turns=turns, within=within):
+                case Finish(turns=turns, within=within, meets=meets):
                     ended = _WITHIN_US + _ENDED_US * self.schedule.kernels()[-1].programs if within else 0.0
                     last = ended or (_TURN_US if turns else _FINISH_US)
-                    self.now = max(self.now, self.streams_end) + last
+                    self.now = max(self.now, self.streams_end) + last + (_MEET_US if meets else 0.0)
                 case Publish():
                     self._publish(launch)
                 case CopyOwn(name):

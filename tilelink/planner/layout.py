@@ -62,6 +62,9 @@ class Problem:
     def is_library(self, index: int) -> bool:
         return isinstance(self.choices.compute(self.groups[index].name).loop, LibraryCompute)
 
+    def is_made_by_library(self, value: str) -> bool:
+        return self.maker(value) >= 0 and self.is_library(self.maker(value))
+
     def by_tiles(self, value: str) -> bool:
         """Whether tiles of a Triton loop make `value` during the call."""
         return self.maker(value) >= 0 and not self.is_library(self.maker(value))
@@ -71,6 +74,10 @@ class Problem:
         shifted = any(r.source == value and r.kind is Kind.SHIFT for r in self.graph.relations())
         others = any(reader != self.maker(value) for reader in self.readers(value))
         return value in self.graph.outputs or others or shifted
+
+    def in_place(self, relation: Relation) -> bool:
+        """Whether peers put their parts straight into an output, which the caller reads after the call."""
+        return relation.name in self.graph.outputs and relation.kind is Kind.GATHER and not relation.library
 
     def queue_of(self, group: Group) -> Relation | None:
         """The bounded relation whose items the tiles of `group` are."""
@@ -141,6 +148,8 @@ def source_buffer(problem: Problem, relation: Relation) -> str:
         choice = problem.choice(relation)
         if isinstance(choice.mover, Fused) and choice.transfer is Transfer.PUSH:
             return ""
+    if problem.in_place(relation):
+        return relation.name
     return _source_name(problem, relation, "staged")
 
 
@@ -170,6 +179,11 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
         return _bounded_exchange(problem, relation, choice)
     fused = isinstance(choice.mover, Fused)
     push = choice.transfer is Transfer.PUSH
+    in_place = problem.in_place(relation)
+    if in_place and (not push or isinstance(choice.mover, CommSms)):
+        raise Illegal(f"{relation.name} is put together in place by pushes of tiles or of copy engines")
+    if in_place and fused and choice.chunks > 1:
+        raise Illegal(f"tiles that store {relation.name} in place signal nothing, so that there are no chunks")
     if fused and push and not problem.by_tiles(relation.source):
         raise Illegal(f"{relation.source} is not made by tiles that could store to peers")
     if (
@@ -192,7 +206,8 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
         mover=choice.mover,
         transfer=choice.transfer,
         order=ChunkOrder(order, choice.nest),
-        own_copied=(fused and push) or needs_own_copy(problem, relation),
+        own_copied=(fused and push) or needs_own_copy(problem, relation) or in_place,
+        met=in_place,
     )
 
 
@@ -239,6 +254,16 @@ def item_tile(problem: Problem, relation: Relation) -> TileShape:
     return TileShape(exchange.chunk_rows, cols, 0, 1 << (warps.bit_length() - 1), 1)
 
 
+def meets_at_end(problem: Problem, exchanges: tuple[Exchange, ...]) -> bool:
+    """Whether calls end together. What is made in place is complete then; and where a library matmul comes first, whose
+    result peers pull, its stream would have to wait for them at the beginning instead."""
+    if any(exchange.met for exchange in exchanges):
+        return True
+    pulled = {x.source for x in exchanges if x.transfer is Transfer.PULL}
+    stored = {source_buffer(problem, r) for r in problem.graph.relations() if problem.is_made_by_library(r.source)}
+    return peer_atomics(problem.topology) and by_programs(exchanges) and bool(pulled & stored)
+
+
 def turns_at_end(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
     """Whether calls need no `begin`. Either only copy engines touch memory of peers, and their streams wait by themselves
     until the peers have finished the last call, while the first tiles are computed; or only programs do, and those wait."""
@@ -263,14 +288,13 @@ def copy_streams(topology: Topology, exchange: Exchange) -> int:
     return topology.num_ranks - 1 if own_links and exchange.order.nest is Nest.CHUNK_MAJOR else 1
 
 
-def make_signals(problem: Problem, exchanges: tuple[Exchange, ...], *, ended: bool) -> tuple[Signal, ...]:
+def make_signals(problem: Problem, exchanges: tuple[Exchange, ...], *, turns: bool, ended: bool) -> tuple[Signal, ...]:
     """`done` for the whole operator, and for each exchange what its transfer needs; slots lie behind each other.
 
-    `ended`: also a count of the programs of the kernel that finishes the call.
+    `turns`: `done` is a count. `ended`: also a count of the programs of the kernel that finishes the call.
     """
     wanted: list[tuple[str, Scope, int]] = []
     if exchanges:
-        turns = turns_at_end(problem.topology, exchanges)
         wanted.append(("done", Scope.PEER_COUNT, 1) if turns else ("done", Scope.PEER, problem.num_ranks))
     for exchange in exchanges:
         relation = problem.graph.relation(exchange.name)
@@ -279,11 +303,15 @@ def make_signals(problem: Problem, exchanges: tuple[Exchange, ...], *, ended: bo
             wanted += [(f"{exchange.name}_{what}", Scope.PEER, exchange.slots) for what in ("arrived", "free")]
             continue
         slots = problem.num_ranks * exchange.chunks
+        if exchange.met and not exchange.source:
+            continue
         if problem.by_tiles(relation.source) or problem.split_source(relation):
             parts = problem.num_ranks if exchange.kind is Kind.SCATTER else 1
             wanted.append((f"{exchange.name}_count", Scope.LOCAL, parts * exchange.chunks))
         if exchange.transfer is Transfer.PULL:
             wanted.append((f"{exchange.name}_ready", Scope.PEER, slots))
+        if exchange.met:
+            continue
         if exchange.transfer is Transfer.PUSH:
             wanted.append((f"{exchange.name}_arrived", Scope.PEER, slots))
         elif not isinstance(exchange.mover, Fused):
@@ -310,9 +338,10 @@ def make_buffers(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Buf
 
     for name in graph.inputs:
         add(name, Memory.INPUT, graph.values[name].shape, graph.values[name].dtype)
-    for name in graph.outputs:
-        add(name, Memory.OUTPUT, graph.values[name].shape, graph.values[name].dtype)
     by_name = {exchange.name: exchange for exchange in exchanges}
+    for name in graph.outputs:
+        if name not in by_name:  # what an exchange puts together in place lies in symmetric memory
+            add(name, Memory.OUTPUT, graph.values[name].shape, graph.values[name].dtype)
     for relation in graph.relations():
         source, target = graph.values[relation.source], graph.values[relation.name]
         exchange = by_name.get(relation.name)
@@ -325,7 +354,8 @@ def make_buffers(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Buf
             continue
         parts = (problem.num_ranks, *relation.part)
         shape = parts if relation.kind is Kind.SCATTER else source.shape
-        add(source_buffer(problem, relation), symmetric, shape, source.dtype)
+        if exchange is None or exchange.source != exchange.target:
+            add(source_buffer(problem, relation), symmetric, shape, source.dtype)
         if exchange is None:
             add(relation.name, Memory.LOCAL, target.shape if problem.is_plain(relation) else parts, target.dtype)
         elif exchange.target:

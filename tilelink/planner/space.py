@@ -20,7 +20,10 @@ from tilelink.ir.user_op import UserOp
 from tilelink.planner.choices import (
     COMPUTE_FIELDS,
     EXCHANGE_FIELDS,
+    FRESH,
     ITEM_TILE,
+    OUTPUTS,
+    REUSED,
     ComputeChoice,
     ExchangeChoice,
     LibraryCompute,
@@ -56,12 +59,17 @@ class Structure:
 def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
     """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last."""
     networked = any(level.fabric is Fabric.NETWORK for level in topology.levels)
+    atomics = all(level.peer_atomics for level in topology.levels)
+    reuses = pins.get(OUTPUTS) == REUSED
+    decisions = set(pins) - {OUTPUTS}
     names, options = [], []
     for name, legal in collectives(spec):
         wanted = pinned(pins, name, "algorithm")
-        kept = [a for a in legal if wanted is None or a.value == wanted]
+        kept = [a for a in legal if wanted == a.value or (wanted is None and (reuses or a is not Algorithm.IN_PLACE))]
         if networked:  # peers on other nodes have no address here
             kept = [a for a in kept if a is Algorithm.LIBRARY]
+        if not atomics:  # ranks meet by counting each other
+            kept = [a for a in kept if a is not Algorithm.IN_PLACE]
         names.append(name)
         options.append(kept)
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
@@ -70,7 +78,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         graph = expand(spec, dict(algorithms))
         for library in _library_sets(matmuls, pins):
             structure = Structure(algorithms, library, graph, group_ops(graph, library))
-            if not pins or set(pins) <= _applied(structure, topology, pins):
+            if decisions <= _applied(structure, topology, pins):
                 yield structure
 
 
@@ -223,10 +231,10 @@ def parse_tile(text: str) -> TileShape | None:
 
 def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:
     """Every legal pin name with the texts that the space has for it (more are legal for SMs, chunks and tiles)."""
-    names: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {OUTPUTS: {FRESH, REUSED}}
     for collective, legal in collectives(spec):
         names.setdefault(f"{collective}.algorithm", set()).update(a.value for a in legal)
-    for structure in structures(spec, topology, {}):
+    for structure in structures(spec, topology, {OUTPUTS: REUSED}):
         for relation in structure.graph.relations():
             if not relation.library:
                 for option in exchange_options(structure, relation, topology, {}):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
@@ -104,15 +104,20 @@ class TileCost:
             link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
             rate = link if step.operand.remote else self.topology.gpu.memory_gb_per_s
             extra += num_bytes / (rate / self.role.programs) / 1e3
-        return extra
+        own = (step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own)
+        return extra + self._to_peers_us(own)
 
     def _stores_us(self) -> float:
-        """Bytes that a tile stores to peers, on average over all tiles, while all programs do."""
+        """Bytes that a tile stores to peers, on average over all tiles, while all programs do; not those of own tiles."""
+        steps = (step.others if isinstance(step, IfOwn) else (step,) for step in self.role.body)
+        return self._to_peers_us(step for some in steps for step in some)
+
+    def _to_peers_us(self, steps: Iterable[Step]) -> float:
         written = [axis for axis in self.role.axes if not axis.reduction]
         ranks = self.topology.num_ranks
         most = 0.0
-        for step in flat(self.role.body):
-            if isinstance(step, Store) and step.place is not Place.HERE:
+        for step in steps:
+            if isinstance(step, Store) and step.place in (Place.PEER, Place.EVERY_PEER):
                 size = DTYPE_BYTES[self.schedule.buffer(step.operand.buffer).dtype]
                 copies = (ranks - 1) / ranks if step.place is Place.PEER else ranks - 1
                 most = max(most, copies * written[0].tile * written[-1].tile * size)

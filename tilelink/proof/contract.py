@@ -6,7 +6,9 @@ X_arrived  epoch or local   slot (peer, chunk): this rank's target holds the pee
                               of a bounded exchange it counts the uses of a slot: so many items have arrived in it
 X_sent     local   slot (peer, chunk): shares of the chunk that communication programs have stored at the peer
 X_free     epoch   slot of a bounded exchange, at the sender: so many uses of the slot are over at the receiver
-done       epoch   slot (peer): the peer reads and writes nothing of the call any more
+done       epoch   slot (peer): the peer reads and writes nothing of the call any more; or a count of such peers
+
+An exchange that is *met* promises nothing of its own: `done` of every peer at the end of the call promises it all.
 
 The checks of this package are a rely/guarantee argument over these promises: whoever raises a signal must have made the
 promise true (tilelink.proof.raising), whoever reads data must have waited for promises that cover it
@@ -55,6 +57,8 @@ def promises(schedule: Schedule, exchange: Exchange) -> tuple[Promise, ...]:
     if exchange.transfer is Transfer.PULL:
         found.append(Promise(f"{exchange.name}_ready", Scope.PEER, slots, 0))
     arrival = arrived(exchange)
+    if exchange.met:
+        return tuple(found)
     if arrival is not None and arrival.name != f"{exchange.name}_ready":
         found.append(Promise(arrival.name, arrival.scope, slots, arrival.arrivals))
     if isinstance(exchange.mover, CommSms) and exchange.transfer is Transfer.PUSH:
@@ -63,7 +67,9 @@ def promises(schedule: Schedule, exchange: Exchange) -> tuple[Promise, ...]:
 
 
 def arrived(exchange: Exchange) -> Promise | None:
-    """What a reader of the target, or of the peer's source, must wait for."""
+    """What a reader of the target, or of the peer's source, must wait for; None: it is for readers after the call."""
+    if exchange.met:
+        return None
     name = f"{exchange.name}_arrived"
     if exchange.transfer is Transfer.PUSH:
         return Promise(name, Scope.PEER, 0, 0)

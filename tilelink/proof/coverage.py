@@ -98,7 +98,10 @@ def _awaited(
 ) -> Iterator[Finding]:
     """Other ranks' parts: some wait on the arrival signal of the exchange covers the rows of each tile."""
     promise = arrived(exchange)
-    assert promise is not None
+    if promise is None:
+        fact = "its parts are complete when the ranks meet at the end of the call, and no sooner"
+        yield Finding(BugClass.ORDERING, where, fact)
+        return
     mine = [wait for wait in waits if wait.exchange == exchange.name and wait.signal == promise.name]
     if not mine:
         yield Finding(BugClass.ORDERING, where, "no wait comes before the read of other ranks' parts", promise.name)
@@ -210,7 +213,10 @@ def _library_gemm(schedule: Schedule, index: int, gemm: LibraryGemm) -> Iterator
     portion = Portion.OWN if not gemm.left.own or gemm.left.own_slots > 1 else Portion.WHOLE
     yield from _plain(schedule, f"{where}, own part in {home}", home, portion, index)
     promise = arrived(exchange)
-    assert promise is not None
+    if promise is None:
+        fact = "its parts are complete when the ranks meet at the end of the call, and no sooner"
+        yield Finding(BugClass.ORDERING, where, fact)
+        return
     wait = gemm.wait
     if wait is None or wait.signal != promise.name or gemm.split != exchange.name:
         yield Finding(BugClass.ORDERING, where, "no wait comes before the read of other ranks' parts", promise.name)

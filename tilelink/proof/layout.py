@@ -83,7 +83,7 @@ def buffers(schedule: Schedule) -> Iterator[Finding]:
     for exchange in schedule.exchanges:
         where = f"exchange {exchange.name}"
         for name, parts, part in _pieces(schedule, exchange):
-            if not name:
+            if not name or (exchange.met and name == exchange.source == exchange.target and parts == 1):
                 continue
             if name not in names:
                 yield Finding(BugClass.WRONG_PLACE, where, f"there is no buffer {name}")

@@ -50,6 +50,7 @@ def sources(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
         shared = {f"{value}_shared", f"{exchange.name}_shared"}
         made = graph.op(value) is not None and relation.kind is not Kind.SHIFT  # which takes the plain value
         staged = set(staging_names(relation)) if made else {value} | shared
+        staged |= {exchange.target} if exchange.met else set()
         published = [x for x in schedule.launches if isinstance(x, Publish) and x.exchange == exchange.name]
         copied = all((x.copy_from == value) == (exchange.source in shared) for x in published)
         if exchange.source not in staged or not copied:

@@ -115,10 +115,16 @@ def build(schedule: Schedule) -> WaitFor:
                 _publish(schedule, relation, schedule.exchange(exchange), start)
             case LibraryGemm():
                 _library_gemm(schedule, relation, launch, start, end)
-            case Finish():
+            case Finish(meets=meets):
+                told = f"launch {index} tells its peers"
+                relation.after(told, start)
+                relation.after(end, told)
                 for other in schedule.launches:
                     if isinstance(other, CopyProgram):
-                        relation.after(end, f"stream {other.stream} is idle")
+                        relation.after(told, f"stream {other.stream} is idle")
+                if meets:
+                    relation.raises("done of this call", told)
+                    relation.waits(end, "done of this call")
             case Begin() | AwaitPeers() | CopyOwn() | LibraryCollective():
                 pass
         if not isinstance(launch, CopyProgram):
@@ -151,7 +157,7 @@ def _waits_and_raises(schedule: Schedule, exchange: Exchange, distance: int, chu
         return slot(f"{exchange.name}_ready", distance, chunk), arrived
     needs = counted_slot(exchange, distance, chunk) if is_counted(schedule, exchange) else ""
     there = opposite(exchange.order.ranks, distance)
-    return needs, slot(f"{exchange.name}_arrived", there, chunk)
+    return needs, "" if exchange.met else slot(f"{exchange.name}_arrived", there, chunk)
 
 
 def _comm(schedule: Schedule, relation: WaitFor, role: CommRole, start: Hashable, end: Hashable) -> None:
@@ -174,7 +180,8 @@ def _comm(schedule: Schedule, relation: WaitFor, role: CommRole, start: Hashable
             relation.after(done, here)
             if needs:
                 relation.waits(done, needs)
-            relation.raises(raised, done)
+            if raised:
+                relation.raises(raised, done)
             here = done
         relation.after(end, here)
 
@@ -208,7 +215,8 @@ def _copies(schedule: Schedule, relation: WaitFor, exchange: Exchange, copies: C
         relation.after(done, last.get(key, fork))
         if needs:
             relation.waits(done, needs)
-        relation.raises(raised, done)
+        if raised:
+            relation.raises(raised, done)
         last[key] = done
     for event in last.values():
         relation.after(f"stream {stream} is idle", event)

@@ -69,7 +69,7 @@ def _announced(where: str, exchange: Exchange, step: Notify) -> Iterator[Finding
     if exchange.transfer is Transfer.PULL:
         then = f"{exchange.name}_ready"
     else:
-        then = f"{exchange.name}_arrived" if isinstance(exchange.mover, Fused) else ""
+        then = f"{exchange.name}_arrived" if isinstance(exchange.mover, Fused) and not exchange.met else ""
     if step.then != then:
         fact = f"the last tile of a chunk raises {step.then or 'nothing'} instead of {then or 'nothing'}"
         yield Finding(BugClass.CIRCLE if then else BugClass.SIGNAL_TOO_EARLY, where, fact, then or step.then)
@@ -84,8 +84,11 @@ def _stored(where: str, exchange: Exchange, step: Notify, store: Store, *, fused
         fact = "the tile is stored through a descriptor, which the release does not wait for"
         yield Finding(BugClass.ASYNC_STORE, where, fact, step.count)
     there = Place.PEER if exchange.kind is Kind.SCATTER else Place.EVERY_PEER
-    if store.place is not (there if fused else Place.HERE):
-        fact = f"the tile is stored {store.place.value}, but {exchange.name} takes it {(there if fused else Place.HERE).value}"
+    here = Place.OWN if exchange.source == exchange.target else Place.HERE
+    if store.place is not (there if fused else here):
+        fact = (
+            f"the tile is stored {store.place.value}, but {exchange.name} takes it {(there if fused else here).value}"
+        )
         yield Finding(BugClass.WRONG_PLACE, where, fact, step.count)
     slot = store.operand.slot if exchange.kind is Kind.SCATTER else ""
     if step.slot != slot or (exchange.kind is Kind.SCATTER and not step.slot):
@@ -154,7 +157,7 @@ def _counted_once(schedule: Schedule, exchange: Exchange) -> Iterator[Finding]:
     ]
     if len(made) > 1:
         yield Finding(BugClass.REUSE, where, f"{len(made)} steps store to {buffer}")
-    if made and not found:
+    if made and not found and not (exchange.met and pushed_by_tiles):
         at, _ = made[0]
         fact = f"tiles are stored to {buffer} and never counted"
         yield Finding(BugClass.CIRCLE, str(at), fact, name)

@@ -12,6 +12,7 @@ from tilelink.proof.contract import flat
 from tilelink.proof.coverage import coverage
 from tilelink.proof.findings import Finding, Proof
 from tilelink.proof.layout import buffers, links, signals
+from tilelink.proof.meeting import meeting
 from tilelink.proof.names import names
 from tilelink.proof.progress import no_circle, residency
 from tilelink.proof.raising import raising
@@ -28,6 +29,7 @@ _CHECKS: tuple[Callable[[Schedule], Iterator[Finding]], ...] = (
     coverage,
     raising,
     reuse,
+    meeting,
     slots,
     residency,
     no_circle,

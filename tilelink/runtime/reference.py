@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import torch
 
@@ -12,6 +13,14 @@ from tilelink.errors import NoReference
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
 from tilelink.ir.user_op import UserOp
+
+
+class Stream(Protocol):
+    """What of a fabric's stream is needed here."""
+
+    def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
+        """Enqueue a copy."""
+
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -93,6 +102,15 @@ def poison(tensors: Iterable[torch.Tensor]) -> None:
     for tensor in tensors:
         if tensor.is_floating_point():
             tensor.fill_(math.nan)
+
+
+def kept(stream: Stream, outputs: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Copies of `outputs` made on `stream`, behind the call: as their reader does, before the next call may reuse them."""
+    copies = []
+    for tensor in outputs:
+        copies.append(torch.full_like(tensor, math.nan) if tensor.is_floating_point() else torch.empty_like(tensor))
+        stream.copy(copies[-1], tensor)
+    return tuple(copies)
 
 
 def relative_error(result: torch.Tensor, wanted: torch.Tensor) -> float:

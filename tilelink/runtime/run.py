@@ -15,7 +15,7 @@ from tilelink.errors import RunFailed
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.load import in_dialect, load_source, operator_class
-from tilelink.runtime.reference import expected, make_inputs, poison, relative_error, tolerance, user_reference
+from tilelink.runtime.reference import expected, kept, make_inputs, poison, relative_error, tolerance, user_reference
 from tilelink.runtime.torchrun import check_gpus, run_to_end, torchrun
 
 
@@ -63,15 +63,18 @@ def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0)
     rounds = []
     for call in range(calls):
         inputs = make_inputs(spec, 1000 * seed + call)
-        results = [operator(*parts.values()) for operator, parts in zip(operators, inputs, strict=True)]
-        poison(tensor for result in results for tensor in (result if isinstance(result, tuple) else (result,)))
+        results = []
+        for fabric, operator, parts in zip(world.fabrics, operators, inputs, strict=True):
+            result = operator(*parts.values())
+            outputs = result if isinstance(result, tuple) else (result,)
+            poison(outputs)
+            results.append(kept(fabric.main(), outputs))
         rounds.append((inputs, results))
     world.run()
     worst = 0.0
     for inputs, results in rounds:
         for result, wanted in zip(results, expected(spec, inputs), strict=True):
-            outputs = result if isinstance(result, tuple) else (result,)
-            worst = max([worst, *(relative_error(a, b) for a, b in zip(outputs, wanted, strict=True))])
+            worst = max([worst, *(relative_error(a, b) for a, b in zip(result, wanted, strict=True))])
     bound = tolerance(spec)
     seconds = time.perf_counter() - start
     return RunResult(worst <= bound, worst, bound, seconds, schedule.num_ranks, "cpu", calls)

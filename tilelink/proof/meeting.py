@@ -1,0 +1,95 @@
+"""Meeting: calls that end together, and outputs that are put together in place.
+
+`finish` tells every peer that it has finished, and waits until every peer has told it. Who passes has before it all that
+anybody did in this call: parts that peers stored or copied here need no signal of their own, if only the caller reads
+them. What a peer's caller reads is in use until that peer begins the next call, which it does behind its caller in the
+order of its stream. So a part may be put there only after a signal that the peer raised in this call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilelink.ir.nodes import AwaitPeers, Begin, CommSms, CopyProgram, Exchange, Finish, Kernel, Kind, Memory, Transfer
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import IfOwn, Step, Store, SumParts, Wait
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.findings import Finding
+
+
+def meeting(schedule: Schedule) -> Iterator[Finding]:
+    meets = any(isinstance(launch, Finish) and launch.meets for launch in schedule.launches)
+    if meets:
+        yield from _once(schedule)
+    yield from _outputs(schedule)
+    for exchange in schedule.exchanges:
+        if exchange.met:
+            yield from _in_place(schedule, exchange, meets=meets)
+
+
+def _once(schedule: Schedule) -> Iterator[Finding]:
+    """`done` of a call is taken once: at its end, or in the call after it."""
+    for index, launch in enumerate(schedule.launches):
+        where = f"launch {index}"
+        if isinstance(launch, Finish) and launch.meets and not launch.turns:
+            fact = "it waits for a count of peers, and `done` holds epochs"
+            yield Finding(BugClass.STALE_SIGNAL, f"{where}, finish", fact, "done")
+        taken = isinstance(launch, AwaitPeers) or (isinstance(launch, CopyProgram) and launch.awaits_done)
+        if taken and not isinstance(launch, Begin):
+            fact = "it waits for peers that the last call has met, and that tell it nothing more"
+            yield Finding(BugClass.CIRCLE, where, fact, "done")
+
+
+def _outputs(schedule: Schedule) -> Iterator[Finding]:
+    """An output in symmetric memory is one that an exchange puts together in place."""
+    placed = {exchange.target for exchange in schedule.exchanges if exchange.met}
+    for name in schedule.spec.outputs:
+        if schedule.buffer(name).memory is Memory.SYMMETRIC and name not in placed:
+            fact = "it lies in memory that peers write to, and nothing puts it together there"
+            yield Finding(BugClass.WRONG_PLACE, f"output {name}", fact)
+
+
+def _in_place(schedule: Schedule, exchange: Exchange, *, meets: bool) -> Iterator[Finding]:
+    where = f"exchange {exchange.name}"
+    if exchange.target not in schedule.spec.outputs:
+        yield Finding(BugClass.ORDERING, where, f"nobody is told that {exchange.target} has arrived")
+    if (
+        exchange.kind is not Kind.GATHER
+        or exchange.transfer is not Transfer.PUSH
+        or exchange.source
+        not in (
+            "",
+            exchange.target,
+        )
+    ):
+        fact = f"its own part is made in {exchange.source or 'the target'}, and the caller reads {exchange.target}"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+    if isinstance(exchange.mover, CommSms):
+        fact = "its programs tell peers when a part has arrived, and there is no signal for that"
+        yield Finding(BugClass.SLOTS, where, fact, f"{exchange.name}_arrived")
+    if not meets:
+        fact = "the call ends before parts of peers are there: nothing waits for them"
+        yield Finding(BugClass.ORDERING, where, fact, "done")
+    if not exchange.own_copied:
+        yield Finding(BugClass.WRONG_PLACE, where, f"the own part never comes to {exchange.target}")
+    for index, launch in enumerate(schedule.launches):
+        if isinstance(launch, Kernel) and launch.compute is not None:
+            for step, welcome in _stores(launch.compute.body, exchange.target, welcome=False):
+                if not welcome:
+                    fact = f"nothing says that the peers have begun this call; their callers may still read {exchange.target}"
+                    yield Finding(BugClass.REUSE, f"launch {index}, store of {step.value}", fact, "done")
+
+
+def _stores(steps: tuple[Step, ...], buffer: str, *, welcome: bool) -> Iterator[tuple[Store, bool]]:
+    """Each store to `buffer`, and whether the tile has waited for something of every peer before it."""
+    for step in steps:
+        match step:
+            case Wait(every=every):
+                welcome = welcome or every
+            case SumParts(wait=wait):
+                welcome = welcome or wait is not None
+            case IfOwn(_, own, others):
+                yield from _stores(own, buffer, welcome=welcome)
+                yield from _stores(others, buffer, welcome=welcome)
+            case Store(operand=operand) if operand.buffer == buffer:
+                yield step, welcome
