@@ -43,7 +43,6 @@ from tilelink.planner.layout import (
     peer_atomics,
     rank_order,
     source_buffer,
-    turns_at_end,
 )
 from tilelink.planner.roles import compute_role, loop_of, sends
 from tilelink.proof.contract import flat
@@ -86,7 +85,7 @@ class _Builder:
         self.relations = [r for r in problem.graph.relations() if not r.library]
         self.exchanges = tuple(make_exchange(problem, relation) for relation in self.relations)
         self.meets = meets_at_end(problem, self.exchanges)
-        self.turns = self.meets or turns_at_end(problem.topology, self.exchanges)
+        self.turns = peer_atomics(problem.topology)
         self.out: list[Launch] = []
         self.done: set[str] = set()  # relations whose host-side launches are out
 

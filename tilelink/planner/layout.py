@@ -255,21 +255,22 @@ def item_tile(problem: Problem, relation: Relation) -> TileShape:
 
 
 def meets_at_end(problem: Problem, exchanges: tuple[Exchange, ...]) -> bool:
-    """Whether calls end together. What is made in place is complete then; and where a library matmul comes first, whose
-    result peers pull, its stream would have to wait for them at the beginning instead."""
-    if any(exchange.met for exchange in exchanges):
-        return True
+    """Whether calls end together, so that nothing at the beginning of one waits for the peers: for what is put together in
+    place, where such a wait would hold up the stream for all that follows, and where copy engines and programs would each
+    have to wait. Elsewhere waiting late is better: behind the first tiles, which hides that peers are late."""
+    if not exchanges or not peer_atomics(problem.topology):
+        return False
     pulled = {x.source for x in exchanges if x.transfer is Transfer.PULL}
     stored = {source_buffer(problem, r) for r in problem.graph.relations() if problem.is_made_by_library(r.source)}
-    return peer_atomics(problem.topology) and by_programs(exchanges) and bool(pulled & stored)
+    by_library = by_programs(exchanges) and bool(pulled & stored)
+    return any(x.met for x in exchanges) or by_library or not waits_late(problem.topology, exchanges)
 
 
-def turns_at_end(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
-    """Whether calls need no `begin`. Either only copy engines touch memory of peers, and their streams wait by themselves
-    until the peers have finished the last call, while the first tiles are computed; or only programs do, and those wait."""
+def waits_late(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
+    """Whether whoever touches memory of peers can wait by itself until the peers have finished the last call: only copy
+    engines do, whose streams wait while the first tiles are computed; or only programs do."""
     pushed = all(isinstance(x.mover, CopyEngine) and x.transfer is Transfer.PUSH for x in exchanges)
-    waits = topology.gpu.stream_wait_value if pushed else by_programs(exchanges)
-    return waits and peer_atomics(topology)
+    return topology.gpu.stream_wait_value if pushed else by_programs(exchanges)
 
 
 def by_programs(exchanges: tuple[Exchange, ...]) -> bool:
