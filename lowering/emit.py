@@ -90,8 +90,8 @@ def _user_bodies(schedule: Schedule) -> str:
 def _fabric(name: str) -> str:
     """The text of a file of `lowering/host` without its header: docstring and imports."""
     text = (Path(__file__).parent / "host" / f"{name}.py").read_text()
-    tree = ast.parse(text)
-    first = next(node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    _, *nodes = ast.parse(text).body
+    first = next(node for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom | ast.Try))
     return "\n".join(text.splitlines()[first.lineno - 1 :])
 
 
