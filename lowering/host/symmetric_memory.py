@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -150,10 +151,10 @@ class SymmetricMemoryFabric(GpuFabric):
         calls = self.calls.setdefault(enqueue.__self__, {})  # type: ignore[attr-defined]
         key = tuple(tensor.data_ptr() for tensor in tensors)
         if key not in calls:
+            enqueue(main, *tensors)
             if len(calls) == MOST_CALLS:
                 del calls[next(iter(calls))]
             calls[key] = None
-            enqueue(main, *tensors)
             return
         graph = calls.pop(key) or self._captured(enqueue, tensors)
         calls[key] = graph  # the last one is the last to be dropped
@@ -163,6 +164,11 @@ class SymmetricMemoryFabric(GpuFabric):
         graph, stream = torch.cuda.CUDAGraph(), self.stream("capture")
         with torch.cuda.stream(stream.stream):
             graph.capture_begin(capture_error_mode="thread_local")
-            enqueue(stream, *tensors)
+            try:
+                enqueue(stream, *tensors)
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # of a capture that the error has broken
+                    graph.capture_end()
+                raise
             graph.capture_end()
         return graph
