@@ -34,7 +34,10 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     user = _user_bodies(schedule)
     body = "\n\n".join([user, *(printed.text for printed in kernels)]).strip("\n")
     sections = [
-        ("device helpers: waits and notifies carry the memory-order rules", embed(body + host, spelling.helpers)),
+        (
+            "device helpers: waits and notifies carry the memory-order rules",
+            embed(body + host, spelling.helpers, spelling.jit),
+        ),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),
         (_TITLES[target], "\n\n\n".join(map(_fabric, spelling.fabrics))),

@@ -12,8 +12,6 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.language.extra.language_extra import __syncthreads, ld
 
-from lowering.device.counts import count_arrival
-
 
 @triton_dist.jit
 def wait_epoch(signal, call):
@@ -56,10 +54,10 @@ def notify(signal, peer, call):
 
 
 @triton_dist.jit
-def count_at_peer(count, peer):
-    """Count at `count` of `peer` that this rank has come so far."""
+def count_at_peer(peer_words, count, peer):
+    """Count at word `count` of `peer` that this program has come so far; `peer_words` are those of this rank."""
     __syncthreads()
-    dl.notify(count, peer, signal=1, sig_op="add", comm_scope="intra_node")
+    dl.notify(peer_words + count, peer, signal=1, sig_op="add", comm_scope="intra_node")
 
 
 @triton_dist.jit
@@ -78,54 +76,6 @@ def begin_call(epoch, counts, done, rank, NUM_COUNTS: tl.constexpr, BLOCK: tl.co
 def finish_call(epoch, signals, rank, DONE: tl.constexpr, NUM_RANKS: tl.constexpr):
     """One program a peer, last in every call: tell it that this rank reads and writes nothing of this call any more."""
     notify(signals + DONE + rank, (rank + 1 + tl.program_id(0)) % NUM_RANKS, tl.load(epoch))
-
-
-@triton_dist.jit
-def turn_call(
-    epoch,
-    counts,
-    done,
-    signals,
-    rank,
-    DONE: tl.constexpr,
-    NUM_COUNTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_RANKS: tl.constexpr,
-):
-    """Last in every call. One program a peer tells it that this rank reads and writes nothing of this call any more; one
-    program takes back what the peers told for the last call, sets the counts of this rank to 0 and goes to the next epoch."""
-    program = tl.program_id(0)
-    if program < NUM_RANKS - 1:
-        count_at_peer(signals + DONE, (rank + 1 + program) % NUM_RANKS)
-    else:
-        offsets = tl.arange(0, BLOCK)
-        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
-        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-        tl.store(epoch, tl.load(epoch) + 1)
-
-
-@triton_dist.jit
-def close_call(
-    epoch,
-    counts,
-    done,
-    signals,
-    rank,
-    PROGRAMS: tl.constexpr,
-    ENDED: tl.constexpr,
-    DONE: tl.constexpr,
-    NUM_COUNTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_RANKS: tl.constexpr,
-):
-    """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
-    if count_arrival(counts + ENDED) == PROGRAMS - 1:
-        for step in range(1, NUM_RANKS):
-            count_at_peer(signals + DONE, (rank + step) % NUM_RANKS)
-        offsets = tl.arange(0, BLOCK)
-        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
-        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-        tl.store(epoch, tl.load(epoch) + 1)
 
 
 @triton_dist.jit
