@@ -25,7 +25,8 @@ def _helpers(files: tuple[str, ...]) -> dict[str, str]:
 
 
 def embed(body: str, files: tuple[str, ...], jit: str) -> str:
-    """Text of every helper of `files` that `body` names, directly or through another helper, decorated with `jit`."""
+    """Text of every helper of `files` that `body` names, directly or through another helper, decorated with `jit`:
+    what targets share is written with the decorator of stock Triton."""
     helpers = _helpers(files)
     wanted: set[str] = set()
 
@@ -37,4 +38,4 @@ def embed(body: str, files: tuple[str, ...], jit: str) -> str:
 
     visit(body)
     texts = (text for name, text in helpers.items() if name in wanted)
-    return "\n\n\n".join(text.replace("@triton.jit", f"@{jit}", 1) for text in texts)  # as helpers of all targets have
+    return "\n\n\n".join(text.replace("@triton.jit", f"@{jit}", 1) for text in texts)
