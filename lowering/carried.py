@@ -34,7 +34,7 @@ class Carried:
 
     def _await_peers(self) -> None:
         peers = self.scope.schedule.num_ranks - 1
-        wait = f"{self.scope.dialect.await_peers}({self._done()}, {peers})"
+        wait = f"await_peers({self._done()}, {peers})"
         self.first.line(f"{wait}  # every peer has finished the last call")
 
     def _publish(self, publish: Publish) -> None:

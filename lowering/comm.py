@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lowering.dialect import Dialect
-from lowering.names import TRITON, element_bytes, pointer
+from lowering.names import TRITON, element, element_bytes, is_wide, pointer
 from lowering.operands import LoopScope
 from lowering.signalling import slot_of, take, word
 from lowering.slots import neighbour, print_slot_notify, print_slot_wait, print_use
@@ -39,7 +39,8 @@ def comm_loop(schedule: Schedule, dialect: Dialect, role: CommRole, body: Source
 def _print_items(out: Source, scope: LoopScope, exchange: Exchange, role: CommRole) -> None:
     """Items in turn, each by one program: wait for its slot at the peer, store it there, tell the peer."""
     dtype, size = scope.dtype(exchange.source), exchange.chunk_rows * exchange.cols
-    part, block = exchange.rows * exchange.cols, _BLOCK_BYTES // element_bytes(dtype)
+    part = exchange.rows * exchange.cols
+    block = min(_BLOCK_BYTES // element_bytes(dtype), 1 << (size - 1).bit_length())
     peers = scope.dialect.peers(exchange.target)
     scope.need(pointer(exchange.source), peers)
     out.line(f"peer = {neighbour(exchange, scope.schedule.num_ranks, exchange.by)}")
@@ -47,11 +48,10 @@ def _print_items(out: Source, scope: LoopScope, exchange: Exchange, role: CommRo
         print_use(out, scope, exchange, "item")
         for wait in role.before:
             print_slot_wait(out, scope, wait, peers)
-        out.line(f"source = {pointer(exchange.source)} + item * {size}")
-        out.line(f"target = {scope.dialect.at_peer(scope.taken(peers), 'peer', TRITON[dtype])} + slot * {size}")
-        ragged = exchange.rows % exchange.chunk_rows
-        length = f"tl.minimum({size}, {part} - item * {size})" if ragged else str(size)
-        out.line(f"copy_share(target, source, {length}, 0, 1, {min(block, 1 << (size - 1).bit_length())})")
+        there = scope.dialect.at_peer(scope.taken(peers), "peer", TRITON[dtype])
+        out.line(f"source = {pointer(exchange.source)} + {element('item', size, part + block)}")
+        out.line(f"target = {there} + {element('slot', size, exchange.slots * size)}")
+        out.line(f"copy_share(target, source, {_length(exchange, 'item', block)}, 0, 1, {block})")
         for notify in role.after:
             print_slot_notify(out, scope, notify, "peer")
 
@@ -68,21 +68,20 @@ def _print_move(out: Source, scope: LoopScope, exchange: Exchange, role: CommRol
     if not push:
         ready = word(scope, f"{name}_ready", slot_of(exchange, "peer", "chunk"))
         take(out, scope, scope.dialect.peers(exchange.source), [f"wait_epoch({ready}, call)"])
-    first = f"chunk * {exchange.chunk_rows * exchange.cols}"
+    block = _BLOCK_BYTES // element_bytes(buffer.dtype)
+    first = element("chunk", exchange.chunk_rows * exchange.cols, part + role.programs * block)
+    of_peer, of_rank = (element(rank, part, schedule.num_ranks * part) for rank in ("peer", "rank"))
     here, there = _ends(scope, exchange)
     at_peer = scope.dialect.at_peer(there, "peer", dtype)
     if push:
-        out.line(f"source = {here}{f' + peer * {part}' if scatter else ''} + {first}")
-        out.line(f"target = {at_peer} + rank * {part} + {first}")
+        out.line(f"source = {here}{f' + {of_peer}' if scatter else ''} + {first}")
+        out.line(f"target = {at_peer} + {of_rank} + {first}")
     else:
-        out.line(f"source = {at_peer}{f' + rank * {part}' if scatter else ''} + {first}")
-        out.line(f"target = {here} + peer * {part} + {first}")
+        out.line(f"source = {at_peer}{f' + {of_rank}' if scatter else ''} + {first}")
+        out.line(f"target = {here} + {of_peer} + {first}")
     scope.awaited.clear()
-    size = str(exchange.chunk_rows * exchange.cols)
-    if exchange.rows % exchange.chunk_rows:
-        size = f"tl.minimum({size}, {part} - {first})"
-    block = _BLOCK_BYTES // element_bytes(buffer.dtype)
-    out.line(f"copy_share(target, source, {size}, program, {role.programs}, {block})")
+    length = _length(exchange, "chunk", role.programs * block)
+    out.line(f"copy_share(target, source, {length}, program, {role.programs}, {block})")
     if push:
         place = word(scope, f"{name}_sent", slot_of(exchange, "peer", "chunk"))
         arrived = schedule.signal(f"{name}_arrived")
@@ -92,6 +91,15 @@ def _print_move(out: Source, scope: LoopScope, exchange: Exchange, role: CommRol
             out.line(scope.dialect.notify("peer", f"{arrived.first} + {slot}"))
     else:
         out.line(f"count_arrival({word(scope, f'{name}_arrived', slot_of(exchange, 'peer', 'chunk'))})")
+
+
+def _length(exchange: Exchange, chunk: str, step: int) -> str:
+    """Expression for the number of elements of chunk `chunk`, in 64 bits where a loop over it in steps of `step` needs them:
+    it counts up to one step more."""
+    size, part = exchange.chunk_rows * exchange.cols, exchange.rows * exchange.cols
+    if exchange.rows % exchange.chunk_rows:
+        return f"tl.minimum({size}, {part} - {element(chunk, size, part + step)})"
+    return f"tl.cast({size}, tl.int64)" if is_wide(size + step) else str(size)
 
 
 def _ends(scope: LoopScope, exchange: Exchange) -> tuple[str, str]:

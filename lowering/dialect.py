@@ -30,7 +30,6 @@ class Dialect:
     opens: tuple[str, ...]  # of `main`: ranks meet, `fabric` is made
     closes: str
     stream_wait: str  # method of a stream that holds it until a word is complete
-    await_peers: str  # helper with which programs wait for a count that others may raise further meanwhile
     launch_options: str  # of kernels whose programs wait for each other
     tokens: bool  # a wait returns a token that the loads behind it take
 

@@ -24,8 +24,9 @@ def _helpers(files: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def embed(body: str, files: tuple[str, ...]) -> str:
-    """Text of every helper of `files` that `body` names, directly or through another helper."""
+def embed(body: str, files: tuple[str, ...], jit: str) -> str:
+    """Text of every helper of `files` that `body` names, directly or through another helper, decorated with `jit`:
+    what targets share is written with the decorator of stock Triton."""
     helpers = _helpers(files)
     wanted: set[str] = set()
 
@@ -36,4 +37,5 @@ def embed(body: str, files: tuple[str, ...]) -> str:
                 visit(helpers[name])
 
     visit(body)
-    return "\n\n\n".join(text for name, text in helpers.items() if name in wanted)
+    texts = (text for name, text in helpers.items() if name in wanted)
+    return "\n\n\n".join(text.replace("@triton.jit", f"@{jit}", 1) for text in texts)

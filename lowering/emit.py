@@ -34,7 +34,10 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     user = _user_bodies(schedule)
     body = "\n\n".join([user, *(printed.text for printed in kernels)]).strip("\n")
     sections = [
-        ("device helpers: waits and notifies carry the memory-order rules", embed(body + host, spelling.helpers)),
+        (
+            "device helpers: waits and notifies carry the memory-order rules",
+            embed(body + host, spelling.helpers, spelling.jit),
+        ),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),
         (_TITLES[target], "\n\n\n".join(map(_fabric, spelling.fabrics))),
@@ -90,10 +93,9 @@ def _user_bodies(schedule: Schedule) -> str:
 def _fabric(name: str) -> str:
     """The text of a file of `lowering/host` without its header: docstring and imports, those in a `try` as well."""
     text = (Path(__file__).parent / "host" / f"{name}.py").read_text()
-    tree = ast.parse(text)
-    header = (ast.Expr, ast.Import, ast.ImportFrom, ast.Try)
-    last = next(i for i, node in enumerate(tree.body) if not isinstance(node, header)) - 1
-    return "\n".join(text.splitlines()[tree.body[last].end_lineno :]).strip("\n")
+    _, *nodes = ast.parse(text).body
+    first = next(node for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom | ast.Try))
+    return "\n".join(text.splitlines()[first.lineno - 1 :])
 
 
 __all__ = ["TARGETS", "emit"]

@@ -8,6 +8,7 @@ from tilelink.ir.spec import DTYPE_BYTES
 
 TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 TRITON = {"bf16": "tl.bfloat16", "fp16": "tl.float16", "fp32": "tl.float32"}
+INT32_LIMIT = 2**31
 
 _TAKEN = {
     "rank",
@@ -55,3 +56,14 @@ def times(factor: str, size: int) -> str:
         return factor
     simple = factor.endswith(("[:, None]", "[None, :]")) or " " not in factor or factor.startswith("(")
     return f"{factor} * {size}" if simple else f"({factor}) * {size}"
+
+
+def is_wide(elements: int) -> bool:
+    """Whether offsets up to `elements` do not fit the 32 bits that integers of kernels have."""
+    return elements >= INT32_LIMIT
+
+
+def element(index: str, size: int, elements: int) -> str:
+    """Offset of the `index`-th run of `size` elements in a buffer of `elements`; in 64 bits where 32 are too few."""
+    # a cast, not a method: the index of an unrolled loop is no tensor
+    return f"tl.cast({index}, tl.int64) * {size}" if is_wide(elements) else f"{index} * {size}"

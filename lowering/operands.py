@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lowering.dialect import Dialect
-from lowering.names import TRITON, plus, pointer, times
+from lowering.names import TRITON, element, is_wide, plus, pointer, times
 from lowering.source import Source
 from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand
-
-_INT32_LIMIT = 2**31
 
 
 @dataclass(slots=True)
@@ -41,6 +39,9 @@ class LoopScope:
 
     def dtype(self, buffer: str) -> str:
         return self.schedule.buffer(buffer).dtype
+
+    def elements(self, buffer: str) -> int:
+        return part_size(self.schedule.buffer(buffer).shape)
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ def mask_term(axis: Axis) -> str:
 def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
     """(pointer expression, mask expression or empty) of the tile of `operand`, from the pointer `base`."""
     shape = part_shape(scope, operand)
-    wide = part_size(scope.schedule.buffer(operand.buffer).shape) >= _INT32_LIMIT
+    wide = is_wide(scope.elements(operand.buffer))
     terms, masks = [], []
     rank = len([axis for axis in operand.index if axis])
     column_only = len(operand.index) == 1 and len(_written(scope)) == 2
@@ -159,35 +160,30 @@ def segment_of(scope: TileScope, operand: Operand) -> str:
 
 def print_base(out: Source, scope: TileScope, operand: Operand, name: str) -> str:
     """Print the choice of the part that the tile lies in; returns the pointer variable (`name`) or expression."""
-    size = part_size(part_shape(scope, operand))
+    size, elements = part_size(part_shape(scope, operand)), scope.elements(operand.buffer)
     if operand.item:
         scope.need(pointer(operand.buffer))
-        out.line(f"{operand.buffer}_slot = {scope.taken(pointer(operand.buffer))} + slot * {size}")
+        out.line(f"{operand.buffer}_slot = {scope.taken(pointer(operand.buffer))} + {element('slot', size, elements)}")
         return f"{operand.buffer}_slot"
     if not operand.slot:
         scope.need(pointer(operand.buffer))
         return scope.taken(pointer(operand.buffer))
     segment = segment_of(scope, operand)
-    part = f"{segment}.to(tl.int64) * {size}" if _wide(scope, operand) else f"{segment} * {size}"
     if operand.remote:
         parameter = scope.dialect.peers(operand.buffer)
         scope.need(parameter, "rank")
-        own_slot = plus(f"rank * {size}" if operand.own_slots > 1 else "0")
+        own_slot = element("rank", size, elements) if operand.own_slots > 1 else "0"
         there = scope.dialect.at_peer(scope.taken(parameter), segment, TRITON[scope.dtype(operand.buffer)])
         out.line(f"{name} = {plus(there, own_slot)}")
         return name
     scope.need(pointer(operand.buffer))
-    out.line(f"{name} = {scope.taken(pointer(operand.buffer))} + {part}")
+    out.line(f"{name} = {scope.taken(pointer(operand.buffer))} + {element(segment, size, elements)}")
     if operand.own:
         scope.need(pointer(operand.own), "rank")
-        own = plus(pointer(operand.own), f"rank * {size}" if operand.own_slots > 1 else "0")
+        own_slot = element("rank", size, scope.elements(operand.own)) if operand.own_slots > 1 else "0"
         with out.block(f"if {segment} == rank:"):
-            out.line(f"{name} = {own}")
+            out.line(f"{name} = {plus(pointer(operand.own), own_slot)}")
     return name
-
-
-def _wide(scope: TileScope, operand: Operand) -> bool:
-    return part_size(scope.schedule.buffer(operand.buffer).shape) >= _INT32_LIMIT
 
 
 def print_descriptor(out: Source, scope: TileScope, operand: Operand, name: str) -> tuple[str, str, str]:

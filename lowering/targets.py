@@ -56,7 +56,8 @@ from triton_dist.language.extra.language_extra import __syncthreads, atomic_add,
 from triton_dist.utils import finalize_distributed, initialize_distributed, launch_cooperative_grid_options
 """
 
-_PORTABLE_HELPERS = ("orders", "movement", "math")
+_PORTABLE_HELPERS = ("calls", "orders", "movement", "math")
+_FABRICS = ("inputs", "library", "gpu_fabric")
 
 
 def dialect(target: str, arch: str) -> Dialect:
@@ -72,7 +73,7 @@ def dialect(target: str, arch: str) -> Dialect:
             word="torch.int32",
             helpers=("barrier", "counts", "signals", *_PORTABLE_HELPERS, *(("nvidia",) if nvidia else ())),
             imports=_TRITON,
-            fabrics=("inputs", "library", "symmetric_memory"),
+            fabrics=(*_FABRICS, "symmetric_memory"),
             fabric="SymmetricMemoryFabric",
             opens=(
                 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
@@ -81,7 +82,6 @@ def dialect(target: str, arch: str) -> Dialect:
             ),
             closes="dist.destroy_process_group()",
             stream_wait="wait_at_least",
-            await_peers="wait_count",
             launch_options="",
             tokens=False,
         )
@@ -92,12 +92,11 @@ def dialect(target: str, arch: str) -> Dialect:
         word="torch.int64",
         helpers=("counts", "distributed", *_PORTABLE_HELPERS, "nvidia" if nvidia else "distributed_amd"),
         imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),
-        fabrics=("inputs", "library", "distributed_nvidia" if nvidia else "distributed_amd", "distributed"),
+        fabrics=(*_FABRICS, "distributed_nvidia" if nvidia else "distributed_amd", "distributed"),
         fabric="TritonDistFabric",
         opens=("fabric = TritonDistFabric(initialize_distributed(arguments.seed))",),
         closes="finalize_distributed()",
         stream_wait="wait_equal",
-        await_peers="wait_at_least",
         launch_options="**launch_cooperative_grid_options()",
         tokens=True,
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lowering.dialect import Dialect
-from lowering.names import TRITON, pointer, value_name
+from lowering.names import TRITON, element, pointer, value_name
 from lowering.operands import (
     TileScope,
     address,
@@ -244,7 +244,7 @@ def _print_user_body(out: Source, scope: TileScope, body: UserBody) -> None:
             found = scope.axis(axis)
             if found.segments > 1 and axis != operand.slot and axis not in operand.local:
                 shift = found.extent * part_size(shape[dim + 1 :])
-                base = f"{base} + {axis}_segment * {shift}"
+                base = f"{base} + {element(f'{axis}_segment', shift, scope.elements(operand.buffer))}"
         arguments[name] = base
     for loop_axis in scope.role.axes:
         name, tile = loop_axis.name, f"TILE_{loop_axis.name.upper()}"
@@ -375,8 +375,8 @@ def _print_store(out: Source, scope: TileScope, step: Store) -> None:
             _print_masked_store(out, scope, operand, base, value, dtype)
         case Place.OWN:
             scope.need(pointer(operand.buffer), "rank")
-            size = part_size(part_shape(scope, operand))
-            out.line(f"{operand.buffer}_here = {pointer(operand.buffer)} + rank * {size}")
+            own = element("rank", part_size(part_shape(scope, operand)), scope.elements(operand.buffer))
+            out.line(f"{operand.buffer}_here = {pointer(operand.buffer)} + {own}")
             _print_masked_store(out, scope, operand, f"{operand.buffer}_here", value, dtype)
         case Place.PEER:
             _print_remote_store(out, scope, operand, f"{operand.slot}_segment", value, dtype)
@@ -395,5 +395,6 @@ def _print_remote_store(out: Source, scope: TileScope, operand: Operand, peer: s
     parameter = scope.dialect.peers(operand.buffer)
     scope.need(parameter, "rank")
     size = part_size(part_shape(scope, operand))
-    out.line(f"{operand.buffer}_there = {scope.dialect.at_peer(parameter, peer, dtype)} + rank * {size}")
+    part = element("rank", size, scope.elements(operand.buffer))
+    out.line(f"{operand.buffer}_there = {scope.dialect.at_peer(parameter, peer, dtype)} + {part}")
     _print_masked_store(out, scope, operand, f"{operand.buffer}_there", value, dtype)

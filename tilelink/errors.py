@@ -149,8 +149,12 @@ class UnknownSize(TileLinkError):
     template = "{function!r} has no size {name!r}.{hint}\nIts sizes: {needed}."
 
 
+# kernels count rows and columns in 32 bits, up to the end of the tile behind the last one
+LARGEST_SIZE = 2**31 - 2**16
+
+
 class IllegalSize(TileLinkError):
-    template = "{name}={value!r} is not a size: {reason}.\nLegal: integers of at least 1."
+    template = "{name}={value!r} is not a size: {reason}.\nLegal: integers from 1 to " + f"{LARGEST_SIZE}."
 
 
 class NotDivisible(TileLinkError):

@@ -12,8 +12,6 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.language.extra.language_extra import __syncthreads, ld
 
-from lowering.device.counts import count_arrival
-
 
 @triton_dist.jit
 def wait_epoch(signal, call):
@@ -43,6 +41,12 @@ def wait_at_least(count, target):
 
 
 @triton_dist.jit
+def await_peers(done, peers):
+    """Block until so many peers have finished their call."""
+    wait_at_least(done, peers)
+
+
+@triton_dist.jit
 def program_barrier():
     """All threads of the program meet, and their stores come before whatever one of them does next."""
     __syncthreads()
@@ -56,10 +60,10 @@ def notify(signal, peer, call):
 
 
 @triton_dist.jit
-def count_at_peer(count, peer):
-    """Count at `count` of `peer` that this rank has come so far."""
+def count_at_peer(peer_words, count, peer):
+    """Count at word `count` of `peer` that this program has come so far; `peer_words` are those of this rank."""
     __syncthreads()
-    dl.notify(count, peer, signal=1, sig_op="add", comm_scope="intra_node")
+    dl.notify(peer_words + count, peer, signal=1, sig_op="add", comm_scope="intra_node")
 
 
 @triton_dist.jit
@@ -78,62 +82,6 @@ def begin_call(epoch, counts, done, rank, NUM_COUNTS: tl.constexpr, BLOCK: tl.co
 def finish_call(epoch, signals, rank, DONE: tl.constexpr, NUM_RANKS: tl.constexpr):
     """One program a peer, last in every call: tell it that this rank reads and writes nothing of this call any more."""
     notify(signals + DONE + rank, (rank + 1 + tl.program_id(0)) % NUM_RANKS, tl.load(epoch))
-
-
-@triton_dist.jit
-def turn_call(
-    epoch,
-    counts,
-    done,
-    signals,
-    rank,
-    DONE: tl.constexpr,
-    NUM_COUNTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_RANKS: tl.constexpr,
-    MEETS: tl.constexpr,
-):
-    """Last in every call. One program a peer tells it that this rank reads and writes nothing of this call any more; one
-    program takes back what the peers told, sets the counts of this rank to 0 and goes to the next epoch.
-
-    They told it for the last call; if calls end together (`MEETS`) for this one, and that program waits for it."""
-    program = tl.program_id(0)
-    if program < NUM_RANKS - 1:
-        count_at_peer(signals + DONE, (rank + 1 + program) % NUM_RANKS)
-    else:
-        if MEETS:
-            wait_at_least(done, NUM_RANKS - 1)
-        offsets = tl.arange(0, BLOCK)
-        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
-        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-        tl.store(epoch, tl.load(epoch) + 1)
-
-
-@triton_dist.jit
-def close_call(
-    epoch,
-    counts,
-    done,
-    signals,
-    rank,
-    PROGRAMS: tl.constexpr,
-    ENDED: tl.constexpr,
-    DONE: tl.constexpr,
-    NUM_COUNTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_RANKS: tl.constexpr,
-    MEETS: tl.constexpr,
-):
-    """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
-    if count_arrival(counts + ENDED) == PROGRAMS - 1:
-        for step in range(1, NUM_RANKS):
-            count_at_peer(signals + DONE, (rank + step) % NUM_RANKS)
-        if MEETS:
-            wait_at_least(done, NUM_RANKS - 1)
-        offsets = tl.arange(0, BLOCK)
-        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int64), mask=offsets < NUM_COUNTS)
-        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-        tl.store(epoch, tl.load(epoch) + 1)
 
 
 @triton_dist.jit

@@ -17,8 +17,8 @@ def notify(signal, peer, call):
 
 
 @triton_dist.jit
-def count_at_peer(count, peer):
-    """Count at `count` of `peer` that this rank has come so far."""
+def count_at_peer(peer_words, count, peer):
+    """Count at word `count` of `peer` that this program has come so far; `peer_words` are those of this rank."""
     __syncthreads()
     if tid(0) == 0:
-        atomic_add(dl.symm_at(count, peer), 1, scope="sys", semantic="release")
+        atomic_add(dl.symm_at(peer_words, peer) + count, 1, scope="sys", semantic="release")

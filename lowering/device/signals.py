@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from lowering.device.barrier import program_barrier
-from lowering.device.counts import count_arrival, count_up
+from lowering.device.counts import count_up
 
 
 @triton.jit
@@ -41,6 +41,12 @@ def wait_count(count, target):
 
 
 @triton.jit
+def await_peers(done, peers):
+    """Block until so many peers have finished their call; ordering as in `wait_epoch`."""
+    wait_count(done, peers)
+
+
+@triton.jit
 def notify(signal, call):
     """Raise `signal`, here or on a peer, for call `call`: publishes all stores of this program and what it has acquired.
 
@@ -54,6 +60,12 @@ def notify(signal, call):
 def on_peer(pointers, peer, DTYPE: tl.constexpr):
     """First element of a symmetric buffer of `peer`; `pointers` is the table of its addresses on all ranks."""
     return tl.multiple_of(tl.load(pointers + peer).to(tl.pointer_type(DTYPE)), 16)
+
+
+@triton.jit
+def count_at_peer(peer_words, count, peer):
+    """Count at word `count` of `peer` that this program has come so far; `peer_words` is the table of `on_peer`."""
+    count_up(on_peer(peer_words, peer, tl.int32) + count)
 
 
 @triton.jit
@@ -73,62 +85,6 @@ def finish_call(epoch, signal_peers, rank, DONE: tl.constexpr, NUM_RANKS: tl.con
     """One program a peer, last in every call: tell it that this rank reads and writes nothing of this call any more."""
     peer = (rank + 1 + tl.program_id(0)) % NUM_RANKS
     notify(on_peer(signal_peers, peer, tl.int32) + DONE + rank, tl.load(epoch))
-
-
-@triton.jit
-def turn_call(
-    epoch,
-    counts,
-    done,
-    signal_peers,
-    rank,
-    DONE: tl.constexpr,
-    NUM_COUNTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_RANKS: tl.constexpr,
-    MEETS: tl.constexpr,
-):
-    """Last in every call. One program a peer tells it that this rank reads and writes nothing of this call any more; one
-    program takes back what the peers told, sets the counts of this rank to 0 and goes to the next epoch.
-
-    They told it for the last call; if calls end together (`MEETS`) for this one, and that program waits for it."""
-    program = tl.program_id(0)
-    if program < NUM_RANKS - 1:
-        count_up(on_peer(signal_peers, (rank + 1 + program) % NUM_RANKS, tl.int32) + DONE)
-    else:
-        if MEETS:
-            wait_count(done, NUM_RANKS - 1)
-        offsets = tl.arange(0, BLOCK)
-        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)
-        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-        tl.store(epoch, tl.load(epoch) + 1)
-
-
-@triton.jit
-def close_call(
-    epoch,
-    counts,
-    done,
-    signal_peers,
-    rank,
-    PROGRAMS: tl.constexpr,
-    ENDED: tl.constexpr,
-    DONE: tl.constexpr,
-    NUM_COUNTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_RANKS: tl.constexpr,
-    MEETS: tl.constexpr,
-):
-    """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
-    if count_arrival(counts + ENDED) == PROGRAMS - 1:
-        for step in range(1, NUM_RANKS):
-            count_up(on_peer(signal_peers, (rank + step) % NUM_RANKS, tl.int32) + DONE)
-        if MEETS:
-            wait_count(done, NUM_RANKS - 1)
-        offsets = tl.arange(0, BLOCK)
-        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)
-        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-        tl.store(epoch, tl.load(epoch) + 1)
 
 
 @triton.jit

@@ -3,15 +3,13 @@
 # mypy: ignore-errors
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from lowering.host.distributed_nvidia import copy_on_stream, symmetric_tensors, wait_on_word, write_on_stream
-from lowering.host.library import LibraryCalls
+from lowering.host.gpu_fabric import GpuFabric, GpuStream
 
 
 class Symmetric:
@@ -23,12 +21,8 @@ class Symmetric:
         self.local.zero_()
 
 
-class Stream(LibraryCalls):
-    """Operations that run in order on one stream of the GPU."""
-
-    def __init__(self, stream: torch.cuda.Stream, fabric: TritonDistFabric) -> None:
-        self.stream = stream
-        self.fabric = fabric
+class Stream(GpuStream):
+    """Kernels go through the launcher of Triton-distributed, copies and words through its runtime."""
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
         """Run `kernel` on `grid`; it counts on `per_sm` of its programs being resident on one SM."""
@@ -60,42 +54,11 @@ class Stream(LibraryCalls):
             return  # what ran before a capture is not part of it: the caller orders replays after eager calls
         self.stream.wait_stream(other.stream)
 
-    def _captures(self) -> bool:
-        with torch.cuda.stream(self.stream):
-            return torch.cuda.is_current_stream_capturing()
 
-
-class TritonDistFabric:
+class TritonDistFabric(GpuFabric):
     """Ranks of one node under the runtime of Triton-distributed; `group` is what `initialize_distributed` returned."""
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
-        self.rank = group.rank()
-        self.num_ranks = group.size()
-        self.device = torch.device("cuda", torch.cuda.current_device())
-        self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count
-        self.is_loading = False
-        self._streams: dict[str, Stream] = {}
-
-    @contextlib.contextmanager
-    def loading(self) -> Iterator[None]:
-        """Inside, launches only compile and load their kernels, and copies, writes and waits do nothing.
-
-        The driver cannot load a kernel while another one spins, so all of them are loaded before the first call.
-        """
-        self.is_loading = True
-        try:
-            yield
-        finally:
-            self.is_loading = False
-        self.barrier()
-
-    def agree(self, schedule: str) -> None:
-        """Raises RuntimeError unless every rank holds the same schedule."""
-        held: list[str] = [""] * self.num_ranks
-        dist.all_gather_object(held, schedule, group=self.group)
-        if len(set(held)) > 1:
-            raise RuntimeError(f"ranks hold different schedules and would hang: {held}")
+    stream_type = Stream
 
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> Symmetric:
         return Symmetric(shape, dtype, self.rank, self.num_ranks)
@@ -103,16 +66,6 @@ class TritonDistFabric:
     def main(self) -> Stream:
         return Stream(torch.cuda.current_stream(), self)
 
-    def stream(self, name: str) -> Stream:
-        if name not in self._streams:
-            self._streams[name] = Stream(torch.cuda.Stream(priority=-1), self)
-        return self._streams[name]
-
     def run(self, enqueue: Callable[..., None], main: Stream, *tensors: torch.Tensor) -> None:
         """`enqueue(main, *tensors)`."""
         enqueue(main, *tensors)
-
-    def barrier(self) -> None:
-        torch.cuda.synchronize()
-        dist.barrier(group=self.group)
-        torch.cuda.synchronize()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
-from lowering.host.library import LibraryCalls
+from lowering.host.gpu_fabric import GpuFabric, GpuStream
 
 try:
     import cuda.bindings.driver as driver
@@ -38,13 +38,12 @@ class Symmetric:
         self.pointers = torch.tensor([peer.data_ptr() for peer in self.peers], dtype=torch.int64, device=device)
 
 
-class Stream(LibraryCalls):
-    """Operations that run in order on one CUDA stream; kernels and copies go straight to the driver, which is quickest."""
+class Stream(GpuStream):
+    """Kernels and copies go straight to the driver, which is quickest."""
 
     def __init__(self, stream: torch.cuda.Stream, fabric: SymmetricMemoryFabric) -> None:
-        self.stream = stream
+        super().__init__(stream, fabric)
         self.handle = stream.cuda_stream
-        self.fabric = fabric
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
         """Run `kernel` on `grid`; it counts on `per_sm` of its programs being resident on one SM."""
@@ -114,50 +113,25 @@ class Stream(LibraryCalls):
         self.stream.wait_event(event)
 
     def _captures(self) -> bool:
-        if driver is not None:
-            _, found = driver.cuStreamIsCapturing(self.handle)
-            return bool(found != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
-        with torch.cuda.stream(self.stream):
-            return torch.cuda.is_current_stream_capturing()
+        if driver is None:
+            return super()._captures()
+        _, found = driver.cuStreamIsCapturing(self.handle)
+        return bool(found != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
 
-class SymmetricMemoryFabric:
+class SymmetricMemoryFabric(GpuFabric):
     """Ranks of a torch process group on GPUs of one host that can address each other's memory."""
 
+    stream_type = Stream
+
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        self.group = group if group is not None else dist.distributed_c10d._get_default_group()
-        self.rank = dist.get_rank(self.group)
-        self.num_ranks = dist.get_world_size(self.group)
-        self.device = torch.device("cuda", torch.cuda.current_device())
-        self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count
-        self.is_loading = False
+        super().__init__(group if group is not None else dist.distributed_c10d._get_default_group())
         self.compiled: dict[tuple[object, ...], Any] = {}  # kernels that calls launch, by constants and alignment
         self.events: dict[int, torch.cuda.Event] = {}
         # of each operator, by the addresses of its tensors: None after the first call, its graph from the second one on
         self.calls: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], torch.cuda.CUDAGraph | None]]
         self.calls = weakref.WeakKeyDictionary()
-        self._streams: dict[str, Stream] = {}
         self._main = Stream(torch.cuda.current_stream(), self)
-
-    @contextlib.contextmanager
-    def loading(self) -> Iterator[None]:
-        """Inside, launches only compile and load their kernels, and copies, writes and waits do nothing.
-
-        The driver cannot load a kernel while another one spins, so all of them are loaded before the first call.
-        """
-        self.is_loading = True
-        try:
-            yield
-        finally:
-            self.is_loading = False
-        self.barrier()
-
-    def agree(self, schedule: str) -> None:
-        """Raises RuntimeError unless every rank holds the same schedule."""
-        held: list[str] = [""] * self.num_ranks
-        dist.all_gather_object(held, schedule, group=self.group)
-        if len(set(held)) > 1:
-            raise RuntimeError(f"ranks hold different schedules and would hang: {held}")
 
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> Symmetric:
         return Symmetric(shape, dtype, self.device, self.group)
@@ -168,12 +142,6 @@ class SymmetricMemoryFabric:
             self._main = Stream(torch.cuda.current_stream(), self)
         return self._main
 
-    def stream(self, name: str) -> Stream:
-        if name not in self._streams:
-            side = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
-            self._streams[name] = Stream(side, self)
-        return self._streams[name]
-
     def run(self, enqueue: Callable[..., None], main: Stream, *tensors: torch.Tensor) -> None:
         """`enqueue(main, *tensors)`; once it has been called twice with tensors at these addresses, as a CUDA graph, which
         is one operation for the host."""
@@ -183,10 +151,10 @@ class SymmetricMemoryFabric:
         calls = self.calls.setdefault(enqueue.__self__, {})  # type: ignore[attr-defined]
         key = tuple(tensor.data_ptr() for tensor in tensors)
         if key not in calls:
+            enqueue(main, *tensors)
             if len(calls) == MOST_CALLS:
                 del calls[next(iter(calls))]
             calls[key] = None
-            enqueue(main, *tensors)
             return
         graph = calls.pop(key) or self._captured(enqueue, tensors)
         calls[key] = graph  # the last one is the last to be dropped
@@ -196,11 +164,11 @@ class SymmetricMemoryFabric:
         graph, stream = torch.cuda.CUDAGraph(), self.stream("capture")
         with torch.cuda.stream(stream.stream):
             graph.capture_begin(capture_error_mode="thread_local")
-            enqueue(stream, *tensors)
+            try:
+                enqueue(stream, *tensors)
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # of a capture that the error has broken
+                    graph.capture_end()
+                raise
             graph.capture_end()
         return graph
-
-    def barrier(self) -> None:
-        torch.cuda.synchronize()
-        dist.barrier(group=self.group)
-        torch.cuda.synchronize()

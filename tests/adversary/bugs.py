@@ -7,7 +7,7 @@ from itertools import chain
 
 import lowering
 import topologies
-from tests.planner.operators import ag_gemm, gemm_rs
+from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs
 from tilelink.adversary.campaign import Verdict, run_trials, trials
 from tilelink.adversary.subject import of_module
 from tilelink.runtime.load import load_source
@@ -16,23 +16,26 @@ TILE = "16x16x16/4w1s"
 
 
 @cache
-def emitted(operator: str, mover: str, transfer: str, rows: int = 40, chunks: int = 2) -> str:
+def emitted(
+    operator: str, mover: str, transfer: str, rows: int = 40, chunks: int = 2, topology: str = "laptop-switch"
+) -> str:
     """Source for 2 ranks of `rows` rows each, which tiles of 16 do not divide by default."""
     overlap, sizes, tile = {
         "ag": (ag_gemm, {"M": 2 * rows, "K": 32, "N": 64}, "tile"),
         "rs": (gemm_rs, {"M": 2 * rows, "K": 64, "N": 32}, "y.tile"),
+        "ar": (gemm_ar, {"M": 2 * rows, "K": 64, "N": 32}, "y.tile"),
     }[operator]
     pins = {
-        "algorithm": "direct",
+        "algorithm": "in-place" if operator == "ar" else "direct",
         "compute": "triton",
         "chunks": str(chunks),
         "mover": mover,
         "transfer": transfer,
         tile: TILE,
     }
-    if operator == "rs":
+    if operator != "ag":
         pins["sum"] = "epilogue"
-    return lowering.emit(overlap.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins))
+    return lowering.emit(overlap.plan_for(topologies.load(topology, 2), sizes, "bf16", pins))
 
 
 def edited(source: str, *edits: tuple[str, str]) -> str:

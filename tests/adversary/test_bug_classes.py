@@ -16,6 +16,9 @@ RS_FUSED = emitted("rs", "Fused()", "push")
 RS_PUSH = emitted("rs", "CopyEngine()", "push")
 RS_PULL = emitted("rs", "CopyEngine()", "pull")
 AG_PUSH = emitted("ag", "CopyEngine()", "push")
+AG_PULL = emitted("ag", "CopyEngine()", "pull")
+AR_PLACED = emitted("ar", "Fused()", "push", chunks=1)
+RS_PCIE = emitted("rs", "CopyEngine()", "push", topology="l20-pcie")
 AG_WHOLE = emitted("ag", "CommSms(2)", "push", rows=48, chunks=1)
 
 CHUNKS = "for chunk in range((m) // 20, (tl.minimum(m + 16, 40) - 1) // 20 + 1):\n"
@@ -130,7 +133,7 @@ CASES = {
     "counts that are not reset": Case(
         BugClass.STALE_SIGNAL,
         RS_FUSED,
-        (("        tl.store(counts + offsets, tl.zeros((BLOCK,), tl.int32), mask=offsets < NUM_COUNTS)\n", ""),),
+        (("        tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)\n", ""),),
         "wait_epoch(signals + 1",
     ),
     "an epoch that stays": Case(
@@ -197,14 +200,26 @@ CASES = {
     "the next call does not wait for readers": Case(
         BugClass.REUSE,
         RS_FUSED,
-        (("    wait_count(signals, 1)  # every peer has finished the last call\n", ""),),
+        (("    await_peers(signals, 1)  # every peer has finished the last call\n", ""),),
         "tl.store(",
+    ),
+    "the call ends before the peers have pulled": Case(
+        BugClass.REUSE,
+        AG_PULL,
+        (("            await_peers(done, NUM_RANKS - 1)\n", "            pass\n"),),
+        "main.copy(self.x_shared.local",
+    ),
+    "the call ends before the parts of peers are there": Case(
+        BugClass.ORDERING,
+        AR_PLACED,
+        (("            await_peers(done, NUM_RANKS - 1)\n", "            pass\n"),),
+        "",
     ),
     "the first launch does not wait for readers": Case(
         BugClass.REUSE,
-        RS_PULL,
+        RS_PCIE,
         (("call - 1)", "call - 2)"),),
-        "tl.store(",
+        "self.copy_y_parts.copy(target",
     ),
     "what peers counted for the last call is not taken off": Case(
         BugClass.STALE_SIGNAL,
@@ -290,7 +305,7 @@ def test_every_class_has_a_case() -> None:
     assert {case.bug for case in CASES.values()} == set(BugClass)
 
 
-EMITTED = [RS_FUSED, RS_PUSH, RS_PULL, AG_PUSH, AG_WHOLE]
+EMITTED = [RS_FUSED, RS_PUSH, RS_PULL, RS_PCIE, AG_PUSH, AG_PULL, AG_WHOLE, AR_PLACED]
 
 
 @pytest.mark.parametrize("source", [HAND_WRITTEN, *(pytest.param(one, marks=pytest.mark.slow) for one in EMITTED)])

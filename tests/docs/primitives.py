@@ -62,16 +62,16 @@ PRIMITIVES: tuple[Primitive, ...] = (
         LIBSHMEM,
         "`rank`: a schedule is one text for all ranks, a function of it. The host reads it once, kernels take it as an "
         "argument, and so neither target asks for it in a kernel.",
-        (Code(PUSH_SMS, "SymmetricMemoryFabric.__init__", "self.rank ="),),
-        (Code(PUSH_SMS, "TritonDistFabric.__init__", "self.rank ="),),
+        (Code(PUSH_SMS, "GpuFabric.__init__", "self.rank ="),),
+        (Code(PUSH_SMS, "GpuFabric.__init__", "self.rank ="),),
         OPENSHMEM + "test_a_put_with_signal_brings_its_data_first",
     ),
     Primitive(
         "n_pes",
         LIBSHMEM,
         "`Machine.num_ranks`: a constant of the file.",
-        (Code(PUSH_SMS, "SymmetricMemoryFabric.__init__", "self.num_ranks ="),),
-        (Code(PUSH_SMS, "TritonDistFabric.__init__", "self.num_ranks ="),),
+        (Code(PUSH_SMS, "GpuFabric.__init__", "self.num_ranks ="),),
+        (Code(PUSH_SMS, "GpuFabric.__init__", "self.num_ranks ="),),
         OPENSHMEM + "test_signals_are_counted",
     ),
     Primitive(
@@ -95,8 +95,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
         LIBSHMEM,
         "None inside of a call: `Finish` and `Begin` or `AwaitPeers` order calls peer by peer. Ranks meet on the host, when an "
         "operator has been loaded.",
-        (Code(PUSH_SMS, "SymmetricMemoryFabric.barrier"),),
-        (Code(PUSH_SMS, "TritonDistFabric.barrier"),),
+        (Code(PUSH_SMS, "GpuFabric.barrier"),),
+        (Code(PUSH_SMS, "GpuFabric.barrier"),),
         OPENSHMEM + "test_barrier_all_delivers_what_is_under_way",
     ),
     Primitive(

@@ -84,8 +84,15 @@ def test_a_size_that_is_none(value: object, reason: str) -> None:
     with pytest.raises(IllegalSize) as caught:
         _plan(M=value)
     assert caught.value.facts == {"name": "M", "value": value, "reason": reason}
-    assert "Legal: integers of at least 1." in str(caught.value)
+    assert "Legal: integers from 1 to 2147418112." in str(caught.value)
     assert blamed_line(caught.value, __file__) == "@tilelink.overlap"
+
+
+def test_more_rows_than_kernels_count() -> None:
+    with pytest.raises(IllegalSize) as caught:
+        of_halves.plan("laptop-switch", 2, M=2**32, K=16)
+    assert (caught.value.facts["name"], caught.value.facts["value"]) == (M / 2, 2**31)
+    assert "M / 2" in blamed_line(caught.value, __file__)
 
 
 def test_an_expression_that_is_no_size() -> None:

@@ -67,7 +67,7 @@ def one(label: str, operator: str, text: str) -> SourceMutant:
 @pytest.mark.parametrize(
     ("label", "operator", "text"),
     [
-        ("gather, copy engine pull", "drop wait", "wait_count("),
+        ("gather, copy engine pull", "drop wait", "wait_count(counts"),
         ("scatter, SMs push, epilogue", "drop raise", "count_arrival(counts +"),
         ("gather, SMs pull", "another peer", "(rank + 1 + step) % 2"),
         ("gather, copy engine push", "slot", "1 + rank * 2 + chunk + 1"),

@@ -53,7 +53,7 @@ TILE = "16x16x16/4w1s"
 
 
 @cache
-def planned(operator: str, mover: str, transfer: str, **pins: str) -> Schedule:
+def planned(operator: str, mover: str, transfer: str, topology: str = "laptop-switch", **pins: str) -> Schedule:
     found: dict[str, tuple[Overlap, dict[str, int], dict[str, str]]] = {
         "ag": (ag_gemm, {"M": 3 * 64, "K": 32, "N": 96}, {"algorithm": "direct", "compute": "triton"}),
         "rs": (
@@ -62,13 +62,19 @@ def planned(operator: str, mover: str, transfer: str, **pins: str) -> Schedule:
             {"algorithm": "direct", "compute": "triton", "y.tile": TILE, "sum": "epilogue"},
         ),
         "ar": (gemm_ar, {"M": 3 * 64, "K": 96, "N": 32}, {"algorithm": "two-shot", "y.tile": TILE}),
+        "ar in place": (
+            gemm_ar,
+            {"M": 3 * 64, "K": 96, "N": 32},
+            {"algorithm": "in-place", "y.tile": TILE, "sum": "epilogue", "y_parts.chunks": "2"},
+        ),
         "ar library": (gemm_ar, {"M": 3 * 64, "K": 96, "N": 32}, {"algorithm": "one-shot", "compute": "library"}),
     }
     overlap, sizes, base = found[operator]
     if operator == "ag":
         base = base | {"tile": TILE}
-    wanted = base | {"mover": mover, "transfer": transfer, "chunks": "2"} | pins
-    return overlap.plan_for(topologies.load("laptop-switch", 3), sizes, "bf16", wanted)
+    chunks = {} if operator == "ar in place" else {"chunks": "2"}
+    wanted = base | {"mover": mover, "transfer": transfer} | chunks | pins
+    return overlap.plan_for(topologies.load(topology, 3), sizes, "bf16", wanted)
 
 
 def each(kind: type[N], number: int, **fields: object) -> Change:
@@ -107,12 +113,37 @@ def body(change: Callable[[tuple[object, ...]], tuple[object, ...]]) -> Change:
 AG_CE = ("ag", "CopyEngine()", "push")
 AG_SM = ("ag", "CommSms(2)", "pull")
 AG_PULL = ("ag", "CopyEngine()", "pull")
+AG_PCIE = ("ag", "CopyEngine()", "push", "l20-pcie")
 RS_CE = ("rs", "CopyEngine()", "push")
 RS_FUSED = ("rs", "Fused()", "push")
 AR_FUSED = ("ar", "Fused()", "push")
 AR_LIBRARY = ("ar library", "Fused()", "pull")
+AR_PLACED = ("ar in place", "Fused()", "push")
+AR_COPIED = ("ar in place", "CopyEngine()", "push")
 
-CASES: dict[str, tuple[tuple[str, str, str], Change, BugClass]] = {
+
+CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
+    "peers that never meet": (AR_PLACED, each(Finish, 0, meets=False), BugClass.ORDERING),
+    "peers that meet by epochs": (AR_PLACED, each(Finish, 0, turns=False), BugClass.STALE_SIGNAL),
+    "peers awaited that have been met": (
+        AR_PLACED,
+        lambda schedule: replace(schedule, launches=(AwaitPeers(within=True), *schedule.launches)),
+        BugClass.CIRCLE,
+    ),
+    "copies that await peers that have been met": (
+        AR_COPIED,
+        each(CopyProgram, 0, awaits_done=True),
+        BugClass.CIRCLE,
+    ),
+    "a reader of what nobody says has arrived": (AG_CE, each(Exchange, 0, met=True), BugClass.ORDERING),
+    "an output where peers write that never comes together": (
+        RS_FUSED,
+        buffer("out", memory=Memory.SYMMETRIC),
+        BugClass.WRONG_PLACE,
+    ),
+    "an own part stored where all parts begin": (AR_COPIED, each(Store, 0, place=Place.HERE), BugClass.WRONG_PLACE),
+    "an own part that stays away": (AR_PLACED, each(Exchange, 1, own_copied=False), BugClass.WRONG_PLACE),
+    "a result put where a peer's caller still reads": (AR_PLACED, each(SumParts, 0, wait=None), BugClass.REUSE),
     "too few slots": (AG_CE, each(Signal, 1, slots=2), BugClass.SLOTS),
     "two signals on one word": (RS_FUSED, each(Signal, 2, first=0), BugClass.SLOTS),
     "a buffer too small": (RS_CE, buffer("y_parts", shape=(2, 72, 32)), BugClass.SLOTS),
@@ -132,13 +163,13 @@ CASES: dict[str, tuple[tuple[str, str, str], Change, BugClass]] = {
         BugClass.ASYNC_STORE,
     ),
     "no proxy fence before a descriptor load": (AG_CE, each(Wait, 0, fence=False), BugClass.ASYNC_STORE),
-    "no next epoch": (AG_PULL, without(Begin), BugClass.STALE_SIGNAL),
+    "no next epoch": (AG_PCIE, without(Begin), BugClass.STALE_SIGNAL),
     "no next epoch at the end": (AG_CE, each(Finish, 0, turns=False), BugClass.STALE_SIGNAL),
-    "the next epoch twice": (AG_PULL, each(Finish, 0, turns=True), BugClass.STALE_SIGNAL),
+    "the next epoch twice": (AG_PCIE, each(Finish, 0, turns=True), BugClass.STALE_SIGNAL),
     "copies that do not wait for the last call": (AG_CE, each(CopyProgram, 0, awaits_done=False), BugClass.REUSE),
     "programs that do not wait for the last call": (RS_FUSED, without(AwaitPeers), BugClass.REUSE),
     "a copy that peers may still pull": (AG_SM, without(AwaitPeers), BugClass.REUSE),
-    "a library matmul over what peers may still pull": (AR_LIBRARY, without(AwaitPeers), BugClass.REUSE),
+    "a library matmul over what peers may still pull": (AR_LIBRARY, each(Finish, 0, meets=False), BugClass.REUSE),
     "a count of peers awaited that nobody keeps": (
         AG_SM,
         each(Finish, 0, turns=False, within=False),
@@ -158,7 +189,7 @@ CASES: dict[str, tuple[tuple[str, str, str], Change, BugClass]] = {
         BugClass.SLOTS,
     ),
     "done counts where epochs are awaited": (
-        AG_PULL,
+        AG_PCIE,
         each(Signal, 0, scope=Scope.PEER_COUNT, slots=1),
         BugClass.SLOTS,
     ),
@@ -178,7 +209,7 @@ CASES: dict[str, tuple[tuple[str, str, str], Change, BugClass]] = {
     "nobody moves the chunks": (AG_CE, without(CopyProgram), BugClass.CIRCLE),
     "nobody publishes what is pulled": (AG_PULL, without(Publish), BugClass.CIRCLE),
     "a wait for more arrivals than come": (AG_SM, each(Wait, 0, target=3), BugClass.CIRCLE),
-    "peers are never told": (AG_PULL, without(Finish), BugClass.REUSE),
+    "peers are never told": (AG_PCIE, without(Finish), BugClass.REUSE),
     "a launch behind the end of the call": (
         AG_CE,
         lambda schedule: replace(schedule, launches=(*schedule.launches[:-2], *schedule.launches[:-3:-1])),

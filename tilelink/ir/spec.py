@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 import sympy
 
-from tilelink.errors import BadShift, IllegalSize, MissingSize, NotDivisible, UnknownDtype, UnknownSize, did_you_mean
+from tilelink.errors import (
+    LARGEST_SIZE,
+    BadShift,
+    IllegalSize,
+    MissingSize,
+    NotDivisible,
+    UnknownDtype,
+    UnknownSize,
+    did_you_mean,
+)
 from tilelink.ir.location import Location
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.user_op import UserOp
@@ -204,12 +213,14 @@ def _check_sizes(spec: Spec, sizes: Mapping[str, int], known: tuple[str, ...]) -
 
 
 def _extent(extent: sympy.Expr, sizes: Mapping[str, int], location: Location) -> int:
-    """`extent` with its sizes; an expression such as M/2 may come out as no size. Raises IllegalSize."""
+    """`extent` with its sizes; an expression such as M/2 may come out as no size, or too large. Raises IllegalSize."""
     number = extent.subs({symbol: sizes[str(symbol)] for symbol in extent.free_symbols})
     if not number.is_integer:
         raise IllegalSize(location, name=extent, value=number, reason="it is not an integer")
     if number < 1:
         raise IllegalSize(location, name=extent, value=number, reason="it is zero" if number == 0 else "it is negative")
+    if number > LARGEST_SIZE:
+        raise IllegalSize(location, name=extent, value=number, reason="kernels count rows and columns in 32 bits")
     return int(number)
 
 

@@ -12,6 +12,7 @@ The axes of `writes` span the tile space; every other axis is reduced inside the
 tensor of `reads` as a pointer to its first element (row-major, whole extents), the first index of the tile along each
 written axis (`m`, `n`), the end of each axis (`num_m`: mask against it), and `TILE_M`, `TILE_N`. It takes the parameters
 it wants; the others are left out.
+Indices have 32 bits: a body for tensors of 2^31 elements widens its offsets, `m.to(tl.int64)`, itself.
 """
 
 from __future__ import annotations

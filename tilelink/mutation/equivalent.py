@@ -14,6 +14,7 @@ from functools import lru_cache
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation import schedule_rules, source_rules
 from tilelink.mutation.mutant import ScheduleMutant, SourceMutant
+from tilelink.mutation.schedule_pair import compared
 from tilelink.mutation.text import SourceText
 
 
@@ -26,7 +27,7 @@ class ProveSchedule:
     def __call__(self, mutant: ScheduleMutant) -> str:
         if mutant.schedule == self.original:
             return "same schedule"
-        pair = schedule_rules.compared(self.original, mutant.schedule)
+        pair = compared(self.original, mutant.schedule)
         return next((_name(holds.__name__) for holds, _ in schedule_rules.RULES if holds(pair)), "")
 
 

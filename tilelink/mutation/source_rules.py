@@ -122,21 +122,26 @@ def _counts_nothing(text: SourceText, kernel: str) -> bool:
 
 def barrier_after_a_barrier(pair: SourcePair) -> bool:
     helper = pair.function()
-    if pair.mutant.operator not in ("drop barrier", "swap barrier") or helper not in ("notify", "count_up"):
-        return False
-    uses = [node for node in pair.text.nodes(ast.Call) if called(node) == helper]
-    return bool(uses) and all(_nothing_stored_before(pair.text, use) for use in uses)
+    moved = pair.mutant.operator in ("drop barrier", "swap barrier") and helper in ("notify", "count_up")
+    return moved and _nothing_stored_before_uses(pair.text, helper)
+
+
+def _nothing_stored_before_uses(text: SourceText, helper: str) -> bool:
+    uses = [node for node in text.nodes(ast.Call) if called(node) == helper]
+    return bool(uses) and all(_nothing_stored_before(text, use) for use in uses)
 
 
 def _nothing_stored_before(text: SourceText, use: ast.Call) -> bool:
     """In `finish_call` or `turn_call`, whose programs that raise store nothing; or in the branch of `if count_arrival(...)`,
-    which had a barrier."""
+    which had a barrier; or all that `count_at_peer` does, where it is used like that."""
     node: ast.AST | None = use
     while node is not None and not isinstance(node, ast.FunctionDef):
         test = node.test if isinstance(node, ast.If) else None
         if test is not None and any(called(one) == "count_arrival" for one in ast.walk(test)):
             return True
         node = text.parent(node)
+    if isinstance(node, ast.FunctionDef) and node.name == "count_at_peer":
+        return _nothing_stored_before_uses(text, node.name)
     return isinstance(node, ast.FunctionDef) and node.name in ("finish_call", "turn_call")
 
 
@@ -165,7 +170,7 @@ def epoch_and_a_wait(pair: SourcePair) -> bool:
         texts = [ast.unparse(statement) for statement in (one, other) if statement is not None]
         if "call = tl.load(epoch)" in texts:
             rest = next(text for text in texts if text != "call = tl.load(epoch)")
-            return rest.startswith("wait_count(") and "call" not in rest.removeprefix("wait_count(")
+            return rest.startswith("await_peers(") and "call" not in rest.removeprefix("await_peers(")
     return False
 
 

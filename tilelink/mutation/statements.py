@@ -12,7 +12,16 @@ from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, 
 _DEVICE = {
     "barrier": ("debug_barrier", "program_barrier"),
     "fence": ("inline_asm_elementwise",),
-    "raise": ("notify", "count_arrival", "count_up", "atomic_add", "atomic_xchg", "atomic_cas", "atomic_max"),
+    "raise": (
+        "notify",
+        "count_arrival",
+        "count_up",
+        "count_at_peer",
+        "atomic_add",
+        "atomic_xchg",
+        "atomic_cas",
+        "atomic_max",
+    ),
     "move": ("copy_share",),
     "store": ("store",),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.graph import Map, Relation, Sum, TileOp
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
 from tilelink.ir.spec import DTYPE_BYTES
@@ -65,10 +66,12 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
 
 
 def access_of(problem: Problem, value: str, index: tuple[str, ...], space: Space, shape: tuple[int, ...]) -> Access:
-    """Descriptors where the GPU has them, rows start at multiples of 16 bytes and no tile crosses a part."""
+    """Descriptors where the GPU has them, rows start at multiples of 16 bytes, no tile crosses a part, and the rows of the
+    parts of all ranks are few enough for the coordinates of a descriptor, which have 32 bits."""
     row_bytes = shape[-1] * DTYPE_BYTES[problem.graph.values[value].dtype]
     tiled = len(index) == 2 and all(space.tiles.get(axis, 0) >= 8 for axis in index)
-    inner = tiled and space.tiles[index[1]] <= 256 and space.tiles[index[0]] <= 256
+    counted = tiled and problem.num_ranks * shape[0] <= LARGEST_SIZE
+    inner = counted and space.tiles[index[1]] <= 256 and space.tiles[index[0]] <= 256
     aligned = inner and row_bytes % 16 == 0 and all(space.whole_tiles(axis) for axis in index)
     # columns of a segment start anywhere in the row, which must be a multiple of 16 bytes as well
     start = space.extents[index[1]] * DTYPE_BYTES[problem.graph.values[value].dtype] if aligned else 0

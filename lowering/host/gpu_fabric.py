@@ -1,0 +1,71 @@
+"""What the fabrics of both targets are on GPUs: ranks of a process group, and the streams of this rank."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from lowering.host.library import LibraryCalls
+
+
+class GpuStream(LibraryCalls):
+    """Operations that run in order on one stream of this rank's GPU."""
+
+    def __init__(self, stream: torch.cuda.Stream, fabric: Any) -> None:
+        self.stream = stream
+        self.fabric = fabric
+
+    def _captures(self) -> bool:
+        with torch.cuda.stream(self.stream):
+            return torch.cuda.is_current_stream_capturing()
+
+
+class GpuFabric:
+    """Ranks of a process group, one GPU each; `stream_type` makes what enqueues on a stream for this fabric."""
+
+    stream_type: Callable[[torch.cuda.Stream, Any], Any]
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+        self.rank = group.rank()
+        self.num_ranks = group.size()
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        self.num_sms = torch.cuda.get_device_properties(self.device).multi_processor_count
+        self.is_loading = False
+        self._streams: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Inside, launches only compile and load their kernels, and copies, writes and waits do nothing.
+
+        The driver cannot load a kernel while another one spins, so all of them are loaded before the first call.
+        """
+        self.is_loading = True
+        try:
+            yield
+        finally:
+            self.is_loading = False
+        self.barrier()
+
+    def agree(self, schedule: str) -> None:
+        """Raises RuntimeError unless every rank holds the same schedule."""
+        held: list[str] = [""] * self.num_ranks
+        dist.all_gather_object(held, schedule, group=self.group)
+        if len(set(held)) > 1:
+            raise RuntimeError(f"ranks hold different schedules and would hang: {held}")
+
+    def stream(self, name: str) -> Any:
+        """The stream `name` beside that of the caller; its work goes first where both wait for SMs."""
+        if name not in self._streams:
+            side = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
+            self._streams[name] = self.stream_type(side, self)
+        return self._streams[name]
+
+    def barrier(self) -> None:
+        torch.cuda.synchronize()
+        dist.barrier(group=self.group)
+        torch.cuda.synchronize()
