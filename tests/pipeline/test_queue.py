@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowering
@@ -92,8 +92,7 @@ def test_twenty_calls(target: str, ranks: int) -> None:
     received(planned(ranks, 5, 16, 5, 3, 4, 2), target, calls=20)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
+ANY_QUEUE = given(
     ranks=st.integers(2, 4),
     items=st.integers(1, 13),
     rows=st.sampled_from((1, 2, 4)),
@@ -105,7 +104,9 @@ def test_twenty_calls(target: str, ranks: int) -> None:
     target=st.sampled_from(TARGETS),
     seed=st.integers(0, 999),
 )
-def test_any_queue(
+
+
+def check_any_queue(
     ranks: int,
     items: int,
     rows: int,
@@ -120,6 +121,10 @@ def test_any_queue(
     """The last item may be shorter than the others."""
     all_rows = items * rows - min(missing, rows - 1, items - 1)
     received(planned(ranks, all_rows, cols, items, slots, producers, consumers), target, 3, seed)
+
+
+test_any_queue = settings(max_examples=4)(ANY_QUEUE(check_any_queue))
+test_many_queues = pytest.mark.slow(settings(max_examples=30)(ANY_QUEUE(check_any_queue)))
 
 
 @pytest.mark.parametrize(("items", "slots", "producers", "consumers"), [(11, 4, 3, 4), (7, 1, 2, 2), (2025, 32, 16, 4)])
