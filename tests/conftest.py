@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parent / "golden"
 
+# tests run beside each other, on matrices that several threads do not multiply faster; torch reads it when it is imported
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # the same examples on every machine and run; a slow machine is no failure
 settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
