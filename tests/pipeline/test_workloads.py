@@ -45,7 +45,7 @@ def _machine(name: str, num_ranks: int):  # type: ignore[no-untyped-def]
 QUICK = [pytest.param(name, marks=[pytest.mark.slow] if "mlp" in name else []) for name in SIZES]
 
 
-@pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+@pytest.mark.parametrize("topology", ["laptop-mesh", pytest.param("laptop-switch", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUICK)
 def test_planned(name: str, topology: str) -> None:
     check(name, topology, 4, "bf16", {}, calls=3)
