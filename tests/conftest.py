@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parent / "golden"
 
+# tests run beside each other, on matrices that several threads do not multiply faster; torch reads it when it is imported
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # the same examples on every machine and run; a slow machine is no failure
 settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -23,8 +27,18 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+# imports and collection make a million objects that stay, runs and searches make crowds that die young: look rarely
+gc.set_threshold(50_000, 20, 20)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew from what is emitted")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays until the end: the garbage collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.sample import sample_schedule
 
-REAL = {"M": 8192, "K": 4096, "N": 14336, "H": 4096, "F": 14336}
-RAGGED = {"M": 8 * 129, "K": 8 * 69, "N": 8 * 101, "H": 8 * 69, "F": 8 * 101}
+REAL = {"M": 8192, "K": 4096, "N": 14336, "H": 4096, "F": 14336, "B": 8 * 2025, "C": 128}
+RAGGED = {"M": 8 * 129, "K": 8 * 69, "N": 8 * 101, "H": 8 * 69, "F": 8 * 101, "B": 8 * 101, "C": 72}
 
 
 def sampled(seed: int) -> tuple[Schedule, Schedule]:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.conftest import SPEC
@@ -145,7 +145,8 @@ def test_parse_sizes_keeps_the_order() -> None:
     assert parse_sizes([]) == {}
 
 
-@given(st.dictionaries(st.from_regex(r"[A-Z][a-z0-9_]{0,8}", fullmatch=True), st.integers(1, 2**48)))
+@settings(max_examples=25)  # dictionaries are slow to draw
+@given(st.dictionaries(st.from_regex(r"[A-Z][a-z0-9_]{0,8}", fullmatch=True), st.integers(1, 2**48), max_size=5))
 def test_parse_sizes_reads_back_what_is_written(sizes: dict[str, int]) -> None:
     sizes = {name: size for name, size in sizes.items() if name not in ("True", "False", "None")}
     assert parse_sizes(f"{name}={size}" for name, size in sizes.items()) == sizes

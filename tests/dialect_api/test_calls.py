@@ -99,13 +99,13 @@ def calls(draw: st.DrawFn, functions: Sequence[Function] = KNOWN) -> Call:
     return Call(function, vendor, module, tuple(values[:cut]), tuple(draw(st.permutations(rest))))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(calls())
 def test_a_legal_call_passes(call: Call) -> None:
     assert call.found() == set()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(calls())
 def test_one_argument_too_many(call: Call) -> None:
     assume(isinstance(call.function.signature_on(call.vendor), Exact))
@@ -115,7 +115,7 @@ def test_one_argument_too_many(call: Call) -> None:
     assert Rule.TOO_MANY_ARGUMENTS in changed.found()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(calls(), st.data())
 def test_a_missing_argument(call: Call, data: st.DataObject) -> None:
     required = [index for index, parameter in enumerate(call.parameters) if parameter.required]
@@ -125,7 +125,7 @@ def test_a_missing_argument(call: Call, data: st.DataObject) -> None:
     assert Rule.MISSING_ARGUMENT in Call(call.function, call.vendor, call.module, (), tuple(keep)).found()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(calls())
 def test_an_unknown_keyword(call: Call) -> None:
     assume(isinstance(call.function.signature_on(call.vendor), Exact))
@@ -133,7 +133,7 @@ def test_an_unknown_keyword(call: Call) -> None:
     assert changed.found() == {Rule.UNKNOWN_KEYWORD}
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(calls())
 def test_an_argument_given_twice(call: Call) -> None:
     assume(call.positional)
@@ -149,7 +149,7 @@ TYPED = [
 ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(calls(TYPED), st.data())
 def test_a_wrong_constant(call: Call, data: st.DataObject) -> None:
     """Each Choice and Symbol in turn gets a text that is legal nowhere, or a number."""
@@ -169,7 +169,7 @@ def test_a_wrong_constant(call: Call, data: st.DataObject) -> None:
     assert Call(call.function, call.vendor, call.module, (), tuple(values.items())).found() == {expected}
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(calls())
 def test_a_misspelt_name(call: Call) -> None:
     wrong = call.function.name + "x"
@@ -177,7 +177,7 @@ def test_a_misspelt_name(call: Call) -> None:
     assert call.found(wrong) == {Rule.UNKNOWN_NAME}
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(calls([one for one in KNOWN if len(one.vendors) < len(Vendor)]), st.data())
 def test_a_function_of_another_vendor(call: Call, data: st.DataObject) -> None:
     function = call.function

@@ -22,6 +22,7 @@ from tests.docs.primitives import (
     PULL_SMS,
     PUSH_COPY,
     PUSH_SMS,
+    QUEUE,
     SCATTER,
     WIDTHS,
     Code,
@@ -47,6 +48,7 @@ SCHEDULES: dict[str, tuple[str, dict[str, str]]] = {
     PULL_COPY: (GATHER, {"mover": "CopyEngine()", "transfer": "pull"}),
     FUSED: (GATHER, {"mover": "Fused()", "transfer": "pull"}),
     SCATTER: (SCATTERED, {"mover": "CopyEngine()", "transfer": "push"}),
+    QUEUE: ("01_queue.py:queue", {"mover": "CommSms(2)", "chunks": "11", "slots": "2", "consumers": "2"}),
 }
 
 ON_AMD = (PUSH_SMS,)
@@ -75,7 +77,8 @@ def emitted(label: str, target: str, vendor: str) -> ast.Module:
     """The file of a schedule of `SCHEDULES`, parsed."""
     name, pins = SCHEDULES[label]
     machine = topologies.load(MACHINES[vendor], RANKS)
-    return ast.parse(lowering.emit(load(name).plan_for(machine, sizes(name, RANKS), "bf16", PINS | pins), target))
+    fixed = pins if label == QUEUE else PINS | pins
+    return ast.parse(lowering.emit(load(name).plan_for(machine, sizes(name, RANKS), "bf16", fixed), target))
 
 
 def spelled(codes: tuple[Code, ...], target: str, vendor: str = "nvidia") -> str:

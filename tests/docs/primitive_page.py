@@ -14,7 +14,7 @@ _INTRO = """# Primitives
 
 Every primitive of the programming model: what a schedule has in its place, how emitted files say it, what it means in
 the emulator, and what runs it. The page is written by `pytest --update-golden tests/docs/test_primitives.py`: statements
-are cut out of emitted files (examples 02 and 03, one schedule for each mover and transfer), meanings are docstrings, and
+are cut out of emitted files (examples 01 to 03, one schedule for each mover and transfer), meanings are docstrings, and
 that tests, compiled kernels and checks on GPUs call the primitive is read from their source.
 
 Ranks of one node address each other's memory, so a schedule moves bytes by stores, loads and copies, and orders them by

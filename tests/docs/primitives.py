@@ -48,6 +48,7 @@ class Primitive:
 
 PUSH_SMS, PULL_SMS, FUSED = "push by SMs", "pull by SMs", "fused pull"
 PUSH_COPY, PULL_COPY, SCATTER = "push by copy engine", "pull by copy engine", "scatter by copy engine"
+QUEUE = "queue"
 COPY = Code(PUSH_SMS, "Stream.copy", "cuMemcpyAsync")
 COPY_DIST = Code(PUSH_SMS, "copy_on_stream")
 _NO_MULTICAST = "no: compiled and emulated only, multicast is off on every machine of ours"
@@ -202,9 +203,10 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "wait",
         LANGUAGE,
-        "`Wait`: block until the chunks that a tile reads have arrived.",
-        (Code(PUSH_SMS, "wait_epoch"),),
-        (Code(PUSH_SMS, "wait_epoch"),),
+        "`Wait`: block until the chunks that a tile reads have arrived. `SlotWait`: until the word of a slot is at the number of "
+        "the use, free for the producer of an item or arrived for its consumer.",
+        (Code(PUSH_SMS, "wait_epoch"), Code(QUEUE, "wait_use")),
+        (Code(PUSH_SMS, "wait_epoch"), Code(QUEUE, "wait_use")),
         DIALECT + "test_a_wait_orders_what_took_its_token",
     ),
     Primitive(
@@ -220,9 +222,10 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "notify",
         LANGUAGE,
-        "`Notify` with `then`, `Publish`: raise a `Signal` of `Scope.PEER` to the epoch of the call.",
-        (Code(PUSH_SMS, "notify"),),
-        (Code(PUSH_SMS, "notify"),),
+        "`Notify` with `then`, `Publish`: raise a `Signal` of `Scope.PEER` to the epoch of the call. `SlotNotify`: raise the "
+        "word of a slot to the number of the use, at the receiver of the item or back at its sender.",
+        (Code(PUSH_SMS, "notify"), Code(QUEUE, "out_queue_send", "notify("), Code(QUEUE, "out_tiles", "notify(")),
+        (Code(PUSH_SMS, "notify"), Code(QUEUE, "out_queue_send", "notify("), Code(QUEUE, "out_tiles", "notify(")),
         DIALECT + "test_push_and_notify",
     ),
     Primitive(

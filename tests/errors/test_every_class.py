@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import pickle
+import re
 import string
 from functools import cache
 from pathlib import Path
@@ -22,28 +22,20 @@ CLASSES = [
 ]
 
 
-def _called(raised: ast.Raise) -> str:
-    call = raised.exc
-    return call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
-
-
 @cache
 def _raised() -> frozenset[str]:
     files = [*(ROOT / "tilelink").rglob("*.py"), *(ROOT / "lowering").rglob("*.py")]
-    texts = [file.read_text(encoding="utf-8") for file in files]
-    trees = [ast.parse(text) for text in texts if "raise " in text]
-    return frozenset(_called(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Raise))
+    # by lines: to parse every file takes a second
+    statement = re.compile(r"^ +raise (\w+)\(", re.MULTILINE)
+    return frozenset(name for file in files for name in statement.findall(file.read_text(encoding="utf-8")))
 
 
 @cache
 def _tested() -> frozenset[str]:
     """Names in `pytest.raises(Name)` of this folder."""
-    found = set()
-    for file in Path(__file__).parent.glob("test_*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises":
-                found.add(ast.unparse(node.args[0]))
-    return frozenset(found)
+    call = re.compile(r"^ +with [^#\n]*pytest\.raises\((\w+)", re.MULTILINE)
+    files = Path(__file__).parent.glob("test_*.py")
+    return frozenset(name for file in files for name in call.findall(file.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

@@ -26,6 +26,11 @@ DISTRIBUTED = "triton-distributed"
 DIRECT = {"algorithm": "direct"}
 # for each workload three schedules, which between them have every mover, both transfers and every algorithm
 SCHEDULES: dict[str, list[dict[str, str]]] = {
+    "01_queue.py:queue": [
+        {"mover": "CommSms(2)", "chunks": "11", "slots": "2", "consumers": "3"},
+        {"mover": "CommSms(3)", "chunks": "6", "slots": "1", "consumers": "1"},
+        {"mover": "CommSms(1)", "chunks": "3", "slots": "4"},
+    ],
     "02_ag_gemm.py:ag_gemm": [
         {**DIRECT, "mover": "CopyEngine()", "transfer": "push", "compute": "triton", "chunks": "2"},
         {**DIRECT, "mover": "CommSms(2)", "transfer": "pull", "compute": "triton"},
@@ -55,6 +60,7 @@ SCHEDULES: dict[str, list[dict[str, str]]] = {
 CASES = [(name, number) for name, found in SCHEDULES.items() for number in range(len(found))]
 # one schedule for each workload, in which every mover occurs; the others are emulated in the whole suite
 QUICK = {
+    ("01_queue.py:queue", 0),
     ("02_ag_gemm.py:ag_gemm", 1),
     ("03_gemm_rs.py:gemm_rs", 1),
     ("04_gemm_ar.py:gemm_ar", 0),
@@ -92,7 +98,7 @@ def test_the_same_bits(name: str, number: int) -> None:
         assert one.isfinite().all() and one.any()
 
 
-@pytest.mark.parametrize(("name", "number"), CASES)
+@pytest.mark.parametrize(("name", "number"), EMULATED)
 def test_the_api_allows_it(name: str, number: int) -> None:
     report = check_source(lowering.emit(planned(name, number), DISTRIBUTED))
     assert report.vendor is Vendor.NVIDIA

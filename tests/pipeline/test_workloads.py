@@ -8,8 +8,8 @@ import pytest
 
 import lowering
 import topologies
-from tests.pipeline.workloads import SIZES, load, sizes
-from tilelink.errors import NoLegalSchedule
+from tests.pipeline.workloads import SIZES, has, load, overlapping, sizes, space
+from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.steps import IfOwn
 from tilelink.runtime.run import run_emulated
 
@@ -32,6 +32,12 @@ def check(name: str, topology: str, num_ranks: int, dtype: str, pins: dict[str, 
     assert result.equal, f"relative error {result.max_error}\n{schedule}"
 
 
+def refused(name: str, pins: dict[str, str]) -> None:
+    with pytest.raises(IllegalPin) as caught:
+        load(name).plan_for(_machine("laptop-switch", 2), sizes(name, 2), "bf16", pins)
+    assert caught.value.facts["value"] not in space(name)[str(caught.value.facts["name"])]
+
+
 def _machine(name: str, num_ranks: int):  # type: ignore[no-untyped-def]
     return topologies.load(name, num_ranks)
 
@@ -39,7 +45,7 @@ def _machine(name: str, num_ranks: int):  # type: ignore[no-untyped-def]
 QUICK = [pytest.param(name, marks=[pytest.mark.slow] if "mlp" in name else []) for name in SIZES]
 
 
-@pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+@pytest.mark.parametrize("topology", ["laptop-mesh", pytest.param("laptop-switch", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUICK)
 def test_planned(name: str, topology: str) -> None:
     check(name, topology, 4, "bf16", {}, calls=3)
@@ -49,8 +55,11 @@ def test_planned(name: str, topology: str) -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_overlapped(name: str, mover: str) -> None:
     """At sizes this small the library wins: have something to overlap all the same."""
-    pins = {"mover": mover} | ({} if name.startswith("04") else {"algorithm": "direct"})
-    check(name, "laptop-switch", 4, "bf16", pins | ({} if name.startswith("06") else {"compute": "triton"}), calls=3)
+    pins = overlapping(name, mover=mover)
+    if has(name, pins):
+        check(name, "laptop-switch", 4, "bf16", pins, calls=3)
+    else:
+        refused(name, pins)
 
 
 @pytest.mark.slow
@@ -59,10 +68,11 @@ def test_overlapped(name: str, mover: str) -> None:
 @pytest.mark.parametrize("name", SIZES)
 def test_every_mover(name: str, label: str, num_ranks: int) -> None:
     pins = dict(PINS[label])
-    if name.startswith("06") and "compute" in pins:
-        del pins["compute"]  # a user's tile op is never the library's
-    if "mover" in pins and "algorithm" not in pins and not name.startswith("04"):
+    if "mover" in pins and "direct" in space(name)["algorithm"]:
         pins["algorithm"] = "direct"
+    if not has(name, pins):
+        refused(name, pins)
+        return
     try:
         check(name, "laptop-switch" if num_ranks == 2 else "laptop-mesh", num_ranks, "bf16", pins)
     except NoLegalSchedule as error:

@@ -18,8 +18,8 @@ from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
-REAL = {"M": 8192, "K": 4096, "N": 14336, "H": 4096, "F": 14336}
-RAGGED = {"M": 8 * 129, "K": 8 * 69, "N": 8 * 101, "H": 8 * 69, "F": 8 * 101}
+REAL = {"M": 8192, "K": 4096, "N": 14336, "H": 4096, "F": 14336, "B": 8 * 2025, "C": 128}
+RAGGED = {"M": 8 * 129, "K": 8 * 69, "N": 8 * 101, "H": 8 * 69, "F": 8 * 101, "B": 8 * 101, "C": 72}
 MACHINES = ("h200-nvswitch", "mi300x-full-mesh", "laptop-switch", "laptop-mesh")
 
 

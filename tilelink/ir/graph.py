@@ -54,6 +54,9 @@ class Map:
         """Image of `box`: per dimension the smallest interval that holds it. Expressions are monotone in each axis."""
         region = []
         for expression in self.index:
+            if expression.is_Symbol:  # sympy takes its time to put a number in the place of a name
+                region.append(box[expression.name])
+                continue
             low = expression.subs({axis: box[str(axis)][0] for axis in expression.free_symbols})
             high = expression.subs({axis: box[str(axis)][1] - 1 for axis in expression.free_symbols})
             region.append((int(low), int(high) + 1))

@@ -57,7 +57,7 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
         Axis(axis.name, space.extents[axis.name], space.segments[axis.name], space.tiles[axis.name], axis.reduction)
         for axis in group.anchor.axes
     )
-    order = _tile_order(problem, group, space, loop, own_last=bool(folded))
+    order = _tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
     body = _body(problem, index, space, folded[0] if folded else -1)
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     return _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
@@ -136,24 +136,37 @@ def sends(problem: Problem, op: TileOp) -> list[Relation]:
     return [relation for relation in found if relation.source == op.name and relation.kind is not Kind.SHIFT]
 
 
-def _tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, *, own_last: bool) -> TileOrder:
-    """Segments in the order of their arrival (own first), or so that what leaves is made first (own last)."""
+def _tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, summed: Relation | None) -> TileOrder:
+    """Segments in the order of their arrival (own first), or so that what leaves is made first (own last).
+
+    If the parts of `summed` are added in the epilogue, its segments come in its order, whatever else arrives or leaves: own
+    tiles wait for what peers make, so that in any other order they could come before tiles that peers wait for.
+    """
     written = [axis.name for axis in group.anchor.axes if not axis.reduction]
     major = next((name for name in written if space.segments[name] > 1), written[0])
+    if summed is not None:
+        major = written[summed.dim]
     minor = next((name for name in written if name != major), "")
     arriving, leaving = _along(problem, group, major)
-    first = 1 if own_last or (leaving and not arriving) else 0
+    first = 1 if summed is not None or (leaving and not arriving) else 0
     nest, tiles = Nest.RANK_MAJOR, loop.group
     if arriving or leaving:
-        relation = (*arriving, *leaving)[0]
+        relation = summed or (*arriving, *leaving)[0]
         nest = problem.choice(relation).nest
         chunk = max(1, make_exchange(problem, relation).chunk_rows // max(1, space.tiles[major]))
         # a group never spans chunks: its first tiles would wait for rows that only its last ones need
         tiles = chunk if nest is Nest.CHUNK_MAJOR else min(tiles, chunk)
     groups, rest = divmod(-(-space.extents[major] // space.tiles[major]), tiles) if space.tiles[major] else (1, 0)
-    late = own_last and nest is Nest.CHUNK_MAJOR and groups > 1 and rest == 0
+    late = summed is not None and nest is Nest.CHUNK_MAJOR and groups > 1 and rest == 0
     ranks, minor_ranks = rank_order(problem.topology, first), rank_order(problem.topology, 0)
     return TileOrder(major, minor, ranks, minor_ranks, nest, tiles, late)
+
+
+def _summed(problem: Problem, folded: int) -> Relation:
+    """The relation whose parts group `folded` adds in the epilogue of their maker."""
+    relation = problem.graph.relation(problem.groups[folded].anchor.reads[0].value)
+    assert relation is not None
+    return relation
 
 
 def _along(problem: Problem, group: Group, axis: str) -> tuple[list[Relation], list[Relation]]:
@@ -179,9 +192,7 @@ def _body(problem: Problem, index: int, space: Space, folded: int) -> tuple[Step
     steps = _group_steps(problem, group, space, "")
     if folded < 0:
         return steps
-    summing = problem.groups[folded]
-    relation = problem.graph.relation(summing.anchor.reads[0].value)
-    assert relation is not None
+    summing, relation = problem.groups[folded], _summed(problem, folded)
     written = tuple(axis.name for axis in group.anchor.axes if not axis.reduction)
     axis = written[relation.dim]
     own_space = Space(space.extents, {**space.segments, axis: 1}, space.tiles, local=(axis,))

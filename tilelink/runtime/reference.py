@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from lowering.entry import TOLERANCES, TORCH_FUNCTIONS, input_scales
+from tilelink.emulator.numerics import one_thread
 from tilelink.errors import NoReference
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
@@ -57,8 +58,9 @@ def expected(spec: BoundSpec, ranks: list[dict[str, torch.Tensor]]) -> list[tupl
     held: dict[str, list[torch.Tensor]] = {
         value.name: [parts[value.name].double() for parts in ranks] for value in spec.inputs
     }
-    for node in spec.nodes:
-        held[node.output.name] = _apply(spec, node, [held[name] for name in node.inputs])
+    with one_thread():
+        for node in spec.nodes:
+            held[node.output.name] = _apply(spec, node, [held[name] for name in node.inputs])
     return [tuple(held[name][rank] for name in spec.outputs) for rank in range(spec.num_ranks)]
 
 
