@@ -38,19 +38,18 @@ from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
-_MEET_US = 2.0  # until the peers' last word has come, too
+_MEET_US = 0.3  # until the peers' last word has come, too
 _ENDED_US = 0.015  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
-_AWAIT_US, _WITHIN_US = 4.0, 1.5  # a stream's wait for the peers; what programs do before or after their work
+_AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
 _DRAG_US = 1.2  # a transfer of a copy engine with its signal slows what is computed beside it
 _LIBRARY_STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
-_LIBRARY_FILL_US = 2.0  # first loads and last stores of a library matmul
+_LIBRARY_FILL_US = 2.7  # first loads and last stores of a library matmul
 _LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few for all SMs
 _WAVE_SHARE = 0.62  # of what whole waves would cost, a library's matmul pays
 _LIBRARY_SHARE = 0.97  # of the rate of the best tile loop, the library's matmul
 _BURST, _BURST_US = 0.22, 150.0  # short library matmuls that fill the GPU are faster by so much, fading over so long
-_COLD_SHARE = 0.1  # of the time that memory takes, a library matmul waits for operands that the L2 does not keep
 _PIECE_US = 10.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
@@ -197,8 +196,7 @@ class _Model:
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms)
         busy = boosted(compute * waves) / _LIBRARY_SHARE
         busy *= 1.0 - _BURST * self._fullness(rows / pieces, right.shape[-1]) ** 3 * math.exp(-busy / _BURST_US)
-        cold = _COLD_SHARE * memory if self._bytes(gemm.right.buffer) > self.gpu.l2_bytes else 0.0
-        total = max(busy, memory, least) + cold + _LIBRARY_FILL_US
+        total = max(busy, memory, least) + _LIBRARY_FILL_US
         if exchange is None:
             self.now += self.gpu.kernel_launch_us + total
             return
@@ -252,7 +250,7 @@ class _TileRun:
                 model.made[exchange.name][:, number] = of_chunk.max() if len(of_chunk) else ends.max()
             if not self._pulled(exchange):
                 model._move(exchange)
-        model.now = float(ends.max())
+        model.now = float(ends.max()) + self.cost.drain_us()
 
     @staticmethod
     def _pulled(exchange: Exchange) -> bool:

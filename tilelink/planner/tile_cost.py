@@ -18,7 +18,7 @@ _PREFETCHED_START_US = 0.4  # the same where the next tile's loads are under way
 _COUNT_US = 1.0  # a tile that is counted: its stores must have been performed
 _MEMORY_SHARE = 0.72  # of what a copy reaches, a tile loop reads and writes
 _REMOTE_US = 1.0  # from a load over the link to its data
-_BESIDE_DRAG = 0.003  # programs that copy slow the tiles on the other SMs
+_BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _KEPT = 0.8  # of the L2, a right operand can take
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
 
@@ -104,8 +104,17 @@ class TileCost:
             link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
             rate = link if step.operand.remote else self.topology.gpu.memory_gb_per_s
             extra += num_bytes / (rate / self.role.programs) / 1e3
-        own = (step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own)
-        return extra + self._to_peers_us(own)
+        own = [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
+        stored = self._to_peers_us(own)
+        if any(isinstance(step, Notify) for step in own):
+            return extra + stored
+        # nobody waits for the stores of a tile: they are under way while the next one is computed
+        return extra + max(0.0, stored - self.tile_us())
+
+    def drain_us(self) -> float:
+        """Until the last stores to peers that no tile has waited for have been performed."""
+        own = [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
+        return 0.0 if any(isinstance(step, Notify) for step in own) else self._to_peers_us(own)
 
     def _stores_us(self) -> float:
         """Bytes that a tile stores to peers, on average over all tiles, while all programs do; not those of own tiles."""
