@@ -168,10 +168,13 @@ def _belongs_later(subject: Subject, trial: Trial, first: Touch, second: Touch) 
 
 
 def _has_waited(subject: Subject, trial: Trial, touch: Touch) -> bool:
-    """Whether the task of the access has looked at words of others before, or does so by this access."""
+    """Whether the task of the access has looked at words that other ranks raise before, or does so by this access."""
+    if touch.kind is Kind.ATOMIC:
+        return True
     log = SyncLog()
     run_trial(subject, replace(trial, detect_races=False), observers=[log])
-    return bool(log.awaited_before(touch.task_number, touch.number + 1))
+    awaited = {one.word for one in log.awaited_before(touch.task_number, touch.number + 1)}
+    return any(one.word in awaited and one.raises and one.rank != touch.rank for one in log.words)
 
 
 def _spoken(rule: str) -> str:

@@ -20,7 +20,14 @@ _OTHER_COMPARISONS: dict[type[ast.cmpop], tuple[str, ...]] = {
     ast.Eq: (">=", "!="),
     ast.NotEq: ("==",),
 }
-_WORDS = ("wait_epoch", "wait_count", "notify", "count_arrival", "count_up")  # helpers whose first argument is a word
+_WORDS = (
+    "wait_epoch",
+    "wait_count",
+    "await_peers",
+    "notify",
+    "count_arrival",
+    "count_up",
+)  # on a word
 _ATOMICS = ("atomic_add", "atomic_xchg", "atomic_cas", "atomic_max")
 
 
@@ -69,7 +76,7 @@ def awaited_value(text: SourceText) -> Changes:
     """An epoch of another call, an arrival more or less."""
     for call in text.nodes(ast.Call):
         name = last_word(called(call))
-        if name in ("wait_epoch", "wait_count", "notify", "wait_at_least") and len(call.args) == 2:
+        if name in ("wait_epoch", "wait_count", "await_peers", "notify", "wait_at_least") and len(call.args) == 2:
             yield from _off_by_one(text, call.args[1])
         elif called(call).endswith(".launch") and call.args and ast.unparse(call.args[0]) == "wait_count_on_stream":
             yield from _off_by_one(text, call.args[-1])

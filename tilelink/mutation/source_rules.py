@@ -99,6 +99,7 @@ def _only_waits_and_raises(text: SourceText, kernel: str) -> bool:
         "program_id",
         "wait_epoch",
         "wait_count",
+        "await_peers",
         "jit",
     }
 

@@ -40,7 +40,7 @@ def category(text: SourceText, statement: ast.stmt) -> str:
     name = last_word(called(statement))
     if text.on_host(statement):
         return _on_host(statement, name)
-    if isinstance(statement, ast.While) or name.startswith("wait"):
+    if isinstance(statement, ast.While) or name.startswith(("wait", "await")):
         return "wait"
     if name.startswith("fence"):
         return "fence"
