@@ -7,7 +7,6 @@ rounded to nearest even.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from triton._C.libtriton import ir
 from triton.runtime import interpreter as stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -46,17 +45,6 @@ class Handle(stock.TensorHandle):  # type: ignore[misc]
         self.data = data
         self.dtype = dtype
         self.attr = {} if attr is None else attr
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Matrices as small as tiles are multiplied faster by one thread, above all while other processes run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _writable(array: Array) -> Array:

@@ -17,7 +17,6 @@ from tilelink.emulator.execution import Execution
 from tilelink.emulator.host import Host
 from tilelink.emulator.interpreter import Interpreter
 from tilelink.emulator.machine import Machine
-from tilelink.emulator.numerics import one_thread
 from tilelink.emulator.operations import After
 from tilelink.emulator.place import host_place
 from tilelink.emulator.policies import RandomPolicy
@@ -25,6 +24,7 @@ from tilelink.emulator.protocols import Enqueuing
 from tilelink.emulator.recording import Recording
 from tilelink.emulator.streams import EmulatedStream
 from tilelink.errors import ScheduleMismatch
+from tilelink.threads import one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

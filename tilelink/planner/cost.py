@@ -39,7 +39,7 @@ from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
 _MEET_US = 0.3  # until the peers' last word has come, too
-_ENDED_US = 0.015  # a program is counted when it ends
+_ENDED_US = 0.008  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
 _AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
@@ -178,9 +178,9 @@ class _Model:
         _TileRun(self, kernel, role, begin, sorted(produced)).run()
 
     def _fullness(self, rows: float, cols: float) -> float:
-        """Of the SMs, those that have a tile of 128 x 256 in an average wave."""
-        tiles = math.ceil(rows / 128) * math.ceil(cols / 256)
-        return tiles / (math.ceil(tiles / self.gpu.num_sms) * self.gpu.num_sms)
+        """Of the SMs, those that have a tile in an average wave: of 128 x 256, or of 128 x 128 where that fills more."""
+        counts = [math.ceil(rows / 128) * math.ceil(cols / width) for width in (128, 256)]
+        return max(tiles / (math.ceil(tiles / self.gpu.num_sms) * self.gpu.num_sms) for tiles in counts)
 
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         out, left = self._bytes(gemm.out.buffer), self._bytes(gemm.left.buffer)

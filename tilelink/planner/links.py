@@ -12,6 +12,7 @@ FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to
 _BESIDE_SHARE = 0.8  # of what SMs copy alone, they copy beside a matmul; fitted to 2 x H200
 _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
 FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H200
+SUM_LOAD_SHARE = 0.85  # the same of tiles that only add; fitted to 2 x H200
 SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured

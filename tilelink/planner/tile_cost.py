@@ -9,7 +9,7 @@ from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import IfOwn, Load, MatmulBody, Notify, Operand, Place, Step, Store, SumParts, UserBody
-from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE
+from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
@@ -136,13 +136,16 @@ class TileCost:
     def _remote_us(self) -> float:
         """Bytes that tiles load from peers, each by every tile that needs it."""
         worst = 0.0
-        link = min(self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE, self.topology.pull_sms.at(self.role.programs))
         for step in self.role.body:
             if isinstance(step, IfOwn):
                 continue  # own tiles only: counted where they end
             for operand in operands_of(step):
                 if operand.remote:
-                    elements = self.topology.num_ranks - 1 if isinstance(step, SumParts) else 1
+                    sums = isinstance(step, SumParts)
+                    share = SUM_LOAD_SHARE if sums else FUSED_LOAD_SHARE
+                    sms = self.topology.pull_sms.at(self.role.programs)
+                    link = min(self.topology.link_gb_per_s(0, 1) * share, sms)
+                    elements = self.topology.num_ranks - 1 if sums else 1
                     for name in operand.index:
                         if name:
                             axis = self.role.axis(name)

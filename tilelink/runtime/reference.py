@@ -9,11 +9,11 @@ from typing import Protocol
 import torch
 
 from lowering.entry import TOLERANCES, TORCH_FUNCTIONS, input_scales
-from tilelink.emulator.numerics import one_thread
 from tilelink.errors import NoReference
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
 from tilelink.ir.user_op import UserOp
+from tilelink.threads import one_thread
 
 
 class Stream(Protocol):
