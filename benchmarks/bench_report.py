@@ -20,12 +20,13 @@ TWO_STREAMS = ("two_stream_2", "two_stream_4")
 SYMMETRIC = ("one_shot", "two_shot")
 BARS = {  # what the plot compares, as a fraction of the physical limit
     "planned": ("planned",),
+    "planned, outputs reused": ("reused",),
     "NCCL + cuBLAS": (SEQUENTIAL,),
     "async-TP": ASYNC_TP,
     "two streams": TWO_STREAMS,
     "symmetric AllReduce": SYMMETRIC,
 }
-COLOURS = ("#1b6ca8", "#9aa0a6", "#e07b39", "#c9b458", "#7b5ea7")
+COLOURS = ("#1b6ca8", "#5aa9d6", "#9aa0a6", "#e07b39", "#c9b458", "#7b5ea7")
 
 
 def markdown(record: Record) -> str:
@@ -46,7 +47,8 @@ def markdown(record: Record) -> str:
         f"except `async_tp`, which is eager.{cold}",
         "",
         "*limit* is max(GEMM alone by cuBLAS, bytes into a rank / link rate); *limit / planned* is 1.0 where overlap is perfect. "
-        "*best / planned* above 1 means that what the planner picks is faster than every baseline.",
+        "*best / planned* above 1 means that what the planner picks is faster than every baseline. *reused* is what it picks if "
+        "the next call may overwrite outputs, as `one_shot` and `two_shot` do.",
     ]
     for operator in dict.fromkeys(row.operator for row in record.rows):
         lines += ["", f"## {operator}", "", *_table([row for row in record.rows if row.operator == operator])]
@@ -66,6 +68,7 @@ def _table(rows: list[RowResult]) -> list[str]:
         "sizes",
         "planned",
         "predicted",
+        "reused",
         "tuned",
         "best baseline",
         "NCCL + cuBLAS",
@@ -92,6 +95,7 @@ def _cells(found: RowSummary) -> list[str]:
         f"M={row.m} H={row.hidden} F={row.ffn} {row.dtype}",
         _with_spread(ours),
         us_text(predicted),
+        us_text(found.reused_us),
         us_text(found.tuned_us),
         best,
         *map(us_text, [*parts, found.limit_us]),

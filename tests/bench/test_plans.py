@@ -113,3 +113,13 @@ def test_a_row_that_is_planned_for_other_ranks_differs(planned: PlannedRow) -> N
     other = plan_row(planned.row, replace(Request(topologies.load("h200-nvswitch", 2))))
     assert other.row.key == planned.row.key
     assert other.candidates[0].schedule != planned.candidates[0].schedule
+
+
+def test_outputs_that_may_be_overwritten_are_a_candidate_of_their_own() -> None:
+    (gathers,) = select([Operator.AG_GEMM], [SMALL], "bf16", 4)
+    (adds,) = select([Operator.GEMM_AR], ["llama3-8b-m2048"], "bf16", 4)
+    assert [c.origin for c in plan_row(gathers, Request(H200)).candidates] == [Origin.PLANNED]
+    fresh, reused = plan_row(adds, Request(H200)).candidates
+    assert (fresh.origin, reused.origin) == (Origin.PLANNED, Origin.REUSED)
+    assert reused.schedule is not None
+    assert ("out.algorithm", "in-place") in reused.schedule.choices

@@ -125,12 +125,22 @@ def test_geometric_means_by_operator() -> None:
     assert scatter.speedup == pytest.approx(0.8)
 
 
+def test_means_with_outputs_reused_take_what_is_planned_for_that_where_it_differs() -> None:
+    reused = result("reused", 100.0, "ours", origin="reused")
+    row = replace(FULL, name="c", contenders=(*FULL.contenders, reused))
+    assert summarize(row).reused_us == 100.0
+    fresh, other = by_operator([FULL, row])
+    assert other.operator == "ag_gemm, outputs reused"
+    assert fresh.speedup == pytest.approx(1.25)
+    assert other.speedup == pytest.approx((1.25 * 2.5) ** 0.5)
+
+
 def test_the_page_says_what_the_file_says() -> None:
     page = markdown(record(FULL, WRONG, SMALL, complete=False))
     lines = page.splitlines()
     full = next(line for line in lines if line.startswith("| llama3-8b | M=8192 H=4096 F=14336 bf16 | **200**"))
     cells = [cell.strip() for cell in full.strip("|").split("|")]
-    assert cells[3:8] == ["111", "160", "250 `async_tp_graph`", "400", "250"]
+    assert cells[3:9] == ["111", "-", "160", "250 `async_tp_graph`", "400", "250"]
     assert cells[-3:] == ["180", "1.250", "0.900"]
     assert "| gemm_rs | 1 of 1 | 0.800 | 0.800 | 0.800 | 1 |" in lines
     assert "- ag_gemm llama-7b bf16: planned: wrong result before timing: relative error 2.0e-01" in lines

@@ -13,8 +13,11 @@ from tilelink.bench.errors import MalformedVariant
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator, Row
 from tilelink.errors import TileLinkError
+from tilelink.ir.expand import collectives
+from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Matmul, bind
+from tilelink.planner.choices import OUTPUTS, REUSED
 from tilelink.planner.plan import plan
 from tilelink.planner.space import structures
 from topologies.errors import UserError
@@ -26,6 +29,7 @@ _MOST_PROCESSES = 16
 
 class Origin(Enum):
     PLANNED = "planned"  # no pins: what a user gets
+    REUSED = "reused"  # no pins but the promise that outputs are read before the next call
     TUNED = "tuned"  # among the best few structures by predicted time; measuring says which is best
     PINNED = "pinned"  # fields that the user fixed
 
@@ -83,6 +87,10 @@ def plan_row(row: Row, request: Request) -> PlannedRow:
     """All candidates of a row. What has no legal schedule becomes a candidate with the reason; nothing is raised."""
     found = [_candidate(row, request.topology, "planned", Origin.PLANNED, ())]
     held = {candidate.schedule.hash for candidate in found if candidate.schedule is not None}
+    if _placeable(row, request.topology):
+        reused = _candidate(row, request.topology, "reused", Origin.REUSED, ((OUTPUTS, REUSED),))
+        if reused.schedule is None or reused.schedule.hash not in held:
+            found.append(reused)
     for schedule in _best_structures(row, request) if request.tuned and held else ():
         if schedule.hash not in held and sum(c.origin is Origin.TUNED for c in found) < request.tuned:
             held.add(schedule.hash)
@@ -110,6 +118,12 @@ def _candidate(
     except UserError as error:
         return Candidate(label, origin, None, f"{type(error).__name__}: {error}")
     return Candidate(label, origin, schedule, "")
+
+
+def _placeable(row: Row, topology: Topology) -> bool:
+    """Whether an output could be put together in place, if the next call may overwrite it."""
+    spec = bind(declaration(row.operator).spec, row.sizes, topology.num_ranks, row.dtype)
+    return any(Algorithm.IN_PLACE in legal for _, legal in collectives(spec))
 
 
 def _best_structures(row: Row, request: Request) -> list[Schedule]:

@@ -24,7 +24,7 @@ NOT_FINITE = 1e9
 class ScheduleFacts:
     """The schedule behind a contender of ours."""
 
-    origin: str  # "planned" (no pins), "tuned" or "pinned"
+    origin: str  # "planned" (no pins), "reused" (planned, outputs may be overwritten), "tuned" or "pinned"
     hash: str
     predicted_us: float
     choices: Mapping[str, str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilelink.bench.record import ContenderResult, RowResult
 from tilelink.bench.samples import geomean
@@ -21,6 +21,7 @@ class RowSummary:
 
     row: RowResult
     ours: ContenderResult | None  # the schedule that the planner picks unpinned
+    reused: ContenderResult | None  # what it picks if the next call may overwrite outputs, where that is another one
     tuned: ContenderResult | None  # the fastest of it and its next structures, if those were measured
     best: ContenderResult | None  # the fastest baseline
 
@@ -40,6 +41,10 @@ class RowSummary:
     @property
     def tuned_us(self) -> float | None:
         return self.tuned.median_us if self.tuned is not None else None
+
+    @property
+    def reused_us(self) -> float | None:
+        return self.reused.median_us if self.reused is not None else None
 
     @property
     def limit_us(self) -> float | None:
@@ -84,9 +89,11 @@ def summarize(row: RowResult) -> RowSummary:
     ours = [c for c in row.contenders if c.kind == "ours"]
     others = [c for c in ours if c.schedule is not None and c.schedule.origin == "tuned"]
     planned = [c for c in ours if c.name == OURS]
+    reused = [c for c in ours if c.schedule is not None and c.schedule.origin == "reused"]
     return RowSummary(
         row=row,
         ours=planned[0] if planned else None,
+        reused=reused[0] if reused else None,
         tuned=_fastest([*planned, *others]) if others else None,
         best=_fastest(c for c in row.contenders if c.kind == "baseline"),
     )
@@ -98,23 +105,28 @@ def _fastest(contenders: Iterable[ContenderResult]) -> ContenderResult | None:
 
 
 def by_operator(rows: Sequence[RowResult]) -> list[OperatorSummary]:
-    """In order of first appearance."""
+    """In order of first appearance; a second time with outputs reused, where that gives other schedules."""
     found = []
     for operator in dict.fromkeys(row.operator for row in rows):
         theirs = [summarize(row) for row in rows if row.operator == operator]
-        speedups = [s.speedup for s in theirs if s.speedup is not None]
-        found.append(
-            OperatorSummary(
-                operator=operator,
-                rows=len(theirs),
-                measured=sum(s.ours_us is not None for s in theirs),
-                of_limit=geomean([s.of_limit for s in theirs if s.of_limit is not None]),
-                speedup=geomean(speedups),
-                over_sequential=geomean([s.over_sequential for s in theirs if s.over_sequential is not None]),
-                behind=sum(speedup < 1 for speedup in speedups),
-            )
-        )
+        found.append(_means(operator, theirs))
+        if any(row.reused is not None for row in theirs):
+            reusing = [replace(row, ours=row.reused or row.ours) for row in theirs]
+            found.append(_means(f"{operator}, outputs reused", reusing))
     return found
+
+
+def _means(operator: str, rows: Sequence[RowSummary]) -> OperatorSummary:
+    speedups = [row.speedup for row in rows if row.speedup is not None]
+    return OperatorSummary(
+        operator=operator,
+        rows=len(rows),
+        measured=sum(row.ours_us is not None for row in rows),
+        of_limit=geomean([row.of_limit for row in rows if row.of_limit is not None]),
+        speedup=geomean(speedups),
+        over_sequential=geomean([row.over_sequential for row in rows if row.over_sequential is not None]),
+        behind=sum(speedup < 1 for speedup in speedups),
+    )
 
 
 def failures(row: RowResult) -> list[str]:

@@ -33,17 +33,19 @@ def rich_table(record: Record) -> Table:
     machine = record.machine
     table = Table(title=f"{machine.num_ranks} x {machine.gpu}, us, slowest rank, median", title_justify="left")
     table.add_column("row", no_wrap=True)
-    names = ("planned", "tuned", "best baseline", "NCCL+cuBLAS", "async-TP", "GEMM", "limit", "best/ours", "limit/ours")
+    names = ("planned", "reused", "tuned", "best baseline", "NCCL+cuBLAS", "async-TP", "GEMM", "limit")
+    names = (*names, "best/ours", "limit/ours")
     for name in names:
         table.add_column(name, justify="right")
     for row in record.rows:
         found = summarize(row)
         best = f"{us_text(found.best_us)} {found.best.name}" if found.best is not None else "-"
         times = (found.us(SEQUENTIAL), found.us(*ASYNC_TP), found.us(GEMM), found.limit_us)
-        cells = [row.key, us_text(found.ours_us), us_text(found.tuned_us), best, *map(us_text, times)]
+        ours = map(us_text, (found.ours_us, found.reused_us, found.tuned_us))
+        cells = [row.key, *ours, best, *map(us_text, times)]
         table.add_row(*cells, ratio_text(found.speedup), ratio_text(found.of_limit))
     table.add_section()
     for mean in by_operator(record.rows):
         label = f"{mean.operator} geomean of {mean.measured}/{mean.rows}"
-        table.add_row(label, *[""] * 7, ratio_text(mean.speedup), ratio_text(mean.of_limit))
+        table.add_row(label, *[""] * 8, ratio_text(mean.speedup), ratio_text(mean.of_limit))
     return table
