@@ -21,6 +21,8 @@ _PULL_START_US = 4.0  # waiting for the owner's signal before each chunk; fitted
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
 _LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.8e6
+# what a collective beside a matmul takes longer than alone, above a size; fitted to 2 and 4 x H200
+_LIBRARY_LARGE_US, _LIBRARY_SMALL, _LIBRARY_LARGE_BYTES = 18.0, 2 << 20, 6 << 20
 _LIBRARY_RATES = {"all_gather": (0.9, 0.64), "reduce_scatter": (0.9, 0.64), "all_reduce": (0.95, 0.44)}
 
 
@@ -94,4 +96,5 @@ def library_us(topology: Topology, function: str, out_bytes: int) -> float:
         rate /= topology.levels[0].size
     moved = out_bytes * (ranks - 1) / ranks * (2 if function == "all_reduce" else 1)
     grown = _LIBRARY_GROWS_US * (1.0 - math.exp(-moved / _LIBRARY_GROWS_BYTES))
-    return _LIBRARY_START_US + grown + moved / rate / 1e3
+    large = _LIBRARY_LARGE_US * (1.0 - math.exp(-max(0.0, out_bytes - _LIBRARY_SMALL) / _LIBRARY_LARGE_BYTES))
+    return _LIBRARY_START_US + grown + large + moved / rate / 1e3
