@@ -46,7 +46,7 @@ def out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
 def out_kernel(x_ptr, x_full_peers, x_full_ptr, w_ptr, out_ptr, epoch, counts, signals, signal_peers, rank):
     program = tl.program_id(0)
     call = tl.load(epoch)
-    wait_count(signals, 3)  # every peer has finished the last call
+    await_peers(signals, 3)  # every peer has finished the last call
     if program < 16:
         x_full_send(x_ptr, x_full_peers, counts, signal_peers, rank, call, program)
     else:
