@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -44,13 +45,20 @@ def test_the_slowest_rank_counts() -> None:
     assert measured(device, doubling(device, "a", 300.0))["a"].median_us == 600.0
 
 
-def test_contenders_take_turns_and_another_one_is_first_each_round() -> None:
-    device = FakeDevice()
-    notes: list[tuple[str, str]] = []
-    contenders = [doubling(device, name, 5000.0) for name in "abc"]
-    measure_row(device, problem(), contenders, Options(rounds=3), lambda *note: notes.append(note))
-    turns = [contender for step, contender in notes if step.startswith("round")]
-    assert turns == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+def test_contenders_take_turns_in_an_order_that_is_new_each_round_and_the_same_on_every_rank() -> None:
+    def turns() -> list[str]:
+        device, notes = FakeDevice(), list[tuple[str, str]]()
+        contenders = [doubling(device, name, 5000.0) for name in "abcd"]
+        measure_row(device, problem(), contenders, Options(rounds=6), lambda *note: notes.append(note))
+        return [contender for step, contender in notes if step.startswith("round")]
+
+    found = turns()
+    rounds = [tuple(found[start : start + 4]) for start in range(0, 24, 4)]
+    assert all(sorted(one) == list("abcd") for one in rounds)
+    assert len(set(rounds)) > 3
+    before = {(first, second) for one in rounds for first, second in itertools.pairwise(one)}
+    assert len(before) > 6  # nobody always comes after the same one
+    assert turns() == found
 
 
 def test_a_wrong_result_is_not_timed() -> None:

@@ -2,7 +2,7 @@
 
     prepare, check, capture   contender by contender; a failure of any rank takes the contender out on every rank
     warm up                   one batch each; its time says how many batches a round takes
-    round 1 .. n              every contender once a round, another one first each time: clocks and heat are shared fairly
+    round 1 .. n              every contender once a round, in a new order each time: clocks and heat are shared fairly
     check                     fresh activations in the static inputs, one more batch, compare its last outputs
     host time                 where asked for
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -219,9 +220,10 @@ def _late(device: Device, start: float, options: Options) -> bool:
 
 
 def _round(device: Device, entries: Sequence[_Entry], number: int, calls: int, note: Note) -> None:
+    # in an order of its own, the same on every rank: what ran just before leaves the clocks and caches that it leaves
     running = [entry for entry in entries if entry.running]
-    first = number % max(1, len(running))
-    for entry in running[first:] + running[:first]:
+    random.Random(number).shuffle(running)
+    for entry in running:
         assert entry.batch is not None, "what runs was prepared"
         note(f"round {number + 1} of", entry.contender.name)
         device.meet()

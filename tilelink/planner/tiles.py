@@ -32,7 +32,7 @@ MATMUL_TILES = (
 STREAM_TILES = (
     TileShape(64, 256, 0, 8, 1),
     TileShape(32, 256, 0, 8, 1),
-    TileShape(32, 128, 0, 4, 1),
+    TileShape(32, 128, 0, 8, 1),
     TileShape(16, 64, 0, 4, 1),
     TileShape(16, 16, 0, 4, 1),
 )
