@@ -19,6 +19,7 @@ _COUNT_US = 1.0  # a tile that is counted: its stores must have been performed
 _MEMORY_SHARE = 0.72  # of what a copy reaches, a tile loop reads and writes
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
+_STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
 _KEPT = 0.8  # of the L2, a right operand can take
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
 
@@ -108,8 +109,9 @@ class TileCost:
         stored = self._to_peers_us(own)
         if any(isinstance(step, Notify) for step in own):
             return extra + stored
-        # nobody waits for the stores of a tile: they are under way while the next one is computed
-        return extra + max(0.0, stored - self.tile_us())
+        # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
+        waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
+        return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us())
 
     def drain_us(self) -> float:
         """Until the last stores to peers that no tile has waited for have been performed."""
