@@ -43,7 +43,8 @@ def markdown(record: Record) -> str:
         f"{'' if record.complete else ' **The run was cut short.**'}",
         "",
         "Times in us: median of the rounds, the slowest rank of each sample, 10th to 90th percentile of all samples in brackets. "
-        "All contenders of a row run in one process group and in turns, in a new order each round. CUDA-graph replays of several calls back to back, "
+        "All contenders of a row run in one process group and in turns, in a new order each round. "
+        "CUDA-graph replays of several calls back to back, "
         f"except `async_tp`, which is eager.{cold}",
         "",
         "*limit* is max(GEMM alone by cuBLAS, bytes into a rank / link rate); *limit / planned* is 1.0 where overlap is perfect. "

@@ -11,6 +11,27 @@ from lowering.device.signals import await_peers, count_at_peer
 
 
 @triton.jit
+def next_call(
+    epoch,
+    counts,
+    done,
+    NUM_COUNTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+    MEETS: tl.constexpr,
+):
+    """Take back what the peers told for the last call, set the counts of this rank to 0 and go to the next epoch.
+
+    Where calls end together (`MEETS`) the peers tell it for this call, and it is waited for."""
+    if MEETS:
+        await_peers(done, NUM_RANKS - 1)
+    offsets = tl.arange(0, BLOCK)
+    tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)
+    tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
+    tl.store(epoch, tl.load(epoch) + 1)
+
+
+@triton.jit
 def turn_call(
     epoch,
     counts,
@@ -24,19 +45,12 @@ def turn_call(
     MEETS: tl.constexpr,
 ):
     """Last in every call. One program a peer tells it that this rank reads and writes nothing of this call any more; one
-    program takes back what the peers told, sets the counts of this rank to 0 and goes to the next epoch.
-
-    The peers told it for the last call; where calls end together (`MEETS`) for this one, and that program waits for it."""
+    program goes to the next call."""
     program = tl.program_id(0)
     if program < NUM_RANKS - 1:
         count_at_peer(peer_words, DONE, (rank + 1 + program) % NUM_RANKS)
     else:
-        if MEETS:
-            await_peers(done, NUM_RANKS - 1)
-        offsets = tl.arange(0, BLOCK)
-        tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)
-        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-        tl.store(epoch, tl.load(epoch) + 1)
+        next_call(epoch, counts, done, NUM_COUNTS, BLOCK, NUM_RANKS, MEETS)
 
 
 @triton.jit
@@ -58,9 +72,4 @@ def close_call(
     if count_arrival(counts + ENDED) == PROGRAMS - 1:
         for step in range(1, NUM_RANKS):
             count_at_peer(peer_words, DONE, (rank + step) % NUM_RANKS)
-        if MEETS:
-            await_peers(done, NUM_RANKS - 1)
-        offsets = tl.arange(0, BLOCK)
-        tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)
-        tl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-        tl.store(epoch, tl.load(epoch) + 1)
+        next_call(epoch, counts, done, NUM_COUNTS, BLOCK, NUM_RANKS, MEETS)

@@ -133,7 +133,7 @@ CASES = {
     "counts that are not reset": Case(
         BugClass.STALE_SIGNAL,
         RS_FUSED,
-        (("        tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)\n", ""),),
+        (("    tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)\n", ""),),
         "wait_epoch(signals + 1",
     ),
     "an epoch that stays": Case(
@@ -206,13 +206,13 @@ CASES = {
     "the call ends before the peers have pulled": Case(
         BugClass.REUSE,
         AG_PULL,
-        (("            await_peers(done, NUM_RANKS - 1)\n", "            pass\n"),),
+        (("        await_peers(done, NUM_RANKS - 1)\n", "        pass\n"),),
         "main.copy(self.x_shared.local",
     ),
     "the call ends before the parts of peers are there": Case(
         BugClass.ORDERING,
         AR_PLACED,
-        (("            await_peers(done, NUM_RANKS - 1)\n", "            pass\n"),),
+        (("        await_peers(done, NUM_RANKS - 1)\n", "        pass\n"),),
         "",
     ),
     "the first launch does not wait for readers": Case(
