@@ -84,23 +84,23 @@ def test_every_call_returns_the_same_memory_and_fresh_outputs_do_not() -> None:
         assert all(relative_error(copies[call][rank][0], wanted[call][rank][0]) <= bound for call in (0, 1))
 
 
+def of(name: str, topology: str, sizes: dict[str, int], **pins: str) -> Schedule:
+    return load(name).plan_for(topologies.load(topology, 2), sizes, "bf16", pins)
+
+
 def test_only_a_promise_or_a_pin_makes_outputs_reused() -> None:
-    sizes = {"M": 2048, "K": 14336, "N": 4096}
-    fresh = load(GEMM_AR).plan("h200-nvswitch", 2, **sizes)
-    reused = load(GEMM_AR).plan("h200-nvswitch", 2, pin={"outputs": "reused"}, **sizes)
+    real = (GEMM_AR, "h200-nvswitch", {"M": 2048, "K": 14336, "N": 4096})
+    fresh, reused = of(*real), of(*real, outputs="reused")
     assert fresh.buffer("out").memory is Memory.OUTPUT
     assert reused.buffer("out").memory is Memory.SYMMETRIC
     assert reused.predicted_us < fresh.predicted_us
-    assert load(GEMM_AR).plan("h200-nvswitch", 2, pin={"outputs": "fresh"}, **sizes) == fresh
-    assert load(GEMM_AR).plan("h200-nvswitch", 2, pin=dict(reused.choices), **sizes) == reused
+    assert of(*real, outputs="fresh") == fresh
+    assert of(*real, **dict(reused.choices)) == reused
 
 
 def test_a_promise_that_nothing_can_use_changes_nothing() -> None:
-    sizes = {"M": 512, "K": 256, "N": 512}
-    gathers = load("02_ag_gemm.py:ag_gemm")
-    assert gathers.plan("laptop-switch", 2, pin={"outputs": "reused"}, **sizes) == gathers.plan(
-        "laptop-switch", 2, **sizes
-    )
+    gathers = ("02_ag_gemm.py:ag_gemm", "laptop-switch", {"M": 512, "K": 256, "N": 512})
+    assert of(*gathers, outputs="reused") == of(*gathers)
 
 
 @pytest.mark.parametrize(

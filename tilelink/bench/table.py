@@ -33,16 +33,15 @@ def rich_table(record: Record) -> Table:
     machine = record.machine
     table = Table(title=f"{machine.num_ranks} x {machine.gpu}, us, slowest rank, median", title_justify="left")
     table.add_column("row", no_wrap=True)
-    names = ("planned", "reused", "tuned", "best baseline", "NCCL+cuBLAS", "async-TP", "GEMM", "limit")
-    names = (*names, "best/ours", "limit/ours")
-    for name in names:
+    ours, theirs = ("planned", "reused", "tuned"), ("best baseline", "NCCL+cuBLAS", "async-TP", "GEMM", "limit")
+    for name in (*ours, *theirs, "best/ours", "limit/ours"):
         table.add_column(name, justify="right")
     for row in record.rows:
         found = summarize(row)
         best = f"{us_text(found.best_us)} {found.best.name}" if found.best is not None else "-"
         times = (found.us(SEQUENTIAL), found.us(*ASYNC_TP), found.us(GEMM), found.limit_us)
-        ours = map(us_text, (found.ours_us, found.reused_us, found.tuned_us))
-        cells = [row.key, *ours, best, *map(us_text, times)]
+        mine = map(us_text, (found.ours_us, found.reused_us, found.tuned_us))
+        cells = [row.key, *mine, best, *map(us_text, times)]
         table.add_row(*cells, ratio_text(found.speedup), ratio_text(found.of_limit))
     table.add_section()
     for mean in by_operator(record.rows):
