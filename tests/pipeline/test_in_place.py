@@ -84,23 +84,23 @@ def test_every_call_returns_the_same_memory_and_fresh_outputs_do_not() -> None:
         assert all(relative_error(copies[call][rank][0], wanted[call][rank][0]) <= bound for call in (0, 1))
 
 
-def of(name: str, topology: str, sizes: dict[str, int], **pins: str) -> Schedule:
+def of(name: str, topology: str, sizes: dict[str, int], pins: dict[str, str] | None = None) -> Schedule:
     return load(name).plan_for(topologies.load(topology, 2), sizes, "bf16", pins)
 
 
 def test_only_a_promise_or_a_pin_makes_outputs_reused() -> None:
     real = (GEMM_AR, "h200-nvswitch", {"M": 2048, "K": 14336, "N": 4096})
-    fresh, reused = of(*real), of(*real, outputs="reused")
+    fresh, reused = of(*real), of(*real, {"outputs": "reused"})
     assert fresh.buffer("out").memory is Memory.OUTPUT
     assert reused.buffer("out").memory is Memory.SYMMETRIC
     assert reused.predicted_us < fresh.predicted_us
-    assert of(*real, outputs="fresh") == fresh
-    assert of(*real, **dict(reused.choices)) == reused
+    assert of(*real, {"outputs": "fresh"}) == fresh
+    assert of(*real, dict(reused.choices)) == reused
 
 
 def test_a_promise_that_nothing_can_use_changes_nothing() -> None:
     gathers = ("02_ag_gemm.py:ag_gemm", "laptop-switch", {"M": 512, "K": 256, "N": 512})
-    assert of(*gathers, outputs="reused") == of(*gathers)
+    assert of(*gathers, {"outputs": "reused"}) == of(*gathers)
 
 
 @pytest.mark.parametrize(
