@@ -139,7 +139,7 @@ CASES = {
     "an epoch that stays": Case(
         BugClass.STALE_SIGNAL,
         RS_FUSED,
-        (("        tl.store(epoch, tl.load(epoch) + 1)\n", ""),),
+        (("    tl.store(epoch, tl.load(epoch) + 1)\n", ""),),
         "tl.store(",
     ),
     "fewer SMs than spinning programs": Case(

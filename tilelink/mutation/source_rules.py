@@ -148,7 +148,7 @@ def _nothing_stored_before(text: SourceText, use: ast.Call) -> bool:
 
 def stores_of_one_program_to_two_tensors(pair: SourcePair) -> bool:
     swapped = pair.mutant.operator in ("swap store", "swap raise")
-    if not swapped or pair.function() not in ("begin_call", "turn_call", "close_call"):
+    if not swapped or pair.function() not in ("begin_call", "next_call"):
         return False
     return any(
         isinstance(other, ast.Expr) and _own_word(one) and _own_word(other) and _own_word(one) != _own_word(other)
@@ -346,7 +346,7 @@ def mask_is_always_true(pair: SourcePair) -> bool:
         case "copy_share":
             uses = [node.args for node in pair.text.nodes(ast.Call) if called(node) == "copy_share"]
             sizes = [(_number(use[2]), _number(use[5])) for use in uses if len(use) == 6]
-        case "begin_call" | "turn_call" | "close_call":
+        case "begin_call" | "next_call":
             calls = pair.text.nodes(ast.Call)
             named = [{keyword.arg: _number(keyword.value) for keyword in call.keywords} for call in calls]
             sizes = [(row["NUM_COUNTS"], row["BLOCK"]) for row in named if "NUM_COUNTS" in row]
