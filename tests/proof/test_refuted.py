@@ -135,6 +135,13 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         each(CopyProgram, 0, awaits_done=True),
         BugClass.CIRCLE,
     ),
+    "peers that are met before the last copies": (
+        AR_COPIED,
+        lambda schedule: replace(
+            each(Finish, 0, within=True)(schedule), signals=(*schedule.signals, Signal("ended", Scope.LOCAL, 1, 7))
+        ),
+        BugClass.STALE_SIGNAL,
+    ),
     "a reader of what nobody says has arrived": (AG_CE, each(Exchange, 0, met=True), BugClass.ORDERING),
     "an output where peers write that never comes together": (
         RS_FUSED,
@@ -142,6 +149,16 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         BugClass.WRONG_PLACE,
     ),
     "an own part stored where all parts begin": (AR_COPIED, each(Store, 0, place=Place.HERE), BugClass.WRONG_PLACE),
+    "a result that stays here": (AR_PLACED, each(Store, 0, place=Place.OWN), BugClass.WRONG_PLACE),
+    "a result stored through a descriptor": (
+        AR_PLACED,
+        lambda schedule: next(
+            site.put(replace(site.node, operand=replace(site.node.operand, access=Access.DESCRIPTOR)))
+            for site in sites(schedule, Store)
+            if site.node.operand.buffer == "out"
+        ),
+        BugClass.ASYNC_STORE,
+    ),
     "an own part that stays away": (AR_PLACED, each(Exchange, 1, own_copied=False), BugClass.WRONG_PLACE),
     "a result put where a peer's caller still reads": (AR_PLACED, each(SumParts, 0, wait=None), BugClass.REUSE),
     "too few slots": (AG_CE, each(Signal, 1, slots=2), BugClass.SLOTS),

@@ -153,6 +153,11 @@ def finish_that_turns(schedule: Schedule) -> Edits:
     return variants(schedule, Finish, lambda site: [replace(site.node, turns=not site.node.turns)])
 
 
+def finish_that_meets(schedule: Schedule) -> Edits:
+    """Waits for peers that others have waited for as well, or lets a call end before they have."""
+    return variants(schedule, Finish, lambda site: [replace(site.node, meets=not site.node.meets)])
+
+
 def within_a_kernel(schedule: Schedule) -> Edits:
     """Carried out by programs of a kernel, or by a launch of its own."""
     yield from variants(schedule, AwaitPeers, lambda site: [replace(site.node, within=not site.node.within)])
@@ -185,6 +190,7 @@ OPERATORS: tuple[Operator, ...] = (
     library_buffers,
     finish_by_copy,
     finish_that_turns,
+    finish_that_meets,
     within_a_kernel,
     copies_that_await_done,
 )

@@ -154,6 +154,11 @@ def nest_of_chunks(schedule: Schedule) -> Edits:
     return variants(schedule, ChunkOrder, lambda site: (replace(site.node, nest=nest) for nest in Nest))
 
 
+def arrival_at_the_end(schedule: Schedule) -> Edits:
+    """No signal for a target that is read in the call, or one for what is complete at its end."""
+    return variants(schedule, Exchange, lambda site: [replace(site.node, met=not site.node.met)])
+
+
 def own_copied(schedule: Schedule) -> Edits:
     return variants(schedule, Exchange, lambda site: [replace(site.node, own_copied=not site.node.own_copied)])
 
@@ -210,6 +215,7 @@ OPERATORS: tuple[Operator, ...] = (
     another_transfer,
     nest_of_chunks,
     own_copied,
+    arrival_at_the_end,
     drop_exchange,
     machine_ranks,
     machine_sms,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import AwaitPeers, Begin, CommSms, CopyProgram, Exchange, Finish, Kernel, Kind, Memory, Transfer
+from tilelink.ir.nodes import AwaitPeers, CommSms, CopyProgram, Exchange, Finish, Fused, Kernel, Kind, Memory, Transfer
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn, Step, Store, SumParts, Wait
+from tilelink.ir.steps import Access, IfOwn, Place, Step, Store, SumParts, Wait
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
 
@@ -28,14 +28,13 @@ def meeting(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _once(schedule: Schedule) -> Iterator[Finding]:
-    """`done` of a call is taken once: at its end, or in the call after it."""
+    """`done` of a call is waited for once, by `finish`."""
     for index, launch in enumerate(schedule.launches):
         where = f"launch {index}"
         if isinstance(launch, Finish) and launch.meets and not launch.turns:
             fact = "it waits for a count of peers, and `done` holds epochs"
             yield Finding(BugClass.STALE_SIGNAL, f"{where}, finish", fact, "done")
-        taken = isinstance(launch, AwaitPeers) or (isinstance(launch, CopyProgram) and launch.awaits_done)
-        if taken and not isinstance(launch, Begin):
+        if isinstance(launch, AwaitPeers) or (isinstance(launch, CopyProgram) and launch.awaits_done):
             fact = "it waits for peers that the last call has met, and that tell it nothing more"
             yield Finding(BugClass.CIRCLE, where, fact, "done")
 
@@ -75,9 +74,21 @@ def _in_place(schedule: Schedule, exchange: Exchange, *, meets: bool) -> Iterato
     for index, launch in enumerate(schedule.launches):
         if isinstance(launch, Kernel) and launch.compute is not None:
             for step, welcome in _stores(launch.compute.body, exchange.target, welcome=False):
-                if not welcome:
-                    fact = f"nothing says that the peers have begun this call; their callers may still read {exchange.target}"
-                    yield Finding(BugClass.REUSE, f"launch {index}, store of {step.value}", fact, "done")
+                yield from _store(exchange, f"launch {index}, store of {step.value}", step, welcome=welcome)
+
+
+def _store(exchange: Exchange, where: str, step: Store, *, welcome: bool) -> Iterator[Finding]:
+    """Tiles store at every rank, this one too; what copy engines push lies in the own part."""
+    place = Place.EVERY_PEER if isinstance(exchange.mover, Fused) else Place.OWN
+    if step.place is not place:
+        fact = f"the tile is stored {step.place.value}, and {exchange.target} is put together from {place.value}"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+    if step.operand.access is Access.DESCRIPTOR:
+        fact = "the tile is stored through a descriptor, which reaches no peer and no release waits for"
+        yield Finding(BugClass.ASYNC_STORE, where, fact)
+    if not welcome:
+        fact = f"nothing says that the peers have begun this call; their callers may still read {exchange.target}"
+        yield Finding(BugClass.REUSE, where, fact, "done")
 
 
 def _stores(steps: tuple[Step, ...], buffer: str, *, welcome: bool) -> Iterator[tuple[Store, bool]]:

@@ -93,6 +93,10 @@ def _unbracketed(schedule: Schedule) -> Iterator[Finding]:
     writes what peers may still use, or tells them something."""
     launches = schedule.launches
     copies = [launch for launch in launches if isinstance(launch, CopyProgram)]
+    for index, launch in enumerate(launches):
+        if isinstance(launch, Finish) and launch.within and copies:
+            fact = "a program goes to the next epoch, and a stream beside it still copies to peers"
+            yield Finding(BugClass.STALE_SIGNAL, f"launch {index}, finish", fact, "done")
     if any(isinstance(launch, Finish) and launch.meets for launch in launches):
         return
     if copies and not schedule.machine.stream_waits:
@@ -107,9 +111,6 @@ def _unbracketed(schedule: Schedule) -> Iterator[Finding]:
         if isinstance(launch, CopyProgram) and not launch.awaits_done:
             fact = "its stream does not wait until peers have finished the last call, and overwrites what they read"
             yield Finding(BugClass.REUSE, f"launch {index}, copy program", fact, "done")
-        if isinstance(launch, Finish) and launch.within and copies:
-            fact = "a program goes to the next epoch, and a stream beside it still copies the epoch to peers"
-            yield Finding(BugClass.STALE_SIGNAL, f"launch {index}, finish", fact, "done")
 
 
 def _disturbs(schedule: Schedule, launch: Launch) -> str:
