@@ -23,6 +23,7 @@ from tilelink.mutation.report import Fate
 from tilelink.spec_file import load_overlap
 
 SIZES = {
+    "01_queue.py:queue": {"B": 4050, "C": 128},
     "02_ag_gemm.py:ag_gemm": {"M": 8192, "K": 4096, "N": 14336},
     "03_gemm_rs.py:gemm_rs": {"M": 8192, "K": 14336, "N": 4096},
     "04_gemm_ar.py:gemm_ar": {"M": 1032, "K": 4096, "N": 4096},
@@ -30,6 +31,7 @@ SIZES = {
     "06_user_op.py:ag_squared_relu": {"M": 1032, "K": 4096, "N": 4096},
 }
 PINS: dict[str, list[dict[str, str]]] = {
+    "01_queue.py:queue": [{"mover": "CommSms(16)", "chunks": "2025", "slots": "32", "consumers": "4"}],
     "02_ag_gemm.py:ag_gemm": [
         {"mover": "CopyEngine()", "transfer": "push", "compute": "triton", "chunks": "2"},
         {"mover": "CopyEngine()", "transfer": "pull", "compute": "triton", "chunks": "2", "nest": "chunk by chunk"},
@@ -50,6 +52,9 @@ PINS: dict[str, list[dict[str, str]]] = {
         {"algorithm": "one-shot", "mover": "Fused()", "transfer": "push", "chunks": "2"},
         {"algorithm": "two-shot", "mover": "Fused()", "transfer": "pull", "chunks": "2"},
         {"algorithm": "two-shot", "mover": "CopyEngine()", "transfer": "push", "chunks": "2"},
+        {"algorithm": "in-place", "mover": "Fused()", "y.compute": "triton", "y_parts.transfer": "push"},
+        {"algorithm": "in-place", "mover": "CopyEngine()", "y.compute": "triton", "chunks": "2"},
+        {"algorithm": "in-place", "mover": "Fused()", "y.compute": "library"},
     ],
     "05_mlp.py:mlp": [
         {"x_full.mover": "CopyEngine()", "y_parts.mover": "Fused()", "y_parts.transfer": "push", "chunks": "2"},
