@@ -108,11 +108,9 @@ class Problem:
 
     def split_source(self, relation: Relation) -> bool:
         """Whether a library matmul makes the source chunk by chunk for this relation."""
-        maker = self.maker(relation.source)
         choice = self.choice(relation)
         return (
-            maker >= 0
-            and self.is_library(maker)
+            self.is_made_by_library(relation.source)
             and isinstance(choice.mover, CopyEngine)
             and choice.transfer is Transfer.PUSH
             and relation.kind is Kind.SCATTER

@@ -33,7 +33,7 @@ from tilelink.planner.choices import (
     pinned,
 )
 from tilelink.planner.group import Group, group_ops
-from tilelink.planner.layout import item_counts
+from tilelink.planner.layout import item_counts, peer_atomics
 from tilelink.planner.tiles import MATMUL_TILES, STREAM_TILES, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
@@ -59,7 +59,7 @@ class Structure:
 def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
     """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last."""
     networked = any(level.fabric is Fabric.NETWORK for level in topology.levels)
-    atomics = all(level.peer_atomics for level in topology.levels)
+    atomics = peer_atomics(topology)
     reuses = pins.get(OUTPUTS) == REUSED
     decisions = set(pins) - {OUTPUTS}
     names, options = [], []
@@ -131,7 +131,7 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     asked = pinned(pins, relation.name, "chunks")
     if asked is not None and asked.isdigit() and 1 <= int(asked) <= relation.part[0]:
         chunks = [int(asked)]
-    atomics = all(level.peer_atomics for level in topology.levels)
+    atomics = peer_atomics(topology)
     options = []
     for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
         if nest is Nest.CHUNK_MAJOR and isinstance(mover, Fused) and count == 1:
@@ -144,7 +144,7 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
 
 def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
     """Options for a relation through a bounded number of slots: producers of a few numbers, items from small to large."""
-    if not all(level.peer_atomics for level in topology.levels):
+    if not peer_atomics(topology):
         return []  # producers and consumers signal each other by atomics
     rows = relation.part[0]
     producers = [n for n in _COMM_SMS if n <= topology.gpu.num_sms // 2] or [1]
