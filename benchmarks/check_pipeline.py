@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import triton
 
 import lowering
 from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.ranks import join, machine
 from tilelink.spec_file import load_overlap
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -262,8 +262,7 @@ def main() -> None:
     parser.add_argument("--commit", default="")
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    join()
     spec_file, shapes, schedules = WORKLOADS[arguments.workload]
     overlap = load_overlap(str(ROOT / spec_file))
     rows: list[dict[str, object]] = []
@@ -311,14 +310,13 @@ def write(path: str, rows: list[dict[str, object]], calls: int, commit: str) -> 
         text=True,
         check=False,
     ).stdout.split()
-    machine = f"{dist.get_world_size()} x {torch.cuda.get_device_name()}"
     versions = {
         "torch": torch.__version__,
         "triton": triton.__version__,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
     }
     text = {
-        "machine": machine,
+        "machine": machine(),
         "driver": driver[:1],
         "versions": versions,
         "commit": commit,

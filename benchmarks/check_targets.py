@@ -3,14 +3,14 @@
     torchrun --nproc-per-node 2 benchmarks/check_targets.py --json targets.json
 
 The file for Triton-distributed runs on stock Triton, through the shim. Each schedule runs `--calls` calls with inputs that
-change and random delays, eager, then as replayed CUDA graphs; times are those of replays, the slowest rank, in us.
+change and random delays, eager, then as replayed CUDA graphs; times are those of replays, the slowest rank, in us. More ranks
+than GPUs, without times: torchrun --nproc-per-node 4 -m tilelink.runtime.shared_gpus benchmarks/check_targets.py
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import sys
 import time
@@ -26,6 +26,7 @@ import torch.distributed as dist
 import lowering
 from tilelink.bench import operators
 from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.ranks import gpus_are_shared, join, machine
 from tilelink.spec_file import load_overlap
 
 DIRECT = {"algorithm": "direct"}
@@ -155,27 +156,28 @@ def check(schedule: Any, calls: int) -> dict[str, object]:
         wrong += (result != repeated).any()
     dist.all_reduce(wrong)
     error = float((other(*pool[0]).float() - reference[0]).norm() / reference[0].norm())
-    return {
+    found: dict[str, object] = {
         "calls": 2 * calls,
         "different": int(wrong),
         "different_eager_here": eager,
         "relative_error": error,
         "equal": int(wrong) == 0 and error <= module.TOLERANCE,
-        "triton_us": measured(graph.replay),
-        "triton_distributed_us": measured(again.replay),
     }
+    if not gpus_are_shared():
+        found |= {"triton_us": measured(graph.replay), "triton_distributed_us": measured(again.replay)}
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--only", default="", help="workloads whose name has this text")
     parser.add_argument("--json", default="")
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    join()
     rows: list[dict[str, object]] = []
-    for name, each, schedules in CASES:
+    for name, each, schedules in [case for case in CASES if arguments.only in case[0]]:
         sizes = {size: n * dist.get_world_size() if size in PER_RANK else n for size, n in each.items()}
         for pins in schedules:
             start = time.perf_counter()
@@ -196,9 +198,8 @@ def main() -> None:
 
 
 def write(path: str, rows: list[dict[str, object]], commit: str) -> None:
-    machine = f"{dist.get_world_size()} x {torch.cuda.get_device_name()}"
     temporary = Path(f"{path}.part")
-    temporary.write_text(json.dumps({"machine": machine, "commit": commit, "rows": rows}, indent=1))
+    temporary.write_text(json.dumps({"machine": machine(), "commit": commit, "rows": rows}, indent=1))
     temporary.replace(path)
 
 

@@ -5,13 +5,13 @@
 The planned schedule runs half of the calls eager and half as a CUDA graph. Before each call every rank sleeps for a random
 time and takes one of several prepared input sets. The first result of each set is compared with NCCL + cuBLAS and, on a
 sample of its rows, with float64; every later result has to equal it bit by bit. Memory is read five times in each half.
+More ranks than GPUs, without NCCL and times: torchrun … -m tilelink.runtime.shared_gpus benchmarks/robustness.py …
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import resource
 import sys
@@ -28,6 +28,7 @@ import lowering
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import parse_operators
 from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.ranks import gpus_are_shared, join, machine
 from tilelink.spec_file import parse_pins, parse_sizes
 
 SETS = 8
@@ -44,9 +45,8 @@ def main() -> None:
     parser.add_argument("--json", default="")
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    join()
     torch.backends.cuda.matmul.allow_tf32 = False
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     found = run(arguments)
     if dist.get_rank() == 0:
         print(json.dumps(found))
@@ -73,8 +73,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     sets = [module.make_inputs(fabric, seed) for seed in range(SETS)]
     expected = [op(*inputs).clone() for inputs in sets]
     accuracy = [compare(overlap, inputs, result) for inputs, result in zip(sets, expected, strict=True)]
-    same_bits = without_overlap(overlap, schedule, sets, expected) if operator.value == "ag_gemm" else None
-    host_us = host_time(op, sets[0])
+    alone = not gpus_are_shared()  # NCCL takes one rank a GPU, and ranks that take turns have no times
+    same_bits = without_overlap(overlap, schedule, sets, expected) if operator.value == "ag_gemm" and alone else None
+    host_us = host_time(op, sets[0]) if alone else None
     delays, start = random.Random(100 + rank), time.perf_counter()
     order = random.Random(7)  # the same on every rank
     wrong = torch.zeros((), dtype=torch.int64, device=fabric.device)
@@ -94,6 +95,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "operator": operator.value,
         "sizes": sizes,
         "num_ranks": ranks,
+        "machine": machine(),
         "commit": arguments.commit,
         "choices": dict(schedule.choices),
         "calls": arguments.calls,
@@ -151,15 +153,15 @@ def replays(
 
 
 def compare(overlap: Any, inputs: list[torch.Tensor], result: torch.Tensor) -> dict[str, float]:
-    """Relative error (Frobenius norm) of a sample of rows against float64: ours, and that of NCCL + cuBLAS."""
-    library = in_torch(overlap.spec.name, inputs)
+    """Relative error (Frobenius norm) of a sample of rows against float64: ours, and that of NCCL + cuBLAS, if it can run."""
     exact, rows = in_float64(overlap.spec.name, inputs)
     norm = exact.norm()
 
     def error(found: torch.Tensor) -> float:
         return float((found[rows].double() - exact).norm() / norm)
 
-    return {"ours": error(result), "nccl_cublas": error(library)}
+    library = {} if gpus_are_shared() else {"nccl_cublas": error(in_torch(overlap.spec.name, inputs))}
+    return {"ours": error(result), **library}
 
 
 def in_torch(name: str, inputs: list[torch.Tensor]) -> torch.Tensor:
@@ -185,7 +187,7 @@ def in_float64(name: str, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, tor
     ranks, rank = dist.get_world_size(), dist.get_rank()
     if name == "ag_gemm":
         whole = torch.empty(x.shape[0] * ranks, x.shape[1], dtype=x.dtype, device=x.device)
-        dist.all_gather_into_tensor(whole, x)
+        dist.all_gather(list(whole.chunk(ranks)), x)
         rows = torch.linspace(0, whole.shape[0] - 1, _SAMPLE_ROWS, device=x.device).long()
         return whole[rows].double() @ w.double(), rows
     part = x.shape[0] if name == "gemm_ar" else x.shape[0] // ranks

@@ -76,8 +76,9 @@ def dialect(target: str, arch: str) -> Dialect:
             fabrics=(*_FABRICS, "symmetric_memory"),
             fabric="SymmetricMemoryFabric",
             opens=(
-                'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
-                'dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))',
+                "if not dist.is_initialized():",
+                '    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+                '    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))',
                 "fabric = SymmetricMemoryFabric()",
             ),
             closes="dist.destroy_process_group()",

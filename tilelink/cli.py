@@ -176,12 +176,15 @@ def run(
     calls: Annotated[int, typer.Option("--calls", min=1, help="How often the operator is called.")] = 2,
     seed: Annotated[int, typer.Option("--seed", help="Of the inputs and of the emulated interleaving.")] = 0,
     target: Target = "triton",
+    share_gpus: Annotated[
+        bool, typer.Option("--share-gpus", help="Ranks may be more than GPUs: they take turns. Checks, does not time.")
+    ] = False,
 ) -> None:
     """Run the operator on all ranks and compare with a torch reference."""
     name = topology or _default_topology(device)
     schedule = _schedule(spec, sizes, name, ranks, dtype, pin)
     with _working(f"running {calls} calls on {device.value}"):
-        result = _run(device, schedule, target, calls, seed)
+        result = _run(device, schedule, target, calls, seed, share_gpus)
     for line in result.lines():
         typer.echo(line)
     raise typer.Exit(0 if result.equal else 1)
@@ -292,13 +295,13 @@ def _default_topology(device: Device) -> str:
             return DEFAULT_TOPOLOGY
 
 
-def _run(device: Device, schedule: Schedule, target: str, calls: int, seed: int) -> RunResult:
+def _run(device: Device, schedule: Schedule, target: str, calls: int, seed: int, share_gpus: bool) -> RunResult:
     source = lowering.emit(schedule, target)
     match device:
         case Device.CPU:
             return run_emulated(schedule, source, calls=calls, seed=seed)
         case Device.CUDA:
-            return run_cuda(schedule, source, calls=calls, seed=seed)
+            return run_cuda(schedule, source, calls=calls, seed=seed, share_gpus=share_gpus)
 
 
 def _schedule(

@@ -31,7 +31,7 @@ from tilelink.ir.user_op import UserOp
 from tilelink.planner import plan as planner
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding, Proof
-from tilelink.runtime import run
+from tilelink.runtime import ranks, run, shared_gpus
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import expected, make_inputs, relative_error, user_reference
 
@@ -79,13 +79,75 @@ def test_compile_without_a_process_group() -> None:
 )
 def test_ranks_that_crash_or_hang(monkeypatch: pytest.MonkeyPatch, program: str, timeout_s: float, reason: str) -> None:
     alone = [sys.executable, "-c", f"print('last words', flush=True)\n{program}"]
-    monkeypatch.setattr(run, "check_gpus", lambda num_ranks, instead: None)
+    monkeypatch.setattr(run, "check_gpus", lambda num_ranks, instead, share: None)
     monkeypatch.setattr(run, "torchrun", lambda num_ranks, *arguments: alone)
     schedule = load("02_ag_gemm.py:ag_gemm").plan("laptop-switch", 2, M=32, K=16, N=32)
     with pytest.raises(RunFailed) as caught:
         run.run_cuda(schedule, "", timeout_s=timeout_s)
     assert str(caught.value.facts["reason"]).startswith(reason)
     assert caught.value.facts["lines"] == "last words"
+
+
+def test_nccl_takes_one_rank_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    overlap = load("02_ag_gemm.py:ag_gemm")
+    schedule = overlap.plan("laptop-switch", 2, pin={"algorithm": "library"}, M=32, K=16, N=32)
+    with pytest.raises(FabricUnavailable, match="which takes one rank a GPU") as caught:
+        run.run_cuda(schedule, "", share_gpus=True)
+    assert "Pin another algorithm" in str(caught.value)
+    with pytest.raises(FabricUnavailable, match="this machine has 1 GPUs") as caught:
+        run.run_cuda(schedule, "")
+    assert "--share-gpus" in str(caught.value)
+
+
+def test_ranks_that_share_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU each, in turn; the group exists already when the file of the operator runs."""
+    started: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+    def start(num_ranks: int, *arguments: str) -> list[str]:
+        started.extend(arguments)
+        return [sys.executable, "-c", ""]
+
+    monkeypatch.setattr(run, "torchrun", start)
+    overlap = load("02_ag_gemm.py:ag_gemm")
+    schedule = overlap.plan("laptop-switch", 2, pin={"algorithm": "direct"}, M=32, K=16, N=32)
+    with pytest.raises(RunFailed):
+        run.run_cuda(schedule, lowering.emit(schedule), share_gpus=True)
+    assert started[:2] == ["-m", "tilelink.runtime.shared_gpus"]
+
+    joined: list[object] = []
+    monkeypatch.setenv("LOCAL_RANK", "5")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", joined.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", joined.append)
+    ranks.join_shared()
+    assert joined == [1, "gloo"]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    ranks.join()
+    assert joined == [1, "gloo"]
+
+
+def test_what_ranks_on_shared_gpus_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined: list[str] = []
+    monkeypatch.setattr(shared_gpus, "join_shared", lambda: joined.append("joined"))
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = tmp_path / "program.py"
+    file.write_text("import sys\nprint(__name__, sys.argv[1:])\n")
+    assert shared_gpus.main([str(file), "--calls", "3"]) == 0
+    assert capsys.readouterr().out == "__main__ ['--calls', '3']\n"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert shared_gpus.main(["-m", "program", "x"]) == 0
+    assert capsys.readouterr().out == "__main__ ['x']\n"
+    assert joined == ["joined"] * 2
+    assert shared_gpus.main([]) == 2
+    assert joined == ["joined"] * 2, "who has nothing to run does not join"
+    assert "FILE.py, or -m MODULE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)", "Fused()"])

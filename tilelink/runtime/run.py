@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 from tilelink.emulator import World
-from tilelink.errors import RunFailed
+from tilelink.errors import FabricUnavailable, RunFailed
+from tilelink.ir.nodes import LibraryCollective
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.load import in_dialect, load_source, operator_class
@@ -33,9 +34,9 @@ class RunResult:
 
     def lines(self) -> list[str]:
         verdict = "equal" if self.equal else "NOT equal"
-        ranks = f"{self.num_ranks} {'emulated ' if self.device == 'cpu' else ''}ranks"
+        ranks = {"cpu": "{} emulated ranks", "cuda": "{} ranks", "shared cuda": "{} ranks on shared GPUs"}[self.device]
         return [
-            f"{verdict}: {ranks}, {self.calls} calls, relative error {self.max_error:.1e} "
+            f"{verdict}: {ranks.format(self.num_ranks)}, {self.calls} calls, relative error {self.max_error:.1e} "
             f"(tolerance {self.tolerance:.0e}), {self.seconds:.1f} s"
         ]
 
@@ -80,26 +81,39 @@ def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0)
     return RunResult(worst <= bound, worst, bound, seconds, schedule.num_ranks, "cpu", calls)
 
 
-def run_cuda(schedule: Schedule, source: str, calls: int = 2, seed: int = 0, timeout_s: float = 300.0) -> RunResult:
-    """Start one process a GPU with torchrun; the emitted file checks itself.
+def run_cuda(
+    schedule: Schedule,
+    source: str,
+    calls: int = 2,
+    seed: int = 0,
+    timeout_s: float = 300.0,
+    share_gpus: bool = False,
+) -> RunResult:
+    """Start one process a rank with torchrun; the emitted file checks itself. With `share_gpus`, ranks may be more than GPUs.
 
     Raises FabricUnavailable, NoReference, and RunFailed if the ranks crash or take longer than `timeout_s` seconds.
     """
-    check_gpus(schedule.num_ranks, "Emulate them instead: --device cpu.")
+    check_gpus(schedule.num_ranks, "Let ranks take turns: --share-gpus. Or emulate them: --device cpu.", share_gpus)
+    calls_nccl = any(isinstance(launch, LibraryCollective) for launch in schedule.launches)
+    if share_gpus and calls_nccl:
+        reason = "this schedule calls NCCL, which takes one rank a GPU"
+        legal = "Pin another algorithm than the library's, or emulate the ranks: --device cpu."
+        raise FabricUnavailable(num_ranks=schedule.num_ranks, reason=reason, legal=legal)
     _check_references(schedule)
     with tempfile.TemporaryDirectory() as folder:
         file, result = Path(folder) / f"{schedule.name}.py", Path(folder) / "result.json"
         file.write_text(source)
+        shared = ["-m", "tilelink.runtime.shared_gpus"] if share_gpus else []
         shim = ["-m", "tilelink.triton_dist"] if in_dialect(source) else []
-        arguments = [*shim, str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
+        arguments = [*shared, *shim, str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
         reason, lines = run_to_end(torchrun(schedule.num_ranks, *arguments), timeout_s, lambda line: None)
         if not result.exists():
             shown = "\n".join(lines[-12:])
             raise RunFailed(num_ranks=schedule.num_ranks, operator=schedule.name, reason=reason, lines=shown)
         found = json.loads(result.read_text())
-    return RunResult(
-        found["equal"], found["max_error"], found["tolerance"], found["seconds"], schedule.num_ranks, "cuda", calls
-    )
+    error, seconds = found["max_error"], found["seconds"]
+    device = "shared cuda" if share_gpus else "cuda"
+    return RunResult(found["equal"], error, found["tolerance"], seconds, schedule.num_ranks, device, calls)
 
 
 def _check_references(schedule: Schedule) -> None:

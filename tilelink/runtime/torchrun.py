@@ -19,19 +19,20 @@ _LAST_LINES = 30
 _TERM_S = 45.0  # torchrun gives its ranks 30 s
 
 
-def check_gpus(num_ranks: int, instead: str) -> None:
-    """GPUs, enough of them, and peer access between each pair. `instead` is what one can do without.
+def check_gpus(num_ranks: int, instead: str, share: bool = False) -> None:
+    """GPUs, enough of them unless ranks `share` them, and peer access between each pair. `instead`: what one can do without.
 
     Raises FabricUnavailable.
     """
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not found:
         raise FabricUnavailable(num_ranks=num_ranks, reason="torch sees no GPU here", legal=instead)
-    if found < num_ranks:
+    if found < num_ranks and not share:
         legal = f"Legal --ranks here: 2 to {found}. {instead}" if found > 1 else instead
         raise FabricUnavailable(num_ranks=num_ranks, reason=f"this machine has {found} GPUs", legal=legal)
-    for rank in range(num_ranks):
-        for peer in range(num_ranks):
+    used = min(found, num_ranks)
+    for rank in range(used):
+        for peer in range(used):
             if rank != peer and not torch.cuda.can_device_access_peer(rank, peer):
                 reason = f"GPU {rank} cannot address the memory of GPU {peer}"
                 raise FabricUnavailable(num_ranks=num_ranks, reason=reason, legal=instead)
