@@ -65,10 +65,10 @@ def delivered(scope: TileScope, wait: Wait) -> str:
     raise AssertionError(f"{wait.signal} is awaited in a role that reads nothing of {buffer}")
 
 
-def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: str = "") -> None:
+def print_wait(out: Source, scope: TileScope, wait: Wait, *, in_loop: bool = False) -> None:
     """Wait for the chunks of the tile's part, or of all parts; the own part needs no waiting.
 
-    `parts_loop`: a loop over "all" parts, or over the "others", is open already.
+    `in_loop`: a loop over the parts of all peers is open already.
     """
     exchange = scope.schedule.exchange(wait.exchange)
     scope.need("rank")
@@ -82,9 +82,9 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, parts_loop: str = "
         take(printed, scope, name, [_wait(scope, wait, exchange, segment, chunk)], declared=True)
         return printed.text().splitlines()
 
-    if parts_loop == "others":
+    if in_loop:
         _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
-    elif wait.every and not parts_loop:
+    elif wait.every:
         with out.block(f"for {segment} in {scope.each(scope.schedule.num_ranks)}:"):
             _print_part_wait(out, scope, wait, exchange, lines)
     else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lowering.dialect import Dialect
@@ -19,6 +18,7 @@ from lowering.operands import (
 from lowering.signalling import declare, delivered, print_notify, print_wait
 from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
+from lowering.sums import other_parts, print_load, print_sum
 from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
@@ -154,11 +154,11 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
         case UserBody():
             _print_user_body(out, scope, step)
         case SumParts():
-            _print_sum(out, scope, step)
+            print_sum(out, scope, step)
         case Load(result, operand):
             base = print_base(out, scope, operand, f"{operand.buffer}_part")
             where, mask = address(scope, operand, base)
-            _print_load(out, value_name(result), where, mask, ".to(tl.float32)")
+            print_load(out, value_name(result), where, mask, ".to(tl.float32)")
         case Apply(result, function, arguments):
             values = [value_name(argument) for argument in arguments]
             sign = _SIGNS.get(function)
@@ -177,11 +177,6 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             with out.block("else:"), scope.inside():
                 for inner in others:
                     _print_step(out, scope, inner)
-
-
-def _print_load(out: Source, name: str, where: str, mask: str, cast: str = "") -> None:
-    """`name = tl.load(where)`, zeros where the mask is false; `cast` is appended."""
-    out.call(f"{name} = tl.load(", [where, *([f"mask={mask}", "other=0.0"] if mask else [])], f"){cast}")
 
 
 def _print_matmul(out: Source, scope: TileScope, body: MatmulBody) -> None:
@@ -227,7 +222,7 @@ def _print_operand(out: Source, scope: TileScope, operand: Operand, name: str) -
     where, mask = address(scope, operand, print_base(out, scope, operand, f"{name}_part"))
 
     def load() -> str:
-        _print_load(out, f"{name}_tile", where, mask)
+        print_load(out, f"{name}_tile", where, mask)
         return f"{name}_tile"
 
     return load
@@ -258,34 +253,6 @@ def _user_ops(schedule: Schedule) -> list[UserOp]:
     return [node.operation for node in schedule.spec.nodes if isinstance(node.operation, UserOp)]
 
 
-def _print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
-    """Add the parts: in rank order on every rank where every rank adds them, so that replicated results agree bit by bit."""
-    operand, result = step.operand, value_name(step.result)
-    axes = [axis for axis in scope.role.axes if not axis.reduction]
-    shape = ", ".join(f"TILE_{axis.name.upper()}" for axis in axes)
-    out.line(f"{result} = {value_name(step.onto)}" if step.onto else f"{result} = tl.zeros(({shape}), tl.float32)")
-    scope.need("rank")
-    every = out.block(f"for {operand.slot}_segment in {scope.each(scope.schedule.num_ranks)}:")
-    with _other_parts(out, scope, operand) if step.onto else every, scope.inside():
-        if step.wait is not None:
-            print_wait(out, scope, step.wait, parts_loop="others" if step.onto else "all")
-        plain = replace(operand, own="") if step.onto else operand
-        base = print_base(out, scope, plain, f"{operand.buffer}_part")
-        where, mask = address(scope, plain, base)
-        _print_load(out, f"{operand.buffer}_tile", where, mask, ".to(tl.float32)")
-        out.line(f"{result} += {operand.buffer}_tile")
-
-
-@contextmanager
-def _other_parts(out: Source, scope: TileScope, operand: Operand) -> Iterator[None]:
-    """A loop over the parts of all peers, starting with the next rank: they are not all read from one peer at once."""
-    scope.need("rank")
-    ranks = scope.schedule.num_ranks
-    with out.block(f"for step in {scope.each(ranks, first=1)}:"):
-        out.line(f"{operand.slot}_segment = (rank + step) % {ranks}")
-        yield
-
-
 def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
     """The steps of own tiles: all waits, then a call for each slice of columns, then what is counted."""
     scope.own_axes = (branch.axis,)
@@ -299,8 +266,8 @@ def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
         if scope.dialect.tokens:
             scope.declared = delivered(scope, sums.wait)
             declare(out, scope, scope.declared)
-        with _other_parts(out, scope, sums.operand):
-            print_wait(out, scope, sums.wait, parts_loop="others")
+        with other_parts(out, scope, sums.operand):
+            print_wait(out, scope, sums.wait, in_loop=True)
         scope.declared = ""
     steps: list[Step] = [replace(step, wait=None) if isinstance(step, SumParts) else step for step in branch.own]
     sliced = [step for step in steps if not isinstance(step, Notify)]
@@ -381,7 +348,9 @@ def _print_store(out: Source, scope: TileScope, step: Store) -> None:
         case Place.PEER:
             _print_remote_store(out, scope, operand, f"{operand.slot}_segment", value, dtype)
         case Place.EVERY_PEER:
-            with out.block(f"for peer in {scope.each(scope.schedule.num_ranks)}:"):
+            ranks = scope.schedule.num_ranks  # not all of them store to one peer at the same time
+            with out.block(f"for step in {scope.each(ranks)}:"):
+                out.line(f"peer = (rank + step) % {ranks}")
                 _print_remote_store(out, scope, operand, "peer", value, dtype)
 
 

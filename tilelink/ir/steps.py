@@ -77,9 +77,9 @@ class UserBody:
 
 @dataclass(frozen=True, slots=True)
 class SumParts:
-    """`result` = the sum of this tile over the parts of `operand` from all ranks, in rank order, each after its `wait`.
+    """`result` = the sum of this tile over the parts of `operand` from all ranks, each after its `wait`.
 
-    `onto` is a value that already holds the own summand, or empty: then the own part is added like the others.
+    The parts are added in rank order where every rank adds them, else from this rank's own part on. `onto` is a value that already holds the own summand, or empty: then the own part is added like the others.
     """
 
     result: str

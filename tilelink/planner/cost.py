@@ -51,7 +51,8 @@ _WAVE_SHARE = 0.62  # of what whole waves would cost, a library's matmul pays
 _LIBRARY_SHARE = 0.97  # of the rate of the best tile loop, the library's matmul
 _BURST, _BURST_US = 0.22, 150.0  # short library matmuls that fill the GPU are faster by so much, fading over so long
 _SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
-_PIECE_US = 10.0  # between two pieces of a library matmul: a wait, drain and fill
+_PIECE_US = 3.5  # between two pieces of a library matmul: a wait, drain and fill
+_PIECES_GAIN, _PIECES_GAIN_US = 0.07, 2500.0  # long library matmuls are faster in pieces, by so much after so long: measured
 
 
 def predict_us(schedule: Schedule, topology: Topology) -> float:
@@ -197,6 +198,8 @@ class _Model:
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms)
         busy = boosted(compute * waves) / _LIBRARY_SHARE
         busy *= 1.0 - _BURST * self._fullness(rows / pieces, right.shape[-1]) ** 3 * math.exp(-busy / _BURST_US)
+        if exchange is not None:
+            busy *= 1.0 - _PIECES_GAIN * (1.0 - math.exp(-busy / _PIECES_GAIN_US))
         # a matmul whose operands take about as long as its flops hides neither completely
         both = (busy**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
         total = max(both, least) + _LIBRARY_FILL_US

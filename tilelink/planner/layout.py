@@ -190,8 +190,9 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
         and (needs_own_copy(problem, relation) or any(problem.is_library(i) for i in problem.readers(relation.name)))
     ):
         raise Illegal(f"{relation.name} is read whole, so its tiles cannot be loaded from peers one by one")
-    # A gather by push arrives in the order in which readers go through ranks if owners send in the opposite one.
-    reverse = relation.kind is Kind.GATHER and push
+    # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
+    # that order, and what a reader pulls has been made by its owner first, if it goes the other way.
+    reverse = (relation.kind is Kind.GATHER) == push
     order = rank_order(problem.topology, 1, -1 if reverse else 1)
     return Exchange(
         name=relation.name,

@@ -9,7 +9,7 @@ from tilelink.ir.order import Nest
 from topologies.topology import Fabric, Topology
 
 FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
-_BESIDE_SHARE = 0.8  # of what SMs copy alone, they copy beside a matmul; fitted to 2 x H200
+_BESIDE_SHARE = 0.75  # of what SMs copy alone, they copy beside a matmul; fitted to 2 and 4 x H200
 _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
 FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H200
 SUM_LOAD_SHARE = 0.85  # the same of tiles that only add; fitted to 2 x H200
@@ -17,7 +17,7 @@ SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
-_PULL_START_US = 4.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
+_PULL_START_US = 10.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
 _LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.8e6

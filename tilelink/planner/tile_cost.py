@@ -20,6 +20,8 @@ _MEMORY_SHARE = 0.72  # of what a copy reaches, a tile loop reads and writes
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
+_STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
+_STORES_HIDDEN = 0.9  # of it, the most that other programs hide where a tile waits for its stores, to tell of them
 _KEPT = 0.8  # of the L2, a right operand can take
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
 
@@ -107,10 +109,10 @@ class TileCost:
             extra += num_bytes / (rate / self.role.programs) / 1e3
         own = [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
         stored = self._to_peers_us(own)
-        if any(isinstance(step, Notify) for step in own):
-            return extra + stored
-        # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
         waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
+        if any(isinstance(step, Notify) for step in own):
+            return extra + stored * (1.0 - _STORES_HIDDEN * (1.0 - 1.0 / waves))
+        # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
         return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us())
 
     def drain_us(self) -> float:
@@ -121,7 +123,7 @@ class TileCost:
     def _stores_us(self) -> float:
         """Bytes that a tile stores to peers, on average over all tiles, while all programs do; not those of own tiles."""
         steps = (step.others if isinstance(step, IfOwn) else (step,) for step in self.role.body)
-        return self._to_peers_us(step for some in steps for step in some)
+        return _STORES_EXPOSED * self._to_peers_us(step for some in steps for step in some)
 
     def _to_peers_us(self, steps: Iterable[Step]) -> float:
         written = [axis for axis in self.role.axes if not axis.reduction]
