@@ -45,12 +45,10 @@ class Carried:
         chunks = f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""
         with (
             self.first.block(f"if program == 0:  # peers may pull {exchange.source} now"),
-            self.first.block(f"for step in range(1, {schedule.num_ranks}):"),
+            self.first.maybe(chunks),
         ):
-            self.first.line(f"peer = (rank + step) % {schedule.num_ranks}")
-            with self.first.maybe(chunks):
-                slot = slot_of(exchange, "rank", "chunk")
-                self.first.line(self.scope.dialect.notify("peer", f"{ready} + {slot}"))
+            slot = slot_of(exchange, "rank", "chunk")
+            self.first.line(self.scope.dialect.notify_all(f"{ready} + {slot}", schedule.num_ranks))
 
     def _finish(self, kernel: Kernel, finish: Finish) -> None:
         schedule = self.scope.schedule

@@ -58,6 +58,12 @@ class Dialect:
             return f"notify(on_peer(signal_peers, {peer}, tl.int32) + {offset}, {value})"
         return f"notify(signals + {offset}, {peer}, {value})"
 
+    def notify_all(self, offset: str, num_ranks: int) -> str:
+        """Raise the word at `offset` of the signals of every rank, for this call."""
+        if self.reach is Reach.TABLE:
+            return f"notify_all(signal_peers, {offset}, call, NUM_RANKS={num_ranks})"
+        return f"notify_all(signals + {offset}, call, NUM_RANKS={num_ranks})"
+
     def decorator(self, *, with_rank: bool) -> str:
         """Of a kernel; `rank` differs between ranks and must not be compiled in."""
         return f'@{self.jit}(do_not_specialize=["rank"])' if with_rank else f"@{self.jit}"

@@ -19,7 +19,7 @@ def word(scope: LoopScope, name: str, slot: str) -> str:
     signal = scope.schedule.signal(name)
     words = "counts" if signal.scope is Scope.LOCAL else "signals"
     scope.need(words)
-    return f"{words} + {signal.first} + {slot}" if signal.first else f"{words} + {slot}"
+    return " + ".join([words, *(part for part in (str(signal.first), slot) if part != "0")])
 
 
 def slot_of(exchange: Exchange, part: str, chunk: str) -> str:
@@ -91,6 +91,24 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, in_loop: bool = Fal
         _print_part_wait(out, scope, wait, exchange, lines)
 
 
+def print_peers_wait(out: Source, scope: TileScope, wait: Wait) -> None:
+    """Wait for the chunks of the parts of all peers. Epochs are polled together, where no loads take tokens from them."""
+    exchange, ranks = scope.schedule.exchange(wait.exchange), scope.schedule.num_ranks
+    scope.need("rank")
+    if wait.target or scope.dialect.tokens:
+        with out.block(f"for step in {scope.each(ranks, first=1)}:"):
+            out.line(f"{wait.slot}_segment = (rank + step) % {ranks}")
+            print_wait(out, scope, wait, in_loop=True)
+        return
+    scope.need("call")
+
+    def lines(chunk: str) -> list[str]:
+        place = word(scope, wait.signal, slot_of(exchange, "0", chunk))
+        return [f"wait_epochs({place}, call, rank, STRIDE={exchange.chunks}, NUM_RANKS={ranks})"]
+
+    _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
+
+
 def _print_part_wait(
     out: Source, scope: TileScope, wait: Wait, exchange: Exchange, lines: Callable[[str], list[str]]
 ) -> None:
@@ -158,11 +176,7 @@ def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
         last = f"if count_arrival({place}) == {tiles_of_chunk(scope, step, exchange, chunk)} - 1:"
         if step.place is Place.PEER:
             return [last, f"    {scope.dialect.notify(part, there)}"]
-        return [
-            last,
-            f"    for peer in {scope.each(scope.schedule.num_ranks)}:",
-            f"        {scope.dialect.notify('peer', there)}",
-        ]
+        return [last, f"    {scope.dialect.notify_all(there, scope.schedule.num_ranks)}"]
 
     _print_chunks(out, scope, exchange, step.rows, step.slot, lines)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lowering.names import value_name
 from lowering.operands import TileScope, address, print_base
-from lowering.signalling import declare, delivered, print_wait
+from lowering.signalling import declare, delivered, print_peers_wait, print_wait
 from lowering.source import Source
 from tilelink.ir.nodes import Kind
 from tilelink.ir.steps import Operand, SumParts
@@ -27,8 +27,7 @@ def print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
         if scope.dialect.tokens:
             scope.declared = delivered(scope, step.wait)
             declare(out, scope, scope.declared)
-        with other_parts(out, scope, operand):
-            print_wait(out, scope, step.wait, in_loop=True)
+        print_peers_wait(out, scope, step.wait)
         scope.declared = ""
     with other_parts(out, scope, operand) if step.onto else _all_parts(out, scope, step), scope.inside():
         if step.wait is not None and step.onto:

@@ -15,10 +15,10 @@ from lowering.operands import (
     print_base,
     print_descriptor,
 )
-from lowering.signalling import declare, delivered, print_notify, print_wait
+from lowering.signalling import declare, delivered, print_notify, print_peers_wait, print_wait
 from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
-from lowering.sums import other_parts, print_load, print_sum
+from lowering.sums import print_load, print_sum
 from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
@@ -266,8 +266,7 @@ def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
         if scope.dialect.tokens:
             scope.declared = delivered(scope, sums.wait)
             declare(out, scope, scope.declared)
-        with other_parts(out, scope, sums.operand):
-            print_wait(out, scope, sums.wait, in_loop=True)
+        print_peers_wait(out, scope, sums.wait)
         scope.declared = ""
     steps: list[Step] = [replace(step, wait=None) if isinstance(step, SumParts) else step for step in branch.own]
     sliced = [step for step in steps if not isinstance(step, Notify)]

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from lowering.device.counts import count_arrival
-from lowering.device.signals import await_peers, count_at_peer
+from lowering.device.signals import await_peers, count_at_peer, count_at_peers
 
 
 @triton.jit
@@ -70,6 +70,5 @@ def close_call(
 ):
     """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
     if count_arrival(counts + ENDED) == PROGRAMS - 1:
-        for step in range(1, NUM_RANKS):
-            count_at_peer(peer_words, DONE, (rank + step) % NUM_RANKS)
+        count_at_peers(peer_words, DONE, rank, NUM_RANKS)
         next_call(epoch, counts, done, NUM_COUNTS, BLOCK, NUM_RANKS, MEETS)

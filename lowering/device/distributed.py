@@ -67,6 +67,20 @@ def count_at_peer(peer_words, count, peer):
 
 
 @triton_dist.jit
+def notify_all(signal, call, NUM_RANKS: tl.constexpr):
+    """`notify` for every rank."""
+    for peer in tl.static_range(NUM_RANKS):
+        notify(signal, peer, call)
+
+
+@triton_dist.jit
+def count_at_peers(peer_words, count, rank, NUM_RANKS: tl.constexpr):
+    """`count_at_peer` at every peer."""
+    for step in tl.static_range(1, NUM_RANKS):
+        count_at_peer(peer_words, count, (rank + step) % NUM_RANKS)
+
+
+@triton_dist.jit
 def begin_call(epoch, counts, done, rank, NUM_COUNTS: tl.constexpr, BLOCK: tl.constexpr, NUM_RANKS: tl.constexpr):
     """One program, first in every call: wait until each peer has finished the last call, so that its buffers may be
     written; set the counts of this rank to 0; go to the next epoch."""

@@ -27,6 +27,18 @@ def wait_epoch(signal, call):
 
 
 @triton.jit
+def wait_epochs(signals, call, rank, STRIDE: tl.constexpr, NUM_RANKS: tl.constexpr):
+    """`wait_epoch` for the words of all peers at once: that of rank r lies r * STRIDE behind `signals`."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    peers = (ranks < NUM_RANKS) & (ranks != rank)
+    late = tl.full((), 1, tl.int32)
+    while late > 0:
+        raised = tl.atomic_add(signals + ranks * STRIDE, 0, mask=peers, sem="acquire", scope="sys")
+        late = tl.max(tl.where(peers, call - raised, 0), axis=0)
+    program_barrier()  # what one thread of each word has acquired, all threads may load
+
+
+@triton.jit
 def wait_use(signal, use):
     """Block until `signal`, which counts the uses of a slot, has come to `use`; ordering as in `wait_epoch`."""
     while tl.atomic_add(signal, 0, sem="acquire", scope="sys") - use < 0:
@@ -57,6 +69,15 @@ def notify(signal, call):
 
 
 @triton.jit
+def notify_all(peer_words, word, call, NUM_RANKS: tl.constexpr):
+    """`notify` at word `word` of every rank at once: one after the other, each release would wait for the one before."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    there = tl.load(peer_words + ranks, mask=ranks < NUM_RANKS, other=0).to(tl.pointer_type(tl.int32))
+    program_barrier()
+    tl.atomic_xchg(there + word, call, mask=ranks < NUM_RANKS, sem="release", scope="sys")
+
+
+@triton.jit
 def on_peer(pointers, peer, DTYPE: tl.constexpr):
     """First element of a symmetric buffer of `peer`; `pointers` is the table of its addresses on all ranks."""
     return tl.multiple_of(tl.load(pointers + peer).to(tl.pointer_type(DTYPE)), 16)
@@ -66,6 +87,16 @@ def on_peer(pointers, peer, DTYPE: tl.constexpr):
 def count_at_peer(peer_words, count, peer):
     """Count at word `count` of `peer` that this program has come so far; `peer_words` is the table of `on_peer`."""
     count_up(on_peer(peer_words, peer, tl.int32) + count)
+
+
+@triton.jit
+def count_at_peers(peer_words, count, rank, NUM_RANKS: tl.constexpr):
+    """`count_at_peer` at every peer at once, as `notify_all` does."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    peers = (ranks < NUM_RANKS) & (ranks != rank)
+    there = tl.load(peer_words + ranks, mask=peers, other=0).to(tl.pointer_type(tl.int32))
+    program_barrier()
+    tl.atomic_add(there + count, 1, mask=peers, sem="release", scope="sys")
 
 
 @triton.jit

@@ -177,7 +177,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "signal_op",
         LIBSHMEM,
         "A `Signal` of `Scope.PEER_COUNT`, raised by `Finish` with no data of its own; the set form is `Notify` and `Publish`.",
-        (Code(PUSH_SMS, "count_up"),),
+        (Code(PUSH_SMS, "count_at_peers"),),
         (Code(PUSH_SMS, "count_at_peer"),),
         OPENSHMEM + "test_signals_are_counted",
     ),

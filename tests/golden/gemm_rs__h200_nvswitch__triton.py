@@ -47,9 +47,7 @@ def y_tiles(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, counts, signals,
         y_value = tl.zeros((TILE_M, TILE_N), tl.float32)
         for k in range(0, 3584, TILE_K):
             y_value = tl.dot(x_desc.load([m_segment * 2048 + m, k]), w_desc.load([k, n]), y_value)
-        for step in tl.static_range(1, 4):
-            part_segment = (rank + step) % 4
-            wait_epoch(signals + 1 + part_segment * 2 + m // 1024, call)
+        wait_epochs(signals + 1 + m // 1024, call, rank, STRIDE=2, NUM_RANKS=4)
         y_value_0_64, y_value_64_128 = halves(y_value)
         out_slice(y_value_0_64, m, n, rank, y_parts_ptr, out_ptr)
         out_slice(y_value_64_128, m, n + 64, rank, y_parts_ptr, out_ptr)

@@ -124,7 +124,7 @@ def test_the_original_is_equivalent_to_itself() -> None:
         # only programs count, so gpu scope is enough for the counts; not for the peers' epochs, and never cta scope
         ("scatter, fused push", "narrower scope", "count_arrival gpu", "gpu scope inside one gpu"),
         ("scatter, fused push", "narrower scope", "count_arrival cta", ""),
-        ("scatter, fused push", "narrower scope", "wait_epoch gpu", ""),
+        ("scatter, fused push", "narrower scope", "wait_epochs gpu", ""),
         # here the copy engine waits for them
         ("MLP", "narrower scope", "count_up gpu", ""),
         ("scatter, fused push", "weaker semantics", "count_arrival release", ""),
@@ -132,7 +132,7 @@ def test_the_original_is_equivalent_to_itself() -> None:
         ("gather, SMs pull", "comparison", "wait_epoch !=", ""),
         ("scatter, fused pull", "duplicate raise", "notify", "twice in a row"),
         # in `close_call`, by way of `count_at_peer`, the branch has had a barrier; where tiles count as well, they have not
-        ("gather, SMs pull", "drop barrier", "count_up", "barrier after a barrier"),
+        ("gather, SMs pull", "drop barrier", "count_at_peers", "barrier after a barrier"),
         ("MLP", "drop barrier", "count_up", ""),
         ("gather, SMs pull", "duplicate raise", "count_arrival", ""),
         # the one launch of a call, done twice, is a second call; not so where other launches belong to it

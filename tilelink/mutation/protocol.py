@@ -22,6 +22,7 @@ _OTHER_COMPARISONS: dict[type[ast.cmpop], tuple[str, ...]] = {
 }
 _WORDS = (
     "wait_epoch",
+    "wait_epochs",
     "wait_count",
     "await_peers",
     "notify",
@@ -77,6 +78,8 @@ def awaited_value(text: SourceText) -> Changes:
     for call in text.nodes(ast.Call):
         name = last_word(called(call))
         if name in ("wait_epoch", "wait_count", "await_peers", "notify", "wait_at_least") and len(call.args) == 2:
+            yield from _off_by_one(text, call.args[1])
+        elif name in ("wait_epochs", "notify_all") and len(call.args) >= 3:  # signals, call, rank; words, word, call
             yield from _off_by_one(text, call.args[1])
         elif called(call).endswith(".launch") and call.args and ast.unparse(call.args[0]) == "wait_count_on_stream":
             yield from _off_by_one(text, call.args[-1])

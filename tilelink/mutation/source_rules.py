@@ -95,9 +95,11 @@ def _only_waits_and_raises(text: SourceText, kernel: str) -> bool:
         "load",
         "range",
         "notify",
+        "notify_all",
         "on_peer",
         "program_id",
         "wait_epoch",
+        "wait_epochs",
         "wait_count",
         "await_peers",
         "jit",
@@ -123,7 +125,12 @@ def _counts_nothing(text: SourceText, kernel: str) -> bool:
 
 def barrier_after_a_barrier(pair: SourcePair) -> bool:
     helper = pair.function()
-    moved = pair.mutant.operator in ("drop barrier", "swap barrier") and helper in ("notify", "count_up")
+    moved = pair.mutant.operator in ("drop barrier", "swap barrier") and helper in (
+        "notify",
+        "notify_all",
+        "count_up",
+        "count_at_peers",
+    )
     return moved and _nothing_stored_before_uses(pair.text, helper)
 
 
@@ -141,7 +148,7 @@ def _nothing_stored_before(text: SourceText, use: ast.Call) -> bool:
         if test is not None and any(called(one) == "count_arrival" for one in ast.walk(test)):
             return True
         node = text.parent(node)
-    if isinstance(node, ast.FunctionDef) and node.name == "count_at_peer":
+    if isinstance(node, ast.FunctionDef) and node.name in ("count_at_peer", "count_at_peers"):
         return _nothing_stored_before_uses(text, node.name)
     return isinstance(node, ast.FunctionDef) and node.name in ("finish_call", "turn_call")
 

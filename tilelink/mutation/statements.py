@@ -14,9 +14,11 @@ _DEVICE = {
     "fence": ("inline_asm_elementwise",),
     "raise": (
         "notify",
+        "notify_all",
         "count_arrival",
         "count_up",
         "count_at_peer",
+        "count_at_peers",
         "atomic_add",
         "atomic_xchg",
         "atomic_cas",
