@@ -41,15 +41,17 @@ def print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
 
 @contextmanager
 def _all_parts(out: Source, scope: TileScope, step: SumParts) -> Iterator[None]:
-    """An unrolled loop over all parts, so that they are loaded at once. It goes from this rank on; where every rank adds, it
-    goes in rank order, so that the replicated results agree bit by bit."""
-    scope.need("rank")
+    """An unrolled loop over all parts, so that they are loaded at once. Where only this rank adds them, it goes from its own
+    part on. Where every rank does, the order is that of the tile, so that replicated results agree bit by bit. Either way
+    peers are not all read by everybody at the same time."""
     segment, ranks = f"{step.operand.slot}_segment", scope.schedule.num_ranks
     span = f"tl.static_range({ranks})" if ranks <= _MOST_AT_ONCE else scope.each(ranks)
     alone = step.wait is not None and scope.schedule.exchange(step.wait.exchange).kind is Kind.SCATTER
-    with out.block(f"for {'step' if alone else segment} in {span}:"):
-        if alone:
-            out.line(f"{segment} = (rank + step) % {ranks}")
+    scope.need("rank")
+    tiles = [f"{axis.name}_tile" for axis in scope.role.axes if not axis.reduction]
+    first = "rank" if alone else " + ".join(tiles)
+    with out.block(f"for step in {span}:"):
+        out.line(f"{segment} = ({first} + step) % {ranks}")
         yield
 
 

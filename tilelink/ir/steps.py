@@ -79,7 +79,8 @@ class UserBody:
 class SumParts:
     """`result` = the sum of this tile over the parts of `operand` from all ranks, each after its `wait`.
 
-    The parts are added in rank order where every rank adds them, else from this rank's own part on. `onto` is a value that already holds the own summand, or empty: then the own part is added like the others.
+    The order is the same on every rank that adds this tile. `onto` is a value that already holds the own summand, or empty:
+    then the own part is added like the others.
     """
 
     result: str

@@ -29,6 +29,15 @@ _WORDS = (
     "count_arrival",
     "count_up",
 )  # on a word
+# calls that wait for a value, or raise to it, which is the second of so many arguments
+_VALUE_IS_SECOND_OF = {
+    "wait_epoch": 2,
+    "wait_epochs": 3,
+    "wait_count": 2,
+    "await_peers": 2,
+    "wait_at_least": 2,
+    "notify": 2,
+}
 _ATOMICS = ("atomic_add", "atomic_xchg", "atomic_cas", "atomic_max")
 
 
@@ -77,9 +86,7 @@ def awaited_value(text: SourceText) -> Changes:
     """An epoch of another call, an arrival more or less."""
     for call in text.nodes(ast.Call):
         name = last_word(called(call))
-        if name in ("wait_epoch", "wait_count", "await_peers", "notify", "wait_at_least") and len(call.args) == 2:
-            yield from _off_by_one(text, call.args[1])
-        elif name in ("wait_epochs", "notify_all") and len(call.args) >= 3:  # signals, call, rank; words, word, call
+        if len(call.args) == _VALUE_IS_SECOND_OF.get(name, 0):
             yield from _off_by_one(text, call.args[1])
         elif called(call).endswith(".launch") and call.args and ast.unparse(call.args[0]) == "wait_count_on_stream":
             yield from _off_by_one(text, call.args[-1])

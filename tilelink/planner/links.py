@@ -17,12 +17,13 @@ SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
-_PULL_START_US = 10.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
+_PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
-_LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.8e6
+_LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.4e6
+_LIBRARY_ROUND_US = 0.75  # an all_reduce goes round twice: so much more for each rank
 # what a collective beside a matmul takes longer than alone, above a size; fitted to 2 and 4 x H200
-_LIBRARY_LARGE_US, _LIBRARY_SMALL, _LIBRARY_LARGE_BYTES = 18.0, 2 << 20, 6 << 20
+_LIBRARY_LARGE_US, _LIBRARY_SMALL, _LIBRARY_LARGE_BYTES = 18.0, 2 << 20, 12 << 20  # the last one over the ranks
 _LIBRARY_RATES = {"all_gather": (0.9, 0.64), "reduce_scatter": (0.9, 0.64), "all_reduce": (0.95, 0.44)}
 
 
@@ -50,7 +51,8 @@ def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> l
     """Duration of each (peer, chunk) transfer in the order of the mover, as steps of one queue, in us."""
     peers = topology.num_ranks - 1
     if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH:
-        return [_FUSED_CHUNK_US] * (peers * exchange.chunks)  # its tiles take the time that their stores take
+        # its tiles take the time that their stores take, and all peers are told at once
+        return [_FUSED_CHUNK_US / peers] * (peers * exchange.chunks)
     num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
     rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
     bridge = topology.levels[0].fabric is Fabric.HOST_BRIDGE
@@ -95,6 +97,8 @@ def library_us(topology: Topology, function: str, out_bytes: int) -> float:
     if topology.levels[0].fabric is Fabric.HOST_BRIDGE:
         rate /= topology.levels[0].size
     moved = out_bytes * (ranks - 1) / ranks * (2 if function == "all_reduce" else 1)
-    grown = _LIBRARY_GROWS_US * (1.0 - math.exp(-moved / _LIBRARY_GROWS_BYTES))
-    large = _LIBRARY_LARGE_US * (1.0 - math.exp(-max(0.0, out_bytes - _LIBRARY_SMALL) / _LIBRARY_LARGE_BYTES))
-    return _LIBRARY_START_US + grown + large + moved / rate / 1e3
+    grown = _LIBRARY_GROWS_US * (1.0 - math.exp(-moved / ranks / _LIBRARY_GROWS_BYTES))
+    above = max(0.0, out_bytes - _LIBRARY_SMALL)
+    large = _LIBRARY_LARGE_US * (1.0 - math.exp(-above * ranks / _LIBRARY_LARGE_BYTES))
+    start = _LIBRARY_START_US + (_LIBRARY_ROUND_US * (ranks - 2) if function == "all_reduce" else 0.0)
+    return start + grown + large + moved / rate / 1e3

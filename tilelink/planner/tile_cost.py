@@ -21,7 +21,10 @@ _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
 _STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
-_STORES_HIDDEN = 0.9  # of it, the most that other programs hide where a tile waits for its stores, to tell of them
+_STORES_HIDDEN = (
+    0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them; and only in tiles
+)
+_WIDE_TILE = 128 * 256  # of so many elements
 _KEPT = 0.8  # of the L2, a right operand can take
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
 
@@ -111,7 +114,9 @@ class TileCost:
         stored = self._to_peers_us(own)
         waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
         if any(isinstance(step, Notify) for step in own):
-            return extra + stored * (1.0 - _STORES_HIDDEN * (1.0 - 1.0 / waves))
+            wide = math.prod(axis.tile for axis in self.role.axes if not axis.reduction) >= _WIDE_TILE
+            hidden = _STORES_HIDDEN * (1.0 - 1.0 / waves) if wide else 0.0
+            return extra + stored * (1.0 - hidden)
         # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
         return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us())
 
