@@ -128,8 +128,9 @@ def _means(record: Record) -> list[str]:
 
 
 def into(page: str, record: Record) -> str:
-    """`page` with the table of geometric means between its two markers. Raises ValueError if it has none."""
-    first, last = "<!-- bench: begin -->\n", "<!-- bench: end -->"
+    """`page` with the table of geometric means between the two markers for so many GPUs. Raises ValueError if it has none."""
+    gpus = record.machine.num_ranks
+    first, last = f"<!-- bench {gpus}: begin -->\n", f"<!-- bench {gpus}: end -->"
     before, begin, rest = page.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:

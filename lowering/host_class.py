@@ -145,8 +145,8 @@ class HostPrinter:
                 out.line(f"{buffer.name} = torch.empty({like})")
             fresh = [buffer.name for buffer in self._buffers(Memory.OUTPUT)]
             tensors = ", ".join(["main", *inputs, *fresh])
-            library = any(isinstance(x, LibraryGemm | LibraryCollective) for x in self.schedule.launches)
-            out.line(f"self.enqueue({tensors})" if library else f"self.fabric.run(self.enqueue, {tensors})")
+            collective = any(isinstance(launch, LibraryCollective) for launch in self.schedule.launches)
+            out.line(f"self.enqueue({tensors})" if collective else f"self.fabric.run(self.enqueue, {tensors})")
             results = [name if name in fresh else self._placed(name) for name in self.schedule.spec.outputs]
             out.line(f"return {', '.join(results)}")
         out.line()

@@ -128,7 +128,7 @@ class SymmetricMemoryFabric(GpuFabric):
         super().__init__(group if group is not None else dist.distributed_c10d._get_default_group())
         self.compiled: dict[tuple[object, ...], Any] = {}  # kernels that calls launch, by constants and alignment
         self.events: dict[int, torch.cuda.Event] = {}
-        # of each operator, by the addresses of its tensors: None after the first call, its graph from the second one on
+        # of each operator, by stream and addresses of tensors: None after the first call, its graph from the second one on
         self.calls: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], torch.cuda.CUDAGraph | None]]
         self.calls = weakref.WeakKeyDictionary()
         self._main = Stream(torch.cuda.current_stream(), self)
@@ -143,25 +143,28 @@ class SymmetricMemoryFabric(GpuFabric):
         return self._main
 
     def run(self, enqueue: Callable[..., None], main: Stream, *tensors: torch.Tensor) -> None:
-        """`enqueue(main, *tensors)`; once it has been called twice with tensors at these addresses, as a CUDA graph, which
-        is one operation for the host."""
+        """`enqueue(main, *tensors)`; once it has been called twice on this stream with tensors at these addresses, as a CUDA
+        graph, which is one operation for the host."""
         if self.is_loading or main._captures():
             enqueue(main, *tensors)
             return
         calls = self.calls.setdefault(enqueue.__self__, {})  # type: ignore[attr-defined]
-        key = tuple(tensor.data_ptr() for tensor in tensors)
+        key = (main.handle, *(tensor.data_ptr() for tensor in tensors))
         if key not in calls:
             enqueue(main, *tensors)
             if len(calls) == MOST_CALLS:
                 del calls[next(iter(calls))]
             calls[key] = None
             return
-        graph = calls.pop(key) or self._captured(enqueue, tensors)
+        graph = calls.pop(key) or self._captured(enqueue, main, tensors)
         calls[key] = graph  # the last one is the last to be dropped
         graph.replay()
 
-    def _captured(self, enqueue: Callable[..., None], tensors: tuple[torch.Tensor, ...]) -> torch.cuda.CUDAGraph:
-        graph, stream = torch.cuda.CUDAGraph(), self.stream("capture")
+    def _captured(
+        self, enqueue: Callable[..., None], main: Stream, tensors: tuple[torch.Tensor, ...]
+    ) -> torch.cuda.CUDAGraph:
+        # matmuls of the library captured on one stream share their workspace: those that are replayed on one may
+        graph, stream = torch.cuda.CUDAGraph(), self.stream(f"capture {main.handle}")
         with torch.cuda.stream(stream.stream):
             graph.capture_begin(capture_error_mode="thread_local")
             try:

@@ -162,14 +162,15 @@ def test_bars_are_fractions_of_the_limit() -> None:
     assert "symmetric AllReduce" not in found
 
 
+@pytest.mark.parametrize("gpus", [2, 4])
 @pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
-def test_tables_in_pages_are_generated(page: str) -> None:
+def test_tables_in_pages_are_generated(page: str, gpus: int) -> None:
     root = Path(__file__).resolve().parents[2]
     text = (root / page).read_text(encoding="utf-8")
-    assert into(text, read(root / "benchmarks" / "results" / "bench_2xh200.json")) == text
+    assert into(text, read(root / "benchmarks" / "results" / f"bench_{gpus}xh200.json")) == text
 
 
 def test_a_page_without_markers_is_refused() -> None:
     root = Path(__file__).resolve().parents[2]
-    with pytest.raises(ValueError, match="bench: begin"):
+    with pytest.raises(ValueError, match="bench 2: begin"):
         into("# Page\n", read(root / "benchmarks" / "results" / "bench_2xh200.json"))

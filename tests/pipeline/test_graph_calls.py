@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+import lowering
 from lowering.host import symmetric_memory
 from lowering.host.symmetric_memory import MOST_CALLS, SymmetricMemoryFabric
+from tests.pipeline.workloads import load
 
 
 class Gpu:
@@ -143,3 +145,24 @@ def test_a_first_call_that_fails_is_not_remembered(fabric: SymmetricMemoryFabric
     failing(fabric, op, Fault())
     call(fabric, op)
     assert (op.captured, gpu.replays) == ([False], 0)
+
+
+def test_a_graph_belongs_to_the_stream_of_its_calls(fabric: SymmetricMemoryFabric, gpu: Gpu) -> None:
+    """Two streams may run at once, and what the library keeps for the stream of a capture is in the graph."""
+    op = Operator()
+    for _ in range(2):
+        call(fabric, op)
+    gpu.current = SimpleNamespace(cuda_stream=7)
+    for _ in range(3):
+        call(fabric, op)
+    assert (op.captured, gpu.replays) == ([False, True, False, True], 3)
+    assert {"capture 1", "capture 7"} <= set(fabric._streams)
+
+
+@pytest.mark.parametrize(("algorithm", "remembered"), [("direct", True), ("library", False)])
+def test_calls_with_matmuls_of_the_library_are_remembered_and_those_with_nccl_are_not(
+    algorithm: str, remembered: bool
+) -> None:
+    pins = {"algorithm": algorithm, "compute": "library"}
+    source = lowering.emit(load("02_ag_gemm.py:ag_gemm").plan("laptop-switch", 2, pin=pins, M=64, K=32, N=64))
+    assert ("self.fabric.run(self.enqueue, " in source) == remembered
