@@ -144,7 +144,7 @@ def _in_conflict(old: Record, new: Record) -> bool:
 
 
 def too_narrow(one: Record, other: Record) -> bool:
-    """Whether `one` of two accesses of a word, which write or look at it indivisibly, is not that to the other."""
+    """Whether `one` of two indivisible accesses of a word, at least one of which writes, is not indivisible to the other."""
     if one.scope is Scope.SYSTEM or not (one.role.indivisible and other.role.indivisible):
         return False
     writes = Role.SIGNAL in (one.role, other.role)
@@ -154,8 +154,9 @@ def too_narrow(one: Record, other: Record) -> bool:
 def _replaces(new: Record, old: Record) -> bool:
     """Whether what is in conflict with `old`, which is before `new`, is in conflict with `new` as well.
 
-    For indivisible accesses: what the scope of `old` does not include, that of `new` must not include either, and a third
-    task's scope must include both or neither. (CTA scope in another thread of the program of `new` is let pass.)
+    Two indivisible accesses: the scope of `new` must leave out all that the scope of `old` does, and the scope of a third
+    task's access must include both of them or neither, so they are of one rank. (Let pass: an access at CTA scope by another
+    thread of the program of `new`.)
     """
     if not new.role.replaces(old.role):
         return False

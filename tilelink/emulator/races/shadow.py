@@ -49,7 +49,7 @@ class Role(IntEnum):
         return other in _CONFLICTS[self]
 
     def replaces(self, other: Role) -> bool:
-        """Whether everything in conflict with `other`, be it for its role, is in conflict with this role, too."""
+        """Whether every role in conflict with `other` is in conflict with this one, too."""
         return _CONFLICTS[other] <= _CONFLICTS[self]
 
 
