@@ -40,13 +40,19 @@ CASES = {
         BugClass.SCOPE,
         RS_FUSED,
         (('call, sem="release", scope="sys")', 'call, sem="release", scope="gpu")'),),
-        "y_parts_tile = tl.load(",
+        "notify(on_peer(",
+    ),
+    "count of peers at gpu scope": Case(
+        BugClass.SCOPE,
+        RS_FUSED,
+        (('NUM_RANKS, sem="relaxed", scope="sys")', 'NUM_RANKS, sem="relaxed", scope="gpu")'),),
+        "next_call(epoch, ",
     ),
     "gpu scope, hand-written": Case(
         BugClass.SCOPE,
         HAND_WRITTEN,
         (('there, 1, sem="release", scope="sys"', 'there, 1, sem="release", scope="gpu"'),),
-        "tl.store(out",
+        "tl.atomic_add(there",
     ),
     "fewer words than chunks": Case(
         BugClass.SLOTS,

@@ -72,6 +72,49 @@ def take(buffer, signal, value, out, SEM: tl.constexpr = "acquire", SCOPE: tl.co
 
 
 @triton.jit
+def count(word, amount, SCOPE: tl.constexpr, VECTOR: tl.constexpr = False):
+    """Arrivals of which nobody makes anything."""
+    if VECTOR:
+        tl.atomic_add(word + tl.arange(0, 2), amount, sem="relaxed", scope=SCOPE)
+    else:
+        tl.atomic_add(word, amount, sem="relaxed", scope=SCOPE)
+
+
+@triton.jit
+def count_behind(flag, word, SCOPE: tl.constexpr):
+    """Waits in a way that orders nothing."""
+    while tl.atomic_add(flag, 0, sem="relaxed", scope="sys") == 0:
+        pass
+    tl.atomic_add(word, 1, sem="relaxed", scope=SCOPE)
+
+
+@triton.jit
+def count_twice(words):
+    for place in tl.static_range(2):
+        tl.atomic_add(words + place, 1, sem="relaxed", scope="sys" if place == 0 else "gpu")
+
+
+@triton.jit
+def count_at_every_scope(words):
+    for _ in range(2):
+        tl.atomic_add(words, 1, sem="relaxed", scope="sys")
+        tl.atomic_add(words, 1, sem="acquire", scope="gpu")
+        tl.atomic_add(words, 1, sem="release", scope="cta")
+        tl.atomic_add(words + tl.arange(0, 4), 1, sem="relaxed", scope="cta")
+
+
+@triton.jit
+def look(word, out, SCOPE: tl.constexpr):
+    """What was counted so far, if that tells anything."""
+    tl.store(out, tl.atomic_add(word, 0, sem="relaxed", scope=SCOPE))
+
+
+@triton.jit
+def look_volatile(word, out):
+    tl.store(out, tl.load(word, volatile=True))
+
+
+@triton.jit
 def take_and_free(buffer, signal, value, out, done):
     take(buffer, signal, value, out)
     tl.debug_barrier()

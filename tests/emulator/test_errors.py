@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from tests.emulator import kernels
+from tests.emulator import kernels, race_kernels
 from tilelink import emulator
 from tilelink.emulator import EmulationError, Event, World
 
@@ -95,6 +95,15 @@ def unordered_streams() -> None:
     world.run()
 
 
+def count_at_gpu_scope_across_ranks() -> None:
+    world = World(2, observers=[emulator.RaceDetector(2)])
+    word = world.fabrics[0].symmetric((1,), INT)
+    world.fabrics[1].symmetric((1,), INT)
+    for fabric in world.fabrics:
+        fabric.main().launch(race_kernels.count, (1,), word.local, 1, SCOPE="gpu")
+    world.run()
+
+
 def main_stream() -> emulator.EmulatedStream:
     return World(2, num_sms=4).fabrics[0].main()
 
@@ -117,6 +126,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "IllegalCapture": capture_twice,
     "LateSetup": allocate_behind_work,
     "Race": unordered_streams,
+    "NarrowScope": count_at_gpu_scope_across_ranks,
     "NoPeerAtomics": notify_over_a_link_without_atomics,
     "UnknownPolicy": lambda: emulator.policy_by_name("fair"),
     "WorldBusy": run_while_running,

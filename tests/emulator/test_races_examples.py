@@ -12,7 +12,7 @@ import topologies
 from tests.emulator.ag_gemm_source import AgGemm
 from tests.pipeline.test_workloads import PINS
 from tests.pipeline.workloads import SIZES, has, load, sizes, space
-from tilelink.emulator import Race, World
+from tilelink.emulator import NarrowScope, Race, World
 from tilelink.emulator.races import RaceDetector, Rules
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
@@ -95,6 +95,7 @@ MUTANTS = {
     "relaxed notify": ('(signal, call, sem="release"', '(signal, call, sem="relaxed"'),
     "notify at GPU scope": ('call, sem="release", scope="sys"', 'call, sem="release", scope="gpu"'),
     "wait at GPU scope": ('(signal, 0, sem="acquire", scope="sys"', '(signal, 0, sem="acquire", scope="gpu"'),
+    "count of peers at GPU scope": ('NUM_RANKS, sem="relaxed", scope="sys"', 'NUM_RANKS, sem="relaxed", scope="gpu"'),
     "no wait for a chunk": ("wait_epoch(signals + 1 + m_segment, call)", "pass"),
     "no wait for readers": ("    await_peers(signals, 2)  # every peer has finished the last call", "    pass"),
 }
@@ -104,6 +105,7 @@ CAUSES = {
     "relaxed notify": "semantics",
     "notify at GPU scope": "scopes",
     "wait at GPU scope": "scopes",
+    "count of peers at GPU scope": "scopes",
     "no wait for a chunk": "",
     "no wait for readers": "",
 }
@@ -119,7 +121,9 @@ def test_mutants_of_an_emitted_operator(mutant: str) -> None:
     source = source.replace(before, after)
     race = run(schedule, source, seed=0)
     assert race is not None
-    assert race.first.what.startswith("x_full[")
+    scope = "at GPU scope" in mutant
+    assert isinstance(race, NarrowScope) == scope
+    assert race.first.what.startswith("signals[" if scope else "x_full[")
     assert race.same_call_hint == (mutant != "no wait for readers")
     lifted = [
         rule.name

@@ -125,6 +125,14 @@ def test_the_original_is_equivalent_to_itself() -> None:
         ("scatter, fused push", "narrower scope", "count_arrival gpu", "gpu scope inside one gpu"),
         ("scatter, fused push", "narrower scope", "count_arrival cta", ""),
         ("scatter, fused push", "narrower scope", "wait_epochs gpu", ""),
+        # peers count at that word behind a signal of this rank where calls end together, and at any time elsewhere
+        ("gather, copy engine pull", "narrower scope", "next_call gpu", "scope of what signals order"),
+        ("all-reduce, in place", "narrower scope", "next_call cta", "scope of what signals order"),
+        ("all-reduce, in place", "narrower scope", "wait_count gpu", ""),
+        ("scatter, fused push", "narrower scope", "next_call gpu", ""),
+        # it is also what awaits the peers, but only where calls end together
+        ("gather, SMs pull", "narrower scope", "wait_count gpu", "gpu scope inside one gpu"),
+        ("gather, SMs pull", "narrower scope", "wait_count cta", ""),
         # here the copy engine waits for them
         ("MLP", "narrower scope", "count_up gpu", ""),
         ("scatter, fused push", "weaker semantics", "count_arrival release", ""),

@@ -13,7 +13,7 @@ from triton_dist.kernels.amd.common_ops import _set_signal_hip, _wait_eq_hip
 from triton_dist.language.extra import libshmem_device
 from triton_dist.language.extra.cuda import language_extra as cuda
 from triton_dist.language.extra.hip import language_extra as hip
-from triton_dist.language.extra.language_extra import __syncthreads, st, threads_per_warp, tid
+from triton_dist.language.extra.language_extra import __syncthreads, ld, st, threads_per_warp, tid
 
 
 @triton_dist.jit
@@ -79,6 +79,15 @@ def publish_without_fence(data, flag, out, N: tl.constexpr):
         st(dl.symm_at(flag, peer), 1, scope="sys", semantic="relaxed")
     token = dl.wait(flag, 1, "sys", "acquire")
     tl.store(out + offsets, tl.load(dl.consume_token(data, token) + offsets))
+
+
+@triton_dist.jit
+def look_at_a_word(data, flag, out, N: tl.constexpr, STORED: tl.constexpr, LOADED: tl.constexpr):
+    """A word that the peer writes meanwhile; what is seen of it orders nothing."""
+    peer = (dl.rank() + 1) % dl.num_ranks()
+    if tid(0) == 0:
+        st(dl.symm_at(flag, peer), 1, scope=STORED, semantic="relaxed")
+    tl.store(out, ld(flag, scope=LOADED, semantic="relaxed").to(tl.float32))
 
 
 @triton.jit

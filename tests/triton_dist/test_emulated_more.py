@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from tests.triton_dist.shimmed import COUNT, load, on_all, symmetric, world
-from tilelink.emulator import Deadlock, Race
+from tilelink.emulator import Deadlock, NarrowScope, Race
 from tilelink.emulator.dialects import IllegalShmemArgument, NoMulticast, NotEmulated
 from tilelink.emulator.dialects.simt import PerThreadCode
+from tilelink.emulator.events import Scope
 from tilelink.triton_dist import install
 from tilelink.triton_dist.device.language import wait
 
@@ -62,12 +63,12 @@ def test_vectors_and_numbers_of_the_machine() -> None:
     assert wide.tolist() == [5, 6, 11, 1 | 4 << 32]
 
 
-def pushed(kernel: str, num_ranks: int = 2, programs: int = 1, words: int = 1) -> list[torch.Tensor]:
+def pushed(kernel: str, num_ranks: int = 2, programs: int = 1, words: int = 1, **constants: Any) -> list[torch.Tensor]:
     emulated = world(num_ranks, races=True)
 
     def host(_: Any) -> torch.Tensor:
         data, flag, out = symmetric(COUNT), symmetric(words, dtype=torch.int64), torch.zeros(COUNT)
-        getattr(kernels(), kernel)[(programs,)](data, flag, out, N=COUNT)
+        getattr(kernels(), kernel)[(programs,)](data, flag, out, N=COUNT, **constants)
         return out
 
     outs = on_all(emulated, host)
@@ -79,6 +80,16 @@ def test_a_fence_makes_a_relaxed_store_a_release() -> None:
     assert all(torch.equal(out, torch.full((COUNT,), 4.0)) for out in pushed("publish_by_fence"))
     with pytest.raises(Race):
         pushed("publish_without_fence")
+
+
+def test_loads_and_stores_of_a_word_that_peers_share_have_system_scope() -> None:
+    pushed("look_at_a_word", STORED="sys", LOADED="sys")
+    for stored, loaded, line in [("sys", "gpu", "ld(flag"), ("gpu", "sys", " st("), ("gpu", "gpu", "")]:
+        with pytest.raises(NarrowScope) as caught:
+            pushed("look_at_a_word", STORED=stored, LOADED=loaded)
+        assert line in f" {caught.value.narrow.place.text}"
+        assert caught.value.narrow.scope is Scope.GPU
+    pushed("look_at_a_word", num_ranks=1, STORED="gpu", LOADED="gpu")
 
 
 def test_a_wait_is_no_barrier_of_the_program() -> None:

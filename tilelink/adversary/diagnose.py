@@ -60,6 +60,12 @@ def diagnose(subject: Subject, outcome: Outcome) -> Diagnosis:
     assert error is not None
     difference = outcome.difference
     match error:
+        case emulation.NarrowScope():
+            narrow = error.narrow
+            why = (
+                f"the atomics are not indivisible to each other: {narrow.scope.value} scope ends before {narrow.beyond}"
+            )
+            return Diagnosis(BugClass.SCOPE, narrow.rank, narrow.place, why)
         case emulation.Race():
             return _race(subject, outcome, error)
         case emulation.NoPeerAtomics() | NoMulticast():

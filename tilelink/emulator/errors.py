@@ -207,3 +207,22 @@ class Race(EmulationError):
     @property
     def same_call_hint(self) -> bool:
         return bool(self.facts["same_call_hint"])
+
+
+class NarrowScope(Race):
+    """Atomic accesses of one word that are not indivisible to each other. Facts: those of `Race`; `narrow`, the one of the
+    two whose scope does not include the other's program, the second where neither does.
+    """
+
+    template = (
+        "{first.what} is accessed at {first.scope.value} scope by {first.task} of rank {first.rank} and at "
+        "{second.scope.value} scope by {second.task} of rank {second.rank}, and nothing makes one happen before the other; "
+        "{narrow.scope.value} scope does not include {narrow.beyond}, so to each other they are no atomics.\n"
+        "  first   {first}\n"
+        "  second  {second}\n"
+        "Legal: sys scope between ranks and towards copy engines of peers; gpu scope, at least, between programs of one rank."
+    )
+
+    @property
+    def narrow(self) -> Touch:
+        return cast("Touch", self.facts["narrow"])

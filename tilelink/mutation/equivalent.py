@@ -15,6 +15,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.mutation import schedule_rules, source_rules
 from tilelink.mutation.mutant import ScheduleMutant, SourceMutant
 from tilelink.mutation.schedule_pair import compared
+from tilelink.mutation.source_pair import SourcePair
 from tilelink.mutation.text import SourceText
 
 
@@ -39,7 +40,7 @@ class ProveSource:
     schedule: Schedule
 
     def __call__(self, mutant: SourceMutant) -> str:
-        pair = source_rules.SourcePair(_parsed(self.original), self.schedule, mutant)
+        pair = SourcePair(_parsed(self.original), self.schedule, mutant)
         return next((_name(holds.__name__) for holds, _ in source_rules.RULES if holds(pair)), "")
 
 

@@ -86,7 +86,7 @@ def awaited_value(text: SourceText) -> Changes:
     """An epoch of another call, an arrival more or less."""
     for call in text.nodes(ast.Call):
         name = last_word(called(call))
-        if len(call.args) == _VALUE_IS_SECOND_OF.get(name, 0):
+        if _VALUE_IS_SECOND_OF.get(name) == len(call.args):
             yield from _off_by_one(text, call.args[1])
         elif called(call).endswith(".launch") and call.args and ast.unparse(call.args[0]) == "wait_count_on_stream":
             yield from _off_by_one(text, call.args[-1])

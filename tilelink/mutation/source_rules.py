@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -20,39 +17,14 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.mutation.mutant import SourceMutant
+from tilelink.mutation import scope_rules
 from tilelink.mutation.progress import waits_of
+from tilelink.mutation.source_pair import Holds, SourcePair, leftmost
 from tilelink.mutation.statements import category
 from tilelink.mutation.text import SourceText, called, dotted, last_word
 
 _ALWAYS_TWICE = ("wait", "barrier", "fence", "copy", "signal copy", "stream wait", "stream write", "join", "setup")
 _PURE = ("tl.arange", "tl.minimum", "tl.maximum", "tl.cdiv", "tl.zeros", "slice", "min", "max", "range")
-
-
-@dataclass(frozen=True, slots=True)
-class SourcePair:
-    """The original, parsed, the schedule that it was emitted from, and what was changed."""
-
-    text: SourceText
-    schedule: Schedule
-    mutant: SourceMutant
-
-    def statements(self) -> Iterator[tuple[ast.stmt, ast.stmt | None]]:
-        """Statements that start in the mutated line, each with the one behind it."""
-        for block in self.text.blocks():
-            for one, other in pairwise([*block, None]):
-                if one is not None and one.lineno == self.mutant.line:
-                    yield one, other
-
-    def function(self) -> str:
-        """Name of the function or method that was changed."""
-        for function in (*self.text.kernels, *self.text.methods()):
-            if function.lineno <= self.mutant.line <= (function.end_lineno or 0):
-                return function.name
-        return ""
-
-
-Holds = Callable[[SourcePair], bool]
 
 
 def twice_in_a_row(pair: SourcePair) -> bool:
@@ -65,13 +37,13 @@ def _idempotent(text: SourceText, statement: ast.Expr) -> bool:
     call, what = statement.value, category(text, statement)
     if not isinstance(call, ast.Call):
         return False
-    arguments = [dotted(_leftmost(argument)) for argument in call.args]
+    arguments = [dotted(leftmost(argument)) for argument in call.args]
     match what:
         case "raise":
             return last_word(called(call)) in ("notify", "atomic_xchg")
         case "store" | "move":
             loads = [node for node in ast.walk(call) if called(node) == "tl.load" and isinstance(node, ast.Call)]
-            sources = [dotted(_leftmost(load.args[0])) for load in loads] + (arguments[1:2] if what == "move" else [])
+            sources = [dotted(leftmost(load.args[0])) for load in loads] + (arguments[1:2] if what == "move" else [])
             return (what == "move" or called(call).endswith(".store")) and arguments[0] not in sources
         case "launch":
             return _only_waits_and_raises(text, arguments[0]) or _counts_nothing(text, arguments[0])
@@ -79,12 +51,6 @@ def _idempotent(text: SourceText, statement: ast.Expr) -> bool:
             return last_word(called(call)) != "all_reduce" and arguments[0] not in arguments[1:]
         case _:
             return what in _ALWAYS_TWICE
-
-
-def _leftmost(node: ast.expr) -> ast.expr:
-    while isinstance(node, ast.BinOp):
-        node = node.left
-    return node
 
 
 def _only_waits_and_raises(text: SourceText, kernel: str) -> bool:
@@ -118,8 +84,8 @@ def _counts_nothing(text: SourceText, kernel: str) -> bool:
             todo += [last_word(called(node)) for node in ast.walk(by_name[name]) if isinstance(node, ast.Call)]
     calls = [node for name in reached for node in ast.walk(by_name[name]) if isinstance(node, ast.Call)]
     raises = any(last_word(called(node)).startswith(("notify", "count_", "atomic_x")) for node in calls)
-    stored = {dotted(_leftmost(node.args[0])) for node in calls if called(node) == "tl.store" and node.args}
-    loaded = {dotted(_leftmost(node.args[0])) for node in calls if called(node) == "tl.load" and node.args}
+    stored = {dotted(leftmost(node.args[0])) for node in calls if called(node) == "tl.store" and node.args}
+    loaded = {dotted(leftmost(node.args[0])) for node in calls if called(node) == "tl.load" and node.args}
     return kernel in by_name and not raises and not stored & loaded and "epoch" not in stored
 
 
@@ -168,7 +134,7 @@ def _own_word(statement: ast.stmt) -> str:
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or called(call) not in ("tl.store", "tl.atomic_add"):
         return ""
-    return dotted(_leftmost(call.args[0]))
+    return dotted(leftmost(call.args[0]))
 
 
 def epoch_and_a_wait(pair: SourcePair) -> bool:
@@ -278,35 +244,6 @@ def _named(statement: ast.stmt) -> set[str]:
     return {dotted(node) for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Attribute)}
 
 
-def gpu_scope_inside_one_gpu(pair: SourcePair) -> bool:
-    if pair.mutant.operator != "narrower scope" or pair.mutant.after != '"gpu"':
-        return False
-    helper = pair.function()
-    if helper not in ("wait_count", "count_arrival", "count_up") or not _counts_stay_on_the_device(pair.text):
-        return False
-    uses = [node for node in pair.text.nodes(ast.Call) if called(node) == helper]
-    return bool(uses) and all(dotted(_leftmost(use.args[0])) in ("counts", "count") for use in uses)
-
-
-def _counts_stay_on_the_device(text: SourceText) -> bool:
-    """Only kernels of this rank touch `self.counts`: memory of this rank, never given to a stream operation, and the
-    only thing that a kernel gets as `counts` or `count`."""
-    for call in text.nodes(ast.Call):
-        if not text.on_host(call):
-            continue
-        given = [ast.unparse(argument) for argument in call.args]
-        if last_word(called(call)) == "launch":
-            kernel = next((function for function in text.kernels if function.name == given[0]), None)
-            names = [argument.arg for argument in kernel.args.args] if kernel is not None else []
-            for name, argument in zip(names, given[2:], strict=False):
-                if (name in ("counts", "count")) != argument.startswith("self.counts"):
-                    return False
-        elif any("self.counts" in argument for argument in given):
-            return False
-    made = [assign for assign in text.nodes(ast.Assign) if ast.unparse(assign.targets[0]) == "self.counts"]
-    return len(made) == 1 and called(made[0].value) == "torch.zeros"
-
-
 def never_passes(pair: SourcePair) -> bool:
     after = pair.mutant.after.strip()
     if pair.mutant.operator != "comparison":
@@ -379,10 +316,7 @@ def _number(node: ast.expr) -> int:
 RULES: tuple[tuple[Holds, str], ...] = (
     (twice_in_a_row, "a wait, a fence or an access that leaves what is there already may be done twice."),
     (neighbours_commute, "neither statement uses what the other one makes, and at most one touches memory."),
-    (
-        gpu_scope_inside_one_gpu,
-        "only kernels of this GPU raise and await the counts, and gpu scope orders inside one GPU.",
-    ),
+    *scope_rules.RULES,
     (never_passes, "the count starts at 0 in every call and is raised exactly as often as is waited for."),
     (
         barrier_after_a_barrier,

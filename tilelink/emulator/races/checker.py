@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tilelink.emulator.events import Scope
 from tilelink.emulator.races.clocks import Agent, Clock, TaskClocks, knows
 from tilelink.emulator.races.shadow import Entry, Memory, Record, Region, Role, States
+from tilelink.emulator.races.words import includes, width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,9 +113,9 @@ class Checker:
         new, kept = entry.record, []
         for old in self._states.sets[state]:
             before = _same_thread(old, new, sight) or knows(_seen(old, sight), old.component, old.time)
-            if not before and old.role.conflicts(new.role) and not _one_program(old, new):
+            if not before and _in_conflict(old, new):
                 return old
-            if not (before and new.role.replaces(old.role)):
+            if not (before and _replaces(new, old)):
                 kept.append(old)
         kept.append(new)
         after = entry.after[state] = self._states.number(tuple(sorted(kept, key=_number)))
@@ -133,6 +135,34 @@ def _same_thread(old: Record, new: Record, sight: Sight) -> bool:
     if old.task is not new.task or old.agent is not new.agent or new.agent is Agent.PROXY:
         return False
     return not (sight.proxied and old.role in (Role.WRITE, Role.SIGNAL) and old.via is not new.via)
+
+
+def _in_conflict(old: Record, new: Record) -> bool:
+    if old.role.conflicts(new.role):
+        return not _one_program(old, new)
+    return too_narrow(old, new) or too_narrow(new, old)
+
+
+def too_narrow(one: Record, other: Record) -> bool:
+    """Whether `one` of two indivisible accesses of a word, at least one of which writes, is not indivisible to the other."""
+    if one.scope is Scope.SYSTEM or not (one.role.indivisible and other.role.indivisible):
+        return False
+    writes = Role.SIGNAL in (one.role, other.role)
+    return writes and not includes(one.scope, one.task.identity, other.task.identity)
+
+
+def _replaces(new: Record, old: Record) -> bool:
+    """Whether what is in conflict with `old`, which is before `new`, is in conflict with `new` as well.
+
+    Two indivisible accesses: the scope of `new` must leave out all that the scope of `old` does, and the scope of a third
+    task's access must include both of them or neither, so they are of one rank. (Let pass: an access at CTA scope by another
+    thread of the program of `new`.)
+    """
+    if not new.role.replaces(old.role):
+        return False
+    if not (new.role.indivisible and old.role.indivisible):
+        return True
+    return width(new.scope) <= width(old.scope) and new.task.identity.rank == old.task.identity.rank
 
 
 def _one_program(old: Record, new: Record) -> bool:

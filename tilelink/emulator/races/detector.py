@@ -27,7 +27,9 @@ race when neither happens before the other, whichever came first in this run. Wh
 4. **Tokens.** A launch happens before its programs, these before what the stream does next; events between streams,
    collectives and ends of runs are told in the same way, and order all agents and complete asynchronous stores.
 5. **Indivisible accesses** of a word - atomics, volatile loads, stream writes and waits, copies of at most 8 bytes - are no
-   race with each other. A plain load that polls is one with the notify, a plain store that notifies one with the poll.
+   race with each other if the scope of each includes the other's program: CTA scope its own one only, GPU scope those of its
+   rank and the streams there. Volatile loads and what streams and copy engines do have system scope. A plain load that polls
+   is a race with the notify, a plain store that notifies one with the poll.
 
 Copies and library operations are plain accesses of their stream. What is not modelled: weak memory makes no *value* appear
 that the emulator would not show; a race is reported where hardware might show one.
@@ -38,23 +40,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilelink.emulator.errors import Race
+from tilelink.emulator.errors import NarrowScope, Race
 from tilelink.emulator.events import Access, Acquired, Barrier, Fence, Kind, Released, Scope, Semantic, Via
-from tilelink.emulator.races.checker import Checker, Conflict, Sight
+from tilelink.emulator.races.checker import Checker, Conflict, Sight, too_narrow
 from tilelink.emulator.races.clocks import Agent, Clock, TaskClocks, join
 from tilelink.emulator.races.fences import NoOrder, OrderingFence, ProxyFence, StoresAwaited, meaning
 from tilelink.emulator.races.rules import Rules
 from tilelink.emulator.races.shadow import Entry, Record, Region, Role
 from tilelink.emulator.races.tasks import Tasks
 from tilelink.emulator.races.touch import SyncPoint, Touch, describe, kernel_of
-from tilelink.emulator.races.words import narrower, reaching, release
+from tilelink.emulator.races.words import narrower, reaching, release, width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tilelink.emulator.events import Event
     from tilelink.emulator.memory import Buffer
-    from tilelink.emulator.place import Place
 
 _ALL_RULES = Rules()
 _HALF_WORD_BYTES, _WORD_BYTES = 4, 8
@@ -188,7 +189,7 @@ class RaceDetector:
         if access.kind is not Kind.STORE:
             self._read_word(access, task, region, semantic, scope)
         known = task.known[agent]
-        self._touch(access, task, region, agent, role, Sight(known, known))
+        self._touch(access, task, region, agent, role, Sight(known, known), scope)
         if role is Role.SIGNAL:
             self._write_word(access, task, region, semantic, scope)
         if access.scalar and access.kind is not Kind.STORE and semantic in _ACQUIRING and access.via not in _OF_STREAMS:
@@ -238,9 +239,18 @@ class RaceDetector:
 
     # races
 
-    def _touch(self, access: Access, task: TaskClocks, region: Region, agent: Agent, role: Role, sight: Sight) -> None:
+    def _touch(
+        self,
+        access: Access,
+        task: TaskClocks,
+        region: Region,
+        agent: Agent,
+        role: Role,
+        sight: Sight,
+        scope: Scope = Scope.SYSTEM,
+    ) -> None:
         # equal places are mostly one object, which the record keeps alive; to hash one would take longer than all the rest
-        key = id(access.place) << 3 | role << 1 | (access.via is Via.DESCRIPTOR)
+        key = (id(access.place) << 2 | width(scope)) << 3 | role << 1 | (access.via is Via.DESCRIPTOR)
         entry = task.entries[agent].get(key)
         if entry is None:
             record = Record(
@@ -253,21 +263,28 @@ class RaceDetector:
                 kind=access.kind,
                 via=access.via,
                 place=access.place,
+                scope=scope,
                 call=self._tasks.call(task),
             )
             entry = task.entries[agent][key] = Entry(record)
             task.accessed()
         conflict = self._checker.touch(region, access, entry, sight)
         if conflict is not None:
-            raise self._race(conflict, access, task)
+            raise self._race(conflict, access, task, entry.record)
 
-    def _race(self, conflict: Conflict, access: Access, task: TaskClocks) -> Race:
+    def _race(self, conflict: Conflict, access: Access, task: TaskClocks, new: Record) -> Race:
         record = conflict.record
         what = describe(conflict.address, access.buffer or conflict.region.buffer, access.task.rank)
-        first = _touch_of(record.task, record.place, record.via, record.kind, what, record.number, _released(record))
+        first = _touch_of(record, record, what, record.number, _released(record))
         order = "it had acquired no signal" if task.last_acquire is None else f"it last acquired {task.last_acquire}"
-        second = _touch_of(task, access.place, access.via, access.kind, what, self.events, order)
-        return Race(first=first, second=second, same_call_hint=record.call == self._tasks.call(task))
+        second = _touch_of(new, access, what, self.events, order)
+        same_call = record.call == self._tasks.call(task)
+        narrow = [
+            touch for touch, one, other in ((first, record, new), (second, new, record)) if too_narrow(one, other)
+        ]
+        if narrow:
+            return NarrowScope(first=first, second=second, same_call_hint=same_call, narrow=narrow[-1])
+        return Race(first=first, second=second, same_call_hint=same_call)
 
 
 def _lanes(access: Access, buffer: Buffer) -> Iterator[Access]:
@@ -297,7 +314,22 @@ def _released(record: Record) -> str:
     return f"it last released {point}, after that"
 
 
-def _touch_of(task: TaskClocks, place: Place, via: Via, kind: Kind, what: str, number: int, order: str) -> Touch:
-    identity = task.identity
+def _touch_of(record: Record, one: Record | Access, what: str, number: int, order: str) -> Touch:
+    """`one` of the accesses that `record` stands for."""
+    identity = record.task.identity
     kernel, program = kernel_of(identity)
-    return Touch(identity.rank, identity.name, identity.number, kernel, program, place, via, kind, what, number, order)
+    return Touch(
+        rank=identity.rank,
+        task=identity.name,
+        task_number=identity.number,
+        kernel=kernel,
+        program=program,
+        place=one.place,
+        via=one.via,
+        kind=one.kind,
+        changed=record.role in (Role.WRITE, Role.SIGNAL),
+        scope=record.scope,
+        what=what,
+        number=number,
+        order=order,
+    )

@@ -31,18 +31,25 @@ Cells = int | slice | NDArray[np.int64]
 
 
 class Role(IntEnum):
-    """What an access can be in conflict with. Signals and polls are indivisible, and in conflict with data only."""
+    """What an access can be in conflict with.
+
+    Signals and polls are indivisible, and in conflict with data; with each other only where a scope is too narrow.
+    """
 
     READ = 0
     WRITE = 1
     POLL = 2  # an atomic or volatile read of a word
     SIGNAL = 3  # an atomic write of a word
 
+    @property
+    def indivisible(self) -> bool:
+        return self >= Role.POLL
+
     def conflicts(self, other: Role) -> bool:
         return other in _CONFLICTS[self]
 
     def replaces(self, other: Role) -> bool:
-        """Whether everything in conflict with `other` is in conflict with this role, too."""
+        """Whether every role in conflict with `other` is in conflict with this one, too."""
         return _CONFLICTS[other] <= _CONFLICTS[self]
 
 
@@ -67,6 +74,7 @@ class Record:
     kind: Kind
     via: Via
     place: Place
+    scope: Scope  # to whom a signal or a poll is indivisible
     call: int  # the operator call, as far as that can be told
 
 

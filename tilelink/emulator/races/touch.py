@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilelink.emulator.events import Kind, Semantic, Via
+from tilelink.emulator.events import Kind, Scope, Semantic, Via
 from tilelink.emulator.place import Place
 
 if TYPE_CHECKING:
@@ -28,12 +28,21 @@ class Touch:
     place: Place  # of a stream the host line that enqueued the operation
     via: Via
     kind: Kind
+    changed: bool  # False: an atomic that left the word as it was, like a load
+    scope: Scope  # of an atomic or a volatile access; nothing depends on that of others
     what: str  # "x_full[128, 0] of rank 2"
     number: int  # of the event, in global order; in a loop of its place, of the first access since the task released
     order: str  # "it last released signals[3] of rank 0 before that, at ..."
 
     @property
+    def beyond(self) -> str:
+        """What the scope ends before."""
+        return "other programs" if self.scope is Scope.CTA else "other ranks"
+
+    @property
     def verb(self) -> str:
+        if self.kind is Kind.ATOMIC and not self.changed:
+            return "read by an atomic"
         return (_COPY_VERBS if self.via is Via.COPY else _VERBS)[self.kind]
 
     def __str__(self) -> str:

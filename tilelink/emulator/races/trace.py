@@ -143,7 +143,8 @@ def _row(number: int, event: Event) -> Row:
 
 
 def _row_of_touch(touch: Touch) -> Row:
-    text = f"{touch.kind.value}s {touch.what} ({touch.via.value})".replace("atomics", "changes")
+    atomic = "changes" if touch.changed else "polls"
+    text = f"{touch.kind.value}s {touch.what} ({touch.via.value})".replace("atomics", atomic)
     return Row(touch.number, touch.rank, touch.task, touch.place, text)
 
 
