@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import topologies
+from tilelink.bench import operators
 from tilelink.bench.errors import MalformedVariant, NotABenchmarkFile
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.measure import Options
@@ -123,3 +124,11 @@ def test_outputs_that_may_be_overwritten_are_a_candidate_of_their_own() -> None:
     assert (fresh.origin, reused.origin) == (Origin.PLANNED, Origin.REUSED)
     assert reused.schedule is not None
     assert ("out.algorithm", "in-place") in reused.schedule.choices
+
+
+def test_emitted_files_name_lines_of_the_declarations() -> None:
+    """Not of the import machinery, through which the declarations are reached."""
+    lines = [node.output.location for node in declaration(Operator.GEMM_RS).spec.nodes]
+    text = Path(operators.__file__).read_text(encoding="utf-8").splitlines()
+    assert [text[found.line - 1].strip() for found in lines] == ["y = matmul(x, w)", "return reduce_scatter(y, dim=0)"]
+    assert {found.file for found in lines} == {operators.__file__}
