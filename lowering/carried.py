@@ -55,7 +55,7 @@ class Carried:
         self.scope.need("epoch", "counts", self.scope.dialect.peer_words, "rank")
         counts = sum(signal.slots for signal in schedule.signals if signal.scope is Scope.LOCAL)
         arguments = ["epoch", "counts", self._done(), self.scope.dialect.peer_words, "rank"]
-        arguments += [f"PROGRAMS={kernel.programs}", f"ENDED={schedule.signal('ended').first}"]
+        arguments += [f"PROGRAMS={schedule.grid(kernel)}", f"ENDED={schedule.signal('ended').first}"]
         arguments += [f"DONE={schedule.signal('done').first}", f"NUM_COUNTS={counts}"]
         arguments += [f"BLOCK={1 << max(0, counts - 1).bit_length()}", f"NUM_RANKS={schedule.num_ranks}"]
         arguments += [f"MEETS={finish.meets}"]

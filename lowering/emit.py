@@ -29,7 +29,8 @@ _MADE = {
 def emit(schedule: Schedule, target: str = "triton") -> str:
     """Source text of `schedule`. The file imports torch and the target's compiler only. Raises UnknownTarget."""
     spelling = dialect(target, schedule.machine.arch)
-    kernels = tuple(print_kernel(schedule, spelling, kernel) for kernel in schedule.kernels())
+    launched = [kernel for kernel in schedule.kernels() if not kernel.joined]
+    kernels = tuple(print_kernel(schedule, spelling, kernel) for kernel in launched)
     host = HostPrinter(schedule, spelling, kernels).text()
     user = _user_bodies(schedule)
     body = "\n\n".join([user, *(printed.text for printed in kernels)]).strip("\n")

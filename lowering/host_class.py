@@ -176,6 +176,8 @@ class HostPrinter:
             case Finish():
                 self.out.comment("nothing of this call is read or written here any more: tell every peer")
                 self._finish(launch)
+            case Kernel() if launch.joined:
+                pass  # programs of the kernel before go on with it
             case Kernel():
                 self._kernel(launch)
             case CopyProgram():
@@ -252,7 +254,7 @@ class HostPrinter:
 
     def _kernel(self, kernel: Kernel) -> None:
         printed = self.kernels[kernel.name]
-        arguments = [kernel.name, f"({kernel.programs},)"]
+        arguments = [kernel.name, f"({self.schedule.grid(kernel)},)"]
         arguments += [self._argument(printed, name) for name in printed.parameters]
         options = [f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"]
         options += [f"per_sm={kernel.per_sm}"] if kernel.per_sm > 1 else []

@@ -10,7 +10,7 @@ from lowering.dialect import Dialect
 from lowering.operands import TileScope
 from lowering.source import Source
 from lowering.tiles import tile_loop
-from tilelink.ir.nodes import Kernel
+from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 
 _ORDER = ("epoch", "counts", "signals", "signal_peers", "rank")
@@ -27,10 +27,10 @@ class PrintedKernel:
 
 
 def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> PrintedKernel:
-    """The functions of `kernel`, roles first."""
+    """The functions of `kernel` and of those joined to it, roles first."""
     out = Source()
     jit = dialect.decorator(with_rank=False)
-    roles: list[tuple[str, int, list[str]]] = []
+    roles: list[_Role] = []
     for comm in kernel.comm:
         body = Source()
         needed = comm_loop(schedule, dialect, comm, body)
@@ -38,24 +38,45 @@ def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> Printe
         items = bool(schedule.exchange(comm.exchange).slots)
         what = f"{'Produce the items of' if items else 'Move'} {comm.exchange} on {comm.programs} SMs."
         _print_role(out, jit, name, needed, body, what)
-        roles.append((name, comm.programs, needed))
+        roles.append(_Role(name, comm.programs, needed))
     descriptors: dict[str, tuple[str, tuple[int, ...]]] = {}
-    if kernel.compute is not None:
-        body = Source()
-        scope = tile_loop(schedule, dialect, kernel.compute, body)
-        for function in scope.functions:
-            out.lines(function)
-            out.line()
-            out.line()
-        descriptors = _blocks(scope)
-        needed = list(scope.parameters)
-        what = f"Compute the tiles of {kernel.compute.name}."
-        _print_role(out, jit, f"{kernel.compute.name}_tiles", needed, body, what)
-        roles.append((f"{kernel.compute.name}_tiles", kernel.compute.programs, needed))
+    tiles = []
+    for one in schedule.joined_to(kernel):
+        if one.compute is not None:
+            role, found = _print_tiles(out, schedule, dialect, one.compute, jit)
+            tiles.append(role)
+            descriptors |= found
     carried = Carried(schedule, dialect, kernel)
-    parameters = _parameters([*roles, ("", 0, list(carried.scope.parameters))])
-    _print_entry(out, kernel, roles, parameters, carried)
+    parameters = _parameters([*(role.needed for role in (*roles, *tiles)), list(carried.scope.parameters)])
+    _print_entry(out, kernel, roles, tiles, parameters, carried)
     return PrintedKernel(kernel, out.text(), parameters, descriptors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """A printed function, the programs that call it, and the parameters that it needs."""
+
+    name: str
+    programs: int
+    needed: list[str]
+
+    @property
+    def arguments(self) -> list[str]:
+        return [*_sorted([n for n in self.needed if n != "call"]), *(["call"] if "call" in self.needed else [])]
+
+
+def _print_tiles(
+    out: Source, schedule: Schedule, dialect: Dialect, role: ComputeRole, jit: str
+) -> tuple[_Role, dict[str, tuple[str, tuple[int, ...]]]]:
+    body = Source()
+    scope = tile_loop(schedule, dialect, role, body)
+    for function in scope.functions:
+        out.lines(function)
+        out.line()
+        out.line()
+    printed = _Role(f"{role.name}_tiles", role.programs, list(scope.parameters))
+    _print_role(out, jit, printed.name, printed.needed, body, f"Compute the tiles of {role.name}.")
+    return printed, _blocks(scope)
 
 
 def _blocks(scope: TileScope) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -70,8 +91,8 @@ def _sorted(names: list[str]) -> list[str]:
     return [name for name in names if name not in _ORDER] + [name for name in _ORDER if name in names]
 
 
-def _parameters(roles: list[tuple[str, int, list[str]]]) -> tuple[str, ...]:
-    names = dict.fromkeys(name for _, _, needed in roles for name in needed)
+def _parameters(needed: list[list[str]]) -> tuple[str, ...]:
+    names = dict.fromkeys(name for some in needed for name in some)
     if names.pop("call", "absent") is None:
         names["epoch"] = None
     return tuple(_sorted(list(names)))
@@ -90,31 +111,36 @@ def _print_role(out: Source, jit: str, name: str, needed: list[str], body: Sourc
 def _print_entry(
     out: Source,
     kernel: Kernel,
-    roles: list[tuple[str, int, list[str]]],
+    comm: list[_Role],
+    tiles: list[_Role],
     parameters: tuple[str, ...],
     carried: Carried,
 ) -> None:
+    """Programs of a communication role come first; the others compute tiles, and go on with those of joined kernels."""
     out.line(carried.scope.dialect.decorator(with_rank="rank" in parameters))
     with out.block(f"def {kernel.name}({', '.join(parameters)}):"):
         out.line("program = tl.program_id(0)")
         if "epoch" in parameters:
             out.line("call = tl.load(epoch)")
         out.lines(carried.first.text().strip())
-        first = 0
-        for position, (name, programs, needed) in enumerate(roles):
+        roles, first = [*comm, *tiles[:1]], 0
+        for position, role in enumerate(roles):
             last = position == len(roles) - 1
-            header = (
-                ""
-                if len(roles) == 1
-                else "else:"
-                if last
-                else f"{'el' if first else ''}if program < {first + programs}:"
-            )
-            arguments = [*_sorted([n for n in needed if n != "call"]), *(["call"] if "call" in needed else [])]
+            header = "" if len(roles) == 1 else "else:"
+            if not last:
+                header = f"{'el' if first else ''}if program < {first + role.programs}:"
+            elif len(tiles) > 1 and role.programs < max(one.programs for one in tiles):
+                header = f"if program < {role.programs}:"
             start = f"program - {first}" if first else "program"
-            if last and kernel.compute is not None and kernel.dies.count > 1:
-                start = f"by_die({start}, {programs}, {kernel.dies.count})"
             with out.maybe(header):
-                out.call(f"{name}(", [*arguments, start])
-            first += programs
+                out.call(f"{role.name}(", [*role.arguments, _by_die(kernel, role, start) if last and tiles else start])
+            first += role.programs
+        for role in tiles[1:]:
+            idle = role.programs < max(one.programs for one in tiles)
+            with out.maybe(f"if program < {role.programs}:" if idle else ""):
+                out.call(f"{role.name}(", [*role.arguments, _by_die(kernel, role, "program")])
         out.lines(carried.last.text().strip())
+
+
+def _by_die(kernel: Kernel, role: _Role, program: str) -> str:
+    return f"by_die({program}, {role.programs}, {kernel.dies.count})" if kernel.dies.count > 1 else program

@@ -112,7 +112,7 @@ def print_peers_wait(out: Source, scope: TileScope, wait: Wait) -> None:
 def _print_part_wait(
     out: Source, scope: TileScope, wait: Wait, exchange: Exchange, lines: Callable[[str], list[str]]
 ) -> None:
-    with out.block(f"if {wait.slot}_segment != rank:"):
+    with out.maybe("" if wait.own else f"if {wait.slot}_segment != rank:"):
         _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
         if wait.fence and not scope.dialect.tokens:  # a descriptor that takes a token is behind a fence
             out.line("fence_descriptors()")

@@ -198,7 +198,11 @@ class CommRole:
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One launch: communication programs first (lowest program ids), then compute programs; all must fit at once,
-    `per_sm` on each SM."""
+    `per_sm` on each SM.
+
+    `joined`: no launch of its own; each program of the kernel before goes on with it when it is done there. So nothing
+    that other programs of that kernel have written is there, unless it is waited for.
+    """
 
     name: str
     comm: tuple[CommRole, ...]
@@ -207,6 +211,7 @@ class Kernel:
     stages: int
     per_sm: int
     dies: Die
+    joined: bool = False
 
     @property
     def programs(self) -> int:

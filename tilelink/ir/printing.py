@@ -169,7 +169,8 @@ def _moves(schedule: Schedule, exchange: Exchange, *, counted: bool) -> Iterator
 
 def _kernel(schedule: Schedule, kernel: Kernel) -> Iterator[str]:
     shared = f", {kernel.per_sm} programs on each" if kernel.per_sm > 1 else ""
-    yield f"kernel {kernel.name} on {kernel.sms} SMs{shared}:"
+    again = "then, in the same programs, " if kernel.joined else ""
+    yield f"{again}kernel {kernel.name} on {kernel.sms} SMs{shared}:"
     for role in kernel.comm:
         yield from (f"  {line}" for line in _comm(schedule, role))
     if kernel.compute is not None:
@@ -229,7 +230,7 @@ def _operand(operand: Operand) -> str:
 def _wait(wait: Wait) -> str:
     part = "every part" if wait.every else f"{wait.slot} segment"
     chunks = f"chunks of the {wait.rows} tile" if wait.rows else "every chunk"
-    return f"wait {wait.signal}[{part}, {chunks}] unless own"
+    return f"wait {wait.signal}[{part}, {chunks}]{'' if wait.own else ' unless own'}"
 
 
 def _step(step: Step) -> Iterator[str]:

@@ -13,7 +13,18 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tilelink.ir import nodes, order, placement, spec, steps, user_op
-from tilelink.ir.nodes import AwaitPeers, Buffer, Exchange, Finish, Kernel, Launch, Machine, Publish, Signal
+from tilelink.ir.nodes import (
+    AwaitPeers,
+    Buffer,
+    CopyProgram,
+    Exchange,
+    Finish,
+    Kernel,
+    Launch,
+    Machine,
+    Publish,
+    Signal,
+)
 from tilelink.ir.printing import print_schedule
 from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
@@ -57,13 +68,42 @@ class Schedule:
         return next(exchange for exchange in self.exchanges if exchange.name == name)
 
     def within(self, kernel: Kernel) -> tuple[Launch, ...]:
-        """Launches that programs of `kernel` carry out: those right before it, and `Finish` right behind it."""
-        at = next(index for index, launch in enumerate(self.launches) if launch is kernel)
+        """Launches that programs of `kernel` carry out: those right before it, and `Finish` right behind it, or behind the
+        kernels that are joined to it."""
+        at = self._index(kernel)
         first = at
         while first and isinstance(before := self.launches[first - 1], AwaitPeers | Publish) and before.within:
             first -= 1
-        behind = [x for x in self.launches[at + 1 : at + 2] if isinstance(x, Finish) and x.within]
+        last = self._index(self.joined_to(kernel)[-1])
+        behind = [x for x in self.launches[last + 1 : last + 2] if isinstance(x, Finish) and x.within]
         return (*self.launches[first:at], *behind)
+
+    def joined_to(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        """`kernel`, and the kernels with which its programs go on, in order."""
+        found = [kernel]
+        for launch in self.launches[self._index(kernel) + 1 :]:
+            if isinstance(launch, Kernel) and launch.joined:
+                found.append(launch)
+            elif not isinstance(launch, CopyProgram):
+                break
+        return tuple(found)
+
+    def launched_at(self, index: int) -> int:
+        """Index of the launch that kernel `index` is part of: its own, or that of the kernel to which it is joined."""
+        kernel = self.launches[index]
+        if not isinstance(kernel, Kernel) or not kernel.joined:
+            return index
+        earlier = [
+            i for i, launch in enumerate(self.launches[:index]) if isinstance(launch, Kernel) and not launch.joined
+        ]
+        return earlier[-1] if earlier else index
+
+    def grid(self, kernel: Kernel) -> int:
+        """Programs that the launch of `kernel` has."""
+        return max(one.programs for one in self.joined_to(kernel))
+
+    def _index(self, kernel: Kernel) -> int:
+        return next(index for index, launch in enumerate(self.launches) if launch is kernel)
 
     def emit(self, target: str = "triton") -> str:
         """Source text in the language `target`, by the `emitter` that is registered. Raises UnknownTarget."""

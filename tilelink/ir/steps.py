@@ -43,7 +43,8 @@ class Wait:
 
     The parts are those of the segments of axis `slot`; the chunks those that cover the tile along axis `rows` (all
     chunks if `rows` is empty: the tile reads every row). `every`: all parts, in the order of the role, not only the
-    tile's segment. The own part is not waited for. `target` is how far a local signal counts (0: an epoch).
+    tile's segment. The own part is not waited for, unless `own`: then another program of this launch has made it.
+    `target` is how far a local signal counts (0: an epoch).
     """
 
     signal: str
@@ -53,6 +54,7 @@ class Wait:
     every: bool
     target: int
     fence: bool  # what is waited for is read through descriptors, which needs an order of its own
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.graph import Map, Relation
+from tilelink.ir.graph import Copy, Map, Relation
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -27,7 +27,7 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec
+from tilelink.ir.spec import BoundSpec, Elementwise
 from tilelink.ir.steps import Access, Operand, Store, Wait
 from tilelink.planner.access import Space, produce, read_operand, read_wait
 from tilelink.planner.layout import (
@@ -87,6 +87,7 @@ class _Builder:
         self.meets = meets_at_end(problem, self.exchanges)
         self.turns = peer_atomics(problem.topology)
         self.out: list[Launch] = []
+        self.kernels: list[tuple[int, Kernel]] = []  # of which group, so far
         self.done: set[str] = set()  # relations whose host-side launches are out
 
     def launches(self) -> tuple[Launch, ...]:
@@ -233,7 +234,33 @@ class _Builder:
             raise Illegal("communication leaves no SM for compute")
         role = compute_role(problem, index, self._consumers(index, free))
         dies = Die(problem.topology.gpu.num_dies)
-        self.out.append(Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies))
+        kernel = Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies)
+        if self._goes_on(index, kernel):
+            body = tuple(replace(step, own=True) if isinstance(step, Wait) else step for step in role.body)
+            kernel = replace(kernel, compute=replace(role, body=body), joined=True)
+        self.out.append(kernel)
+        self.kernels.append((index, kernel))
+
+    def _goes_on(self, index: int, kernel: Kernel) -> bool:
+        """Whether programs of the kernel before can go on with `kernel`: it only reads what tiles of that one store at every
+        rank, this one too, and tell of, or what was there before; and it is launched in the same way."""
+        launches = [launch for launch in self.out if not isinstance(launch, CopyProgram)]
+        if not launches or not isinstance(before := launches[-1], Kernel) or before.comm or kernel.comm:
+            return False
+        if (before.warps, before.per_sm, before.dies) != (kernel.warps, kernel.per_sm, kernel.dies):
+            return False
+        group = self.problem.groups[index]
+        if any(not isinstance(op.operation, Copy | Elementwise) for op in group.ops):
+            return False
+        launched = next(at for at, one in reversed(self.kernels) if not one.joined)
+        return all(self._told_of(value) or self._made_before(value, launched) for value in group.reads())
+
+    def _told_of(self, value: str) -> bool:
+        relation = self.graph.relation(value)
+        if relation is None or relation.library or relation.kind is not Kind.GATHER:
+            return False
+        exchange = make_exchange(self.problem, relation)
+        return isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH and not exchange.met
 
     def _consumers(self, index: int, free: int) -> int:
         """Programs of the tile loop: all that are free, or those that were asked for to take the items of a queue."""

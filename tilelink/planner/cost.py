@@ -164,7 +164,7 @@ class _Model:
         self.streams_end = max(self.streams_end, end)
 
     def _kernel(self, kernel: Kernel) -> None:
-        begin = self.now + self.gpu.kernel_launch_us
+        begin = self.now + (0.0 if kernel.joined else self.gpu.kernel_launch_us)
         role = kernel.compute
         produced = (
             {step.exchange for step in flat(role.body) if isinstance(step, Notify)} if role is not None else set()

@@ -33,6 +33,7 @@ STREAM_TILES = (
     TileShape(64, 256, 0, 8, 1),
     TileShape(32, 256, 0, 8, 1),
     TileShape(32, 128, 0, 8, 1),
+    TileShape(64, 128, 0, 4, 1),
     TileShape(16, 64, 0, 4, 1),
     TileShape(16, 16, 0, 4, 1),
 )

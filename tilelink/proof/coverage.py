@@ -67,7 +67,9 @@ def _operand(schedule: Schedule, at: Point, step: Step, operand: Operand, waits:
     if exchange.slots:
         return  # tilelink.proof.slots looks at reads of items
     own_read = (not operand.slot or operand.slot not in at.others) and not (isinstance(step, SumParts) and step.onto)
-    if own_read:
+    fits = [wait for wait in waits if wait.exchange == exchange.name and wait.own]
+    awaited = exchange.own_copied and any(wait.every or wait.slot == operand.slot for wait in fits)
+    if own_read and not awaited:
         home = operand.own or operand.buffer
         portion = Portion.OWN if not operand.own or operand.own_slots > 1 else Portion.WHOLE
         if operand.remote and operand.own_slots == 1:
@@ -170,7 +172,7 @@ def _chunks_waited(at: Point, exchange: Exchange, wait: Wait, name: str, count: 
 
 
 def _plain(schedule: Schedule, where: str, buffer: str, portion: Portion, before: int) -> Iterator[Finding]:
-    if not is_there(schedule, buffer, portion, before):
+    if not is_there(schedule, buffer, portion, schedule.launched_at(before)):
         fact = f"nothing launched before writes the {portion.value} of {buffer}, and no signal orders it"
         yield Finding(BugClass.ORDERING, where, fact)
 

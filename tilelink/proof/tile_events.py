@@ -178,7 +178,7 @@ class TileEvents:
         return [
             f"{wait.signal}[peer at {distance}, chunk {chunk}]"
             for distance in distances
-            if distance
+            if distance or wait.own
             for chunk in chunks
         ]
 
@@ -216,4 +216,4 @@ class TileEvents:
         if step.place is Place.PEER:
             back = opposite(exchange.order.ranks, distance)
             return [f"{step.then}[peer at {back}, chunk {chunk}]"]
-        return [f"{step.then}[peer at {peer}, chunk {chunk}]" for peer in range(1, self.schedule.num_ranks)]
+        return [f"{step.then}[peer at {peer}, chunk {chunk}]" for peer in range(self.schedule.num_ranks)]

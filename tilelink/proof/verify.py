@@ -11,6 +11,7 @@ from tilelink.proof.conformance import conformance
 from tilelink.proof.contract import flat
 from tilelink.proof.coverage import coverage
 from tilelink.proof.findings import Finding, Proof
+from tilelink.proof.joining import joining
 from tilelink.proof.layout import buffers, links, signals
 from tilelink.proof.meeting import meeting
 from tilelink.proof.names import names
@@ -22,6 +23,7 @@ from tilelink.proof.slots import slots
 # What later checks take for granted comes first; the search for circles needs well-formed steps and orders.
 _CHECKS: tuple[Callable[[Schedule], Iterator[Finding]], ...] = (
     names,
+    joining,
     signals,
     buffers,
     links,
