@@ -85,6 +85,19 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 128, "K": 128, "N": 128},
         {"algorithm": "two-shot", **_TILE, "mover": "CommSms(2)", "transfer": "push"},
     ),
+    "all-reduce, joined": (
+        "04_gemm_ar.py:gemm_ar",
+        "laptop-switch",
+        {"M": 128, "K": 128, "N": 128},
+        {
+            "algorithm": "two-shot",
+            **_TILE,
+            "mover": "Fused()",
+            "transfer": "push",
+            "sum": "epilogue",
+            "out.tile": "64x128x0/4w1s",
+        },
+    ),
     "all-reduce, in place": (
         "04_gemm_ar.py:gemm_ar",
         "laptop-switch",

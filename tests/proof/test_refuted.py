@@ -62,6 +62,11 @@ def planned(operator: str, mover: str, transfer: str, topology: str = "laptop-sw
             {"algorithm": "direct", "compute": "triton", "y.tile": TILE, "sum": "epilogue"},
         ),
         "ar": (gemm_ar, {"M": 3 * 64, "K": 96, "N": 32}, {"algorithm": "two-shot", "y.tile": TILE}),
+        "ar joined": (
+            gemm_ar,
+            {"M": 3 * 64, "K": 96, "N": 32},
+            {"algorithm": "two-shot", "y.tile": TILE, "sum": "epilogue", "out.tile": "16x16x0/4w1s"},
+        ),
         "ar in place": (
             gemm_ar,
             {"M": 3 * 64, "K": 96, "N": 32},
@@ -118,6 +123,7 @@ RS_CE = ("rs", "CopyEngine()", "push")
 RS_FUSED = ("rs", "Fused()", "push")
 AR_FUSED = ("ar", "Fused()", "push")
 AR_LIBRARY = ("ar library", "Fused()", "pull")
+AR_JOINED = ("ar joined", "Fused()", "push")
 AR_PLACED = ("ar in place", "Fused()", "push")
 AR_COPIED = ("ar in place", "CopyEngine()", "push")
 
@@ -199,6 +205,10 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         ),
         BugClass.STALE_SIGNAL,
     ),
+    "no program to go on": (AR_JOINED, each(Kernel, 0, joined=True), BugClass.WRONG_PLACE),
+    "programs of another launch to go on": (AR_JOINED, each(Kernel, 1, warps=8), BugClass.RESIDENCY),
+    "an own part that other programs of the launch make": (AR_JOINED, each(Wait, 1, own=False), BugClass.ORDERING),
+    "an own part that is never told of": (RS_FUSED, each(Wait, 0, own=True), BugClass.CIRCLE),
     "no program to carry it out": (AG_SM, each(AwaitPeers, 0, within=True), BugClass.WRONG_PLACE),
     "no count of the programs that end": (
         RS_FUSED,

@@ -165,6 +165,11 @@ def within_a_kernel(schedule: Schedule) -> Edits:
     yield from variants(schedule, Finish, lambda site: [replace(site.node, within=not site.node.within)])
 
 
+def joined_kernel(schedule: Schedule) -> Edits:
+    """Programs go on with a kernel that needs a launch of its own, or stop before one for which nobody starts others."""
+    return variants(schedule, Kernel, lambda site: [replace(site.node, joined=not site.node.joined)])
+
+
 def copies_that_await_done(schedule: Schedule) -> Edits:
     return variants(schedule, CopyProgram, lambda site: [replace(site.node, awaits_done=not site.node.awaits_done)])
 
@@ -192,5 +197,6 @@ OPERATORS: tuple[Operator, ...] = (
     finish_that_turns,
     finish_that_meets,
     within_a_kernel,
+    joined_kernel,
     copies_that_await_done,
 )

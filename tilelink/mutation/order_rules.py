@@ -192,4 +192,4 @@ def done_by_copy(pair: Pair) -> bool:
 
 def by_a_launch_of_its_own(pair: Pair) -> bool:
     found = pair.only
-    return found is not None and found.field == "within" and found.after is False
+    return found is not None and found.field in ("within", "joined") and found.after is False

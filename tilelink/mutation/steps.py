@@ -75,6 +75,11 @@ def wait_fence(schedule: Schedule) -> Edits:
     return variants(schedule, Wait, lambda site: [replace(site.node, fence=not site.node.fence)])
 
 
+def wait_for_the_own_part(schedule: Schedule) -> Edits:
+    """As for those of peers, or not where programs of this launch make it."""
+    return variants(schedule, Wait, lambda site: [replace(site.node, own=not site.node.own)])
+
+
 def drop_notify(schedule: Schedule) -> Edits:
     for site in sites(schedule, Notify):
         yield site.label, site.drop()
@@ -234,6 +239,7 @@ OPERATORS: tuple[Operator, ...] = (
     wait_for_every_part_or_one,
     wait_target,
     wait_fence,
+    wait_for_the_own_part,
     drop_notify,
     duplicate_notify,
     early_notify,

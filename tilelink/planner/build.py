@@ -236,8 +236,8 @@ class _Builder:
         dies = Die(problem.topology.gpu.num_dies)
         kernel = Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies)
         if self._goes_on(index, kernel):
-            body = tuple(replace(step, own=True) if isinstance(step, Wait) else step for step in role.body)
-            kernel = replace(kernel, compute=replace(role, body=body), joined=True)
+            steps = [self._for_own(step) if isinstance(step, Wait) else step for step in role.body]
+            kernel = replace(kernel, compute=replace(role, body=tuple(steps)), joined=True)
         self.out.append(kernel)
         self.kernels.append((index, kernel))
 
@@ -253,7 +253,8 @@ class _Builder:
         if any(not isinstance(op.operation, Copy | Elementwise) for op in group.ops):
             return False
         launched = next(at for at, one in reversed(self.kernels) if not one.joined)
-        return all(self._told_of(value) or self._made_before(value, launched) for value in group.reads())
+        told = [value for value in group.reads() if self._told_of(value)]
+        return bool(told) and all(value in told or self._made_before(value, launched) for value in group.reads())
 
     def _told_of(self, value: str) -> bool:
         relation = self.graph.relation(value)
@@ -261,6 +262,10 @@ class _Builder:
             return False
         exchange = make_exchange(self.problem, relation)
         return isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH and not exchange.met
+
+    def _for_own(self, wait: Wait) -> Wait:
+        """The own part is made in this launch as well, where tiles make the parts."""
+        return replace(wait, own=self._told_of(wait.exchange))
 
     def _consumers(self, index: int, free: int) -> int:
         """Programs of the tile loop: all that are free, or those that were asked for to take the items of a queue."""

@@ -38,6 +38,7 @@ from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
+_JOINED_US = 1.0  # programs that go on poll at once for what a launch would only begin to look for; not measured
 _MEET_US = 0.3  # until the peers' last word has come, too
 _ENDED_US = 0.008  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
@@ -181,6 +182,7 @@ class _Model:
             self.now = max(begin, self.streams_end)
             return
         _TileRun(self, kernel, role, begin, sorted(produced)).run()
+        self.now -= _JOINED_US if kernel.joined else 0.0
 
     def _fullness(self, rows: float, cols: float) -> float:
         """Of the SMs, those that have a tile in an average wave: of 128 x 256, or of 128 x 128 where that fills more."""
