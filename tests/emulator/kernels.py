@@ -83,6 +83,17 @@ def wait_for_both(signal, out):
 
 
 @triton.jit
+def poll_words(words, out, NUM: tl.constexpr, LANES: tl.constexpr):
+    """All of the first `NUM` words at once."""
+    lanes = tl.arange(0, LANES)
+    late = tl.full((), 1, tl.int32)
+    while late > 0:
+        found = tl.atomic_add(words + lanes, 0, mask=lanes < NUM, sem="acquire", scope="sys")
+        late = tl.max(tl.where(lanes < NUM, 1 - found, 0), axis=0)
+    tl.store(out, 1)
+
+
+@triton.jit
 def capped_spin(signal, out, cap):
     polls = 0
     while (tl.atomic_add(signal, 0, sem="acquire", scope="sys") == 0) & (polls < cap):

@@ -82,7 +82,7 @@ def test_a_right_operator_is_right_under_every_policy(name: str) -> None:
     emulate(World(3, num_sms=5, policy=policy_by_name(name)), "copy engine", calls=2)
 
 
-@pytest.mark.parametrize("switch_every", [0, 1])
+@pytest.mark.parametrize("switch_every", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_loop_that_never_rests_starves_nobody(name: str, switch_every: int) -> None:
     """A poll that counts its rounds looks like work: strict orders have to turn away from it."""

@@ -136,6 +136,28 @@ def test_a_loop_that_polls_two_words_hangs_for_both() -> None:
         world.run()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_lanes_that_poll_words_of_their_own(seed: int) -> None:
+    world = World(1, num_sms=4, seed=seed)
+    signal, out, fabric = words(3), words(), world.fabrics[0]
+    fabric.stream("poll").launch(kernels.poll_words, (1,), signal, out, NUM=3, LANES=4)
+    for number in range(3):
+        fabric.stream(f"word {number}").write(signal[number : number + 1], 1)
+    world.run()
+    assert out.item() == 1
+
+
+def test_lanes_that_poll_words_of_their_own_hang_for_all() -> None:
+    """They sleep until one of their words is written: what the lane beyond them finds is no change."""
+    world = World(1, num_sms=4)
+    signal = words(4)
+    world.fabrics[0].stream("poll").launch(kernels.poll_words, (1,), signal, words(), NUM=3, LANES=4)
+    world.fabrics[0].stream("one").write(signal[0:1], 1)
+    shown = r"words\[0\] of rank 0 \(value 1\), words\[1\] of rank 0 \(value 0\), words\[2\] of rank 0 \(value 0\)$"
+    with pytest.raises(Deadlock, match=f"(?m){shown}"):
+        world.run()
+
+
 def test_a_capped_spin_runs_to_its_cap() -> None:
     world = World(1, num_sms=1)
     out = words()

@@ -133,6 +133,9 @@ def test_the_original_is_equivalent_to_itself() -> None:
         # it is also what awaits the peers, but only where calls end together
         ("gather, SMs pull", "narrower scope", "wait_count gpu", "gpu scope inside one gpu"),
         ("gather, SMs pull", "narrower scope", "wait_count cta", ""),
+        ("gather, SMs pull", "duplicate store", "next_call tl.store(epoch", "epochs of two"),
+        # slots of a queue are counted by the number of the call
+        ("queue", "duplicate store", "next_call tl.store(epoch", ""),
         # here the copy engine waits for them
         ("MLP", "narrower scope", "count_up gpu", ""),
         ("scatter, fused push", "weaker semantics", "count_arrival release", ""),

@@ -6,9 +6,8 @@ import pytest
 
 import lowering
 import topologies
-from lowering.targets import TARGETS
 from tests.pipeline.test_emitted import compiles
-from tests.pipeline.workloads import load
+from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.nodes import Begin, Finish, Memory
@@ -40,7 +39,7 @@ def planned(num_ranks: int, pins: dict[str, str], rows: int = 40) -> Schedule:
     return load(GEMM_AR).plan_for(machine, sizes, "bf16", {**IN_PLACE, **pins})
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize(
     "num_ranks", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
 )

@@ -9,8 +9,7 @@ import pytest
 import lowering
 import tilelink
 import topologies
-from lowering.targets import TARGETS
-from tests.pipeline.workloads import load
+from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink import Shard, Tensor, dims
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
@@ -53,7 +52,7 @@ def joined(schedule: Schedule) -> list[str]:
     return [kernel.name for kernel in schedule.kernels() if kernel.joined]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize(
     "num_ranks", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
 )

@@ -14,7 +14,7 @@ import lowering
 import tilelink
 import topologies
 from tests.pipeline.random_specs import random_spec
-from tests.pipeline.workloads import load
+from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink import Partial, Replicate, Shard, Tensor, dims
 from tilelink.dialect_api import Vendor, check_source
 from tilelink.emulator import World
@@ -31,8 +31,6 @@ from tilelink.runtime.run import run_emulated
 
 B, C, K, N = dims("B C K N")
 TARGETS = ("triton", "triton-distributed")
-# that both give the same bits is seen in test_targets.py
-STOCK_FIRST = ["triton", pytest.param("triton-distributed", marks=pytest.mark.slow)]
 QUEUE = load("01_queue.py:queue")
 
 

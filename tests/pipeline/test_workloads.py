@@ -51,7 +51,7 @@ def test_planned(name: str, topology: str) -> None:
     check(name, topology, 4, "bf16", {}, calls=3)
 
 
-@pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)"])
+@pytest.mark.parametrize("mover", ["CopyEngine()", pytest.param("CommSms(2)", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUICK)
 def test_overlapped(name: str, mover: str) -> None:
     """At sizes this small the library wins: have something to overlap all the same."""

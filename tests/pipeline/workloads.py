@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import topologies
 from tilelink.ir.spec import bind
 from tilelink.overlap import Overlap
 from tilelink.planner.space import pin_names
 from tilelink.spec_file import load_overlap
 
+# the quick suite runs files of one target; that both give the same bits is seen in test_targets.py
+STOCK_FIRST = ["triton", pytest.param("triton-distributed", marks=pytest.mark.slow)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 # sizes for r ranks: rows of a rank no multiple of a tile, odd columns and depths where the spec allows them

@@ -170,6 +170,8 @@ class MemoryBuilder(NumericBuilder):
         else:
             kind = self.ir_rmw_op_to_interpreter_rmw_op[op]
             old = native.atomic_rmw(kind, addresses, operand, lanes, self.ir_sem_to_interpreter_sem[sem])
+        if not lanes.all():
+            old[~lanes] = 0  # what happens to be there would make two rounds of a poll look different
         self._after_atomic(addresses, lanes, touched, old, dtype, sem, scope, scalar)
         self.scalar = scalar  # a maximum of floats is two atomics, and another task came between
         return Handle(old, val.dtype.scalar)

@@ -181,7 +181,10 @@ class Machine:
             start = int(np.minimum.reduce(addresses, axis=None))
             end = int(np.maximum.reduce(addresses, axis=None)) + item_bytes
         # the version before this access: a loop that writes with its own atomics is not at rest
-        if spins and kind is not Kind.STORE:
+        if spins and kind is Kind.ATOMIC:  # lanes poll words of their own
+            for address in map(int, addresses.flat):
+                spins[-1].note_read(address, address + item_bytes, self.scheduler.version)
+        elif spins and kind is not Kind.STORE:
             spins[-1].note_read(start, end, self.scheduler.version)
         if changed:
             self.scheduler.wrote(start, end)

@@ -137,6 +137,14 @@ def _own_word(statement: ast.stmt) -> str:
     return dotted(leftmost(call.args[0]))
 
 
+def epochs_of_two(pair: SourcePair) -> bool:
+    """Every rank goes on by two, and so do all that raise or await an epoch: they take it from the word."""
+    statement = next((one for one, _ in pair.statements()), None)
+    stored = statement is not None and ast.unparse(statement) == "tl.store(epoch, tl.load(epoch) + 1)"
+    slots = any(exchange.slots for exchange in pair.schedule.exchanges)
+    return pair.mutant.operator == "duplicate store" and pair.function() == "next_call" and stored and not slots
+
+
 def epoch_and_a_wait(pair: SourcePair) -> bool:
     if not pair.mutant.operator.startswith("swap "):
         return False
@@ -326,6 +334,7 @@ RULES: tuple[tuple[Holds, str], ...] = (
         stores_of_one_program_to_two_tensors,
         "nobody reads either tensor before the program, the last of its kernel, has ended.",
     ),
+    (epochs_of_two, "every rank goes on by two epochs a call, and epochs are compared with nothing but each other."),
     (
         epoch_and_a_wait,
         "only the program that ends a call changes the epoch, so that it may be read before a wait or after.",
