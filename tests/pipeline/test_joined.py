@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import pytest
 
@@ -24,7 +25,7 @@ TRITON = {"y.compute": "triton", "y.tile": "16x32x16/4w2s", "out.tile": "16x16x0
 
 
 @tilelink.overlap
-def folded(x: Tensor(M, K, placement=Shard(1)), w: Tensor(K, N, placement=Shard(0))):  # type: ignore[no-untyped-def, valid-type]
+def folded(x: Annotated[Tensor, (M, K), Shard(1)], w: Annotated[Tensor, (K, N), Shard(0)]) -> Tensor:
     """Elementwise operations that fold into the copy."""
     y = tilelink.matmul(x, w)
     z = tilelink.all_reduce(y)
