@@ -53,10 +53,8 @@ _LIBRARY_SHARE = 0.97  # of the rate of the best tile loop, the library's matmul
 _BURST, _BURST_US = 0.22, 150.0  # short library matmuls that fill the GPU are faster by so much, fading over so long
 _SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
 _PIECE_US = 3.5  # between two pieces of a library matmul: a wait, drain and fill
-_PIECES_GAIN, _PIECES_GAIN_US = (
-    0.07,
-    2500.0,
-)  # long library matmuls are faster in pieces, by so much after so long: measured
+# long library matmuls are faster in pieces, by so much after so long: seen in one of two runs on 4 x H200
+_PIECES_GAIN, _PIECES_GAIN_US = 0.07, 2500.0
 
 
 def predict_us(schedule: Schedule, topology: Topology) -> float:

@@ -21,10 +21,8 @@ _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
 _STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
-_STORES_HIDDEN = (
-    0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them; and only in tiles
-)
-_WIDE_TILE = 128 * 256  # of so many elements
+_STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
+_WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.8  # of the L2, a right operand can take
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
 
