@@ -60,9 +60,8 @@ class Dialect:
 
     def notify_all(self, offset: str, num_ranks: int) -> str:
         """Raise the word at `offset` of the signals of every rank, for this call."""
-        if self.reach is Reach.TABLE:
-            return f"notify_all(signal_peers, {offset}, call, NUM_RANKS={num_ranks})"
-        return f"notify_all(signals + {offset}, call, NUM_RANKS={num_ranks})"
+        words = "signal_peers, " if self.reach is Reach.TABLE else "signals + "
+        return f"notify_all({words}{offset}, call, NUM_RANKS={num_ranks})"
 
     def decorator(self, *, with_rank: bool) -> str:
         """Of a kernel; `rank` differs between ranks and must not be compiled in."""
