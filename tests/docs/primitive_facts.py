@@ -33,7 +33,7 @@ from tilelink.dialect_api import FUNCTIONS, Function
 from tilelink.triton_dist import install
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "triton_dist_2xh200.json"
+RESULTS = {f"{ranks} x H200": ROOT / "benchmarks" / "results" / f"triton_dist_{ranks}xh200.json" for ranks in (2, 4)}
 TARGETS = ("triton", "triton-distributed")
 MACHINES = {"nvidia": "laptop-switch", "amd": "mi300x-full-mesh"}
 RANKS = 3
@@ -280,9 +280,7 @@ def runs_it(primitive: Primitive) -> bool:
 
 
 def on_gpus() -> dict[str, str]:
-    """For each check that was run on GPUs what came out; empty where no results are stored."""
-    if not RESULTS.exists():
-        return {}
-    outcomes = json.loads(RESULTS.read_text(encoding="utf-8"))["outcomes"]
+    """For each check what came out on GPUs: equal only if it was on every number of them."""
+    outcomes = [one for path in RESULTS.values() for one in json.loads(path.read_text(encoding="utf-8"))["outcomes"]]
     wrong = {one["check"] for one in outcomes if one["wrong"]}
     return {one["check"]: "wrong" if one["check"] in wrong else "equal" for one in outcomes}

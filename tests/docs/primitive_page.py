@@ -32,7 +32,8 @@ _RUNS = """
 
 "Emulated" names one test of several that runs a kernel with the primitive on emulated ranks and compares values, or has the
 race detector watch. "Compiled" is stock Triton for sm_90, to a binary. Checks on GPUs are those of
-`benchmarks/check_triton_dist.py` ({results}).
+`benchmarks/check_triton_dist.py`, all equal unless a row says otherwise; every call is in
+{results}.
 
 """
 _SHIM = """
@@ -46,14 +47,13 @@ same.
 
 def page() -> str:
     """The whole page."""
-    results = str(facts.RESULTS.relative_to(facts.ROOT))
-    stored = f"what came out on 2 x H200: `{results}`" if facts.on_gpus() else f"`{results}` is not there"
+    files = (f"`{path.relative_to(facts.ROOT)}` ({machine})" for machine, path in facts.RESULTS.items())
     schedule = _table(
         ("primitive", "in the schedule IR", "stock Triton", "Triton-distributed", "in the emulator"), _schedule_row
     )
     runs = _table(("primitive", "emulated", "compiled", "checks on GPUs"), _runs_row)
     shim = _table(("primitive", "signature", "vendors", "on stock Triton, through the shim"), _shim_row)
-    return _INTRO + _SCHEDULE + schedule + _RUNS.format(results=stored) + runs + _SHIM + shim
+    return _INTRO + _SCHEDULE + schedule + _RUNS.format(results=" and ".join(files)) + runs + _SHIM + shim
 
 
 def _table(head: tuple[str, ...], row: _Row) -> str:
