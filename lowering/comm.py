@@ -5,10 +5,10 @@ from __future__ import annotations
 from lowering.dialect import Dialect
 from lowering.names import TRITON, element, element_bytes, is_wide, pointer
 from lowering.operands import LoopScope
+from lowering.positions import rank_at
 from lowering.signalling import slot_of, take, word
 from lowering.slots import neighbour, print_slot_notify, print_slot_wait, print_use
 from lowering.source import Source
-from lowering.tiles import rank_at
 from tilelink.ir.counting import source_arrivals
 from tilelink.ir.nodes import CommRole, Exchange, Kind, Transfer
 from tilelink.ir.order import Nest

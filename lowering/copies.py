@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from lowering.dialect import Dialect
 from lowering.host_names import HostNames, chunk_index, chunk_rows, shape_text
+from lowering.positions import rank_at
 from lowering.source import Source
-from lowering.tiles import rank_at
 from tilelink.ir.counting import source_arrivals
 from tilelink.ir.nodes import CopyProgram, Exchange, Kind, Memory, Transfer
 from tilelink.ir.order import Nest

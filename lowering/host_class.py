@@ -7,8 +7,8 @@ from lowering.dialect import Dialect
 from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
 from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name
+from lowering.positions import rank_at
 from lowering.source import Source
-from lowering.tiles import rank_at
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from lowering.carried import Carried
 from lowering.comm import comm_loop
 from lowering.dialect import Dialect
-from lowering.operands import TileScope
+from lowering.names import in_order
 from lowering.source import Source
 from lowering.tiles import tile_loop
 from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
-
-_ORDER = ("epoch", "counts", "signals", "signal_peers", "rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class _Role:
 
     @property
     def arguments(self) -> list[str]:
-        return [*_sorted([n for n in self.needed if n != "call"]), *(["call"] if "call" in self.needed else [])]
+        return in_order(self.needed)
 
 
 def _print_tiles(
@@ -76,32 +74,19 @@ def _print_tiles(
         out.line()
     printed = _Role(f"{role.name}_tiles", role.programs, list(scope.parameters))
     _print_role(out, jit, printed.name, printed.needed, body, f"Compute the tiles of {role.name}.")
-    return printed, _blocks(scope)
-
-
-def _blocks(scope: TileScope) -> dict[str, tuple[str, tuple[int, ...]]]:
-    return {
-        name: (buffer, tuple(scope.axis(axis).tile for axis in index))
-        for name, (buffer, index) in scope.descriptors.items()
-    }
-
-
-def _sorted(names: list[str]) -> list[str]:
-    """Tensors first, then the words of the signal protocol."""
-    return [name for name in names if name not in _ORDER] + [name for name in _ORDER if name in names]
+    return printed, {name: (described.buffer, described.block) for name, described in scope.descriptors.items()}
 
 
 def _parameters(needed: list[list[str]]) -> tuple[str, ...]:
     names = dict.fromkeys(name for some in needed for name in some)
     if names.pop("call", "absent") is None:
         names["epoch"] = None
-    return tuple(_sorted(list(names)))
+    return tuple(in_order(names))
 
 
 def _print_role(out: Source, jit: str, name: str, needed: list[str], body: Source, what: str) -> None:
     out.line(jit)
-    arguments = [*_sorted([n for n in needed if n != "call"]), *(["call"] if "call" in needed else []), "program"]
-    with out.block(f"def {name}({', '.join(arguments)}):"):
+    with out.block(f"def {name}({', '.join([*in_order(needed), 'program'])}):"):
         out.line(f'"""{what}"""')
         out.lines(body.text())
     out.line()

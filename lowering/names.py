@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+from collections.abc import Iterable
 
 from tilelink.ir.spec import DTYPE_BYTES
 
@@ -14,6 +15,7 @@ _TAKEN = {
     "rank",
     "program",
     "tile",
+    "half",
     "call",
     "epoch",
     "counts",
@@ -25,6 +27,7 @@ _TAKEN = {
     "triton",
     "torch",
 }
+_WORDS = ("epoch", "counts", "signals", "signal_peers", "rank", "call")  # of the signal protocol
 
 
 def value_name(name: str) -> str:
@@ -43,6 +46,12 @@ def class_name(name: str) -> str:
 
 def element_bytes(dtype: str) -> int:
     return DTYPE_BYTES[dtype]
+
+
+def in_order(parameters: Iterable[str]) -> list[str]:
+    """Parameters of a function: tensors first, then the words of the signal protocol, the number of the call last."""
+    names = dict.fromkeys(parameters)
+    return [*(name for name in names if name not in _WORDS), *(name for name in _WORDS if name in names)]
 
 
 def plus(*terms: str) -> str:

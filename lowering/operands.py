@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lowering.dialect import Dialect
 from lowering.names import TRITON, element, is_wide, plus, pointer, times
@@ -44,27 +45,36 @@ class LoopScope:
         return part_size(self.schedule.buffer(buffer).shape)
 
 
+class Described(NamedTuple):
+    """What a descriptor is for: tiles of `block` elements of a buffer along axes."""
+
+    buffer: str
+    axes: tuple[str, ...]
+    block: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class TileScope(LoopScope):
     """The scope of a loop over tiles. `own_axes` are the axes whose segment is known to be the own one at this place."""
 
     role: ComputeRole
     own_axes: tuple[str, ...] = field(default=(), kw_only=True)
-    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(
-        default_factory=dict, kw_only=True
-    )  # name -> buffer, axes
+    descriptors: dict[str, Described] = field(default_factory=dict, kw_only=True)
     functions: list[str] = field(default_factory=list, kw_only=True)  # texts of what the loop calls
     declared: str = field(default="", kw_only=True)  # what takes tokens in an open loop, printed before it
+    in_halves: bool = field(default=False, kw_only=True)  # tiles are halves, and `role` is as wide as they are
 
     def axis(self, name: str) -> Axis:
         return self.role.axis(name)
 
     def descriptor(self, buffer: str, index: tuple[str, ...]) -> str:
         """Name of the descriptor of `buffer` whose block spans the tiles of `index`."""
-        name = f"{buffer}_desc"
-        if self.descriptors.setdefault(name, (buffer, index)) != (buffer, index):
-            name = f"{buffer}_{''.join(index)}_desc"
-            self.descriptors[name] = (buffer, index)
+        half = "_half" if self.in_halves and self.role.order.minor in index else ""
+        name = f"{buffer}{half}_desc"
+        described = Described(buffer, index, tuple(self.axis(axis).tile for axis in index))
+        if self.descriptors.setdefault(name, described) != described:
+            name = f"{buffer}_{''.join(index)}{half}_desc"
+            self.descriptors[name] = described
         self.need(name)
         return name
 

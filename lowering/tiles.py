@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lowering.dialect import Dialect
-from lowering.names import TRITON, element, pointer, value_name
+from lowering.names import TRITON, element, in_order, plus, pointer, value_name
 from lowering.operands import (
     TileScope,
     address,
@@ -15,12 +15,12 @@ from lowering.operands import (
     print_base,
     print_descriptor,
 )
+from lowering.positions import print_order, rank_at
 from lowering.signalling import declare, delivered, print_notify, print_peers_wait, print_wait
 from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
 from lowering.sums import print_load, print_sum
 from tilelink.ir.nodes import Axis, ComputeRole
-from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Access,
@@ -49,13 +49,13 @@ Tile = Callable[[], str]  # prints what it needs and returns the expression of t
 def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Source) -> TileScope:
     """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs."""
     scope = TileScope(schedule, dialect, role)
-    for axis in role.axes:
-        if axis.tile:
-            what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
-            body.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
+    _print_extents(body, role)
     last = role.body[-1]
     if not (role.prefetch and isinstance(last, IfOwn)):
-        _print_tiles(body, scope, f"program, {role.num_tiles}", role.body)
+        if role.whole:
+            _print_tiles(body, scope, f"program, {role.whole}", role.body)
+        if role.halved:
+            _print_halves(body, scope)
         return scope
     # the compiler pipelines no loop that branches on its tile: tiles of the own segment, which are last, have their own
     axis, rest = role.axis(last.axis), role.body[:-1]
@@ -66,6 +66,35 @@ def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Sou
     first = _plus_in_turn(others, role.programs)
     _print_tiles(body, scope, f"{first}, {role.num_tiles}", rest, last)
     return scope
+
+
+def _print_extents(body: Source, role: ComputeRole) -> None:
+    for axis in role.axes:
+        if axis.tile:
+            what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
+            body.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
+
+
+def _print_halves(body: Source, scope: TileScope) -> None:
+    """A function for the tiles that are computed in halves, and its call."""
+    role = scope.role
+    inner = TileScope(scope.schedule, scope.dialect, role.in_halves(), in_halves=True)
+    printed = Source()
+    _print_extents(printed, inner.role)
+    with printed.block(f"for half in tl.range(program, {2 * role.halved}, {role.programs}, flatten={role.prefetch}):"):
+        printed.line(f"tile = {plus(str(role.whole), 'half // 2')}")
+        _print_tile(printed, inner, role.body, None)
+    scope.need(*inner.parameters)
+    scope.descriptors |= inner.descriptors
+    scope.functions += inner.functions
+    name, out = f"{role.name}_halves", Source()
+    out.line(scope.dialect.decorator(with_rank=False))
+    arguments = [*in_order(inner.parameters), "program"]
+    with out.block(f"def {name}({', '.join(arguments)}):"):
+        out.line(f'"""Compute the last {role.halved} tiles of {role.name} in halves along {role.order.minor}."""')
+        out.lines(printed.text())
+    scope.functions.append(out.text())
+    body.call(f"{name}(", arguments)
 
 
 def _plus_in_turn(position: int, programs: int) -> str:
@@ -79,61 +108,23 @@ def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, .
     """One loop over the launch positions in `span`, from and to; all tiles are `own` ones if it is given."""
     role = scope.role
     with body.block(f"for tile in tl.range({span}, {role.programs}, flatten={role.prefetch}):"):
-        _print_order(body, scope, role)
-        print_items(body, scope)
-        scope.awaited.clear()
-        printed = Source()
-        for step in steps:
-            _print_step(printed, scope, step)
-        if own is not None:
-            _print_own(printed, scope, own)
-        for axis in role.axes:
-            if not axis.reduction and f"{axis.name}_offsets" in printed.text():
-                body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
-        body.lines(printed.text())
+        _print_tile(body, scope, steps, own)
 
 
-def rank_at(order: RankOrder, position: str, *, on_host: bool = False) -> str:
-    """Expression for the rank at `position` of an order."""
-    nodes = order.num_ranks // order.ranks_per_node
-    if nodes > 1 and on_host:
-        size, sign = order.ranks_per_node, "+" if order.direction > 0 else "-"
-        node = f"(rank // {size} {sign} ({order.first} + {position} // {size})) % {nodes}"
-        return f"{node} * {size} + (rank % {size} {sign} ({order.first} + {position} % {size})) % {size}"
-    if nodes > 1:
-        return f"node_major(rank, {position}, {order.ranks_per_node}, {nodes}, {order.first}, {order.direction})"
-    if order.direction > 0:
-        first = f" + {order.first}" if order.first else ""
-        return f"(rank{first} + {position}) % {order.num_ranks}"
-    return f"(rank + {order.num_ranks - order.first} - {position}) % {order.num_ranks}"
-
-
-def _print_order(out: Source, scope: TileScope, role: ComputeRole) -> None:
-    order = role.order
-    major = role.axis(order.major)
-    minor = role.axis(order.minor) if order.minor else None
-    minor_tiles = minor.segments * minor.tiles if minor else 1
-    names = f"{major.name}_place, {major.name}_tile, {minor.name + '_tile' if minor else '_'}"
-    match order.nest:
-        case Nest.RANK_MAJOR:
-            out.line(f"{names} = rank_major(tile, {major.tiles}, {minor_tiles}, {order.group})")
-        case Nest.CHUNK_MAJOR:
-            function = "last_late" if order.late else "chunk_major"
-            out.line(f"{names} = {function}(tile, {major.tiles}, {minor_tiles}, {order.group}, {major.segments})")
-    _print_segment(out, scope, major, f"{major.name}_place", order.ranks)
-    if minor is not None and minor.segments > 1:
-        out.line(f"{minor.name}_place = {minor.name}_tile // {minor.tiles}")
-        _print_segment(out, scope, minor, f"{minor.name}_place", order.minor_ranks)
-        out.line(f"{minor.name} = {minor.name}_tile % {minor.tiles} * TILE_{minor.name.upper()}")
-    elif minor is not None:
-        out.line(f"{minor.name} = {minor.name}_tile * TILE_{minor.name.upper()}")
-    out.line(f"{major.name} = {major.name}_tile * TILE_{major.name.upper()}")
-
-
-def _print_segment(out: Source, scope: TileScope, axis: Axis, place: str, order: RankOrder) -> None:
-    if axis.segments > 1:
-        scope.need("rank")
-        out.line(f"{axis.name}_segment = {rank_at(order, place)}")
+def _print_tile(body: Source, scope: TileScope, steps: tuple[Step, ...], own: IfOwn | None) -> None:
+    """Where the tile at position `tile` lies, and its steps."""
+    print_order(body, scope)
+    print_items(body, scope)
+    scope.awaited.clear()
+    printed = Source()
+    for step in steps:
+        _print_step(printed, scope, step)
+    if own is not None:
+        _print_own(printed, scope, own)
+    for axis in scope.role.axes:
+        if not axis.reduction and f"{axis.name}_offsets" in printed.text():
+            body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
+    body.lines(printed.text())
 
 
 def _print_origin(out: Source, scope: TileScope, step: Step) -> None:

@@ -35,6 +35,7 @@ class FakeDevice:
     flushes: int = 0
     flushes_before_capture: list[int] = field(default_factory=list)
     order: list[str] = field(default_factory=list)  # of the contenders' calls
+    lead_ins_us: list[float] = field(default_factory=list)  # untimed, before samples
 
     def meet(self) -> None:
         self.meetings += 1
@@ -59,8 +60,10 @@ class FakeDevice:
         return replay
 
     def time(self, batch: Call, lead_in: int, batches: int) -> list[float]:
+        start = self.clock_us
         for _ in range(lead_in):
             batch()
+        self.lead_ins_us.append(self.clock_us - start)
         found = []
         for _ in range(batches):
             start = self.clock_us

@@ -191,6 +191,16 @@ def test_the_budget_stops_rounds_but_not_before_the_third() -> None:
     assert len(measured(device, doubling(device, "a", 10.0), options=options)["a"].rounds_us) == 3
 
 
+@pytest.mark.parametrize("us", [10.0, 900.0, 30_000.0])
+def test_samples_are_of_a_contender_that_has_settled(us: float) -> None:
+    """What draws less power leaves the next contender higher clocks, for a while."""
+    device = FakeDevice()
+    found = measured(device, doubling(device, "a", us), options=Options(rounds=3, settle_ms=20))["a"]
+    _, *rounds = device.lead_ins_us  # the first one is the warm-up
+    assert all(20_000 <= lead_in < 20_000 + us * found.calls_per_sample for lead_in in rounds)
+    assert all(len(samples) >= 3 for samples in found.rounds_us)
+
+
 @pytest.mark.parametrize(
     ("m", "calls"),
     [(16, 40), (8192, 5), (2048, 9)],  # 20 us of latency at least; 687 us; 172 us

@@ -37,6 +37,12 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 100, "K": 72, "N": 92},
         {**_DIRECT, **_TILE, "mover": "Fused()", "transfer": "pull"},
     ),
+    "gather, SMs push, halves": (
+        "02_ag_gemm.py:ag_gemm",
+        "laptop-switch",
+        {"M": 128, "K": 64, "N": 512},
+        {**_DIRECT, **_TILE, "mover": "CommSms(2)", "transfer": "push", "tail": "halves"},
+    ),
     "gather, library matmul": (
         "02_ag_gemm.py:ag_gemm",
         "laptop-switch",

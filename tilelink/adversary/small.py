@@ -7,8 +7,9 @@ are whole tiles, whether the last tile and the last chunk are ragged, and makes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
@@ -22,6 +23,7 @@ _MOST_CHUNKS = 2
 _MOST_ITEMS, _MOST_SLOTS = 7, 3  # no multiple of each other
 _MOST_ITEM_ROWS = 2
 _SMS = 4  # few, so that programs go through several tiles, and compete
+_MORE_SMS = (*range(9), 64)  # until some tiles are left for the last round, and few enough to be halved; or all are
 
 
 def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
@@ -29,38 +31,44 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
 
     Raises NoLegalSchedule if the choices go together at no small size that was tried.
     """
-    few = _few_sms(topology, schedule)
-    pins = {name: _small_pin(name, value) for name, value in schedule.choices}
+    halved = {
+        name.rpartition(".")[0]
+        for name, value in schedule.choices
+        if (name.endswith(".tail"), value) == (True, "halves")
+    }
+    pins = {name: _small_pin(name, value, halved) for name, value in schedule.choices}
     pins |= _small_queues(schedule)
     failure: UserError | None = None
-    for sizes in _sizes(schedule, pins):
+    for sizes, more in product(_sizes(schedule, pins), _MORE_SMS if halved else (0,)):
         try:
+            few = _few_sms(topology, schedule, more)
             return plan(bind(spec, sizes, schedule.num_ranks, schedule.spec.inputs[0].dtype), few, pins)
         except UserError as error:
             failure = failure or error
     assert failure is not None
     raise NoLegalSchedule(
         function=spec.name,
-        topology=few.name,
+        topology=topology.name,
         num_ranks=schedule.num_ranks,
         pins=", ".join(f"{name}={value}" for name, value in pins.items()),
         reason=f"no small size goes with these choices: {failure}",
     )
 
 
-def _few_sms(topology: Topology, schedule: Schedule) -> Topology:
-    """As many SMs as two compute programs and all that spins beside them need, and a few more."""
+def _few_sms(topology: Topology, schedule: Schedule, more: int) -> Topology:
+    """As many SMs as two compute programs and all that spins beside them need, a few, and `more`."""
     peers = schedule.num_ranks - 1
-    return replace(topology, gpu=replace(topology.gpu, num_sms=_SMS + peers * len(schedule.exchanges)))
+    return replace(topology, gpu=replace(topology.gpu, num_sms=_SMS + more + peers * len(schedule.exchanges)))
 
 
-def _small_pin(name: str, value: str) -> str:
-    field = name.rpartition(".")[2]
+def _small_pin(name: str, value: str, halved: Collection[str]) -> str:
+    made, _, field = name.rpartition(".")
     match field:
         case "tile":
             if "x" not in value:
                 return value
-            return f"{_TILE}x{_TILE}x{0 if 'x0/' in value else _TILE}/4w1s"
+            wide = 2 * _TILE if made in halved else _TILE
+            return f"{_TILE}x{wide}x{0 if 'x0/' in value else _TILE}/4w1s"
         case "chunks":
             return str(min(int(value), _MOST_CHUNKS))
         case "group":

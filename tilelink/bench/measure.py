@@ -2,7 +2,8 @@
 
     prepare, check, capture   contender by contender; a failure of any rank takes the contender out on every rank
     warm up                   one batch each; its time says how many batches a round takes
-    round 1 .. n              every contender once a round, in a new order each time: clocks and heat are shared fairly
+    round 1 .. n              every contender once a round, in a new order each time, and untimed at first: power and
+                              clocks follow load within some 100 ms, and what draws less lends the next one its budget
     check                     fresh activations in the static inputs, one more batch, compare its last outputs
     host time                 where asked for
 
@@ -33,7 +34,7 @@ _FAST_TFLOPS, _FAST_US = 700.0, 20.0  # no contender is expected to be faster: t
 _BATCH_US = 1500.0  # a batch shorter than that is mostly the start of a replay
 _FEWEST_CALLS, _MOST_CALLS = 5, 40
 _ROUND_US = 10_000.0  # of one contender in one round
-_MOST_BATCHES = 10
+_FEWEST_BATCHES, _MOST_BATCHES = 3, 10
 _FEWEST_ROUNDS = 3
 _HOST_BATCHES, _HOST_CALLS = 10, 10  # more calls at once would fill the launch queue, and the host would wait
 FLUSH = "l2_flush"
@@ -45,6 +46,9 @@ class Options:
     row_budget_s: float = 60.0  # no round starts later, but some always run
     l2_cold: bool = False
     seed: int = 0
+    settle_ms: float = (
+        100.0  # of a contender in a round, untimed: until clocks, power and heat are those that it causes
+    )
 
 
 class DeviceLost(Exception):
@@ -62,6 +66,7 @@ class _Entry:
     call: Call | None = None
     batch: Call | None = None
     batches: int = 1
+    lead_in: int = 1  # untimed batches before those of a round
     rounds: list[list[float]] = field(default_factory=list)  # us per call of this rank
     error_before: float | None = None
     error_after: float | None = None
@@ -94,7 +99,7 @@ def measure_row(
     for entry in entries:
         note("preparing", entry.contender.name)
         _prepare(device, problem, entry, calls, options)
-    _warm_up(device, entries, calls, note)
+    _warm_up(device, entries, options, note)
     for number in range(options.rounds):
         if number >= _FEWEST_ROUNDS and _late(device, start, options):
             break
@@ -194,21 +199,22 @@ def _repeated(call: Call, calls: int) -> Call:
     return batch
 
 
-def _warm_up(device: Device, entries: Sequence[_Entry], calls: int, note: Note) -> None:
-    """Also sets how many batches a round has: as many on every rank."""
+def _warm_up(device: Device, entries: Sequence[_Entry], options: Options, note: Note) -> None:
+    """Also sets how many batches a round has, and how many go before: as many on every rank."""
     for entry in entries:
         if entry.batch is None or not entry.running:
             continue
         note("warming up", entry.contender.name)
         device.meet()
-        (us,) = _timed(device, entry.batch, 1)
+        (us,) = _timed(device, entry.batch, 1, 1)
         slowest = max(json.loads(text) for text in device.exchange(json.dumps(us)))
-        entry.batches = min(_MOST_BATCHES, max(1, round(_ROUND_US / max(slowest, 1.0))))
+        entry.batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, round(_ROUND_US / max(slowest, 1.0))))
+        entry.lead_in = max(1, math.ceil(1e3 * options.settle_ms / max(slowest, 1.0)))
 
 
-def _timed(device: Device, batch: Call, batches: int) -> list[float]:
+def _timed(device: Device, batch: Call, lead_in: int, batches: int) -> list[float]:
     try:
-        return device.time(batch, 1, batches)
+        return device.time(batch, lead_in, batches)
     except Exception as error:  # the other ranks are inside the batch and wait for this one
         traceback.print_exc()
         raise DeviceLost(f"{type(error).__name__}: {error}") from error
@@ -227,7 +233,7 @@ def _round(device: Device, entries: Sequence[_Entry], number: int, calls: int, n
         assert entry.batch is not None, "what runs was prepared"
         note(f"round {number + 1} of", entry.contender.name)
         device.meet()
-        entry.rounds.append([us / calls for us in _timed(device, entry.batch, entry.batches)])
+        entry.rounds.append([us / calls for us in _timed(device, entry.batch, entry.lead_in, entry.batches)])
 
 
 def _check_again(device: Device, problem: Problem, entries: Sequence[_Entry], note: Note) -> None:

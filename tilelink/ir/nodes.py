@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
 from tilelink.ir.steps import Operand, SlotNotify, SlotWait, Step, Wait
@@ -161,6 +161,9 @@ class ComputeRole:
 
     With `prefetch` a program loads the first operands of its next tile while it still computes the one at hand: what
     that next tile waits for before its loads is waited for before the tile at hand is stored.
+
+    The last `halved` tiles of the order are computed in *halves*, two tiles of half the extent along the minor axis:
+    fewer tiles than programs are left for the last round, and more programs share them so.
     """
 
     name: str
@@ -169,6 +172,7 @@ class ComputeRole:
     order: TileOrder
     prefetch: bool
     body: tuple[Step, ...]
+    halved: int = 0
 
     def axis(self, name: str) -> Axis:
         return next(axis for axis in self.axes if axis.name == name)
@@ -180,6 +184,16 @@ class ComputeRole:
             if not axis.reduction:
                 count *= axis.segments * axis.tiles
         return count
+
+    @property
+    def whole(self) -> int:
+        """Tiles that are computed in one piece: the first ones of the order."""
+        return self.num_tiles - self.halved
+
+    def in_halves(self) -> ComputeRole:
+        """The role with tiles as wide as halves are; its order is still that of the whole tiles."""
+        axes = (replace(axis, tile=axis.tile // 2) if axis.name == self.order.minor else axis for axis in self.axes)
+        return replace(self, axes=tuple(axes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
-from tilelink.ir.steps import Access, IfOwn, Operand, UserBody, Wait
+from tilelink.ir.steps import Access, IfOwn, Notify, Operand, SlotNotify, SlotWait, UserBody, Wait
 from tilelink.mutation.commuting import commute, idempotent
 from tilelink.mutation.differences import repeated, swapped
 from tilelink.mutation.progress import (
@@ -100,6 +100,20 @@ def programs_of_a_loop(pair: Pair) -> bool:
     if found is None or found.field != "programs" or not isinstance(found.owner, ComputeRole):
         return False
     return all_resident(pair.after) and goes_on(pair.before, pair.after, found.owner)
+
+
+def halves_of_tiles(pair: Pair) -> bool:
+    """Halves make what whole tiles make, if nothing counts them; they wait for the same rows."""
+    found = pair.only
+    if found is None or found.field != "halved" or not isinstance(found.owner, ComputeRole):
+        return False
+    role = replace(found.owner, halved=found.after) if isinstance(found.after, int) else found.owner
+    if not 0 <= role.halved <= role.num_tiles:
+        return False
+    wide = any(axis.name == role.order.minor and axis.tile >= 32 for axis in role.axes)
+    alike = not any(isinstance(step, Notify | IfOwn | SlotWait | SlotNotify) for step in role.body)
+    uneven = any(wait.rows == role.order.minor for wait in waits_of(role.body))
+    return wide and alike and not uneven and goes_on(pair.before, pair.after, found.owner)
 
 
 def programs_that_push(pair: Pair) -> bool:

@@ -71,6 +71,18 @@ def compute_programs(schedule: Schedule) -> Edits:
     return variants(schedule, ComputeRole, change)
 
 
+def tiles_in_halves(schedule: Schedule) -> Edits:
+    """One more, one fewer, all of them, none, and more than there are."""
+
+    def change(site: Site[ComputeRole]) -> Iterator[ComputeRole]:
+        halved, tiles = site.node.halved, site.node.num_tiles
+        for other in dict.fromkeys((halved + 1, halved - 1, tiles, 0, tiles + 1)):
+            if other not in (halved, -1):
+                yield replace(site.node, halved=other)
+
+    return variants(schedule, ComputeRole, change)
+
+
 def axis_extent(schedule: Schedule) -> Edits:
     def change(site: Site[Axis]) -> Iterator[Axis]:
         for extent in (site.node.extent - 1, site.node.extent + 1, site.node.extent // 2):
@@ -157,6 +169,7 @@ OPERATORS: tuple[Operator, ...] = (
     group_of_tiles,
     major_and_minor,
     compute_programs,
+    tiles_in_halves,
     axis_extent,
     axis_segments,
     axis_tile,

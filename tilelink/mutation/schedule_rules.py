@@ -15,6 +15,7 @@ from tilelink.mutation.order_rules import (
     every_chunk_instead_of_some,
     fewer_chunks,
     forked_at_begin,
+    halves_of_tiles,
     neighbours_commute,
     order_of_chunks,
     order_of_library_calls,
@@ -59,6 +60,10 @@ RULES: tuple[tuple[Holds, str], ...] = (
     (
         programs_of_a_loop,
         "any number of programs shares out the same tiles, those that wait are resident, and no circle arises.",
+    ),
+    (
+        halves_of_tiles,
+        "any number of tiles may be computed in halves, where nothing is counted or waited for in halves.",
     ),
     (
         programs_that_push,

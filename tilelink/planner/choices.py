@@ -33,11 +33,14 @@ class ExchangeChoice:
 class TritonLoop:
     """A tile loop; up to `group` tiles of the major axis, but none of another chunk, are walked together (for L2).
 
-    `prefetch`: operands of the next tile are loaded before this one is stored (`ComputeRole.prefetch`)."""
+    `prefetch`: operands of the next tile are loaded before this one is stored (`ComputeRole.prefetch`).
+    `halves`: tiles that are left when all programs have had as many are computed in halves (`ComputeRole.halved`); None
+    while it is open, in the search."""
 
     tile: TileShape
     group: int
     prefetch: bool
+    halves: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +104,18 @@ def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
 def compute_fields(choice: ComputeChoice) -> dict[str, str]:
     place = "epilogue" if choice.sum_in_epilogue else "kernel"
     match choice.loop:
-        case TritonLoop(tile, group, prefetch):
+        case TritonLoop(tile, group, prefetch, halves):
             ahead = "yes" if prefetch else "no"
             return {
                 "compute": "triton",
                 "tile": tile_text(tile),
                 "group": str(group),
                 "prefetch": ahead,
+                "tail": "halves" if halves else "whole",
                 "sum": place,
             }
         case LibraryCompute():
-            return dict.fromkeys(("compute", "tile", "group", "prefetch"), "library") | {"sum": place}
+            return dict.fromkeys(("compute", "tile", "group", "prefetch", "tail"), "library") | {"sum": place}
 
 
 def mover_text(mover: Mover) -> str:
@@ -146,7 +150,7 @@ def pin_text(value: object) -> str:
 # a pin that decides nothing: what the caller promises not to read any more when the next call begins
 OUTPUTS, FRESH, REUSED = "outputs", "fresh", "reused"
 EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest", "slots", "consumers")
-COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "sum")
+COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "tail", "sum")
 
 
 def pinned(pins: Mapping[str, str], name: str, field: str) -> str | None:

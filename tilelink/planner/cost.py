@@ -53,8 +53,6 @@ _LIBRARY_SHARE = 0.97  # of the rate of the best tile loop, the library's matmul
 _BURST, _BURST_US = 0.22, 150.0  # short library matmuls that fill the GPU are faster by so much, fading over so long
 _SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
 _PIECE_US = 3.5  # between two pieces of a library matmul: a wait, drain and fill
-# long library matmuls are faster in pieces, by so much after so long: seen in one of two runs on 4 x H200
-_PIECES_GAIN, _PIECES_GAIN_US = 0.07, 2500.0
 
 
 def predict_us(schedule: Schedule, topology: Topology) -> float:
@@ -201,8 +199,6 @@ class _Model:
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms)
         busy = boosted(compute * waves) / _LIBRARY_SHARE
         busy *= 1.0 - _BURST * self._fullness(rows / pieces, right.shape[-1]) ** 3 * math.exp(-busy / _BURST_US)
-        if exchange is not None:
-            busy *= 1.0 - _PIECES_GAIN * (1.0 - math.exp(-busy / _PIECES_GAIN_US))
         # a matmul whose operands take about as long as its flops hides neither completely
         both = (busy**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
         total = max(both, least) + _LIBRARY_FILL_US
@@ -244,7 +240,9 @@ class _TileRun:
     def run(self) -> None:
         model = self.model
         tile_us = self.cost.tile_us()
-        loop = Loop(self.role.programs, self.begin, tile_us, self.cost.own_extra_us() if self.sums else 0.0)
+        extra = self.cost.own_extra_us() if self.sums else 0.0
+        half_us = self.cost.half_us(tile_us) if self.role.halved else 0.0
+        loop = Loop(self.role.programs, self.begin, tile_us, extra, self.role.halved, half_us)
         own = self.at.place == self.own_place if self.sums else np.zeros(len(self.at.place), dtype=bool)
         ends = loop.run(self._ready(), own, self._late)
         for exchange in self.leaving:

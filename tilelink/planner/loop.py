@@ -92,13 +92,16 @@ class Loop:
     """One run of a loop: `ends[position]` is when a tile is done.
 
     `ready`: from when on a tile may start. `late`: when what own tiles add after their matmul is there, asked for when
-    the first own tile of a row of programs has come so far; `own` says which tiles these are.
+    the first own tile of a row of programs has come so far; `own` says which tiles these are. The last `halved` tiles are
+    two halves each, of `half_us`.
     """
 
     programs: int
     begin: float
     tile_us: float
     own_extra_us: float  # after the matmul of an own tile
+    halved: int = 0
+    half_us: float = 0.0
 
     def run(
         self,
@@ -106,11 +109,11 @@ class Loop:
         own: NDArray[np.bool_],
         late: Callable[[Times, Index], Times],
     ) -> Times:
-        count = len(ready)
-        ends = np.zeros(count)
+        whole = len(ready) - self.halved
+        ends = np.zeros(len(ready))
         now = np.full(self.programs, self.begin)
-        for first in range(0, count, self.programs):
-            row = slice(first, min(first + self.programs, count))
+        for first in range(0, whole, self.programs):
+            row = slice(first, min(first + self.programs, whole))
             size = row.stop - first
             done = np.maximum(now[:size], ready[row]) + self.tile_us
             ends[row] = done
@@ -118,5 +121,16 @@ class Loop:
             if mine.any():
                 at = np.flatnonzero(mine) + first
                 ends[at] = np.maximum(ends[at], late(ends, at)) + self.own_extra_us
+            now[:size] = ends[row]
+        if self.halved:
+            ends[whole:] = self._halves(np.repeat(ready[whole:], 2), now).reshape(-1, 2).max(axis=1)
+        return ends
+
+    def _halves(self, ready: Times, now: Times) -> Times:
+        ends = np.zeros(len(ready))
+        for first in range(0, len(ready), self.programs):
+            row = slice(first, min(first + self.programs, len(ready)))
+            size = row.stop - first
+            ends[row] = np.maximum(now[:size], ready[row]) + self.half_us
             now[:size] = ends[row]
         return ends

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import TypeGuard
 
 from tilelink.errors import IllegalPin, NoLegalSchedule, ScheduleRefuted, UnknownPin, did_you_mean
 from tilelink.ir.nodes import Algorithm
@@ -17,6 +18,7 @@ from tilelink.planner.choices import (
     Choices,
     ComputeChoice,
     ExchangeChoice,
+    TritonLoop,
     pin_text,
 )
 from tilelink.planner.cost import predict_us
@@ -158,8 +160,8 @@ def _parses(field: str, value: str, topology: Topology) -> bool:
         return value.isdigit() and int(value) > 0
     if field == "tile":
         return parse_tile(value) is not None
-    if field == "prefetch":
-        return value in ("yes", "no")
+    if field in ("prefetch", "tail"):
+        return value in {"prefetch": ("yes", "no"), "tail": ("whole", "halves")}[field]
     number = value.removeprefix("CommSms(").removesuffix(")")
     return (
         field == "mover"
@@ -261,8 +263,21 @@ def slots_of(structure: Structure, topology: Topology, pins: Mapping[str, str]) 
         if not relation.library:
             slots["exchange", relation.name] = list(exchange_options(structure, relation, topology, pins))
     for group in structure.groups:
-        slots["compute", group.name] = list(compute_options(structure, group, topology, pins))
+        slots["compute", group.name] = list(_open_tails(compute_options(structure, group, topology, pins)))
     return slots
+
+
+def _open_tails(options: list[ComputeChoice]) -> Iterator[ComputeChoice]:
+    """Options that differ in the tail alone as one: how many tiles are left for the last round depends on the mover, so that
+    no change of one field leads from one good pair to another."""
+    both = {
+        option for option in options if _with_tail(option, True) in options and _with_tail(option, False) in options
+    }
+    yield from dict.fromkeys(_with_tail(option, None) if option in both else option for option in options)
+
+
+def _with_tail(option: ComputeChoice, halves: bool | None) -> ComputeChoice:
+    return replace(option, loop=replace(option.loop, halves=halves)) if isinstance(option.loop, TritonLoop) else option
 
 
 def first_legal(
@@ -311,9 +326,28 @@ def choices_of(structure: Structure, chosen: Mapping[Slot, Option]) -> Choices:
 
 
 def try_options(
-    spec: BoundSpec, topology: Topology, structure: Structure, chosen: dict[Slot, Option]
+    spec: BoundSpec, topology: Topology, structure: Structure, chosen: Mapping[Slot, Option]
 ) -> tuple[Schedule | None, str]:
-    """The schedule of these options with its predicted time, or None and why not."""
+    """The schedule of these options with its predicted time, or None and why not. Tails that are open get halves where
+    that takes less time, one after the other."""
+    settled: dict[Slot, Option] = {slot: _with_tail(o, False) if _is_open(o) else o for slot, o in chosen.items()}
+    best, why = _built(spec, topology, structure, settled)
+    for slot, option in chosen.items():
+        if best is not None and _is_open(option):
+            trial = {**settled, slot: _with_tail(option, True)}
+            found, _ = _built(spec, topology, structure, trial)
+            if found is not None and found.predicted_us < best.predicted_us:
+                best, settled = found, trial
+    return best, why
+
+
+def _is_open(option: Option) -> TypeGuard[ComputeChoice]:
+    return isinstance(option, ComputeChoice) and isinstance(option.loop, TritonLoop) and option.loop.halves is None
+
+
+def _built(
+    spec: BoundSpec, topology: Topology, structure: Structure, chosen: Mapping[Slot, Option]
+) -> tuple[Schedule | None, str]:
     problem = Problem(structure.graph, structure.groups, topology, choices_of(structure, chosen))
     try:
         schedule = build(spec, problem)

@@ -37,6 +37,7 @@ from tilelink.planner.access import (
 )
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
+from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, rank_order
 from tilelink.planner.tiles import why_not
 from tilelink.proof.contract import flat
@@ -60,7 +61,8 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     order = _tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
     body = _body(problem, index, space, folded[0] if folded else -1)
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
-    return _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
+    fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
+    return replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
 
 
 def loop_of(problem: Problem, index: int) -> TritonLoop:

@@ -15,6 +15,7 @@ from topologies.topology import Topology
 
 _START_US = 1.2  # fill and drain of the software pipeline of one tile
 _PREFETCHED_START_US = 0.4  # the same where the next tile's loads are under way before this one is stored
+_HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 _COUNT_US = 1.0  # a tile that is counted: its stores must have been performed
 _MEMORY_SHARE = 0.72  # of what a copy reaches, a tile loop reads and writes
 _REMOTE_US = 1.0  # from a load over the link to its data
@@ -72,6 +73,12 @@ class TileCost:
         busy = max(compute, memory, self._remote_us()) + self._stores_us()
         beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
         return busy * beside + start + _COUNT_US * self._counts()
+
+    def half_us(self, tile_us: float) -> float:
+        """Half of a tile, with the start of the loop of halves; `tile_us` is that of a whole one."""
+        m, n = (axis.tile for axis in self.role.axes if not axis.reduction)
+        share = tile_share(m, n, self.kernel.warps) / tile_share(m, n // 2, self.kernel.warps)
+        return tile_us * share / 2 + _HALVES_START_US
 
     def _traffic(self) -> float:
         """Bytes that all tiles together move between memory and L2: each buffer once, and a right operand again for groups

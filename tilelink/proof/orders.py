@@ -8,9 +8,9 @@ from tilelink.ir.graph import TileGraph
 from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm, Publish
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn
+from tilelink.ir.steps import IfOwn, Notify, SlotNotify, SlotWait, Wait
 from tilelink.proof.bug_class import BugClass
-from tilelink.proof.contract import staging_names
+from tilelink.proof.contract import flat, staging_names
 from tilelink.proof.findings import Finding
 
 
@@ -84,8 +84,28 @@ def _tile_order(role: ComputeRole) -> Iterator[Finding]:
     if role.prefetch and isinstance(last, IfOwn) and not own_tiles_last(role, last):
         fact = "it prefetches, so its own tiles have a loop of their own, and they do not come last"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
+    yield from _halves(role, where)
     if not 0 < role.programs <= role.num_tiles:
         yield Finding(BugClass.WRONG_PLACE, where, f"{role.programs} programs share {role.num_tiles} tiles")
+
+
+def _halves(role: ComputeRole, where: str) -> Iterator[Finding]:
+    """Two halves are one tile, and nothing counts or waits for halves: chunks are made of whole tiles."""
+    if not role.halved:
+        return
+    minor = next((axis for axis in role.axes if axis.name == role.order.minor), None)
+    if not 0 < role.halved <= role.num_tiles:
+        fact = f"{role.halved} of {role.num_tiles} tiles are halved"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+    if minor is None or minor.tile % 2:
+        fact = f"tiles are halved along {role.order.minor or 'no axis'}, where they are not of an even extent"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+    for step in flat(role.body):
+        told = isinstance(step, Notify | SlotNotify)
+        if told or isinstance(step, SlotWait | IfOwn) or (isinstance(step, Wait) and step.rows == role.order.minor):
+            fact = f"tiles are halved, and {'count' if told else 'wait'} as whole ones"
+            yield Finding(BugClass.SIGNAL_TOO_EARLY if told else BugClass.WRONG_PLACE, where, fact)
+            return
 
 
 def exchanges(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:

@@ -88,21 +88,24 @@ class TileEvents:
         self._chunks = cache(self._touched)
 
     def tiles(self) -> Iterator[Tile]:
-        """Tiles by launch position."""
+        """Tiles by launch position; of those in halves, each half."""
         role, order = self.role, self.role.order
         major = role.axis(order.major)
         minor = role.axis(order.minor) if order.minor else None
         minor_tiles = minor.segments * minor.tiles if minor else 1
         segments = order.ranks.sequence(0) if major.segments > 1 else (0,)
         minor_segments = order.minor_ranks.sequence(0) if minor and minor.segments > 1 else (0,)
-        for place, row, column in order.sequence(major.tiles, minor_tiles, major.segments):
+        for position, (place, row, column) in enumerate(order.sequence(major.tiles, minor_tiles, major.segments)):
             tile = {major.name: (segments[place], row)}
             if minor is not None:
                 tile[minor.name] = (minor_segments[column // minor.tiles], column % minor.tiles)
             yield tile
+            if position >= role.whole:  # the other half
+                yield tile
 
     def add(self, relation: WaitFor, start: Hashable, end: Hashable) -> None:
-        """Programs take the tiles in turn: position q goes to program q % programs, after its position q - programs.
+        """Programs take the tiles in turn: position q goes to program q % programs, after its position q - programs. So do
+        halves, which have positions of their own behind those of all whole tiles.
 
         With `prefetch`, what a tile waits for before its loads comes before what its predecessor does after its body.
         """
@@ -113,7 +116,7 @@ class TileEvents:
         ] = {}  # minor tiles of a row wait for the same
         spoken = _axes_of_syncs(self.role.body)
         for position, tile in enumerate(self.tiles()):
-            program = position % self.role.programs
+            program = (position if position < self.role.whole else position - self.role.whole) % self.role.programs
             key = tuple(tile[axis] for axis in tile if axis in spoken)
             if key not in known:
                 known[key] = self._split(tile)

@@ -1,0 +1,120 @@
+"""Tiles of the last round in halves: emulated for both targets, chosen where they help, refused where they cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import lowering
+import topologies
+from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink.errors import NoLegalSchedule
+from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.schedule import Schedule
+from tilelink.planner.cost import predict_us
+from tilelink.proof.verify import verify
+from tilelink.runtime.run import run_emulated
+
+AG_GEMM, MLP = load("02_ag_gemm.py:ag_gemm"), load("05_mlp.py:mlp")
+HALVES = {"algorithm": "direct", "compute": "triton", "tile": "16x32x16/4w2s", "tail": "halves"}
+# on 8 SMs, columns of one rank
+CASES = {
+    "behind whole tiles": ({"mover": "CopyEngine()", "transfer": "push"}, 160),
+    "beside programs that communicate": ({"mover": "CommSms(2)", "transfer": "push"}, 128),
+    "through pointers": ({"mover": "Fused()", "transfer": "pull", "prefetch": "no"}, 160),
+    "ragged": ({"mover": "CopyEngine()", "transfer": "push"}, 136),
+    "a half that is empty": ({"mover": "CopyEngine()", "transfer": "push", "tile": "16x64x16/4w2s"}, 264),
+}
+
+
+def planned(name: str, num_ranks: int = 2) -> Schedule:
+    pins, columns = CASES[name]
+    sizes = {"M": 16 * num_ranks, "K": 64, "N": columns * num_ranks}
+    return AG_GEMM.plan_for(topologies.load("laptop-switch", num_ranks), sizes, "bf16", {**HALVES, **pins})
+
+
+def role_of(schedule: Schedule) -> ComputeRole:
+    role = schedule.kernels()[0].compute
+    assert role is not None
+    return role
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+@pytest.mark.parametrize("name", CASES)
+def test_they_compute_what_whole_tiles_would(name: str, target: str) -> None:
+    schedule = planned(name)
+    role = role_of(schedule)
+    assert 0 < role.halved == role.num_tiles % role.programs and 2 * role.halved <= role.programs
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=3)
+    assert outcome.equal, f"{schedule}\n{outcome}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", STOCK_FIRST)
+def test_of_two_matmuls_in_a_row(target: str) -> None:
+    pins = {"algorithm": "direct", "compute": "triton", "hidden.tile": "16x32x16/4w2s", "hidden.tail": "halves"}
+    sizes = {"M": 64, "H": 64, "F": 320}
+    schedule = MLP.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins)
+    assert "hidden_half_desc" in lowering.emit(schedule, target)
+    assert run_emulated(schedule, lowering.emit(schedule, target), calls=2).equal
+
+
+def test_each_program_takes_halves_in_turn() -> None:
+    schedule = planned("behind whole tiles")
+    role, text = role_of(schedule), lowering.emit(schedule)
+    assert f"for tile in tl.range(program, {role.whole}, {role.programs}, flatten=True):" in text
+    assert f"for half in tl.range(program, {2 * role.halved}, {role.programs}, flatten=True):" in text
+    assert "TILE_N: tl.constexpr = 16" in text and "TensorDescriptor.from_tensor(w, [16, 16])" in text
+    assert f"the last {role.halved} tiles in halves of 16 along n" in str(schedule)
+
+
+def test_the_planner_takes_them_where_few_tiles_are_left() -> None:
+    """448 tiles of 128 x 128 for 132 SMs: three rounds, and 52 tiles."""
+    topology, sizes = topologies.load("h200-nvswitch", 4), {"M": 1024, "K": 8192, "N": 28672}
+    schedule = AG_GEMM.plan_for(topology, sizes, "bf16", {})
+    whole = AG_GEMM.plan_for(topology, sizes, "bf16", {"tail": "whole"})
+    assert role_of(schedule).halved == 52 and role_of(whole).halved == 0
+    assert predict_us(schedule, topology) < 0.97 * predict_us(whole, topology)
+
+
+@pytest.mark.parametrize(
+    ("columns", "pins", "reason"),
+    [
+        (96, {"mover": "CommSms(2)"}, "0 tiles of out are left for 6 programs"),
+        (
+            224,
+            {"mover": "CopyEngine()", "transfer": "push"},
+            "6 tiles of out are left for 8 programs: halves would not end sooner",
+        ),
+        (160, {"mover": "CopyEngine()", "tile": "16x16x16/4w2s"}, "they are not at least 32 elements wide"),
+    ],
+)
+def test_pins_that_ask_for_no_gain_are_refused(columns: int, pins: dict[str, str], reason: str) -> None:
+    sizes = {"M": 32, "K": 64, "N": columns * 2}
+    with pytest.raises(NoLegalSchedule, match=reason):
+        AG_GEMM.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {**HALVES, **pins})
+
+
+def test_tiles_that_are_counted_stay_whole() -> None:
+    sizes = {"M": 64, "K": 64, "N": 160}
+    with pytest.raises(NoLegalSchedule, match="tiles of y cannot be halved: they are counted"):
+        load("03_gemm_rs.py:gemm_rs").plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", HALVES)
+
+
+@pytest.mark.parametrize(
+    ("name", "halved", "fact"),
+    [("03_gemm_rs.py:gemm_rs", 1, "halved, and count as whole ones"), ("02_ag_gemm.py:ag_gemm", 99, "99 of")],
+)
+def test_the_proof_refutes_halves_that_are_none(name: str, halved: int, fact: str) -> None:
+    pins = {"algorithm": "direct", "compute": "triton", "tile": "16x32x16/4w2s", "mover": "CopyEngine()"}
+    sizes = {"M": 64, "K": 64, "N": 128}
+    good = load(name).plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins)
+    launches = tuple(
+        replace(launch, compute=replace(launch.compute, halved=halved))
+        if isinstance(launch, Kernel) and launch.compute is not None
+        else launch
+        for launch in good.launches
+    )
+    found = verify(replace(good, launches=launches)).findings
+    assert any(fact in finding.fact for finding in found), found

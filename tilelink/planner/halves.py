@@ -1,0 +1,43 @@
+"""Halves of tiles: what is left for the last round of a tile loop, shared by twice as many programs.
+
+With T tiles for P programs the last round has T mod P tiles, and takes as long as a full one. Halves of few enough tiles
+fill it better. That is stream-K's aim with less: no program adds what another one has computed, so that nothing waits.
+On H200 a round of 128 x 64 takes 0.63 to 0.7 of one of 128 x 128, as long as halves of the reduction with their exchange
+of sums (`docs/performance.md`).
+"""
+
+from __future__ import annotations
+
+from tilelink.ir.nodes import ComputeRole
+from tilelink.ir.steps import IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Wait
+from tilelink.planner.layout import Illegal
+
+_NARROWEST = 16  # columns of a half: the smallest extent of tl.dot
+
+
+def tiles_to_halve(role: ComputeRole) -> int:
+    """Tiles of the last round. Raises Illegal where halves do not fit in one, or where tiles must stay whole."""
+    reason = _why_whole(role)
+    if reason:
+        raise Illegal(f"tiles of {role.name} cannot be halved: {reason}")
+    left = role.num_tiles % role.programs
+    if not 0 < 2 * left <= role.programs:
+        raise Illegal(f"{left} tiles of {role.name} are left for {role.programs} programs: halves would not end sooner")
+    return left
+
+
+def _why_whole(role: ComputeRole) -> str:
+    minor = role.order.minor
+    if not minor or role.axis(minor).tile < 2 * _NARROWEST:
+        return f"they are not at least {2 * _NARROWEST} elements wide along a minor axis"
+    if not any(isinstance(step, MatmulBody) for step in role.body):
+        return "they are no tiles of a matmul"
+    for step in role.body:
+        match step:
+            case Notify() | IfOwn() | SlotNotify() | SlotWait():
+                return "they are counted, or add parts where they are the own ones"
+            case Wait(rows=rows) if rows == minor:
+                return f"they wait for chunks along {minor}"
+            case _:
+                pass
+    return ""
