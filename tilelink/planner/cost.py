@@ -33,7 +33,7 @@ from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, num_links, queue_us
 from tilelink.planner.loop import Index, Loop, Times, positions
-from tilelink.planner.tile_cost import TileCost, boosted, tile_share
+from tilelink.planner.tile_cost import TileCost, tile_share
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
@@ -45,6 +45,7 @@ _STREAM_US = 6.0  # until a side stream has been forked and has waited for the p
 _AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
 _DRAG_US = 2.0  # a transfer of a copy engine with its signal slows what is computed beside it
+_BOOST, _RELIEF = 0.1, 0.7  # tensor cores that rest so much of the time run faster by so much: GPUs are held to a power
 _LIBRARY_STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
 _LIBRARY_FILL_US = 2.7  # first loads and last stores of a library matmul
 _LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few for all SMs
@@ -85,6 +86,7 @@ class _Model:
         self.peers = topology.num_ranks - 1
         self.now = 0.0  # the compute stream
         self.streams_end = 0.0
+        self.tensor_us = 0.0  # tensor cores busy, at the sustained clock
         # by exchange: when its source chunks are complete, and when its chunks are readable here, [peer's place, chunk]
         self.made: dict[str, Times] = {x.name: np.zeros((self.peers, x.chunks)) for x in schedule.exchanges}
         self.arrivals: dict[str, Times] = {}
@@ -119,7 +121,13 @@ class _Model:
                     self.now += library_us(self.topology, function, size)
         copies = [x for x in self.schedule.exchanges if isinstance(x.mover, CopyEngine)]
         drag = _DRAG_US * sum(self.peers * x.chunks for x in copies)
-        return max(self.now, self.streams_end) + drag
+        total = max(self.now, self.streams_end) + drag
+        return total - self._boost_us(total)
+
+    def _boost_us(self, total: float) -> float:
+        """What higher clocks save: power that idle tensor cores do not draw."""
+        idle = max(0.0, 1.0 - self.tensor_us / total) if total else 0.0
+        return _BOOST * min(1.0, idle / _RELIEF) * self.tensor_us
 
     def _bytes(self, buffer: str) -> int:
         found = self.schedule.buffer(buffer)
@@ -177,7 +185,9 @@ class _Model:
         if role is None:
             self.now = max(begin, self.streams_end)
             return
-        _TileRun(self, kernel, role, begin, sorted(produced)).run()
+        run = _TileRun(self, kernel, role, begin, sorted(produced))
+        run.run()
+        self.tensor_us += run.cost.tensor_us()
         self.now -= _JOINED_US if kernel.joined else 0.0
 
     def _fullness(self, rows: float, cols: float) -> float:
@@ -197,7 +207,8 @@ class _Model:
         splits = library_splits(rows / pieces, right.shape[-1], self.gpu.num_sms)
         least = right.shape[-2] / 64 / splits * _LIBRARY_STEP_US
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms)
-        busy = boosted(compute * waves) / _LIBRARY_SHARE
+        busy = compute * waves / _LIBRARY_SHARE
+        self.tensor_us += compute
         busy *= 1.0 - _BURST * self._fullness(rows / pieces, right.shape[-1]) ** 3 * math.exp(-busy / _BURST_US)
         # a matmul whose operands take about as long as its flops hides neither completely
         both = (busy**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)

@@ -31,7 +31,6 @@ _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed b
 _ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.11
 _INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
 _TALL = 0.94  # tiles of more rows than columns
-_BOOST, _BOOST_US = 0.12, 1500.0  # short matmuls run at higher clocks: by so much, fading over so long
 
 
 def tile_share(m: int, n: int, warps: int) -> float:
@@ -39,11 +38,6 @@ def tile_share(m: int, n: int, warps: int) -> float:
     held = min(1.0, m * n / (32 * warps) / _ACCUMULATORS) ** _ACCUMULATOR_EXPONENT
     share = held * (m * n / (m + n) / _INTENSITY) ** _INTENSITY_EXPONENT
     return float(min(1.0, share) * (1.0 if n >= m else _TALL))
-
-
-def boosted(us: float) -> float:
-    """Time of a matmul that takes `us` at the sustained clock."""
-    return us * (1.0 - _BOOST * math.exp(-us / _BOOST_US))
 
 
 class TileCost:
@@ -58,21 +52,32 @@ class TileCost:
     def tile_us(self) -> float:
         """A tile of any segment, without what own tiles add: the slowest of tensor cores, memory and remote loads."""
         role, gpu = self.role, self.topology.gpu
-        bodies = [step for step in role.body if isinstance(step, MatmulBody | UserBody)]
-        written = [axis for axis in role.axes if not axis.reduction]
-        m, n = written[0].tile, written[-1].tile
-        inner = sum(axis.extent * axis.segments for axis in role.axes if axis.reduction) or 1
         memory = self._traffic() / role.num_tiles / (gpu.memory_gb_per_s * _MEMORY_SHARE / role.programs) / 1e3
-        dtype = self.schedule.spec.inputs[0].dtype
-        share = tile_share(m, n, self.kernel.warps)
-        rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
-        one = 2 * m * n * inner / rate / 1e6
-        waves = role.num_tiles / role.programs
-        compute = len(bodies) * max(boosted(one * waves) / waves, inner / 64 * _REDUCTION_STEP_US)
         start = _PREFETCHED_START_US if role.prefetch else _START_US
-        busy = max(compute, memory, self._remote_us()) + self._stores_us()
+        busy = max(self._compute_us(), memory, self._remote_us()) + self._stores_us()
         beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
         return busy * beside + start + _COUNT_US * self._counts()
+
+    def tensor_us(self) -> float:
+        """How long the tensor cores of an SM are busy with all tiles at the sustained clock."""
+        return self._flops_us() * self.role.num_tiles / self.role.programs
+
+    def _compute_us(self) -> float:
+        bodies = sum(isinstance(step, MatmulBody | UserBody) for step in self.role.body)
+        return max(self._flops_us(), bodies * self._reduction() / 64 * _REDUCTION_STEP_US)
+
+    def _flops_us(self) -> float:
+        role, gpu = self.role, self.topology.gpu
+        bodies = sum(isinstance(step, MatmulBody | UserBody) for step in role.body)
+        written = [axis for axis in role.axes if not axis.reduction]
+        m, n = written[0].tile, written[-1].tile
+        share = tile_share(m, n, self.kernel.warps)
+        dtype = self.schedule.spec.inputs[0].dtype
+        rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
+        return bodies * 2 * m * n * self._reduction() / rate / 1e6
+
+    def _reduction(self) -> int:
+        return sum(axis.extent * axis.segments for axis in self.role.axes if axis.reduction) or 1
 
     def half_us(self, tile_us: float) -> float:
         """Half of a tile, with the start of the loop of halves; `tile_us` is that of a whole one."""
