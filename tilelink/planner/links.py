@@ -9,7 +9,7 @@ from tilelink.ir.order import Nest
 from topologies.topology import Fabric, Topology
 
 FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
-_BESIDE_SHARE = 0.75  # of what SMs copy alone, they copy beside a matmul; fitted to 2 and 4 x H200
+_BESIDE_SHARE = 0.7  # of what SMs copy alone, they copy beside a matmul; fitted to 2 and 4 x H200
 _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
 FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H200
 SUM_LOAD_SHARE = 0.85  # the same of tiles that only add; fitted to 2 x H200

@@ -23,12 +23,13 @@ _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
 _STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
 _STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
+_LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 _WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.8  # of the L2, a right operand can take
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
 
 _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
-_ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.11
+_ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
 _INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
 _TALL = 0.94  # tiles of more rows than columns
 
@@ -125,7 +126,7 @@ class TileCost:
         waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
         if any(isinstance(step, Notify) for step in own):
             wide = math.prod(axis.tile for axis in self.role.axes if not axis.reduction) >= _WIDE_TILE
-            hidden = _STORES_HIDDEN * (1.0 - 1.0 / waves) if wide else 0.0
+            hidden = _STORES_HIDDEN * (1.0 - _LAST_EXPOSED / waves) if wide else 0.0
             return extra + stored * (1.0 - hidden)
         # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
         return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us())
