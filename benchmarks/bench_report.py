@@ -36,6 +36,12 @@ def markdown(record: Record) -> str:
     cold = (
         " The L2 is overwritten before each call; the time of that is subtracted." if record.options["l2_cold"] else ""
     )
+    before = {"load_ms": "the matmul alone", "settle_ms": "its own load"}
+    loaded = "".join(
+        f" Before its samples of a round comes {ms:g} ms of {what}."
+        for option, what in before.items()
+        if (ms := float(record.options.get(option, 0)))
+    )
     lines = [
         f"# {machine.num_ranks} x {machine.gpu}",
         "",
@@ -45,7 +51,7 @@ def markdown(record: Record) -> str:
         "Times in us: median of the rounds, the slowest rank of each sample, 10th to 90th percentile of all samples in brackets. "
         "All contenders of a row run in one process group and in turns, in a new order each round. "
         "CUDA-graph replays of several calls back to back, "
-        f"except `async_tp`, which is eager.{cold}",
+        f"except `async_tp`, which is eager.{loaded}{cold}",
         "",
         "*limit* is max(GEMM alone by cuBLAS, bytes into a rank / link rate); *limit / planned* is 1.0 where overlap is perfect. "
         "*best / planned* above 1 means that what the planner picks is faster than every baseline. *reused* is what it picks if "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -35,7 +36,11 @@ class FakeDevice:
     flushes: int = 0
     flushes_before_capture: list[int] = field(default_factory=list)
     order: list[str] = field(default_factory=list)  # of the contenders' calls
-    lead_ins_us: list[float] = field(default_factory=list)  # untimed, before samples
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Contenders that ran one after the other, and how often."""
+        return [(name, len(list(calls))) for name, calls in itertools.groupby(self.order)]
 
     def meet(self) -> None:
         self.meetings += 1
@@ -60,10 +65,8 @@ class FakeDevice:
         return replay
 
     def time(self, batch: Call, lead_in: int, batches: int) -> list[float]:
-        start = self.clock_us
         for _ in range(lead_in):
             batch()
-        self.lead_ins_us.append(self.clock_us - start)
         found = []
         for _ in range(batches):
             start = self.clock_us

@@ -191,14 +191,25 @@ def test_the_budget_stops_rounds_but_not_before_the_third() -> None:
     assert len(measured(device, doubling(device, "a", 10.0), options=options)["a"].rounds_us) == 3
 
 
-@pytest.mark.parametrize("us", [10.0, 900.0, 30_000.0])
-def test_samples_are_of_a_contender_that_has_settled(us: float) -> None:
-    """What draws less power leaves the next contender higher clocks, for a while."""
+def test_every_contender_comes_after_the_same_load() -> None:
+    """Whatever ran before in the round leaves its clocks and its heat, and would favour or handicap the next one."""
     device = FakeDevice()
-    found = measured(device, doubling(device, "a", us), options=Options(rounds=3, settle_ms=20))["a"]
-    _, *rounds = device.lead_ins_us  # the first one is the warm-up
-    assert all(20_000 <= lead_in < 20_000 + us * found.calls_per_sample for lead_in in rounds)
-    assert all(len(samples) >= 3 for samples in found.rounds_us)
+    contenders = [doubling(device, name, 900.0) for name in "abc"]
+    parts = [doubling(device, "gemm", 700.0, kind=Kind.PART)]
+    found = measured(device, *contenders, *parts, options=Options(rounds=3, load_ms=20))
+    timed = [
+        at for at, (name, calls) in enumerate(device.runs) if name in "abc" and calls > 3 * found[name].calls_per_sample
+    ]
+    before = [device.runs[at - 1] for at in timed]
+    assert len(timed) == 3 * 3 and {name for name, _ in before} == {"gemm"}
+    assert all(calls * 700.0 >= 20_000 for _, calls in before)
+    assert all(len(samples) >= 3 for result in found.values() for samples in result.rounds_us)
+
+
+def test_rows_without_a_matmul_alone_are_measured_without_load() -> None:
+    device = FakeDevice()
+    assert measured(device, doubling(device, "a", 10.0))["a"].median_us == 10.0
+    assert {name for name, _ in device.runs} == {"a"}
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ Variants = Annotated[
 L2Cold = Annotated[bool, typer.Option("--l2-cold", help="Overwrite the L2 before each call.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Turns of every contender.")]
 RowBudget = Annotated[float, typer.Option("--row-budget", min=1, help="Seconds of a row; no round starts later.")]
-Settle = Annotated[float, typer.Option("--settle", min=0, help="ms of load before the samples of a round.")]
+Load = Annotated[float, typer.Option("--load", min=0, help="ms of the matmul alone before each contender.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds of everything.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of the inputs.")]
 Commit = Annotated[str, typer.Option("--commit", help="To be noted in the results.")]
@@ -78,7 +78,7 @@ def bench(
     l2_cold: L2Cold = False,
     rounds: Rounds = 7,
     row_budget_s: RowBudget = 60.0,
-    settle_ms: Settle = 100.0,
+    load_ms: Load = 100.0,
     timeout_s: Timeout = 3600.0,
     seed: Seed = 0,
     commit: Commit = "unknown",
@@ -97,7 +97,7 @@ def bench(
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _read_plans(plans, num_ranks, machine.name) if plans is not None else {}
-    options = Options(min(rounds, QUICK_ROUNDS) if quick else rounds, row_budget_s, l2_cold, seed, settle_ms)
+    options = Options(min(rounds, QUICK_ROUNDS) if quick else rounds, row_budget_s, l2_cold, seed, load_ms)
     if known and not (operators or names or quick):
         wanted = tuple(one.row for one in known.values())
     planned = _planned(wanted, known, request)

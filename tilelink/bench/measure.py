@@ -2,8 +2,7 @@
 
     prepare, check, capture   contender by contender; a failure of any rank takes the contender out on every rank
     warm up                   one batch each; its time says how many batches a round takes
-    round 1 .. n              every contender once a round, in a new order each time, and untimed at first: power and
-                              clocks follow load within some 100 ms, and what draws less lends the next one its budget
+    round 1 .. n              every contender once a round, in a new order each time, each behind the same load
     check                     fresh activations in the static inputs, one more batch, compare its last outputs
     host time                 where asked for
 
@@ -38,6 +37,7 @@ _FEWEST_BATCHES, _MOST_BATCHES = 3, 10
 _FEWEST_ROUNDS = 3
 _HOST_BATCHES, _HOST_CALLS = 10, 10  # more calls at once would fill the launch queue, and the host would wait
 FLUSH = "l2_flush"
+LOAD = "gemm"  # the part of a row that is run before each contender
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,7 @@ class Options:
     row_budget_s: float = 60.0  # no round starts later, but some always run
     l2_cold: bool = False
     seed: int = 0
-    settle_ms: float = (
-        100.0  # of a contender in a round, untimed: until clocks, power and heat are those that it causes
-    )
+    load_ms: float = 100.0  # of the matmul alone before each contender of a round, so that all find the same clocks
 
 
 class DeviceLost(Exception):
@@ -66,7 +64,7 @@ class _Entry:
     call: Call | None = None
     batch: Call | None = None
     batches: int = 1
-    lead_in: int = 1  # untimed batches before those of a round
+    batch_us: float = 0.0  # of the slowest rank, when it ran first
     rounds: list[list[float]] = field(default_factory=list)  # us per call of this rank
     error_before: float | None = None
     error_after: float | None = None
@@ -99,11 +97,12 @@ def measure_row(
     for entry in entries:
         note("preparing", entry.contender.name)
         _prepare(device, problem, entry, calls, options)
-    _warm_up(device, entries, options, note)
+    _warm_up(device, entries, note)
+    load = _Load.of(entries, options)
     for number in range(options.rounds):
         if number >= _FEWEST_ROUNDS and _late(device, start, options):
             break
-        _round(device, entries, number, calls, note)
+        _round(device, entries, load, number, calls, note)
     note("fresh inputs", "")
     _check_again(device, problem, entries, note)
     for entry in entries:
@@ -199,8 +198,8 @@ def _repeated(call: Call, calls: int) -> Call:
     return batch
 
 
-def _warm_up(device: Device, entries: Sequence[_Entry], options: Options, note: Note) -> None:
-    """Also sets how many batches a round has, and how many go before: as many on every rank."""
+def _warm_up(device: Device, entries: Sequence[_Entry], note: Note) -> None:
+    """Also sets how many batches a round has: as many on every rank."""
     for entry in entries:
         if entry.batch is None or not entry.running:
             continue
@@ -209,7 +208,7 @@ def _warm_up(device: Device, entries: Sequence[_Entry], options: Options, note: 
         (us,) = _timed(device, entry.batch, 1, 1)
         slowest = max(json.loads(text) for text in device.exchange(json.dumps(us)))
         entry.batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, round(_ROUND_US / max(slowest, 1.0))))
-        entry.lead_in = max(1, math.ceil(1e3 * options.settle_ms / max(slowest, 1.0)))
+        entry.batch_us = slowest
 
 
 def _timed(device: Device, batch: Call, lead_in: int, batches: int) -> list[float]:
@@ -225,15 +224,39 @@ def _late(device: Device, start: float, options: Options) -> bool:
     return device.exchange("late" if device.now_s() - start > options.row_budget_s else "")[0] == "late"
 
 
-def _round(device: Device, entries: Sequence[_Entry], number: int, calls: int, note: Note) -> None:
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What runs before the samples of a contender: as many batches of the matmul alone, of which there is one in each row.
+
+    What ran in the half second before a contender decides on its clocks, and 100 ms of its own load do not undo that: the
+    matmul with K-major weights took 5 to 8 % longer as the fifth of a round than as the first (2 and 4 x H200).
+    """
+
+    batch: Call | None
+    batches: int
+
+    @classmethod
+    def of(cls, entries: Sequence[_Entry], options: Options) -> _Load:
+        matmuls = [entry for entry in entries if entry.running and entry.contender.name == LOAD]
+        if not matmuls or not options.load_ms:
+            return cls(None, 0)
+        return cls(matmuls[0].batch, math.ceil(1e3 * options.load_ms / max(matmuls[0].batch_us, 1.0)))
+
+    def run(self, device: Device) -> None:
+        if self.batch is not None:
+            _timed(device, self.batch, self.batches, 0)
+
+
+def _round(device: Device, entries: Sequence[_Entry], load: _Load, number: int, calls: int, note: Note) -> None:
     # in an order of its own, the same on every rank: what ran just before leaves the clocks and caches that it leaves
     running = [entry for entry in entries if entry.running]
     random.Random(number).shuffle(running)
     for entry in running:
         assert entry.batch is not None, "what runs was prepared"
         note(f"round {number + 1} of", entry.contender.name)
+        load.run(device)
         device.meet()
-        entry.rounds.append([us / calls for us in _timed(device, entry.batch, entry.lead_in, entry.batches)])
+        entry.rounds.append([us / calls for us in _timed(device, entry.batch, 1, entry.batches)])
 
 
 def _check_again(device: Device, problem: Problem, entries: Sequence[_Entry], note: Note) -> None:
