@@ -22,6 +22,7 @@ from tilelink.planner.choices import (
     pin_text,
 )
 from tilelink.planner.cost import predict_us
+from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.space import Structure, compute_options, exchange_options, parse_tile, pin_names, structures
 from tilelink.proof.verify import verify
@@ -333,12 +334,21 @@ def try_options(
     settled: dict[Slot, Option] = {slot: _with_tail(o, False) if _is_open(o) else o for slot, o in chosen.items()}
     best, why = _built(spec, topology, structure, settled)
     for slot, option in chosen.items():
-        if best is not None and _is_open(option):
+        if best is not None and _is_open(option) and _can_be_halved(best, slot[1]):
             trial = {**settled, slot: _with_tail(option, True)}
             found, _ = _built(spec, topology, structure, trial)
             if found is not None and found.predicted_us < best.predicted_us:
                 best, settled = found, trial
     return best, why
+
+
+def _can_be_halved(schedule: Schedule, name: str) -> bool:
+    """Whether it is worth while to build the schedule again with halves of the tiles of `name`."""
+    roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute and kernel.compute.name == name]
+    try:
+        return any(tiles_to_halve(role) for role in roles)
+    except Illegal:
+        return False
 
 
 def _is_open(option: Option) -> TypeGuard[ComputeChoice]:
