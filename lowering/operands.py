@@ -125,9 +125,10 @@ def offsets(scope: TileScope, operand: Operand, axis: str) -> str:
     return f"({scope.segment(axis)} * {found.extent} + {axis}_offsets)"
 
 
-def mask_term(axis: Axis) -> str:
-    """Elements of the tile that exist, empty if all do."""
-    return "" if axis.tile and axis.extent % axis.tile == 0 else f"{axis.name}_offsets < {axis.extent}"
+def mask_term(scope: TileScope, axis: Axis) -> str:
+    """Elements of the tile that exist, empty if all do. Of two halves the second one may have none."""
+    width = 2 * axis.tile if scope.in_halves and axis.name == scope.role.order.minor else axis.tile
+    return "" if width and axis.extent % width == 0 else f"{axis.name}_offsets < {axis.extent}"
 
 
 def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
@@ -146,7 +147,7 @@ def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
             vector = f"{vector}.to(tl.int64)"
         sides = _sides(dim, len(operand.index), column_only or (rank == 1 and len(operand.index) == 2))
         terms.append(times(f"{vector}{sides}", stride))
-        mask = mask_term(scope.axis(axis))
+        mask = mask_term(scope, scope.axis(axis))
         if mask:
             masks.append(f"({mask}){sides}" if sides else mask)
     return plus(base, *terms), " & ".join(masks)

@@ -25,6 +25,10 @@ CASES = {
     "through pointers": ({"mover": "Fused()", "transfer": "pull", "prefetch": "no"}, 160),
     "ragged": ({"mover": "CopyEngine()", "transfer": "push"}, 136),
     "a half that is empty": ({"mover": "CopyEngine()", "transfer": "push", "tile": "16x64x16/4w2s"}, 264),
+    "an empty half, through pointers": (
+        {"mover": "Fused()", "transfer": "pull", "prefetch": "no", "tile": "16x64x16/4w2s"},
+        288,
+    ),
 }
 
 
@@ -51,10 +55,12 @@ def test_they_compute_what_whole_tiles_would(name: str, target: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("columns", [160, pytest.param(272, id="a half that is empty")])
 @pytest.mark.parametrize("target", STOCK_FIRST)
-def test_of_two_matmuls_in_a_row(target: str) -> None:
+def test_of_two_matmuls_in_a_row(target: str, columns: int) -> None:
+    """The second one loads what the first one made, by pointer."""
     pins = {"algorithm": "direct", "compute": "triton", "hidden.tile": "16x32x16/4w2s", "hidden.tail": "halves"}
-    sizes = {"M": 64, "H": 64, "F": 320}
+    sizes = {"M": 64, "H": 64, "F": 2 * columns}
     schedule = MLP.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins)
     assert "hidden_half_desc" in lowering.emit(schedule, target)
     assert run_emulated(schedule, lowering.emit(schedule, target), calls=2).equal
