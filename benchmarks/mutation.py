@@ -37,7 +37,7 @@ PINS: dict[str, list[dict[str, str]]] = {
         {"mover": "CopyEngine()", "transfer": "pull", "compute": "triton", "chunks": "2", "nest": "chunk by chunk"},
         {"mover": "CommSms(8)", "transfer": "push", "chunks": "2"},
         {"mover": "CommSms(8)", "transfer": "pull", "chunks": "2"},
-        {"mover": "CommSms(8)", "transfer": "push", "tile": "128x128x64/4w5s", "tail": "halves"},
+        {"mover": "CopyEngine()", "transfer": "push", "tile": "128x128x64/4w5s", "tail": "halves"},
         {"mover": "Fused()", "transfer": "pull"},
         {"mover": "CopyEngine()", "transfer": "push", "compute": "library", "chunks": "2"},
     ],

@@ -271,13 +271,12 @@ def slots_of(structure: Structure, topology: Topology, pins: Mapping[str, str]) 
 def _open_tails(options: list[ComputeChoice]) -> Iterator[ComputeChoice]:
     """Options that differ in the tail alone as one: how many tiles are left for the last round depends on the mover, so that
     no change of one field leads from one good pair to another."""
-    both = {
-        option for option in options if _with_tail(option, True) in options and _with_tail(option, False) in options
-    }
-    yield from dict.fromkeys(_with_tail(option, None) if option in both else option for option in options)
+    both = {option for option in options if with_tail(option, True) in options and with_tail(option, False) in options}
+    yield from dict.fromkeys(with_tail(option, None) if option in both else option for option in options)
 
 
-def _with_tail(option: ComputeChoice, halves: bool | None) -> ComputeChoice:
+def with_tail(option: ComputeChoice, halves: bool | None) -> ComputeChoice:
+    """The option with its tail in halves, whole or open, if it is a tile loop."""
     return replace(option, loop=replace(option.loop, halves=halves)) if isinstance(option.loop, TritonLoop) else option
 
 
@@ -331,11 +330,11 @@ def try_options(
 ) -> tuple[Schedule | None, str]:
     """The schedule of these options with its predicted time, or None and why not. Tails that are open get halves where
     that takes less time, one after the other."""
-    settled: dict[Slot, Option] = {slot: _with_tail(o, False) if _is_open(o) else o for slot, o in chosen.items()}
+    settled: dict[Slot, Option] = {slot: with_tail(o, False) if is_open(o) else o for slot, o in chosen.items()}
     best, why = _built(spec, topology, structure, settled)
     for slot, option in chosen.items():
-        if best is not None and _is_open(option) and _can_be_halved(best, slot[1]):
-            trial = {**settled, slot: _with_tail(option, True)}
+        if best is not None and is_open(option) and _can_be_halved(best, slot[1]):
+            trial = {**settled, slot: with_tail(option, True)}
             found, _ = _built(spec, topology, structure, trial)
             if found is not None and found.predicted_us < best.predicted_us:
                 best, settled = found, trial
@@ -351,7 +350,8 @@ def _can_be_halved(schedule: Schedule, name: str) -> bool:
         return False
 
 
-def _is_open(option: Option) -> TypeGuard[ComputeChoice]:
+def is_open(option: Option) -> TypeGuard[ComputeChoice]:
+    """Whether it is still to be decided how the last tiles of this loop are computed."""
     return isinstance(option, ComputeChoice) and isinstance(option.loop, TritonLoop) and option.loop.halves is None
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.planner.plan import Option, Slot, first_legal, slots_of, try_options
-from tilelink.planner.space import structures
+from tilelink.planner.plan import Option, Slot, first_legal, is_open, slots_of, try_options, with_tail
+from tilelink.planner.space import Structure, structures
 from topologies.topology import Topology
 
 
@@ -23,10 +23,28 @@ def sample_schedule(
         chosen: dict[Slot, Option] = {slot: rng.choice(options) for slot, options in slots.items()}
         schedule, _ = try_options(spec, topology, structure, chosen)
         if schedule is not None:
-            return schedule
+            return _halved(spec, topology, structure, chosen, schedule, rng)
     _, schedule, why = first_legal(slots, lambda chosen: try_options(spec, topology, structure, chosen))
     if schedule is not None:
         return schedule
     if len(found) == 1:
         raise LookupError(f"no legal schedule in the space: {why}")
     return sample_schedule(spec, topology, rng, pins, tries)
+
+
+def _halved(
+    spec: BoundSpec,
+    topology: Topology,
+    structure: Structure,
+    chosen: dict[Slot, Option],
+    schedule: Schedule,
+    rng: random.Random,
+) -> Schedule:
+    """Every other loop that may have its last tiles in halves has them, also where that is slower."""
+    for slot, option in chosen.items():
+        if is_open(option) and rng.random() < 0.5:
+            trial: dict[Slot, Option] = {**chosen, slot: with_tail(option, True)}
+            found, _ = try_options(spec, topology, structure, trial)
+            if found is not None:
+                schedule, chosen = found, trial
+    return schedule
