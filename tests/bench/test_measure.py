@@ -191,6 +191,19 @@ def test_the_budget_stops_rounds_but_not_before_the_third() -> None:
     assert len(measured(device, doubling(device, "a", 10.0), options=options)["a"].rounds_us) == 3
 
 
+def test_rows_do_not_share_their_orders() -> None:
+    """With a few rounds the same orders in every row would be for or against the same contenders."""
+
+    def first_rounds(name: str) -> list[str]:
+        device, notes = FakeDevice(), list[tuple[str, str]]()
+        contenders = [doubling(device, name, 5000.0) for name in "abcdefgh"]
+        row = problem(row=replace(ROW, name=name))
+        measure_row(device, row, contenders, Options(rounds=3), lambda *note: notes.append(note))
+        return [contender for step, contender in notes if step.startswith("round")]
+
+    assert first_rounds("llama-7b") == first_rounds("llama-7b") != first_rounds("llama3-8b")
+
+
 def test_every_contender_comes_after_the_same_load() -> None:
     """Whatever ran before in the round leaves its clocks and its heat, and would favour or handicap the next one."""
     device = FakeDevice()

@@ -98,11 +98,13 @@ def measure_row(
         note("preparing", entry.contender.name)
         _prepare(device, problem, entry, calls, options)
     _warm_up(device, entries, note)
-    load = _Load.of(entries, options)
+    load, order = _Load.of(entries, options), random.Random(problem.setting.row.key)
     for number in range(options.rounds):
         if number >= _FEWEST_ROUNDS and _late(device, start, options):
             break
-        _round(device, entries, load, number, calls, note)
+        running = [entry for entry in entries if entry.running]
+        order.shuffle(running)  # the same on every rank, and another one in each row
+        _round(device, running, load, number, calls, note)
     note("fresh inputs", "")
     _check_again(device, problem, entries, note)
     for entry in entries:
@@ -247,10 +249,8 @@ class _Load:
             _timed(device, self.batch, self.batches, 0)
 
 
-def _round(device: Device, entries: Sequence[_Entry], load: _Load, number: int, calls: int, note: Note) -> None:
-    # in an order of its own, the same on every rank: what ran just before leaves the clocks and caches that it leaves
-    running = [entry for entry in entries if entry.running]
-    random.Random(number).shuffle(running)
+def _round(device: Device, running: Sequence[_Entry], load: _Load, number: int, calls: int, note: Note) -> None:
+    """In this order: what ran just before leaves the clocks and caches that it leaves."""
     for entry in running:
         assert entry.batch is not None, "what runs was prepared"
         note(f"round {number + 1} of", entry.contender.name)
