@@ -12,6 +12,7 @@ from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import IfOwn
 from tilelink.planner.cost import predict_us
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
@@ -106,6 +107,27 @@ def test_tiles_that_are_counted_stay_whole() -> None:
     sizes = {"M": 64, "K": 64, "N": 160}
     with pytest.raises(NoLegalSchedule, match="tiles of y cannot be halved: they are counted"):
         load("03_gemm_rs.py:gemm_rs").plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", HALVES)
+
+
+def test_the_proof_refutes_halves_that_branch() -> None:
+    """Own tiles may have a loop of their own, in which there are no halves."""
+    pins = {
+        "algorithm": "direct",
+        "compute": "triton",
+        "tile": "16x32x16/4w2s",
+        "mover": "CopyEngine()",
+        "sum": "epilogue",
+    }
+    sizes = {"M": 64, "K": 64, "N": 128}
+    good = load("03_gemm_rs.py:gemm_rs").plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins)
+    (kernel,) = good.kernels()
+    assert kernel.compute is not None
+    branch = kernel.compute.body[-1]
+    assert isinstance(branch, IfOwn)
+    role = replace(kernel.compute, halved=1, body=(*kernel.compute.body[:-1], replace(branch, others=())))
+    launches = tuple(replace(kernel, compute=role) if launch == kernel else launch for launch in good.launches)
+    found = verify(replace(good, launches=launches)).findings
+    assert any("tiles are halved, and wait as whole ones" in finding.fact for finding in found), found
 
 
 @pytest.mark.parametrize(

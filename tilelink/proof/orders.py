@@ -8,7 +8,7 @@ from tilelink.ir.graph import TileGraph
 from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm, Publish
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn, Notify, SlotNotify, SlotWait, Wait
+from tilelink.ir.steps import IfOwn, Notify, SlotNotify, SlotWait, Step, Wait
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import flat, staging_names
 from tilelink.proof.findings import Finding
@@ -100,12 +100,15 @@ def _halves(role: ComputeRole, where: str) -> Iterator[Finding]:
     if minor is None or minor.tile % 2:
         fact = f"tiles are halved along {role.order.minor or 'no axis'}, where they are not of an even extent"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
-    for step in flat(role.body):
-        told = isinstance(step, Notify | SlotNotify)
-        if told or isinstance(step, SlotWait | IfOwn) or (isinstance(step, Wait) and step.rows == role.order.minor):
-            fact = f"tiles are halved, and {'count' if told else 'wait'} as whole ones"
-            yield Finding(BugClass.SIGNAL_TOO_EARLY if told else BugClass.WRONG_PLACE, where, fact)
-            return
+    steps = (*role.body, *flat(role.body))  # `flat` leaves branches out
+    if any(isinstance(step, Notify | SlotNotify) for step in steps):
+        yield Finding(BugClass.SIGNAL_TOO_EARLY, where, "tiles are halved, and count as whole ones")
+    if any(_waits_whole(step, role.order.minor) for step in steps):
+        yield Finding(BugClass.WRONG_PLACE, where, "tiles are halved, and wait as whole ones")
+
+
+def _waits_whole(step: Step, minor: str) -> bool:
+    return isinstance(step, SlotWait | IfOwn) or (isinstance(step, Wait) and step.rows == minor)
 
 
 def exchanges(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
