@@ -32,9 +32,7 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
     Raises NoLegalSchedule if the choices go together at no small size that was tried.
     """
     halved = {
-        name.rpartition(".")[0]
-        for name, value in schedule.choices
-        if (name.endswith(".tail"), value) == (True, "halves")
+        name.rpartition(".")[0] for name, value in schedule.choices if name.endswith(".tail") and value == "halves"
     }
     pins = {name: _small_pin(name, value, halved) for name, value in schedule.choices}
     pins |= _small_queues(schedule)

@@ -64,18 +64,19 @@ class TileCost:
         return self._flops_us() * self.role.num_tiles / self.role.programs
 
     def _compute_us(self) -> float:
-        bodies = sum(isinstance(step, MatmulBody | UserBody) for step in self.role.body)
-        return max(self._flops_us(), bodies * self._reduction() / 64 * _REDUCTION_STEP_US)
+        return max(self._flops_us(), self._bodies() * self._reduction() / 64 * _REDUCTION_STEP_US)
 
     def _flops_us(self) -> float:
         role, gpu = self.role, self.topology.gpu
-        bodies = sum(isinstance(step, MatmulBody | UserBody) for step in role.body)
         written = [axis for axis in role.axes if not axis.reduction]
         m, n = written[0].tile, written[-1].tile
         share = tile_share(m, n, self.kernel.warps)
         dtype = self.schedule.spec.inputs[0].dtype
         rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
-        return bodies * 2 * m * n * self._reduction() / rate / 1e6
+        return self._bodies() * 2 * m * n * self._reduction() / rate / 1e6
+
+    def _bodies(self) -> int:
+        return sum(isinstance(step, MatmulBody | UserBody) for step in self.role.body)
 
     def _reduction(self) -> int:
         return sum(axis.extent * axis.segments for axis in self.role.axes if axis.reduction) or 1
