@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lowering.operands import TileScope
 from lowering.source import Source
-from tilelink.ir.nodes import Axis
+from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.order import Nest, RankOrder
 
 
@@ -25,8 +25,16 @@ def rank_at(order: RankOrder, position: str, *, on_host: bool = False) -> str:
     return f"(rank + {order.num_ranks - order.first} - {position}) % {order.num_ranks}"
 
 
-def print_order(out: Source, scope: TileScope) -> None:
-    """Where the tile at position `tile` lies: its segment, and its first element along each axis."""
+def print_extents(out: Source, role: ComputeRole, along: tuple[str, ...] = ()) -> None:
+    """Extents of a tile along all axes, or those `along` which its place is asked for."""
+    for axis in role.axes:
+        if axis.tile and (not along or axis.name in along):
+            what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
+            out.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
+
+
+def print_order(out: Source, scope: TileScope, along: tuple[str, ...] = ()) -> None:
+    """Where the tile at position `tile` lies: its segment, and its first element along each axis, or those `along`."""
     role, order = scope.role, scope.role.order
     major = role.axis(order.major)
     minor = role.axis(order.minor) if order.minor else None
@@ -43,6 +51,8 @@ def print_order(out: Source, scope: TileScope) -> None:
             function = "last_late" if order.late else "chunk_major"
             out.line(f"{names} = {function}(tile, {major.tiles}, {minor_tiles}, {order.group}, {major.segments})")
     _print_segment(out, scope, major, f"{major.name}_place", order.ranks)
+    if along and order.minor not in along:
+        minor = None
     if minor is not None and minor.segments > 1:
         out.line(f"{minor.name}_place = {minor.name}_tile // {minor.tiles}")
         _print_segment(out, scope, minor, f"{minor.name}_place", order.minor_ranks)

@@ -161,15 +161,16 @@ def row_span(axis: Axis, local: bool) -> tuple[str, str]:
     return f"{base}{name}", f"{base}{end}"
 
 
-def print_notify(out: Source, scope: TileScope, step: Notify) -> None:
-    """Count the tile for each chunk that it touches; the last tile of a chunk raises the signal, if there is one."""
+def print_notify(out: Source, scope: TileScope, step: Notify, tiles: str = "") -> None:
+    """Count the tile for each chunk that it touches; the last tile of a chunk raises the signal, if there is one. `tiles`
+    is 0 where there is no tile to count after all."""
     exchange = scope.schedule.exchange(step.exchange)
     part = f"{step.slot}_segment" if step.slot else "0"
 
     def lines(chunk: str) -> list[str]:
         place = word(scope, step.count, slot_of(exchange, part, chunk))
         if not step.then:
-            return [f"count_up({place})"]
+            return [f"count_up({place}{tiles and ', '}{tiles})"]
         scope.need("rank", "call", scope.dialect.peer_words)
         then = scope.schedule.signal(step.then)
         there = f"{then.first} + {slot_of(exchange, 'rank', chunk)}"

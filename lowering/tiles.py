@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lowering.dialect import Dialect
+from lowering.late import LateCounts
 from lowering.names import TRITON, element, in_order, plus, pointer, value_name
 from lowering.operands import (
     TileScope,
@@ -15,7 +16,7 @@ from lowering.operands import (
     print_base,
     print_descriptor,
 )
-from lowering.positions import print_order, rank_at
+from lowering.positions import print_extents, print_order, rank_at
 from lowering.signalling import declare, delivered, print_notify, print_peers_wait, print_wait
 from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
@@ -49,7 +50,7 @@ Tile = Callable[[], str]  # prints what it needs and returns the expression of t
 def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Source) -> TileScope:
     """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs."""
     scope = TileScope(schedule, dialect, role)
-    _print_extents(body, role)
+    print_extents(body, role)
     last = role.body[-1]
     if not (role.prefetch and isinstance(last, IfOwn)):
         if role.whole:
@@ -68,19 +69,12 @@ def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Sou
     return scope
 
 
-def _print_extents(body: Source, role: ComputeRole) -> None:
-    for axis in role.axes:
-        if axis.tile:
-            what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
-            body.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
-
-
 def _print_halves(body: Source, scope: TileScope) -> None:
     """A function for the tiles that are computed in halves, and its call."""
     role = scope.role
     inner = TileScope(scope.schedule, scope.dialect, role.in_halves(), in_halves=True)
     printed = Source()
-    _print_extents(printed, inner.role)
+    print_extents(printed, inner.role)
     with printed.block(f"for half in tl.range(program, {2 * role.halved}, {role.programs}, flatten={role.prefetch}):"):
         printed.line(f"tile = {plus(str(role.whole), 'half // 2')}")
         _print_tile(printed, inner, role.body, None)
@@ -106,18 +100,29 @@ def _plus_in_turn(position: int, programs: int) -> str:
 
 def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, ...], own: IfOwn | None = None) -> None:
     """One loop over the launch positions in `span`, from and to; all tiles are `own` ones if it is given."""
-    role = scope.role
+    role, late = scope.role, None
+    counting = [step for step in steps if isinstance(step, Notify)]
+    if role.counts_late and own is None and counting:
+        late = LateCounts(scope, counting, int(span.rpartition(", ")[2]))
+        steps = tuple(step for step in steps if not isinstance(step, Notify))
     with body.block(f"for tile in tl.range({span}, {role.programs}, flatten={role.prefetch}):"):
-        _print_tile(body, scope, steps, own)
+        _print_tile(body, scope, steps, own, late)
+    if late is not None:
+        late.print_last(body)
 
 
-def _print_tile(body: Source, scope: TileScope, steps: tuple[Step, ...], own: IfOwn | None) -> None:
-    """Where the tile at position `tile` lies, and its steps."""
+def _print_tile(
+    body: Source, scope: TileScope, steps: tuple[Step, ...], own: IfOwn | None, late: LateCounts | None = None
+) -> None:
+    """Where the tile at position `tile` lies, and its steps; before it is stored the tile before is counted, if `late`."""
     print_order(body, scope)
     print_items(body, scope)
     scope.awaited.clear()
     printed = Source()
     for step in steps:
+        if late is not None and isinstance(step, Store):
+            late.print_before(printed)
+            late = None
         _print_step(printed, scope, step)
     if own is not None:
         _print_own(printed, scope, own)

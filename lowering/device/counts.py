@@ -10,10 +10,10 @@ from lowering.device.barrier import program_barrier
 
 
 @triton.jit
-def count_up(count):
-    """Count this program's stores as done, for those who wait for the count."""
+def count_up(count, tiles=1):
+    """Count this program's stores as done, for those who wait for the count: those of one tile, or of none."""
     program_barrier()
-    tl.atomic_add(count, 1, sem="release", scope="sys")
+    tl.atomic_add(count, tiles, sem="release", scope="sys")
 
 
 @triton.jit

@@ -2,6 +2,16 @@
 
 
 @triton_dist.jit
+def count_y(tile, number, counts, rank):
+    """Count a tile of y that this program has stored, or none: `number` is 1 or 0."""
+    TILE_M: tl.constexpr = 128  # m: 4 segments of 2048
+    m_place, m_tile, n_tile = rank_major(tile, 16, 32, 8)
+    m_segment = (rank + 1 + m_place) % 4
+    m = m_tile * TILE_M
+    count_up(counts + m_segment * 2 + m // 1024, number)
+
+
+@triton_dist.jit
 def out_slice(y_value, m, n, rank, y_parts_ptr, out_ptr):
     """out in 64 columns of an own tile, of which `y_value` is the own summand."""
     m_offsets = m + tl.arange(0, 128)
@@ -34,9 +44,10 @@ def y_tiles(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, counts, signals,
         y_value = tl.zeros((TILE_M, TILE_N), tl.float32)
         for k in range(0, 3584, TILE_K):
             y_value = tl.dot(x_desc.load([m_segment * 2048 + m, k]), w_desc.load([k, n]), y_value)
+        count_y(tl.maximum(tile - 132, 0), (tile >= 132).to(tl.int32), counts, rank)
         y_staged_part = y_staged_ptr + m_segment * 8388608
         tl.store(y_staged_part + m_offsets[:, None] * 4096 + n_offsets[None, :], y_value.to(tl.bfloat16))
-        count_up(counts + m_segment * 2 + m // 1024)
+    count_y(program + (1535 - program) // 132 * 132, 1, counts, rank)
     # the own m segment
     for tile in tl.range(1536 + (program + 48) % 132, 2048, 132, flatten=True):
         m_place, m_tile, n_tile = rank_major(tile, 16, 32, 8)

@@ -164,6 +164,10 @@ class ComputeRole:
 
     The last `halved` tiles of the order are computed in *halves*, two tiles of half the extent along the minor axis:
     fewer tiles than programs are left for the last round, and more programs share them so.
+
+    With `counts_late` a tile is counted (`Notify`) when the next tile of its program is computed, the last one of a program
+    at the end of the loop: its stores have been performed by then, and nothing waits for them. Tiles of the own segment
+    have a loop of their own, and count at once.
     """
 
     name: str
@@ -173,6 +177,7 @@ class ComputeRole:
     prefetch: bool
     body: tuple[Step, ...]
     halved: int = 0
+    counts_late: bool = False
 
     def axis(self, name: str) -> Axis:
         return next(axis for axis in self.axes if axis.name == name)

@@ -211,6 +211,8 @@ def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
         yield "  the next tile waits and begins to load before this one is stored"
     if role.halved:
         yield f"  the last {_count(role.halved, 'tile')} in halves of {role.axis(role.order.minor).tile // 2} along {order.minor}"
+    if role.counts_late:
+        yield "  a tile is counted when the next one of its program is computed"
     if kernel.dies.count > 1:
         yield f"  programs of one of {kernel.dies.count} dies are neighbours"
     for step in role.body:

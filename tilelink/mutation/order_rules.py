@@ -116,6 +116,14 @@ def halves_of_tiles(pair: Pair) -> bool:
     return wide and alike and not uneven and goes_on(pair.before, pair.after, found.owner)
 
 
+def tiles_counted_late(pair: Pair) -> bool:
+    """A tile that nothing counts cannot be counted late; else the words are raised in another order, and each is raised."""
+    found = pair.only
+    if found is None or found.field != "counts_late" or not isinstance(found.owner, ComputeRole):
+        return False
+    return found.owner.prefetch and goes_on(pair.before, pair.after, found.owner)
+
+
 def programs_that_push(pair: Pair) -> bool:
     found = pair.only
     if found is None or found.field != "programs" or not isinstance(found.owner, CommRole):

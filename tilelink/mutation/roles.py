@@ -83,6 +83,11 @@ def tiles_in_halves(schedule: Schedule) -> Edits:
     return variants(schedule, ComputeRole, change)
 
 
+def tiles_counted_late(schedule: Schedule) -> Edits:
+    """Counted at once instead, and the other way round."""
+    return variants(schedule, ComputeRole, lambda site: [replace(site.node, counts_late=not site.node.counts_late)])
+
+
 def axis_extent(schedule: Schedule) -> Edits:
     def change(site: Site[Axis]) -> Iterator[Axis]:
         for extent in (site.node.extent - 1, site.node.extent + 1, site.node.extent // 2):
@@ -170,6 +175,7 @@ OPERATORS: tuple[Operator, ...] = (
     major_and_minor,
     compute_programs,
     tiles_in_halves,
+    tiles_counted_late,
     axis_extent,
     axis_segments,
     axis_tile,

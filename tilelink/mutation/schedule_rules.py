@@ -24,6 +24,7 @@ from tilelink.mutation.order_rules import (
     programs_of_a_loop,
     programs_that_push,
     steps_of_a_reduction,
+    tiles_counted_late,
     twice_in_a_row,
 )
 from tilelink.mutation.schedule_pair import Pair
@@ -64,6 +65,10 @@ RULES: tuple[tuple[Holds, str], ...] = (
     (
         halves_of_tiles,
         "any number of tiles may be computed in halves, where nothing is counted or waited for in halves.",
+    ),
+    (
+        tiles_counted_late,
+        "when a tile is counted is nobody's business, if the next one is begun before and no circle of waits arises.",
     ),
     (
         programs_that_push,

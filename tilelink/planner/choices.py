@@ -35,12 +35,14 @@ class TritonLoop:
 
     `prefetch`: operands of the next tile are loaded before this one is stored (`ComputeRole.prefetch`).
     `halves`: tiles that are left when all programs have had as many are computed in halves (`ComputeRole.halved`); None
-    while it is open, in the search."""
+    while it is open, in the search.
+    `late`: tiles are counted when the next one is computed (`ComputeRole.counts_late`); None as above."""
 
     tile: TileShape
     group: int
     prefetch: bool
     halves: bool | None = False
+    late: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
 def compute_fields(choice: ComputeChoice) -> dict[str, str]:
     place = "epilogue" if choice.sum_in_epilogue else "kernel"
     match choice.loop:
-        case TritonLoop(tile, group, prefetch, halves):
+        case TritonLoop(tile, group, prefetch, halves, late):
             ahead = "yes" if prefetch else "no"
             return {
                 "compute": "triton",
@@ -112,10 +114,11 @@ def compute_fields(choice: ComputeChoice) -> dict[str, str]:
                 "group": str(group),
                 "prefetch": ahead,
                 "tail": "halves" if halves else "whole",
+                "count": "late" if late else "at once",
                 "sum": place,
             }
         case LibraryCompute():
-            return dict.fromkeys(("compute", "tile", "group", "prefetch", "tail"), "library") | {"sum": place}
+            return dict.fromkeys(("compute", "tile", "group", "prefetch", "tail", "count"), "library") | {"sum": place}
 
 
 def mover_text(mover: Mover) -> str:
@@ -150,7 +153,7 @@ def pin_text(value: object) -> str:
 # a pin that decides nothing: what the caller promises not to read any more when the next call begins
 OUTPUTS, FRESH, REUSED = "outputs", "fresh", "reused"
 EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest", "slots", "consumers")
-COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "tail", "sum")
+COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "tail", "count", "sum")
 
 
 def pinned(pins: Mapping[str, str], name: str, field: str) -> str | None:

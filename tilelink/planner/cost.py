@@ -260,11 +260,12 @@ class _TileRun:
             self._complete(exchange, ends)
             if not self._pulled(exchange):
                 model._move(exchange)
+        counted = self._counted(ends)
         for exchange in self.gathered:
             mine = own if self.sums else np.ones(len(ends), dtype=bool)
             chunk = self._chunk_of_source(exchange)
             for number in range(exchange.chunks):
-                of_chunk = ends[mine & (chunk == number)]
+                of_chunk = counted[mine & (chunk == number)]
                 model.made[exchange.name][:, number] = of_chunk.max() if len(of_chunk) else ends.max()
             if not self._pulled(exchange):
                 model._move(exchange)
@@ -319,7 +320,7 @@ class _TileRun:
 
     def _complete(self, exchange: Exchange, ends: Times) -> None:
         """Source chunks of a scatter are complete when their tiles are; those that have not run count as done at once."""
-        made = self.at.latest(exchange, ends)
+        made = self.at.latest(exchange, self._counted(ends))
         places = [place for place in range(self.segments) if place != self.own_place]
         whole = np.maximum.accumulate(made[places], axis=1)  # a tile may reach into the chunk before
         self.model.made[exchange.name] = (
@@ -327,6 +328,15 @@ class _TileRun:
             if len(places) == self.model.peers
             else np.full((self.model.peers, exchange.chunks), float(ends.max()))
         )
+
+    def _counted(self, ends: Times) -> Times:
+        """When tiles are counted: when they are done, or when the next one of their program is, if that is of the same loop."""
+        if not self.role.counts_late:
+            return ends
+        loop = len(ends) // self.segments * (self.segments - 1) if self.sums else len(ends)
+        counted, programs = ends.copy(), self.role.programs
+        counted[: max(0, loop - programs)] = ends[programs:loop]
+        return counted
 
     def _chunk_of_source(self, exchange: Exchange) -> Index:
         """Of each tile, the chunk of the one part that a gather sends."""

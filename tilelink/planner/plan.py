@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TypeGuard
 
 from tilelink.errors import IllegalPin, NoLegalSchedule, ScheduleRefuted, UnknownPin, did_you_mean
 from tilelink.ir.nodes import Algorithm
@@ -18,17 +17,18 @@ from tilelink.planner.choices import (
     Choices,
     ComputeChoice,
     ExchangeChoice,
-    TritonLoop,
     pin_text,
 )
 from tilelink.planner.cost import predict_us
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.open_fields import is_open, opened, settled, with_field
 from tilelink.planner.space import Structure, compute_options, exchange_options, parse_tile, pin_names, structures
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
 _FREE_FIELDS = ("chunks", "group", "slots", "consumers")
+_WORDS = {"prefetch": ("yes", "no"), "tail": ("whole", "halves"), "count": ("at once", "late")}
 _SWEEPS = 2
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _BEAM = 4  # movers of an exchange of which all chunks and orders are tried
@@ -161,8 +161,8 @@ def _parses(field: str, value: str, topology: Topology) -> bool:
         return value.isdigit() and int(value) > 0
     if field == "tile":
         return parse_tile(value) is not None
-    if field in ("prefetch", "tail"):
-        return value in {"prefetch": ("yes", "no"), "tail": ("whole", "halves")}[field]
+    if field in _WORDS:
+        return value in _WORDS[field]
     number = value.removeprefix("CommSms(").removesuffix(")")
     return (
         field == "mover"
@@ -233,6 +233,12 @@ def _descend(
                     best, current = candidate, {**current, slot: option}
         if best.predicted_us == before:
             break
+    for slot, option in current.items():  # tiles that are counted late decide nothing else
+        if is_open(option, "late"):
+            trial = {**current, slot: with_field(option, "late", True)}
+            candidate, _ = build(trial)
+            if candidate is not None and candidate.predicted_us < best.predicted_us:
+                best, current = candidate, trial
     return best, ""
 
 
@@ -264,20 +270,8 @@ def slots_of(structure: Structure, topology: Topology, pins: Mapping[str, str]) 
         if not relation.library:
             slots["exchange", relation.name] = list(exchange_options(structure, relation, topology, pins))
     for group in structure.groups:
-        slots["compute", group.name] = list(_open_tails(compute_options(structure, group, topology, pins)))
+        slots["compute", group.name] = list(opened(compute_options(structure, group, topology, pins)))
     return slots
-
-
-def _open_tails(options: list[ComputeChoice]) -> Iterator[ComputeChoice]:
-    """Options that differ in the tail alone as one: how many tiles are left for the last round depends on the mover, so that
-    no change of one field leads from one good pair to another."""
-    both = {option for option in options if with_tail(option, True) in options and with_tail(option, False) in options}
-    yield from dict.fromkeys(with_tail(option, None) if option in both else option for option in options)
-
-
-def with_tail(option: ComputeChoice, halves: bool | None) -> ComputeChoice:
-    """The option with its tail in halves, whole or open, if it is a tile loop."""
-    return replace(option, loop=replace(option.loop, halves=halves)) if isinstance(option.loop, TritonLoop) else option
 
 
 def first_legal(
@@ -330,14 +324,14 @@ def try_options(
 ) -> tuple[Schedule | None, str]:
     """The schedule of these options with its predicted time, or None and why not. Tails that are open get halves where
     that takes less time, one after the other."""
-    settled: dict[Slot, Option] = {slot: with_tail(o, False) if is_open(o) else o for slot, o in chosen.items()}
-    best, why = _built(spec, topology, structure, settled)
+    taken: dict[Slot, Option] = {slot: settled(option) for slot, option in chosen.items()}
+    best, why = _built(spec, topology, structure, taken)
     for slot, option in chosen.items():
-        if best is not None and is_open(option) and _can_be_halved(best, slot[1]):
-            trial = {**settled, slot: with_tail(option, True)}
+        if best is not None and is_open(option, "halves") and _can_be_halved(best, slot[1]):
+            trial = {**taken, slot: settled(with_field(option, "halves", True))}
             found, _ = _built(spec, topology, structure, trial)
             if found is not None and found.predicted_us < best.predicted_us:
-                best, settled = found, trial
+                best, taken = found, trial
     return best, why
 
 
@@ -348,11 +342,6 @@ def _can_be_halved(schedule: Schedule, name: str) -> bool:
         return any(tiles_to_halve(role) for role in roles)
     except Illegal:
         return False
-
-
-def is_open(option: Option) -> TypeGuard[ComputeChoice]:
-    """Whether it is still to be decided how the last tiles of this loop are computed."""
-    return isinstance(option, ComputeChoice) and isinstance(option.loop, TritonLoop) and option.loop.halves is None
 
 
 def _built(

@@ -62,7 +62,8 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     body = _body(problem, index, space, folded[0] if folded else -1)
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
-    return replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
+    fitted = replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
+    return replace(fitted, counts_late=counted_late(fitted)) if loop.late else fitted
 
 
 def loop_of(problem: Problem, index: int) -> TritonLoop:
@@ -72,6 +73,15 @@ def loop_of(problem: Problem, index: int) -> TritonLoop:
     assert isinstance(loop, TritonLoop)
     queue = problem.queue_of(group)
     return replace(loop, tile=item_tile(problem, queue)) if queue is not None else loop
+
+
+def counted_late(role: ComputeRole) -> bool:
+    """True. Raises Illegal where no tile is counted, or the next one is not begun before a tile is stored."""
+    last = role.body[-1]
+    steps = (*role.body, *(last.others if isinstance(last, IfOwn) else ()))
+    if not role.prefetch or not any(isinstance(step, Notify) for step in steps):
+        raise Illegal(f"tiles of {role.name} cannot be counted late: they are not counted, or not prefetched")
+    return True
 
 
 def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:

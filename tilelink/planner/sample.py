@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from itertools import product
 
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.planner.plan import Option, Slot, first_legal, is_open, slots_of, try_options, with_tail
+from tilelink.planner.open_fields import FIELDS, is_open, with_field
+from tilelink.planner.plan import Option, Slot, first_legal, slots_of, try_options
 from tilelink.planner.space import Structure, structures
 from topologies.topology import Topology
 
@@ -23,7 +25,7 @@ def sample_schedule(
         chosen: dict[Slot, Option] = {slot: rng.choice(options) for slot, options in slots.items()}
         schedule, _ = try_options(spec, topology, structure, chosen)
         if schedule is not None:
-            return _halved(spec, topology, structure, chosen, schedule, rng)
+            return _closed(spec, topology, structure, chosen, schedule, rng)
     _, schedule, why = first_legal(slots, lambda chosen: try_options(spec, topology, structure, chosen))
     if schedule is not None:
         return schedule
@@ -32,7 +34,7 @@ def sample_schedule(
     return sample_schedule(spec, topology, rng, pins, tries)
 
 
-def _halved(
+def _closed(
     spec: BoundSpec,
     topology: Topology,
     structure: Structure,
@@ -40,10 +42,12 @@ def _halved(
     schedule: Schedule,
     rng: random.Random,
 ) -> Schedule:
-    """Every other loop that may have its last tiles in halves has them, also where that is slower."""
-    for slot, option in chosen.items():
-        if is_open(option) and rng.random() < 0.5:
-            trial: dict[Slot, Option] = {**chosen, slot: with_tail(option, True)}
+    """Every other loop that may have its last tiles in halves has them, or counts its tiles late, also where that is
+    slower."""
+    for slot, field in product(chosen, FIELDS):
+        option = chosen[slot]
+        if is_open(option, field) and rng.random() < 0.5:
+            trial: dict[Slot, Option] = {**chosen, slot: with_field(option, field, True)}
             found, _ = try_options(spec, topology, structure, trial)
             if found is not None:
                 schedule, chosen = found, trial

@@ -190,7 +190,7 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
     # what a pin without a value's name is about
     general: tuple[str, ...] = ()
     if isinstance(group.anchor.operation, Matmul | UserOp):
-        general = ("compute", "tile", "group", "prefetch", "tail") if is_matmul else ("tile", "group")
+        general = ("compute", "tile", "group", "prefetch", "tail", "count") if is_matmul else ("tile", "group")
     asked = parse_tile((pinned(pins, name, "tile") if "tile" in general else pins.get(f"{name}.tile")) or "")
     if asked is not None:
         tiles = [asked]
@@ -208,8 +208,9 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
         asked_ahead = pinned(pins, name, "prefetch")
         ahead = [asked_ahead != "no"]
     tails = [False, True] if is_matmul else [False]
-    every = product(tiles, groups, ahead, tails, sums)
-    options = [ComputeChoice(TritonLoop(t, g, p, h), s) for t, g, p, h, s in every]
+    counts = [False, True] if True in ahead else [False]
+    every = product(tiles, groups, ahead, tails, counts, sums)
+    options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
     if sums == [True, False]:
         general = ("sum",)
     meant = {full: value for full, value in pins.items() if "." in full or full in general}

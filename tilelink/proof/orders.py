@@ -85,6 +85,9 @@ def _tile_order(role: ComputeRole) -> Iterator[Finding]:
         fact = "it prefetches, so its own tiles have a loop of their own, and they do not come last"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
     yield from _halves(role, where)
+    if role.counts_late and not role.prefetch:
+        fact = "its tiles are counted late, and it has no loop that begins the next tile before one is stored"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
     if not 0 < role.programs <= role.num_tiles:
         yield Finding(BugClass.WRONG_PLACE, where, f"{role.programs} programs share {role.num_tiles} tiles")
 

@@ -66,6 +66,15 @@ def use_word(exchange: Exchange, step: SlotWait | SlotNotify, item: int) -> str:
     return f"{step.signal}[slot {place}, use {use + step.plus}]" if use + step.plus > 0 else ""
 
 
+def _counting(body: tuple[Step, ...]) -> Iterator[Notify]:
+    """What counts a tile of another segment than the own one."""
+    for step in body:
+        if isinstance(step, Notify):
+            yield step
+        elif isinstance(step, IfOwn):
+            yield from _counting(step.others)
+
+
 def _chain(relation: WaitFor, here: Hashable, events: list[tuple[TileEvent, Stage]]) -> Hashable:
     """Add `events` one after the other behind `here`; the last of them."""
     for event, (waited, raised) in events:
@@ -107,12 +116,14 @@ class TileEvents:
         """Programs take the tiles in turn: position q goes to program q % programs, after its position q - programs. So do
         halves, which have positions of their own behind those of all whole tiles.
 
-        With `prefetch`, what a tile waits for before its loads comes before what its predecessor does after its body.
+        With `prefetch`, what a tile waits for before its loads comes before what its predecessor does after its body. A
+        tile that is counted late is counted after that of its successor, or before the first own tile.
         """
         last: list[Hashable] = [start] * self.role.programs
         held: list[list[tuple[TileEvent, Stage]]] = [[] for _ in last]  # the rest of a tile, after the next one's waits
+        late: list[list[tuple[TileEvent, Stage]]] = [[] for _ in last]  # what counts a tile, after the next one
         known: dict[
-            tuple[tuple[int, int], ...], tuple[Stage, list[Stage]]
+            tuple[tuple[int, int], ...], tuple[Stage, list[Stage], list[str]]
         ] = {}  # minor tiles of a row wait for the same
         spoken = _axes_of_syncs(self.role.body)
         for position, tile in enumerate(self.tiles()):
@@ -120,25 +131,38 @@ class TileEvents:
             key = tuple(tile[axis] for axis in tile if axis in spoken)
             if key not in known:
                 known[key] = self._split(tile)
-            ahead, stages = known[key]
+            ahead, stages, counted = known[key]
             events = [(TileEvent(self.launch, position, number), stage) for number, stage in enumerate(stages)]
+            if self.role.counts_late and self._own(tile):  # the loop over the tiles of other segments is over
+                held[program], late[program] = [*held[program], *late[program]], []
+            events, late[program] = [*late[program], *events], []
+            behind = len(events)
+            if counted:
+                late[program] = [(TileEvent(self.launch, position, len(stages)), ([], counted))]
             if ahead[0]:
                 events = [(TileEvent(self.launch, position, -1), ahead), *held[program], *events]
             else:
                 events = [*held[program], *events]
-            kept = len(stages) if ahead[0] else 0
+            kept = behind if ahead[0] else 0
             held[program] = events[len(events) - kept :]
             last[program] = _chain(relation, last[program], events[: len(events) - kept])
-        for event, rest in zip(last, held, strict=True):
-            relation.after(end, _chain(relation, event, rest))
+        for event, rest, counts in zip(last, held, late, strict=True):
+            relation.after(end, _chain(relation, event, [*rest, *counts]))
 
-    def _split(self, tile: Tile) -> tuple[Stage, list[Stage]]:
-        """What is waited for ahead of the tile before, and the stages of the rest."""
+    def _own(self, tile: Tile) -> bool:
+        """Whether the tile is one of those that have a loop of their own, behind that of the others."""
+        branch = self.role.body[-1]
+        return self.role.prefetch and isinstance(branch, IfOwn) and tile[branch.axis][0] == 0
+
+    def _split(self, tile: Tile) -> tuple[Stage, list[Stage], list[str]]:
+        """What is waited for ahead of the tile before, the stages of the rest, and what is raised late."""
         body = self.role.body
         loads = next((i + 1 for i, step in enumerate(body) if isinstance(step, MatmulBody)), 0)
         early = loads if self.role.prefetch else 0
         ahead = [signal for waited, _ in self._syncs(body[:early], tile) for signal in waited]
-        return (ahead, []), self._stages(body[early:], tile)
+        late = self.role.counts_late and not self._own(tile)
+        counted = [signal for step in _counting(body) for signal in self._raised(step, tile)] if late else []
+        return (ahead, []), self._stages(body[early:], tile), counted
 
     def _stages(self, steps: tuple[Step, ...], tile: Tile) -> list[Stage]:
         """(signals waited for, signals raised after) in program order; a wait after a notify opens another stage."""
@@ -161,6 +185,8 @@ class TileEvents:
                 case SumParts(wait=wait):
                     if wait is not None:
                         yield self._waited(wait, tile), []
+                case Notify() if self.role.counts_late and not self._own(tile):
+                    pass
                 case Notify():
                     yield [], self._raised(step, tile)
                 case SlotWait(rows=rows):

@@ -1,0 +1,54 @@
+"""Tiles that are counted late: when the next tile of their program is computed."""
+
+from __future__ import annotations
+
+from lowering.names import in_order
+from lowering.operands import TileScope
+from lowering.positions import print_extents, print_order
+from lowering.signalling import print_notify
+from lowering.source import Source
+from tilelink.ir.steps import Notify
+
+
+class LateCounts:
+    """A function that counts a tile of the loop over the first `tiles` positions, and its calls.
+
+    The loop is not to branch on its tile, or the compiler does not pipeline it: where a program has stored no tile yet,
+    the function counts none, instead of not being called.
+    """
+
+    def __init__(self, scope: TileScope, steps: list[Notify], tiles: int) -> None:
+        role = scope.role
+        inner = TileScope(scope.schedule, scope.dialect, role)
+        named = {axis for step in steps for axis in (step.slot, step.rows)}
+        along = (role.order.major, role.order.minor) if role.order.minor in named else (role.order.major,)
+        printed = Source()
+        print_extents(printed, role, along)
+        print_order(printed, inner, along)
+        for step in steps:
+            print_notify(printed, inner, step, "number")
+        scope.need(*inner.parameters)
+        self.arguments = in_order(inner.parameters)
+        self.name, self.programs, self.tiles = f"count_{role.name}", role.programs, tiles
+        self.scope = scope
+        out = Source()
+        out.line(scope.dialect.decorator(with_rank=False))
+        with out.block(f"def {self.name}({', '.join(['tile', 'number', *self.arguments])}):"):
+            out.line(f'"""Count a tile of {role.name} that this program has stored, or none: `number` is 1 or 0."""')
+            out.lines(printed.text())
+        scope.functions.append(out.text())
+
+    def print_before(self, out: Source) -> None:
+        """Inside the loop: count the tile before."""
+        before = f"tl.maximum(tile - {self.programs}, 0)"
+        self._call(out, before, f"(tile >= {self.programs}).to(tl.int32)")
+
+    def print_last(self, out: Source) -> None:
+        """Behind the loop: count the last tile, if the program had any."""
+        if self.tiles < self.programs:
+            self._call(out, f"tl.minimum(program, {self.tiles - 1})", f"(program < {self.tiles}).to(tl.int32)")
+            return
+        self._call(out, f"program + ({self.tiles - 1} - program) // {self.programs} * {self.programs}", "1")
+
+    def _call(self, out: Source, tile: str, number: str) -> None:
+        out.call(f"{self.name}(", [tile, number, *(self.scope.taken(name) for name in self.arguments)])

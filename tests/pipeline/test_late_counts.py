@@ -1,0 +1,135 @@
+"""Tiles that are counted when the next one is computed: emulated for both targets, planned where it pays, and what the
+proof takes them for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import lowering
+import topologies
+from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink.errors import NoLegalSchedule
+from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.schedule import Schedule
+from tilelink.planner.cost import predict_us
+from tilelink.proof.tile_events import TileEvent, TileEvents
+from tilelink.proof.verify import verify
+from tilelink.runtime.run import run_emulated
+
+GEMM_RS, GEMM_AR, AG_GEMM = load("03_gemm_rs.py:gemm_rs"), load("04_gemm_ar.py:gemm_ar"), load("02_ag_gemm.py:ag_gemm")
+LATE = {"compute": "triton", "tile": "16x16x16/4w2s", "count": "late", "chunks": "2"}
+RS = {**LATE, "algorithm": "direct", "transfer": "push"}
+CASES = {  # on 8 SMs
+    "more tiles than programs": (GEMM_RS, {**RS, "mover": "CopyEngine()"}, {"M": 128, "K": 64, "N": 48}),
+    "fewer tiles than programs": (GEMM_RS, {**RS, "mover": "CopyEngine()"}, {"M": 64, "K": 32, "N": 16}),
+    "programs that send": (GEMM_RS, {**RS, "mover": "CommSms(2)"}, {"M": 128, "K": 64, "N": 48}),
+    "a sum behind": (GEMM_RS, {**RS, "mover": "CopyEngine()", "sum": "kernel"}, {"M": 128, "K": 64, "N": 48}),
+    "all_reduce": (
+        GEMM_AR,
+        {**LATE, "algorithm": "two-shot", "transfer": "push", "mover": "CopyEngine()", "sum": "kernel"},
+        {"M": 128, "K": 64, "N": 48},
+    ),
+}
+
+
+def planned(name: str) -> Schedule:
+    operator, pins, sizes = CASES[name]
+    return operator.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", pins)
+
+
+def role_of(schedule: Schedule) -> ComputeRole:
+    role = schedule.kernels()[0].compute
+    assert role is not None
+    return role
+
+
+def with_role(schedule: Schedule, **changes: object) -> Schedule:
+    """The schedule with another role in its first kernel."""
+    kernel = schedule.kernels()[0]
+    changed = replace(kernel, compute=replace(role_of(schedule), **changes))  # type: ignore[arg-type]
+    launches = tuple(changed if launch is kernel else launch for launch in schedule.launches)
+    return replace(schedule, launches=launches)
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+@pytest.mark.parametrize("name", CASES)
+def test_chunks_are_complete_all_the_same(name: str, target: str) -> None:
+    schedule = planned(name)
+    assert role_of(schedule).counts_late
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=3)
+    assert outcome.equal, f"{schedule}\n{outcome}"
+
+
+def test_a_tile_is_counted_before_the_next_one_is_stored_and_the_last_behind_the_loop() -> None:
+    schedule = planned("more tiles than programs")
+    lines = [line.strip() for line in lowering.emit(schedule).splitlines()]
+    counted = [at for at, line in enumerate(lines) if line.startswith("count_y(")]
+    loops = [at for at, line in enumerate(lines) if line.startswith("for tile in tl.range(")]
+    stored = next(at for at, line in enumerate(lines) if "y_staged_part +" in line and line.startswith("tl.store("))
+    assert loops[0] < counted[0] < stored < counted[1] < loops[1]
+    assert "a tile is counted when the next one of its program is computed" in str(schedule)
+
+
+def test_the_planner_takes_it_where_a_program_has_several_tiles_to_count() -> None:
+    topology = topologies.load("h200-nvswitch", 4)
+    sizes = {"M": 8192, "K": 11008, "N": 4096}
+    pick = GEMM_RS.plan_for(topology, sizes, "bf16", {})
+    at_once = GEMM_RS.plan_for(topology, sizes, "bf16", {"count": "at once"})
+    assert role_of(pick).counts_late and not role_of(at_once).counts_late
+    assert predict_us(pick, topology) < predict_us(at_once, topology)
+
+
+def test_what_is_not_counted_cannot_be_counted_late() -> None:
+    with pytest.raises(NoLegalSchedule, match="cannot be counted late"):
+        AG_GEMM.plan("laptop-switch", 2, M=64, K=32, N=64, pin={"count": "late", "algorithm": "direct"})
+
+
+def test_a_loop_without_prefetch_does_not_count_late() -> None:
+    schedule = planned("more tiles than programs")
+    proof = verify(with_role(schedule, prefetch=False))
+    assert any("counted late" in finding.fact for finding in proof.findings)
+
+
+class Recorded:
+    """What is added to the wait-for relation, program by program."""
+
+    def __init__(self) -> None:
+        self.before: dict[object, object] = {}
+        self.waited: dict[object, list[str]] = {}
+        self.raised: dict[object, list[str]] = {}
+
+    def after(self, event: object, other: object) -> None:
+        self.before.setdefault(event, other)
+
+    def waits(self, event: object, signal: str) -> None:
+        self.waited.setdefault(event, []).append(signal)
+
+    def raises(self, signal: str, event: object) -> None:
+        self.raised.setdefault(event, []).append(signal)
+
+
+def test_the_proof_takes_counts_for_late_and_those_of_the_last_tile_for_earlier_than_own_tiles() -> None:
+    schedule = planned("more tiles than programs")
+    role = role_of(schedule)
+    relation = Recorded()
+    TileEvents(schedule, role, 0).add(relation, "start", "end")  # type: ignore[arg-type]
+    others = role.num_tiles // 2
+    for event in relation.raised:
+        assert isinstance(event, TileEvent) and event.position < others
+        follower = next(later for later, earlier in relation.before.items() if earlier == event)
+        successor = event.position + role.programs
+        if successor < others:  # the next tile has begun, and is not stored yet
+            assert isinstance(follower, TileEvent) and follower.position == successor
+            assert isinstance(relation.before[event], TileEvent)
+        else:
+            assert follower == "end" or (isinstance(follower, TileEvent) and follower.position >= others)
+    assert len(relation.raised) == others
+    assert all(event.position >= others for event in relation.waited if isinstance(event, TileEvent))
+
+
+def test_kernels_know_nothing_of_it_where_tiles_are_counted_at_once() -> None:
+    operator, pins, sizes = CASES["more tiles than programs"]
+    schedule = operator.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {**pins, "count": "at once"})
+    assert isinstance(schedule.kernels()[0], Kernel) and "count_y" not in lowering.emit(schedule)
