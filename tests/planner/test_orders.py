@@ -138,7 +138,7 @@ def test_programs_by_die(topology: str) -> None:
 def _arrivals(schedule: Schedule, topology: str, rank: int) -> dict[tuple[int, int], float]:
     """When (source, chunk) is at `rank`, by the link model; every rank starts its mover at the same time."""
     (exchange,) = schedule.exchanges
-    ends = list(accumulate(chunk_times(topologies.load(topology, NUM_RANKS), exchange, 2)))
+    ends = list(accumulate(chunk_times(topologies.load(topology, NUM_RANKS), exchange, 2, made=True)))
     if exchange.transfer is Transfer.PULL:
         return dict(zip(exchange.order.sequence(rank, exchange.chunks), ends, strict=True))
     found = {}

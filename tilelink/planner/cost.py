@@ -39,7 +39,7 @@ from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
 _JOINED_US = 1.0  # programs that go on poll at once for what a launch would only begin to look for; not measured
-_MEET_US = 0.3  # until the peers' last word has come, too
+_MEET_US, _MEET_SHARE = 0.3, 0.015  # until the peers' last word has come; how late the last of twice as many ranks is
 _ENDED_US = 0.008  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
 _AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
@@ -47,13 +47,13 @@ _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share
 _DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
 _BOOST, _RELIEF = 0.1, 0.4  # tensor cores that rest so much of the time run faster by so much: GPUs are held to a power
 _LIBRARY_STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
-_LIBRARY_FILL_US = 2.7  # first loads and last stores of a library matmul
+_LIBRARY_FILL_US = 2.3  # first loads and last stores of a library matmul
 _LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few for all SMs
-_WAVE_SHARE = 0.62  # of what whole waves would cost, a library's matmul pays
-_LIBRARY_SHARE = 0.97  # of the rate of the best tile loop, the library's matmul
-_BURST, _BURST_US = 0.22, 150.0  # short library matmuls that fill the GPU are faster by so much, fading over so long
+_WAVE_SHARE = 0.94  # of what whole waves would cost, a library's matmul pays; 22 shapes in 1 to 8 pieces on H200
+_ODD_ROW_BYTES, _ODD_WAVE_SHARE = 128, 0.2  # the same where rows of the weights are no multiple of so many bytes
+_LIBRARY_SHARE = 1.01  # of the rate of the best tile loop, the library's matmul
 _SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
-_PIECE_US = 3.5  # between two pieces of a library matmul: a wait, drain and fill
+_PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
 def predict_us(schedule: Schedule, topology: Topology) -> float:
@@ -67,15 +67,20 @@ def library_splits(rows: float, cols: float, num_sms: int) -> int:
     return max(1, min(_LIBRARY_SPLITS, num_sms // tiles))
 
 
-def library_waves(rows: float, cols: float, num_sms: int) -> float:
-    """Time of a library matmul over that of one whose tiles come in whole waves: the best of three tile widths, since
-    the library chooses one. Fitted to pieces of matmuls on 4 x H200."""
-    ratios = []
+def library_waves(rows: float, cols: float, num_sms: int, element_bytes: int = 2) -> float:
+    """Time of a library matmul over that of one whose tiles come in whole waves: the best of three tile widths, since the
+    library chooses one; it takes 256 where tiles of that width cover the columns and fill the GPU. Rows of odd bytes have
+    kernels of their own, which lose less. Measured on H200 (`docs/performance.md`)."""
     splits = library_splits(rows, cols, num_sms)
-    for width in (128, 192, 256):
-        tiles = math.ceil(rows / 128) * math.ceil(cols / width) * splits
-        ratios.append(math.ceil(tiles / num_sms) * num_sms / tiles / tile_share(128, width, 8 if width > 128 else 4))
-    return 1.0 + _WAVE_SHARE * (min(ratios) - 1.0)
+    covered = cols % 256 == 0 and math.ceil(rows / 128) * cols / 256 >= num_sms
+    ratios = []
+    for width in (256,) if covered else (128, 192, 256):
+        columns = math.ceil(cols / width)
+        tiles = math.ceil(rows / 128) * columns * splits
+        padded = math.ceil(tiles / num_sms) * num_sms / tiles * columns * width / cols
+        ratios.append(padded / tile_share(128, width, 8 if width > 128 else 4))
+    share = _ODD_WAVE_SHARE if cols * element_bytes % _ODD_ROW_BYTES else _WAVE_SHARE
+    return 1.0 + share * (min(ratios) - 1.0)
 
 
 class _Model:
@@ -84,6 +89,7 @@ class _Model:
         self.topology = topology
         self.gpu = topology.gpu
         self.peers = topology.num_ranks - 1
+        self.meet_share = _MEET_SHARE * math.log2(topology.num_ranks)  # of a call
         self.now = 0.0  # the compute stream
         self.streams_end = 0.0
         self.tensor_us = 0.0  # tensor cores busy, at the sustained clock
@@ -102,7 +108,8 @@ class _Model:
                 case Finish(turns=turns, within=within, meets=meets):
                     ended = _WITHIN_US + _ENDED_US * self.schedule.kernels()[-1].programs if within else 0.0
                     last = ended or (_TURN_US if turns else _FINISH_US)
-                    self.now = max(self.now, self.streams_end) + last + (_MEET_US if meets else 0.0)
+                    ended_at = max(self.now, self.streams_end)
+                    self.now = ended_at + last + (_MEET_US + self.meet_share * ended_at if meets else 0.0)
                 case Publish():
                     self._publish(launch)
                 case CopyOwn(name):
@@ -149,7 +156,8 @@ class _Model:
     def _move(self, exchange: Exchange) -> None:
         """Run the mover: each transfer starts when the one before is done and its source is complete."""
         name = exchange.source or exchange.target
-        times = chunk_times(self.topology, exchange, DTYPE_BYTES[self.schedule.buffer(name).dtype])
+        made_here = self.schedule.has_signal(f"{exchange.name}_count")
+        times = chunk_times(self.topology, exchange, DTYPE_BYTES[self.schedule.buffer(name).dtype], made=made_here)
         made, arrivals = self.made[exchange.name], np.zeros((self.peers, exchange.chunks))
         others = sorted(span for name, spans in self.port.items() if name != exchange.name for span in spans)
         spans: list[tuple[float, float]] = []
@@ -190,11 +198,6 @@ class _Model:
         self.tensor_us += run.cost.tensor_us()
         self.now -= _JOINED_US if kernel.joined else 0.0
 
-    def _fullness(self, rows: float, cols: float) -> float:
-        """Of the SMs, those that have a tile in an average wave: of 128 x 256, or of 128 x 128 where that fills more."""
-        counts = [math.ceil(rows / 128) * math.ceil(cols / width) for width in (128, 256)]
-        return max(tiles / (math.ceil(tiles / self.gpu.num_sms) * self.gpu.num_sms) for tiles in counts)
-
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         out, left = self._bytes(gemm.out.buffer), self._bytes(gemm.left.buffer)
         right = self.schedule.buffer(gemm.right.buffer)
@@ -206,10 +209,9 @@ class _Model:
         pieces = self.topology.num_ranks * exchange.chunks if exchange is not None else 1
         splits = library_splits(rows / pieces, right.shape[-1], self.gpu.num_sms)
         least = right.shape[-2] / 64 / splits * _LIBRARY_STEP_US
-        waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms)
+        waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms, DTYPE_BYTES[right.dtype])
         busy = compute * waves / _LIBRARY_SHARE
         self.tensor_us += compute
-        busy *= 1.0 - _BURST * self._fullness(rows / pieces, right.shape[-1]) ** 3 * math.exp(-busy / _BURST_US)
         # a matmul whose operands take about as long as its flops hides neither completely
         both = (busy**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
         total = max(both, least) + _LIBRARY_FILL_US
@@ -299,6 +301,8 @@ class _TileRun:
             self.model.arrivals[exchange.name] = np.maximum(self.model.made[exchange.name], self.begin)
         counted = self.model.schedule.has_signal(f"{exchange.name}_count")
         arrivals = self.model.arrivals[exchange.name]
+        if counted and exchange.kind is Kind.GATHER:  # the last thing of a call that ranks make: they meet here
+            return arrivals * (1.0 + self.model.meet_share)
         return arrivals + _skew(arrivals) if counted else arrivals
 
     def _late(self, ends: Times, at: Index) -> Times:

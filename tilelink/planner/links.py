@@ -17,6 +17,7 @@ SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
+_OUT_OF_STEP_SHARE = 0.82  # of the rate of copies between ranks in step; fitted to 4 x H200
 _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
@@ -47,14 +48,16 @@ def num_links(topology: Topology) -> int:
     return topology.num_ranks - 1 if topology.levels[0].fabric is Fabric.FULL_MESH else 1
 
 
-def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int) -> list[float]:
-    """Duration of each (peer, chunk) transfer in the order of the mover, as steps of one queue, in us."""
+def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int, *, made: bool) -> list[float]:
+    """Duration of each (peer, chunk) transfer in the order of the mover, as steps of one queue, in us. `made`: the chunks
+    are made in this call, by ranks that are not in step, so that now and then two of them send to the same one."""
     peers = topology.num_ranks - 1
     if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH:
         # its tiles take the time that their stores take, and all peers are told at once
         return [_FUSED_CHUNK_US / peers] * (peers * exchange.chunks)
     num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
     rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
+    rate *= _OUT_OF_STEP_SHARE if made and topology.num_ranks > 2 else 1.0
     bridge = topology.levels[0].fabric is Fabric.HOST_BRIDGE
     shared = topology.levels[0].size if bridge else 1
     engine = isinstance(exchange.mover, CopyEngine)

@@ -17,6 +17,7 @@ from tilelink.planner.choices import (
     Choices,
     ComputeChoice,
     ExchangeChoice,
+    TritonLoop,
     pin_text,
 )
 from tilelink.planner.cost import predict_us
@@ -33,6 +34,7 @@ _SWEEPS = 2
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _BEAM = 4  # movers of an exchange of which all chunks and orders are tried
 _FEW_STRUCTURES = 8
+_MANY_TILES = 6  # a program: from here on tiles that are counted late were faster in all rows measured
 
 
 def plan(
@@ -233,9 +235,9 @@ def _descend(
                     best, current = candidate, {**current, slot: option}
         if best.predicted_us == before:
             break
-    for slot, option in current.items():  # tiles that are counted late decide nothing else
+    for (slot, option), late in product(current.items(), (False, True)):  # when tiles are counted decides little else
         if is_open(option, "late"):
-            trial = {**current, slot: with_field(option, "late", True)}
+            trial = {**current, slot: with_field(option, "late", late)}
             candidate, _ = build(trial)
             if candidate is not None and candidate.predicted_us < best.predicted_us:
                 best, current = candidate, trial
@@ -325,7 +327,18 @@ def try_options(
     """The schedule of these options with its predicted time, or None and why not. Tails that are open get halves where
     that takes less time, one after the other."""
     taken: dict[Slot, Option] = {slot: settled(option) for slot, option in chosen.items()}
-    best, why = _built(spec, topology, structure, taken)
+    late = {
+        slot: with_field(option, "late", True)
+        for slot, option in taken.items()
+        if is_open(chosen[slot], "late")
+        and isinstance(option, ComputeChoice)
+        and _counts_many(structure, topology, slot, option)
+    }
+    best, why = _built(spec, topology, structure, {**taken, **late})
+    if late and best is None:
+        best, why = _built(spec, topology, structure, taken)
+    elif late:
+        taken = {**taken, **late}
     for slot, option in chosen.items():
         if best is not None and is_open(option, "halves") and _can_be_halved(best, slot[1]):
             trial = {**taken, slot: settled(with_field(option, "halves", True))}
@@ -333,6 +346,17 @@ def try_options(
             if found is not None and found.predicted_us < best.predicted_us:
                 best, taken = found, trial
     return best, why
+
+
+def _counts_many(structure: Structure, topology: Topology, slot: Slot, option: ComputeChoice) -> bool:
+    """Whether each program has so many tiles to count that to count them late is a good guess, while all else is open."""
+    group = next(group for group in structure.groups if group.name == slot[1])
+    sent = any(relation.source == group.name and not relation.library for relation in structure.graph.relations())
+    if not sent or not isinstance(option.loop, TritonLoop) or not option.loop.prefetch:
+        return False
+    rows, *_, cols = (axis.extent for axis in group.anchor.axes if not axis.reduction)
+    tiles = -(-rows // option.loop.tile.m) * -(-cols // option.loop.tile.n)
+    return tiles >= _MANY_TILES * topology.gpu.num_sms
 
 
 def _can_be_halved(schedule: Schedule, name: str) -> bool:

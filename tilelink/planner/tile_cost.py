@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import IfOwn, Load, MatmulBody, Notify, Operand, Place, Step, Store, SumParts, UserBody
@@ -14,9 +15,9 @@ from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _START_US = 1.2  # fill and drain of the software pipeline of one tile
-_PREFETCHED_START_US = 0.4  # the same where the next tile's loads are under way before this one is stored
+_PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
-_COUNT_US = 1.0  # a tile that is counted: its stores must have been performed
+_COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 _LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
 _MEMORY_SHARE = 0.72  # of what a copy reaches, a tile loop reads and writes
 _REMOTE_US = 1.0  # from a load over the link to its data
@@ -25,6 +26,7 @@ _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the ti
 _STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
 _STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 _LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
+_SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
 _WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.8  # of the L2, a right operand can take
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
@@ -126,18 +128,27 @@ class TileCost:
             extra += num_bytes / (rate / self.role.programs) / 1e3
         own = [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
         stored = self._to_peers_us(own)
+        if self.role.order.nest is Nest.CHUNK_MAJOR:
+            stored *= _SHARED_LINK  # movers bring parts of the next chunk at the same time
         waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
         if any(isinstance(step, Notify) for step in own):
-            wide = math.prod(axis.tile for axis in self.role.axes if not axis.reduction) >= _WIDE_TILE
-            hidden = _STORES_HIDDEN * (1.0 - _LAST_EXPOSED / waves) if wide else 0.0
+            hidden = _STORES_HIDDEN * (1.0 - _LAST_EXPOSED / waves) if self._wide() else 0.0
             return extra + stored * (1.0 - hidden)
+        if not self._wide():
+            return extra + stored
         # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
         return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us())
 
+    def _wide(self) -> bool:
+        """Whether a tile takes long enough to hide stores to peers behind the next one."""
+        return math.prod(axis.tile for axis in self.role.axes if not axis.reduction) >= _WIDE_TILE
+
     def drain_us(self) -> float:
-        """Until the last stores to peers that no tile has waited for have been performed."""
+        """Until the last stores to peers that no tile has waited for have been performed, but for what `own_extra_us` says."""
         own = [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
-        return 0.0 if any(isinstance(step, Notify) for step in own) else self._to_peers_us(own)
+        if any(isinstance(step, Notify) for step in own) or not self._wide():
+            return 0.0
+        return min(self._to_peers_us(own), self.tile_us())
 
     def _stores_us(self) -> float:
         """Bytes that a tile stores to peers, on average over all tiles, while all programs do; not those of own tiles."""
