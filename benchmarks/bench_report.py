@@ -42,6 +42,8 @@ def markdown(record: Record) -> str:
         for option, what in before.items()
         if (ms := float(record.options.get(option, 0)))
     )
+    against = str(record.options.get("against", "")).replace(",", ", ")
+    only = f" Of the baselines only {against} took part." if against else ""
     lines = [
         f"# {machine.num_ranks} x {machine.gpu}",
         "",
@@ -51,7 +53,7 @@ def markdown(record: Record) -> str:
         "Times in us: median of the rounds, the slowest rank of each sample, 10th to 90th percentile of all samples in brackets. "
         "All contenders of a row run in one process group and in turns, in a new order each round. "
         "CUDA-graph replays of several calls back to back, "
-        f"except `async_tp`, which is eager.{loaded}{cold}",
+        f"except `async_tp`, which is eager.{loaded}{cold}{only}",
         "",
         "*limit* is max(GEMM alone by cuBLAS, bytes into a rank / link rate); *limit / planned* is 1.0 where overlap is perfect. "
         "*best / planned* above 1 means that what the planner picks is faster than every baseline. *reused* is what it picks if "

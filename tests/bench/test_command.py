@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -16,9 +17,13 @@ from typer.testing import CliRunner, Result
 from tests.bench.fakes import record, result, row_result
 from tilelink import cli
 from tilelink.bench import command, launch
+from tilelink.bench.against import BASELINE_NAMES, chosen
+from tilelink.bench.baselines import FusedOperators, baselines
+from tilelink.bench.contender import Kind
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
 from tilelink.bench.measure import Options
+from tilelink.bench.rows import Operator
 from tilelink.errors import RunFailed
 from tilelink.runtime.torchrun import run_to_end
 
@@ -37,6 +42,7 @@ def bench(*args: str) -> Result:
         (("--ranks", "2", "--rows", "lama3-8b"), "UnknownRow"),
         (("--ranks", "2", "--rows", "31x64x64"), "RowNotDivisible"),
         ((*SMALL, "--dtype", "fp8"), "UnknownDtype"),
+        ((*SMALL, "--against", "two_shots"), "UnknownBaseline"),
         ((*SMALL, "--variant", "pull"), "MalformedVariant"),
         ((*SMALL, "--json", "absent/r.json"), "ResultsNotWritable"),
         ((*SMALL, "--topology", "h300"), "UnknownTopology"),
@@ -79,6 +85,22 @@ def test_rows_of_the_plans_are_not_planned_again(tmp_path: Path, monkeypatch: py
     assert job.rows[0] == read_job(plans).rows[0]
     assert job.rows[1].row.m == 128
     assert (job.options, job.commit) == (Options(rounds=3, l2_cold=True), "abc")
+
+
+def test_only_the_baselines_that_are_named_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Job] = []
+    monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
+    monkeypatch.setattr(command, "_measure", lambda job, json, timeout_s: jobs.append(job))
+    bench("gemm_ar", "--ranks", "2", "--quick", "--against", "two_shot, nccl_cublas")
+    every = baselines(Operator.GEMM_AR, FusedOperators(no_operator, no_operator))
+    kept = [one.name for one in chosen(every, jobs[0].options.against)]
+    assert kept == ["nccl_cublas", "two_shot", "gemm", "gemm_k_major", "collective"]
+    assert {one.name for one in every if one.kind is Kind.BASELINE} == set(BASELINE_NAMES)
+    assert chosen(every, "") == every
+
+
+def no_operator(*_: object) -> Any:
+    raise AssertionError("not called")
 
 
 def test_quick_is_one_row_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,13 +22,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
+from tilelink.bench.against import TWO_STREAM_CHUNKS
 from tilelink.bench.contender import Contender, Kind, Mode, Setting
 from tilelink.bench.device import Call, Outputs
 from tilelink.bench.rows import Operator
 from tilelink.bench.silu_mul import silu_mul
 from tilelink.bench.two_streams import two_streams
-
-_CHUNKS = (2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def baselines(operator: Operator, fused: FusedOperators) -> list[Contender]:
     overlapped = partial(async_tp, fused=fused)
     found.append(Contender("async_tp", Kind.BASELINE, Mode.EAGER, overlapped, host=True))
     found.append(Contender("async_tp_graph", Kind.BASELINE, Mode.GRAPH, overlapped))
-    for chunks in _CHUNKS:
+    for chunks in TWO_STREAM_CHUNKS:
         found.append(Contender(f"two_stream_{chunks}", Kind.BASELINE, Mode.GRAPH, partial(two_streams, chunks=chunks)))
     if operator is Operator.GEMM_AR:
         found.append(Contender("one_shot", Kind.BASELINE, Mode.GRAPH, one_shot))

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 import topologies
+from tilelink.bench.against import parse_against
 from tilelink.bench.errors import NotABenchmarkFile, ResultsNotWritable
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
@@ -55,6 +56,9 @@ L2Cold = Annotated[bool, typer.Option("--l2-cold", help="Overwrite the L2 before
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Turns of every contender.")]
 RowBudget = Annotated[float, typer.Option("--row-budget", min=1, help="Seconds of a row; no round starts later.")]
 Load = Annotated[float, typer.Option("--load", min=0, help="ms of the matmul alone before each contender.")]
+Against = Annotated[
+    str, typer.Option("--against", metavar="NAMES", help="Only these baselines, comma separated.", show_default="all")
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds of everything.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of the inputs.")]
 Commit = Annotated[str, typer.Option("--commit", help="To be noted in the results.")]
@@ -79,6 +83,7 @@ def bench(
     rounds: Rounds = 7,
     row_budget_s: RowBudget = 60.0,
     load_ms: Load = 100.0,
+    against: Against = "",
     timeout_s: Timeout = 3600.0,
     seed: Seed = 0,
     commit: Commit = "unknown",
@@ -92,12 +97,13 @@ def bench(
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
     wanted = select(parse_operators(operators or ()), names or (QUICK_NAMES if quick else ()), dtype, num_ranks)
     request = Request(machine, tuple(parse_variant(text) for text in variant or ()), _TUNED if tuned else 0)
+    turns = min(rounds, QUICK_ROUNDS) if quick else rounds
+    options = Options(turns, row_budget_s, l2_cold, seed, parse_against(against), load_ms)
     for path in filter(None, (json, write_plans)):
         _check_folder(path)
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _read_plans(plans, num_ranks, machine.name) if plans is not None else {}
-    options = Options(min(rounds, QUICK_ROUNDS) if quick else rounds, row_budget_s, l2_cold, seed, load_ms)
     if known and not (operators or names or quick):
         wanted = tuple(one.row for one in known.values())
     planned = _planned(wanted, known, request)

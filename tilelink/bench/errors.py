@@ -36,6 +36,12 @@ class MalformedVariant(UserError):
     )
 
 
+class UnknownBaseline(UserError):
+    """Facts: name, hint, legal."""
+
+    template = "--against {name} is no baseline.{hint}\nLegal: {legal}; all of them if the option is left out."
+
+
 class UnknownDtype(UserError):
     """Facts: dtype, hint, legal."""
 

@@ -46,6 +46,7 @@ class Options:
     row_budget_s: float = 60.0  # no round starts later, but some always run
     l2_cold: bool = False
     seed: int = 0
+    against: str = ""  # names of baselines, comma separated; empty: all that apply
     load_ms: float = 100.0  # of the matmul alone before each contender of a round, so that all find the same clocks
 
 

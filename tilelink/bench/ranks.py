@@ -21,6 +21,7 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 from tilelink.bench import problem as problems
+from tilelink.bench.against import chosen
 from tilelink.bench.baselines import baselines, group_name, torch_fused
 from tilelink.bench.contender import Setting
 from tilelink.bench.device import CudaDevice, Device
@@ -93,7 +94,7 @@ def _results_of(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger,
     note("making inputs", "")
     problem = make_problem(planned.row, cuda, cuda.torch_device, job.options.seed)
     contenders = [ours(candidate) for candidate in planned.candidates]
-    contenders += baselines(planned.row.operator, torch_fused())
+    contenders += chosen(baselines(planned.row.operator, torch_fused()), job.options.against)
     return measure_row(cuda, problem, ledger.without_lost(planned, contenders), job.options, note)
 
 
