@@ -9,13 +9,6 @@ from tilelink.errors import did_you_mean
 TWO_STREAM_CHUNKS = (2, 4)
 _TWO_STREAMS = (f"two_stream_{chunks}" for chunks in TWO_STREAM_CHUNKS)
 BASELINE_NAMES = ("nccl_cublas", "async_tp", "async_tp_graph", *_TWO_STREAMS, "one_shot", "two_shot")
-    "nccl_cublas",
-    "async_tp",
-    "async_tp_graph",
-    *(f"two_stream_{n}" for n in TWO_STREAM_CHUNKS),
-    "one_shot",
-    "two_shot",
-)
 
 
 def parse_against(text: str) -> str:
