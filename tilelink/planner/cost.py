@@ -49,9 +49,10 @@ _BOOST, _RELIEF = 0.1, 0.4  # tensor cores that rest so much of the time run fas
 _LIBRARY_STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
 _LIBRARY_FILL_US = 2.3  # first loads and last stores of a library matmul
 _LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few for all SMs
-_WAVE_SHARE = 0.94  # of what whole waves would cost, a library's matmul pays; 22 shapes in 1 to 8 pieces on H200
+_WAVE_SHARE = 0.94  # of what whole waves would cost, a library's matmul pays; 32 shapes in 1 to 8 pieces on H200
 _ODD_ROW_BYTES, _ODD_WAVE_SHARE = 128, 0.2  # the same where rows of the weights are no multiple of so many bytes
 _LIBRARY_SHARE = 1.01  # of the rate of the best tile loop, the library's matmul
+_SHORT, _SHORT_US = 0.3, 30.0  # library matmuls are faster by so much, fading over so long: their operands stay in the L2
 _SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
@@ -211,6 +212,7 @@ class _Model:
         least = right.shape[-2] / 64 / splits * _LIBRARY_STEP_US
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms, DTYPE_BYTES[right.dtype])
         busy = compute * waves / _LIBRARY_SHARE
+        busy *= 1.0 - _SHORT * math.exp(-busy / _SHORT_US)
         self.tensor_us += compute
         # a matmul whose operands take about as long as its flops hides neither completely
         both = (busy**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
