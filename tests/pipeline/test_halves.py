@@ -146,3 +146,21 @@ def test_the_proof_refutes_halves_that_are_none(name: str, halved: int, fact: st
     )
     found = verify(replace(good, launches=launches)).findings
     assert any(fact in finding.fact for finding in found), found
+
+
+def test_the_proof_refutes_halves_that_are_too_narrow_for_a_matmul() -> None:
+    good = AG_GEMM.plan_for(
+        topologies.load("laptop-switch", 2),
+        {"M": 32, "K": 64, "N": 320},
+        "bf16",
+        {**HALVES, "tile": "16x16x16/4w2s", "tail": "whole"},
+    )
+    role = role_of(good)
+    halved = role.num_tiles % role.programs
+    launches = tuple(
+        replace(launch, compute=replace(role, halved=halved)) if isinstance(launch, Kernel) else launch
+        for launch in good.launches
+    )
+    assert halved and verify(good).proved
+    found = verify(replace(good, launches=launches)).findings
+    assert [finding.fact for finding in found] == ["tiles are halved to 8 columns, and matmuls need at least 16"]

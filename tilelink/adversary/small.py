@@ -14,11 +14,11 @@ from itertools import product
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
+from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner.plan import plan
 from topologies.errors import UserError
 from topologies.topology import Topology
 
-_TILE = 16  # the smallest extent of tl.dot
 _MOST_CHUNKS = 2
 _MOST_ITEMS, _MOST_SLOTS = 7, 3  # no multiple of each other
 _MOST_ITEM_ROWS = 2
@@ -65,8 +65,8 @@ def _small_pin(name: str, value: str, halved: Collection[str]) -> str:
         case "tile":
             if "x" not in value:
                 return value
-            wide = 2 * _TILE if made in halved else _TILE
-            return f"{_TILE}x{wide}x{0 if 'x0/' in value else _TILE}/4w1s"
+            wide = 2 * SMALLEST_DOT if made in halved else SMALLEST_DOT
+            return f"{SMALLEST_DOT}x{wide}x{0 if 'x0/' in value else SMALLEST_DOT}/4w1s"
         case "chunks":
             return str(min(int(value), _MOST_CHUNKS))
         case "group":
@@ -114,7 +114,7 @@ def _sizes(schedule: Schedule, pins: Mapping[str, str]) -> Iterator[dict[str, in
     }
     for ragged in (_ragged(schedule), set(), {name for name, _ in schedule.spec.sizes}):
         for tiles in (2, 1, 4):
-            part = _TILE * tiles * chunks
+            part = SMALLEST_DOT * tiles * chunks
             found = {
                 name: _size(name in rows, name in shared, name in ragged, ranks, part)
                 for name, _ in schedule.spec.sizes
@@ -126,8 +126,8 @@ def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int) -> int:
     """Rows: `part` a rank. Other sizes: two tiles, or one on each rank; ragged by half a tile or less."""
     if rows:
         return ranks * (part + (4 if ragged else 0))
-    each = _TILE + (8 if ragged else 0)
-    return ranks * each if shared else 2 * _TILE + (8 if ragged else 0)
+    each = SMALLEST_DOT + (8 if ragged else 0)
+    return ranks * each if shared else 2 * SMALLEST_DOT + (8 if ragged else 0)
 
 
 def _shared(schedule: Schedule) -> set[str]:

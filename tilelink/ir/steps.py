@@ -57,6 +57,9 @@ class Wait:
     own: bool = False
 
 
+SMALLEST_DOT = 16  # elements along each axis of a matmul's tile, by tl.dot
+
+
 @dataclass(frozen=True, slots=True)
 class MatmulBody:
     """`result += left @ right` over axis `axis`; with segments on it, `waits` come before each segment."""

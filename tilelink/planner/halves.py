@@ -9,10 +9,8 @@ of sums (`docs/performance.md`).
 from __future__ import annotations
 
 from tilelink.ir.nodes import ComputeRole
-from tilelink.ir.steps import IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Wait
+from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Wait
 from tilelink.planner.layout import Illegal
-
-_NARROWEST = 16  # columns of a half: the smallest extent of tl.dot
 
 
 def tiles_to_halve(role: ComputeRole) -> int:
@@ -28,8 +26,8 @@ def tiles_to_halve(role: ComputeRole) -> int:
 
 def _why_whole(role: ComputeRole) -> str:
     minor = role.order.minor
-    if not minor or role.axis(minor).tile < 2 * _NARROWEST:
-        return f"they are not at least {2 * _NARROWEST} elements wide along a minor axis"
+    if not minor or role.axis(minor).tile < 2 * SMALLEST_DOT:
+        return f"they are not at least {2 * SMALLEST_DOT} elements wide along a minor axis"
     if not any(isinstance(step, MatmulBody) for step in role.body):
         return "they are no tiles of a matmul"
     for step in role.body:

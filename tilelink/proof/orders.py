@@ -8,7 +8,7 @@ from tilelink.ir.graph import TileGraph
 from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm, Publish
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn, Notify, SlotNotify, SlotWait, Step, Wait
+from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Step, Wait
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import flat, staging_names
 from tilelink.proof.findings import Finding
@@ -99,6 +99,10 @@ def _halves(role: ComputeRole, where: str) -> Iterator[Finding]:
     minor = next((axis for axis in role.axes if axis.name == role.order.minor), None)
     if not 0 < role.halved <= role.num_tiles:
         fact = f"{role.halved} of {role.num_tiles} tiles are halved"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+    multiplied = any(isinstance(step, MatmulBody) for step in role.body)
+    if minor is not None and multiplied and minor.tile < 2 * SMALLEST_DOT:
+        fact = f"tiles are halved to {minor.tile // 2} columns, and matmuls need at least {SMALLEST_DOT}"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
     if minor is None or minor.tile % 2:
         fact = f"tiles are halved along {role.order.minor or 'no axis'}, where they are not of an even extent"

@@ -125,6 +125,7 @@ class TileEvents:
         known: dict[
             tuple[tuple[int, int], ...], tuple[Stage, list[Stage], list[str]]
         ] = {}  # minor tiles of a row wait for the same
+        own: set[int] = set()  # programs that have come to their own tiles
         spoken = _axes_of_syncs(self.role.body)
         for position, tile in enumerate(self.tiles()):
             program = (position if position < self.role.whole else position - self.role.whole) % self.role.programs
@@ -133,19 +134,16 @@ class TileEvents:
                 known[key] = self._split(tile)
             ahead, stages, counted = known[key]
             events = [(TileEvent(self.launch, position, number), stage) for number, stage in enumerate(stages)]
-            if self.role.counts_late and self._own(tile):  # the loop over the tiles of other segments is over
-                held[program], late[program] = [*held[program], *late[program]], []
+            if self._own(tile) and program not in own:  # the loop over the tiles of other segments is over
+                own.add(program)
+                last[program] = _chain(relation, last[program], [*held[program], *late[program]])
+                held[program], late[program] = [], []
             events, late[program] = [*late[program], *events], []
-            behind = len(events)
             if counted:
                 late[program] = [(TileEvent(self.launch, position, len(stages)), ([], counted))]
-            if ahead[0]:
-                events = [(TileEvent(self.launch, position, -1), ahead), *held[program], *events]
-            else:
-                events = [*held[program], *events]
-            kept = behind if ahead[0] else 0
-            held[program] = events[len(events) - kept :]
-            last[program] = _chain(relation, last[program], events[: len(events) - kept])
+            before = [*([(TileEvent(self.launch, position, -1), ahead)] if ahead[0] else []), *held[program]]
+            held[program] = events if ahead[0] else []
+            last[program] = _chain(relation, last[program], before if ahead[0] else [*before, *events])
         for event, rest, counts in zip(last, held, late, strict=True):
             relation.after(end, _chain(relation, event, [*rest, *counts]))
 
