@@ -54,7 +54,7 @@ def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Sou
     last = role.body[-1]
     if not (role.prefetch and isinstance(last, IfOwn)):
         if role.whole:
-            _print_tiles(body, scope, f"program, {role.whole}", role.body)
+            _print_tiles(body, scope, "program", role.whole, role.body)
         if role.halved:
             _print_halves(body, scope)
         return scope
@@ -62,10 +62,10 @@ def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Sou
     axis, rest = role.axis(last.axis), role.body[:-1]
     others = role.num_tiles // axis.segments * (axis.segments - 1)
     body.comment(f"the {axis.name} segments of the other ranks")
-    _print_tiles(body, scope, f"program, {others}", (*rest, *last.others))
+    _print_tiles(body, scope, "program", others, (*rest, *last.others))
     body.comment(f"the own {axis.name} segment")
     first = _plus_in_turn(others, role.programs)
-    _print_tiles(body, scope, f"{first}, {role.num_tiles}", rest, last)
+    _print_tiles(body, scope, first, role.num_tiles, rest, last)
     return scope
 
 
@@ -98,14 +98,16 @@ def _plus_in_turn(position: int, programs: int) -> str:
     return f"{position} + {turn}"
 
 
-def _print_tiles(body: Source, scope: TileScope, span: str, steps: tuple[Step, ...], own: IfOwn | None = None) -> None:
-    """One loop over the launch positions in `span`, from and to; all tiles are `own` ones if it is given."""
+def _print_tiles(
+    body: Source, scope: TileScope, first: str, end: int, steps: tuple[Step, ...], own: IfOwn | None = None
+) -> None:
+    """One loop over the launch positions from `first` up to `end`; all tiles are `own` ones if it is given."""
     role, late = scope.role, None
     counting = [step for step in steps if isinstance(step, Notify)]
     if role.counts_late and own is None and counting:
-        late = LateCounts(scope, counting, int(span.rpartition(", ")[2]))
+        late = LateCounts(scope, counting, end)
         steps = tuple(step for step in steps if not isinstance(step, Notify))
-    with body.block(f"for tile in tl.range({span}, {role.programs}, flatten={role.prefetch}):"):
+    with body.block(f"for tile in tl.range({first}, {end}, {role.programs}, flatten={role.prefetch}):"):
         _print_tile(body, scope, steps, own, late)
     if late is not None:
         late.print_last(body)

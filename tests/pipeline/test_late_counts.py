@@ -3,6 +3,7 @@ proof takes them for."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.cost import predict_us
+from tilelink.proof.circle import WaitFor
 from tilelink.proof.tile_events import TileEvent, TileEvents
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
@@ -45,10 +47,10 @@ def role_of(schedule: Schedule) -> ComputeRole:
     return role
 
 
-def with_role(schedule: Schedule, **changes: object) -> Schedule:
+def with_role(schedule: Schedule, role: ComputeRole) -> Schedule:
     """The schedule with another role in its first kernel."""
     kernel = schedule.kernels()[0]
-    changed = replace(kernel, compute=replace(role_of(schedule), **changes))  # type: ignore[arg-type]
+    changed = replace(kernel, compute=role)
     launches = tuple(changed if launch is kernel else launch for launch in schedule.launches)
     return replace(schedule, launches=launches)
 
@@ -88,25 +90,26 @@ def test_what_is_not_counted_cannot_be_counted_late() -> None:
 
 def test_a_loop_without_prefetch_does_not_count_late() -> None:
     schedule = planned("more tiles than programs")
-    proof = verify(with_role(schedule, prefetch=False))
+    proof = verify(with_role(schedule, replace(role_of(schedule), prefetch=False)))
     assert any("counted late" in finding.fact for finding in proof.findings)
 
 
-class Recorded:
+class Recorded(WaitFor):
     """What is added to the wait-for relation, program by program."""
 
     def __init__(self) -> None:
-        self.before: dict[object, object] = {}
-        self.waited: dict[object, list[str]] = {}
-        self.raised: dict[object, list[str]] = {}
+        super().__init__()
+        self.before: dict[Hashable, Hashable] = {}
+        self.waited: dict[Hashable, list[Hashable]] = {}
+        self.raised: dict[Hashable, list[Hashable]] = {}
 
-    def after(self, event: object, other: object) -> None:
-        self.before.setdefault(event, other)
+    def after(self, event: Hashable, earlier: Hashable) -> None:
+        self.before.setdefault(event, earlier)
 
-    def waits(self, event: object, signal: str) -> None:
+    def waits(self, event: Hashable, signal: Hashable) -> None:
         self.waited.setdefault(event, []).append(signal)
 
-    def raises(self, signal: str, event: object) -> None:
+    def raises(self, signal: Hashable, event: Hashable) -> None:
         self.raised.setdefault(event, []).append(signal)
 
 
@@ -114,7 +117,7 @@ def test_the_proof_takes_counts_for_late_and_those_of_the_last_tile_for_earlier_
     schedule = planned("more tiles than programs")
     role = role_of(schedule)
     relation = Recorded()
-    TileEvents(schedule, role, 0).add(relation, "start", "end")  # type: ignore[arg-type]
+    TileEvents(schedule, role, 0).add(relation, "start", "end")
     others = role.num_tiles // 2
     for event in relation.raised:
         assert isinstance(event, TileEvent) and event.position < others

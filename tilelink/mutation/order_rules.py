@@ -17,7 +17,7 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
-from tilelink.ir.steps import Access, IfOwn, Notify, Operand, SlotNotify, SlotWait, UserBody, Wait
+from tilelink.ir.steps import SMALLEST_DOT, Access, IfOwn, Notify, Operand, SlotNotify, SlotWait, UserBody, Wait
 from tilelink.mutation.commuting import commute, idempotent
 from tilelink.mutation.differences import repeated, swapped
 from tilelink.mutation.progress import (
@@ -110,7 +110,7 @@ def halves_of_tiles(pair: Pair) -> bool:
     role = replace(found.owner, halved=found.after) if isinstance(found.after, int) else found.owner
     if not 0 <= role.halved <= role.num_tiles:
         return False
-    wide = any(axis.name == role.order.minor and axis.tile >= 32 for axis in role.axes)
+    wide = any(axis.name == role.order.minor and axis.tile >= 2 * SMALLEST_DOT for axis in role.axes)
     alike = not any(isinstance(step, Notify | IfOwn | SlotWait | SlotNotify) for step in role.body)
     uneven = any(wait.rows == role.order.minor for wait in waits_of(role.body))
     return wide and alike and not uneven and goes_on(pair.before, pair.after, found.owner)
@@ -155,7 +155,7 @@ def other_tiles(pair: Pair) -> bool:
     if found is None or found.field != "tile" or not isinstance(found.owner, Axis):
         return False
     size, axis, role = found.after, found.owner, found.within(ComputeRole)
-    if not isinstance(size, int) or role is None or size & (size - 1) or not 16 <= size <= LARGEST_TILE:
+    if not isinstance(size, int) or role is None or size & (size - 1) or not SMALLEST_DOT <= size <= LARGEST_TILE:
         return False
     if any(isinstance(step, UserBody) for step in role.body):
         return False  # a user's body may ask for more of its tiles
