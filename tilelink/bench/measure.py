@@ -47,7 +47,7 @@ class Options:
     l2_cold: bool = False
     seed: int = 0
     against: str = ""  # names of baselines, comma separated; empty: all that apply
-    load_ms: float = 100.0  # of the matmul alone before each contender of a round, so that all find the same clocks
+    load_ms: float = 100.0  # of the matmul alone before each contender of a round, so that all begin at like clocks
 
 
 class DeviceLost(Exception):

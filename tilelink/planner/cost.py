@@ -39,7 +39,7 @@ from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
 _JOINED_US = 1.0  # programs that go on poll at once for what a launch would only begin to look for; not measured
-_MEET_US, _MEET_SHARE = 0.3, 0.015  # until the peers' last word has come; how late the last of twice as many ranks is
+_MEET_US, _MEET_SHARE = 0.3, 0.015  # until the peers' last word has come; of a call, a doubling of ranks
 _ENDED_US = 0.008  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
 _AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
@@ -52,7 +52,10 @@ _LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few
 _WAVE_SHARE = 0.94  # of what whole waves would cost, a library's matmul pays; 32 shapes in 1 to 8 pieces on H200
 _ODD_ROW_BYTES, _ODD_WAVE_SHARE = 128, 0.2  # the same where rows of the weights are no multiple of so many bytes
 _LIBRARY_SHARE = 1.01  # of the rate of the best tile loop, the library's matmul
-_SHORT, _SHORT_US = 0.3, 30.0  # short library matmuls, whose operands stay in the L2, gain so much, fading over so long
+_SHORT, _SHORT_US = (
+    0.3,
+    30.0,
+)  # short library matmuls gain so much, fading over so long; set by hand to those of sweep_4xh200
 _SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 

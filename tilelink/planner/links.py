@@ -50,7 +50,8 @@ def num_links(topology: Topology) -> int:
 
 def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int, *, made: bool) -> list[float]:
     """Duration of each (peer, chunk) transfer in the order of the mover, as steps of one queue, in us. `made`: the chunks
-    are made in this call, by ranks that are not in step, so that now and then two of them send to the same one."""
+    are made in this call: ranks are not in step then, and two may send to the same one, which is how a rate below that of
+    copies in step is accounted for."""
     peers = topology.num_ranks - 1
     if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH:
         # its tiles take the time that their stores take, and all peers are told at once

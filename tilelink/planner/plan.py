@@ -34,7 +34,7 @@ _SWEEPS = 2
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _BEAM = 4  # movers of an exchange of which all chunks and orders are tried
 _FEW_STRUCTURES = 8
-_MANY_TILES = 6  # a program: from here on tiles that are counted late were faster in all rows measured
+_MANY_TILES = 6  # a program: a first guess of where it pays to count late; the search tries the other way at its end
 
 
 def plan(
