@@ -52,10 +52,7 @@ _LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few
 _WAVE_SHARE = 0.94  # of what whole waves would cost, a library's matmul pays; 32 shapes in 1 to 8 pieces on H200
 _ODD_ROW_BYTES, _ODD_WAVE_SHARE = 128, 0.2  # the same where rows of the weights are no multiple of so many bytes
 _LIBRARY_SHARE = 1.01  # of the rate of the best tile loop, the library's matmul
-_SHORT, _SHORT_US = (
-    0.3,
-    30.0,
-)  # short library matmuls gain so much, fading over so long; set by hand to those of sweep_4xh200
+_SHORT, _SHORT_US = 0.3, 30.0  # short library matmuls gain so much, fading over so long; by hand, after sweep_4xh200
 _SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
