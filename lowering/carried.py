@@ -59,4 +59,7 @@ class Carried:
         arguments += [f"DONE={schedule.signal('done').first}", f"NUM_COUNTS={counts}"]
         arguments += [f"BLOCK={1 << max(0, counts - 1).bit_length()}", f"NUM_RANKS={schedule.num_ranks}"]
         arguments += [f"MEETS={finish.meets}"]
-        self.last.call("close_call(", arguments)
+        if schedule.has_signal("copied"):
+            copied = schedule.signal("copied")
+            arguments += [f"COPIED={copied.first}", f"STREAMS={copied.slots}"]
+        self.last.call("close_call_after_copies(" if schedule.has_signal("copied") else "close_call(", arguments)

@@ -115,6 +115,18 @@ class CopyPrinter:
             elif not exchange.met:
                 self.out.line(f"{stream}.copy(arrived, self.epoch)")
 
+        if launch.tells_end:
+            self._tell_end(launch)
+
+    def _tell_end(self, launch: CopyProgram) -> None:
+        """The word of each stream, for the program that ends the call."""
+        word = self.schedule.signal("copied").first + self.schedule.copied_word(launch)
+        if launch.streams == 1:
+            self.out.line(f"self.{launch.stream}.write(self.counts[{word} : {word + 1}], 1)  # nothing left to copy")
+            return
+        with self.out.block(f"for word, stream in enumerate(self.{launch.stream}, {word}):  # nothing left to copy"):
+            self.out.line("stream.write(self.counts[word : word + 1], 1)")
+
     def _wait(self, stream: str, exchange: Exchange) -> None:
         tiles = source_arrivals(self.schedule, exchange)
         target = str(tiles[0]) if len(set(tiles)) == 1 else "tiles"

@@ -165,8 +165,10 @@ class HostPrinter:
 
     def _launch(self, launch: Launch) -> None:
         match launch:
-            case AwaitPeers() | Publish() | Finish() if launch.within:
+            case AwaitPeers() | Publish() if launch.within:
                 pass  # programs of the kernel beside it do it
+            case Finish() if launch.within:
+                self._join()  # a program of the kernel does the rest
             case AwaitPeers():
                 self.out.comment("every peer has finished the last call: what it reads may be overwritten")
                 self._await_peers()
@@ -208,10 +210,13 @@ class HostPrinter:
         else:
             self.out.line(f"main.launch(wait_count_on_stream, (1,), self.signals.local[{done}:], {peers}, num_warps=1)")
 
-    def _finish(self, finish: Finish) -> None:
+    def _join(self) -> None:
         for launch in self.schedule.launches:
             if isinstance(launch, CopyProgram):
                 self.copies.join(launch)
+
+    def _finish(self, finish: Finish) -> None:
+        self._join()
         done = self.schedule.signal("done").first
         if finish.turns:
             self._turn(done)

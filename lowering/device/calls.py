@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from lowering.device.counts import count_arrival
-from lowering.device.signals import await_peers, count_at_peer, count_at_peers
+from lowering.device.signals import await_copies, await_peers, count_at_peer, count_at_peers
 
 
 @triton.jit
@@ -70,5 +70,29 @@ def close_call(
 ):
     """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
     if count_arrival(counts + ENDED) == PROGRAMS - 1:
+        count_at_peers(peer_words, DONE, rank, NUM_RANKS)
+        next_call(epoch, counts, done, NUM_COUNTS, BLOCK, NUM_RANKS, MEETS)
+
+
+@triton.jit
+def close_call_after_copies(
+    epoch,
+    counts,
+    done,
+    peer_words,
+    rank,
+    PROGRAMS: tl.constexpr,
+    ENDED: tl.constexpr,
+    DONE: tl.constexpr,
+    NUM_COUNTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+    MEETS: tl.constexpr,
+    COPIED: tl.constexpr,
+    STREAMS: tl.constexpr,
+):
+    """`close_call` where side streams copy: they still use the epoch and the counts until they have nothing left to copy."""
+    if count_arrival(counts + ENDED) == PROGRAMS - 1:
+        await_copies(counts + COPIED, STREAMS)
         count_at_peers(peer_words, DONE, rank, NUM_RANKS)
         next_call(epoch, counts, done, NUM_COUNTS, BLOCK, NUM_RANKS, MEETS)

@@ -47,6 +47,13 @@ def await_peers(done, peers):
 
 
 @triton_dist.jit
+def await_copies(copied, STREAMS: tl.constexpr):
+    """Block until each of so many side streams has written 1 into its word: it has nothing left to copy."""
+    for stream in tl.static_range(STREAMS):
+        wait_at_least(copied + stream, 1)
+
+
+@triton_dist.jit
 def program_barrier():
     """All threads of the program meet, and their stores come before whatever one of them does next."""
     __syncthreads()

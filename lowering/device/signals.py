@@ -59,6 +59,13 @@ def await_peers(done, peers):
 
 
 @triton.jit
+def await_copies(copied, STREAMS: tl.constexpr):
+    """Block until each of so many side streams has written 1 into its word: it has nothing left to copy."""
+    for stream in tl.static_range(STREAMS):
+        wait_count(copied + stream, 1)
+
+
+@triton.jit
 def notify(signal, call):
     """Raise `signal`, here or on a peer, for call `call`: publishes all stores of this program and what it has acquired.
 

@@ -28,7 +28,23 @@ def out_tiles(x_full_desc, x_desc, w_desc, out_desc, signals, rank, call, progra
 
 
 @triton.jit(do_not_specialize=["rank"])
-def out_kernel(x_full_desc, x_desc, w_desc, out_desc, epoch, signals, rank):
+def out_kernel(x_full_desc, x_desc, w_desc, out_desc, epoch, counts, signals, signal_peers, rank):
     program = tl.program_id(0)
     call = tl.load(epoch)
     out_tiles(x_full_desc, x_desc, w_desc, out_desc, signals, rank, call, program)
+    close_call_after_copies(
+        epoch,
+        counts,
+        signals,
+        signal_peers,
+        rank,
+        PROGRAMS=132,
+        ENDED=0,
+        DONE=0,
+        NUM_COUNTS=2,
+        BLOCK=2,
+        NUM_RANKS=4,
+        MEETS=False,
+        COPIED=1,
+        STREAMS=1,
+    )

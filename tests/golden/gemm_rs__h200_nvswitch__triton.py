@@ -65,7 +65,23 @@ def y_tiles(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, counts, signals,
 
 
 @triton.jit(do_not_specialize=["rank"])
-def y_kernel(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, epoch, counts, signals, rank):
+def y_kernel(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, epoch, counts, signals, signal_peers, rank):
     program = tl.program_id(0)
     call = tl.load(epoch)
     y_tiles(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, counts, signals, rank, call, program)
+    close_call_after_copies(
+        epoch,
+        counts,
+        signals,
+        signal_peers,
+        rank,
+        PROGRAMS=132,
+        ENDED=8,
+        DONE=0,
+        NUM_COUNTS=10,
+        BLOCK=16,
+        NUM_RANKS=4,
+        MEETS=False,
+        COPIED=9,
+        STREAMS=1,
+    )

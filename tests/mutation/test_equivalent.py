@@ -75,7 +75,7 @@ def rule(label: str, operator: str, text: str) -> str:
         ("gather, SMs pull", "duplicate begin", "AwaitPeers", "twice in a row"),
         ("gather, SMs pull", "drop begin", "AwaitPeers", ""),
         ("gather, SMs pull", "within a kernel", "Finish", "by a launch of its own"),
-        ("gather, copy engine push", "within a kernel", "Finish", ""),
+        ("gather, copy engine push", "within a kernel", "Finish", "by a launch of its own"),
         ("gather, SMs pull", "wait fence", "", ""),
         ("scatter, fused push", "wait fence", "", "fence to spare"),
         ("gather, copy engine push", "ranks in the other direction", "role out, order, ranks", "order of tiles"),
@@ -83,7 +83,9 @@ def rule(label: str, operator: str, text: str) -> str:
         ("gather, copy engine push", "ranks from another one", "exchange x_full", ""),
         ("scatter, fused push", "duplicate compute", "y_kernel", ""),
         ("scatter, fused push", "duplicate compute", "out_kernel", ""),  # it also finishes the call
-        ("gather, copy engine push", "duplicate compute", "out_kernel", "twice in a row"),
+        ("gather, copy engine push", "duplicate compute", "out_kernel", ""),  # so does this one
+        ("gather, library matmul", "duplicate compute", "LibraryGemm", "twice in a row"),
+        ("gather, copy engine push", "copies that tell their end", "", ""),
         ("all-reduce, library", "duplicate compute", "LibraryCollective", ""),
         ("gather, SMs pull", "communication programs", "2 -> 1", ""),
         ("scatter, SMs push, epilogue", "communication programs", "2 -> 1", "programs that push"),

@@ -92,6 +92,13 @@ def each(kind: type[N], number: int, **fields: object) -> Change:
     return change
 
 
+def copied_words(schedule: Schedule, words: int) -> Schedule:
+    """With so many words for streams that tell their end; it is the last signal."""
+    *others, copied = schedule.signals
+    assert copied.name == "copied"
+    return replace(schedule, signals=(*others, *([replace(copied, slots=words)] if words else [])))
+
+
 def buffer(name: str, **fields: object) -> Change:
     def change(schedule: Schedule) -> Schedule:
         site = next(site for site in sites(schedule, Buffer) if site.node.name == name)
@@ -143,9 +150,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     ),
     "peers that are met before the last copies": (
         AR_COPIED,
-        lambda schedule: replace(
-            each(Finish, 0, within=True)(schedule), signals=(*schedule.signals, Signal("ended", Scope.LOCAL, 1, 7))
-        ),
+        lambda schedule: each(CopyProgram, 1, tells_end=False)(copied_words(schedule, 1)),
         BugClass.STALE_SIGNAL,
     ),
     "a reader of what nobody says has arrived": (AG_CE, each(Exchange, 0, met=True), BugClass.ORDERING),
@@ -200,10 +205,15 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     ),
     "the next epoch while copies send this one": (
         AG_CE,
-        lambda schedule: replace(
-            each(Finish, 0, within=True)(schedule), signals=(*schedule.signals, Signal("ended", Scope.LOCAL, 1, 0))
-        ),
+        lambda schedule: each(CopyProgram, 0, tells_end=False)(copied_words(schedule, 0)),
         BugClass.STALE_SIGNAL,
+    ),
+    "no word for a stream that tells its end": (AR_COPIED, lambda s: copied_words(s, 1), BugClass.SLOTS),
+    "an end that no stream tells": (AG_CE, each(CopyProgram, 0, tells_end=False), BugClass.CIRCLE),
+    "an end that is told behind what waits for it": (
+        RS_CE,
+        each(CopyProgram, 0, after_source=True),
+        BugClass.CIRCLE,
     ),
     "no program to go on": (AR_JOINED, each(Kernel, 0, joined=True), BugClass.WRONG_PLACE),
     "programs of another launch to go on": (AR_JOINED, each(Kernel, 1, warps=8), BugClass.RESIDENCY),
@@ -244,7 +254,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     ),
     "chunks moved twice": (
         AG_CE,
-        lambda schedule: replace(schedule, launches=(*schedule.launches[:1], *schedule.launches)),
+        lambda schedule: replace(copied_words(schedule, 2), launches=(*schedule.launches[:1], *schedule.launches)),
         BugClass.REUSE,
     ),
     "rows of another axis waited for": (AG_CE, each(Wait, 0, rows="n"), BugClass.WAIT_TOO_LITTLE),

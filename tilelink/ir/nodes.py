@@ -248,6 +248,7 @@ class CopyProgram:
 
     `after_source`: the stream first waits for all that was launched before (the source is finished by then).
     `awaits_done`: it first waits until every peer has finished the last call; else a `Begin` has, or the last call's end.
+    `tells_end`: the last operation on each stream writes 1 into a word of `copied`, for a `Finish` within a kernel.
     """
 
     exchange: str
@@ -255,6 +256,7 @@ class CopyProgram:
     streams: int  # 1, or one a peer: chunks for different peers then travel at once
     after_source: bool
     awaits_done: bool
+    tells_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +327,7 @@ class Finish:
     `by_copy`: the copy engine writes the epoch to the peers, because the link carries no atomics.
     `turns`: it also goes to the next epoch and sets local signals to 0, so that the next call needs no `Begin`; `done`
     is then a count of peers, for which streams can wait.
-    `within`: no launch of its own; the program of the kernel before it that ends last does it.
+    `within`: no launch of its own; the program of the kernel before it that ends last does it, once all of `copied` is 1.
     `meets`: it also waits until every peer has finished this call, so that nothing in the next one has to.
     """
 

@@ -83,16 +83,21 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield f"{who}: {_last_call(schedule)}"
         case Finish(within=within):
             who = "finish, the last program of the kernel" if within else "finish: join streams"
-            yield f"{who}{':' if within else ','} {_finish(schedule, launch)}"
+            told = any(isinstance(x, CopyProgram) and x.tells_end for x in schedule.launches)
+            streams = "wait copied[every stream] == 1; " if within and told else ""
+            yield f"{who}{':' if within else ','} {streams}{_finish(schedule, launch)}"
         case Kernel():
             yield from _kernel(schedule, launch)
-        case CopyProgram(exchange, stream, streams, after_source, awaits_done):
+        case CopyProgram(exchange, stream, streams, after_source, awaits_done, tells_end):
             when = " after its source" if after_source else ""
             each = ", one for each peer" if streams > 1 else ""
             yield f"copy engine on stream {stream}{each}{when}:"
             if awaits_done:
                 yield f"  {_last_call(schedule)}"
             yield from _moves(schedule, schedule.exchange(exchange), counted=not after_source)
+            if tells_end:
+                word = schedule.copied_word(launch)
+                yield f"  write copied[{word if streams == 1 else f'{word} + stream'}] = 1"
         case Publish(exchange, copy_from, within):
             source = schedule.exchange(exchange).source
             copy = f"copy {copy_from} -> {source}; " if copy_from else ""

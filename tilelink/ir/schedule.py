@@ -75,8 +75,15 @@ class Schedule:
         while first and isinstance(before := self.launches[first - 1], AwaitPeers | Publish) and before.within:
             first -= 1
         last = self._index(self.joined_to(kernel)[-1])
-        behind = [x for x in self.launches[last + 1 : last + 2] if isinstance(x, Finish) and x.within]
+        later = [x for x in self.launches[last + 1 :] if not isinstance(x, CopyProgram)]
+        behind = [x for x in later[:1] if isinstance(x, Finish) and x.within]
         return (*self.launches[first:at], *behind)
+
+    def copied_word(self, copies: CopyProgram) -> int:
+        """Slot of `copied` into which the first stream of `copies` writes; those of its other streams follow."""
+        at = next(index for index, launch in enumerate(self.launches) if launch is copies)
+        before = [x for x in self.launches[:at] if isinstance(x, CopyProgram) and x.tells_end]
+        return sum(launch.streams for launch in before)
 
     def joined_to(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """`kernel`, and the kernels with which its programs go on, in order."""

@@ -174,6 +174,11 @@ def copies_that_await_done(schedule: Schedule) -> Edits:
     return variants(schedule, CopyProgram, lambda site: [replace(site.node, awaits_done=not site.node.awaits_done)])
 
 
+def copies_that_tell_their_end(schedule: Schedule) -> Edits:
+    """A program ends the call without knowing of copies that are still made, or a stream tells what nobody has asked for."""
+    return variants(schedule, CopyProgram, lambda site: [replace(site.node, tells_end=not site.node.tells_end)])
+
+
 OPERATORS: tuple[Operator, ...] = (
     drop_begin,
     drop_finish,
@@ -199,4 +204,5 @@ OPERATORS: tuple[Operator, ...] = (
     within_a_kernel,
     joined_kernel,
     copies_that_await_done,
+    copies_that_tell_their_end,
 )

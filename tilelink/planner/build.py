@@ -71,6 +71,7 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
             builder.exchanges,
             turns=builder.turns,
             ended=isinstance(launches[-1], Finish) and launches[-1].within,
+            copied=sum(x.streams for x in launches if isinstance(x, CopyProgram) and x.tells_end),
         ),
         exchanges=builder.exchanges,
         launches=launches,
@@ -112,13 +113,25 @@ class _Builder:
         if self.exchanges:
             by_copy = not peer_atomics(self.problem.topology)
             programs = self.turns and by_programs(self.exchanges)
-            within = programs and isinstance(self.out[-1], Kernel)
+            within = self.turns and self._ends_in_kernel()
+            if within:
+                told = (replace(x, tells_end=True) if isinstance(x, CopyProgram) else x for x in self.out)
+                self.out = list(told)
             self.out.append(Finish(by_copy=by_copy, turns=self.turns, within=within, meets=self.meets))
             if programs and not self.meets:
                 self._await_peers()
             if programs:
                 self._carry()
         return tuple(self.out)
+
+    def _ends_in_kernel(self) -> bool:
+        """Whether the last thing on the compute stream is a kernel, and no side stream begins behind it."""
+        for launch in reversed(self.out):
+            if not isinstance(launch, CopyProgram):
+                return isinstance(launch, Kernel)
+            if launch.after_source:
+                return False
+        return False
 
     def _await_peers(self) -> None:
         """Put the wait for peers before the first launch that writes what they may still use."""

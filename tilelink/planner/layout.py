@@ -288,10 +288,13 @@ def copy_streams(topology: Topology, exchange: Exchange) -> int:
     return topology.num_ranks - 1 if own_links and exchange.order.nest is Nest.CHUNK_MAJOR else 1
 
 
-def make_signals(problem: Problem, exchanges: tuple[Exchange, ...], *, turns: bool, ended: bool) -> tuple[Signal, ...]:
+def make_signals(
+    problem: Problem, exchanges: tuple[Exchange, ...], *, turns: bool, ended: bool, copied: int
+) -> tuple[Signal, ...]:
     """`done` for the whole operator, and for each exchange what its transfer needs; slots lie behind each other.
 
-    `turns`: `done` is a count. `ended`: also a count of the programs of the kernel that finishes the call.
+    `turns`: `done` is a count. `ended`: also a count of the programs of the kernel that finishes the call. `copied`: and a word
+    for each of so many side streams.
     """
     wanted: list[tuple[str, Scope, int]] = []
     if exchanges:
@@ -320,6 +323,8 @@ def make_signals(problem: Problem, exchanges: tuple[Exchange, ...], *, turns: bo
             wanted.append((f"{exchange.name}_sent", Scope.LOCAL, slots))
     if ended:
         wanted.append(("ended", Scope.LOCAL, 1))
+    if copied:
+        wanted.append(("copied", Scope.LOCAL, copied))
     signals, first = [], {"here": 0, "by peers": 0}
     for name, scope, slots in wanted:
         words = "here" if scope is Scope.LOCAL else "by peers"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Finish, Kind, Memory, Scope, Transfer
+from tilelink.ir.nodes import CommSms, CopyEngine, CopyProgram, Exchange, Finish, Kind, Memory, Scope, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import promises
@@ -49,6 +49,7 @@ def _done(schedule: Schedule) -> Iterator[Finding]:
         if not counted or schedule.signal("ended").slots < 1:
             fact = "programs that end are counted to know the last one, and there is no local count for that"
             yield Finding(BugClass.SLOTS, "signal ended", fact, "ended")
+    yield from _copied(schedule)
     slots = 1 if turns else schedule.num_ranks
     if done.slots < slots:
         fact = f"it has {done.slots} slots for {schedule.num_ranks} ranks"
@@ -59,6 +60,19 @@ def _done(schedule: Schedule) -> Iterator[Finding]:
         held = "counts peers" if done.scope is Scope.PEER_COUNT else "holds the epoch of each peer"
         fact = f"it {held}, and `finish` {'counts' if turns else 'writes epochs'}"
         yield Finding(BugClass.STALE_SIGNAL, "signal done", fact, "done")
+
+
+def _copied(schedule: Schedule) -> Iterator[Finding]:
+    """A word for each stream that tells when it has nothing left to copy, and none that nobody writes."""
+    streams = sum(x.streams for x in schedule.launches if isinstance(x, CopyProgram) and x.tells_end)
+    found = schedule.signal("copied") if schedule.has_signal("copied") else None
+    slots = found.slots if found is not None and found.scope is Scope.LOCAL else 0
+    if slots < streams:
+        fact = f"{streams} side streams tell that they have nothing left to copy, and it has {slots} local words"
+        yield Finding(BugClass.SLOTS, "signal copied", fact, "copied")
+    if slots > streams:
+        fact = f"whoever ends the call waits for {slots} side streams, of which {streams} tell"
+        yield Finding(BugClass.CIRCLE, "signal copied", fact, "copied")
 
 
 def _aliases(schedule: Schedule) -> Iterator[Finding]:

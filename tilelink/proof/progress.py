@@ -97,6 +97,7 @@ def build(schedule: Schedule) -> WaitFor:
     """The wait-for relation of rank 0."""
     relation = WaitFor()
     previous: Hashable = "start of the call"
+    last_kernel: Hashable = previous
     begun = "launch 0 ends" if schedule.launches and isinstance(schedule.launches[0], Begin) else previous
     for index, launch in enumerate(schedule.launches):
         start, end = f"launch {index} starts", f"launch {index} ends"
@@ -104,6 +105,7 @@ def build(schedule: Schedule) -> WaitFor:
         relation.after(end, start)
         match launch:
             case Kernel(comm=comm, compute=role):
+                last_kernel = end
                 for comm_role in comm:
                     _comm(schedule, relation, comm_role, start, end)
                 if role is not None:
@@ -115,13 +117,15 @@ def build(schedule: Schedule) -> WaitFor:
                 _publish(schedule, relation, schedule.exchange(exchange), start)
             case LibraryGemm():
                 _library_gemm(schedule, relation, launch, start, end)
-            case Finish(meets=meets):
+            case Finish(meets=meets, within=within):
                 told = f"launch {index} tells its peers"
                 relation.after(told, start)
                 relation.after(end, told)
                 for other in schedule.launches:
                     if isinstance(other, CopyProgram):
                         relation.after(told, f"stream {other.stream} is idle")
+                        if within:  # by a program of that kernel, which does not end before
+                            relation.after(last_kernel, f"stream {other.stream} is idle")
                 if meets:
                     relation.raises("done of this call", told)
                     relation.waits(end, "done of this call")

@@ -94,8 +94,8 @@ def _unbracketed(schedule: Schedule) -> Iterator[Finding]:
     launches = schedule.launches
     copies = [launch for launch in launches if isinstance(launch, CopyProgram)]
     for index, launch in enumerate(launches):
-        if isinstance(launch, Finish) and launch.within and copies:
-            fact = "a program goes to the next epoch, and a stream beside it still copies to peers"
+        if isinstance(launch, Finish) and launch.within and not all(one.tells_end for one in copies):
+            fact = "a program goes to the next epoch, and a stream that tells it nothing may still copy to peers"
             yield Finding(BugClass.STALE_SIGNAL, f"launch {index}, finish", fact, "done")
     if any(isinstance(launch, Finish) and launch.meets for launch in launches):
         return
