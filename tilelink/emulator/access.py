@@ -248,6 +248,8 @@ class MemoryBuilder(NumericBuilder):
                 self._machine.barrier()
             case Effect.CONSTANT:
                 results[statement.output] = _filled(types[statement.output], statement.value)
+            case Effect.CLOCK:
+                results[statement.output] = _filled(types[statement.output], self._machine.scheduler.steps)
             case Effect.NOTHING:
                 pass
 

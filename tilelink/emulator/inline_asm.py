@@ -12,14 +12,15 @@ class Effect(Enum):
     BARRIER = "barrier"  # all threads of the program meet
     NOTHING = "nothing"  # time only
     CONSTANT = "constant"  # sets an output register
+    CLOCK = "clock"  # sets an output register to the time: of an emulation, steps so far
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     text: str
     effect: Effect
-    output: int = 0  # of CONSTANT: which register
-    value: int = 0
+    output: int = 0  # of CONSTANT and CLOCK: which register
+    value: int = 0  # of CONSTANT
 
 
 # What each pattern matches is a whole statement, without its semicolon.
@@ -36,6 +37,7 @@ _TABLE: tuple[tuple[str, Effect, str], ...] = (
     (r"nanosleep\.u32 \d+", Effect.NOTHING, "nanosleep.u32 n"),
     (r"s_(sleep|nop) \d+", Effect.NOTHING, "s_sleep n"),
     (r"mov\.[usb](32|64) \$(?P<output>\d+), (?P<value>-?\d+)", Effect.CONSTANT, "mov.u32 $0, n"),
+    (r"mov\.u64 \$(?P<output>\d+), %(globaltimer|clock64)", Effect.CLOCK, "mov.u64 $0, %globaltimer"),
     (r"v_mov_b32 \$(?P<output>\d+), (?P<value>-?\d+)", Effect.CONSTANT, "v_mov_b32 $0, n"),
 )
 
@@ -64,5 +66,5 @@ def _statement(text: str) -> Statement:
             continue
         if effect is Effect.CONSTANT:
             return Statement(text, effect, int(match["output"]), int(match["value"]))
-        return Statement(text, effect)
+        return Statement(text, effect, int(match["output"]) if effect is Effect.CLOCK else 0)
     raise UnknownStatement(text)

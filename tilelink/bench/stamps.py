@@ -1,0 +1,209 @@
+"""Stamps: an emitted file whose kernels also write down when each program begins, ends a tile, waits and ends.
+
+The text is changed, not the schedule: a parameter `stamps` for each kernel, and a store of the GPU's clock where something
+ends. Each place in the source, and in a loop over tiles each turn of it, has a word of its own for each program; a later call
+overwrites them. A timeline is no benchmark: stamps take time and registers.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+_CLOCK = '''
+@triton.jit
+def stamp(stamps, slot, PROGRAMS: tl.constexpr):
+    """Write down the time, in ns of the GPU's clock."""
+    now = tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+    tl.store(stamps + slot * PROGRAMS + tl.program_id(0), now)
+'''
+
+
+class Moment(Enum):
+    """What has just happened where a stamp stands."""
+
+    BEGUN = "begun"  # the program runs
+    REACHED = "reached"  # a wait begins
+    AWAITED = "awaited"  # it is over
+    TILE = "tile"  # a tile is computed and stored
+    ROLE = "role"  # the program has done its part
+    CLOSED = "closed"  # nothing is left to do
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the source. Its stamps are `turns` words a program, from slot `first` on; `text` is the statement there."""
+
+    moment: Moment
+    function: str
+    text: str
+    first: int
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """`source` with `slots` words for each of `programs` programs, in the attribute `stamps` of its operator."""
+
+    source: str
+    sites: tuple[Site, ...]
+    slots: int
+    programs: int
+
+
+def stamped(source: str) -> Stamped:
+    """The same file with stamps. `source`: what lowering emits for the target `triton`."""
+    tree = ast.parse(source)
+    grids = dict(_grids(tree))
+    programs = max(grids.values(), default=1)
+    edit = _Stamper(tree, frozenset(grids), programs)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for name in edit.stamped_functions(functions):
+        edit.function(functions[name])
+    tree.body[_first_function(tree) : _first_function(tree)] = ast.parse(_CLOCK).body
+    _host(tree, frozenset(grids), max(1, edit.slots) * programs)
+    return Stamped(ast.unparse(ast.fix_missing_locations(tree)), tuple(edit.sites), max(1, edit.slots), programs)
+
+
+def _grids(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Kernels with tiles or communication, and how many programs they are launched with."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "launch" and len(call.args) > 1:
+            kernel, grid = call.args[:2]
+            if isinstance(kernel, ast.Name) and kernel.id.endswith("_kernel") and isinstance(grid, ast.Tuple):
+                yield kernel.id, int(ast.unparse(grid.elts[0]))
+
+
+def _first_function(tree: ast.Module) -> int:
+    return next(index for index, node in enumerate(tree.body) if isinstance(node, ast.FunctionDef))
+
+
+class _Stamper:
+    """Puts stamps into functions; `sites` grows with them."""
+
+    def __init__(self, tree: ast.Module, kernels: frozenset[str], programs: int) -> None:
+        self.kernels = kernels
+        self.programs = programs
+        self.sites: list[Site] = []
+        self.slots = 0
+        self.roles = frozenset(
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef) and any(one.arg == "program" for one in node.args.args)
+        )
+
+    def stamped_functions(self, functions: dict[str, ast.FunctionDef]) -> list[str]:
+        """Kernels and the roles that they call, in the order of the file."""
+        wanted, found = list(self.kernels), set(self.kernels)
+        while wanted:
+            for name in _called(functions[wanted.pop()]):
+                if name in self.roles and name not in found:
+                    found.add(name)
+                    wanted.append(name)
+        return [name for name in functions if name in found]
+
+    def function(self, function: ast.FunctionDef) -> None:
+        function.args.args.append(ast.arg("stamps"))
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id in self.roles:
+                call.args.append(ast.Name("stamps"))
+        is_kernel = function.name in self.kernels
+        function.body = list(self._body(function, function.body, "", 1, is_kernel=is_kernel))
+        if is_kernel:
+            at = 1 + next(i for i, line in enumerate(function.body) if ast.unparse(line).startswith("program ="))
+            function.body.insert(at, self._stamp(Moment.BEGUN, function, function.name, "", 1))
+            function.body.append(self._stamp(Moment.CLOSED, function, function.name, "", 1))
+
+    def _body(
+        self, function: ast.FunctionDef, body: list[ast.stmt], turn: str, turns: int, *, is_kernel: bool
+    ) -> Iterator[ast.stmt]:
+        """Statements with stamps around waits, behind roles, and at the end of each turn of a loop over tiles."""
+        for statement in body:
+            loop = _tile_loop(statement)
+            waits = _waits(statement)
+            if loop is not None:
+                name, last, step = loop
+                turns_here = -(-last // step)
+                assert isinstance(statement, ast.For)
+                inner = self._body(function, statement.body, f"{name} // {step}", turns_here, is_kernel=False)
+                statement.body = list(inner)
+                end = self._stamp(Moment.TILE, function, function.name, f"{name} // {step}", turns_here)
+                statement.body.append(end)
+                yield statement
+            elif waits and _only_waits(statement):
+                yield self._stamp(Moment.REACHED, function, waits[0], turn, turns)
+                yield statement
+                yield self._stamp(Moment.AWAITED, function, waits[0], turn, turns)
+            elif isinstance(statement, ast.If):
+                statement.body = list(self._body(function, statement.body, turn, turns, is_kernel=is_kernel))
+                statement.orelse = list(self._body(function, statement.orelse, turn, turns, is_kernel=is_kernel))
+                yield statement
+            else:
+                yield statement
+                for role in self.roles & set(_called(statement)) if is_kernel else ():
+                    yield self._stamp(Moment.ROLE, function, role, turn, turns)
+
+    def _stamp(self, moment: Moment, function: ast.FunctionDef, text: str, turn: str, turns: int) -> ast.stmt:
+        site = Site(moment, function.name, text, self.slots, turns)
+        self.sites.append(site)
+        self.slots += turns
+        slot = f"{site.first} + {turn}" if turn else str(site.first)
+        return ast.parse(f"stamp(stamps, {slot}, {self.programs})").body[0]
+
+
+def _called(node: ast.AST) -> list[str]:
+    """Last words of what is called in `node`: `dot` for tl.dot."""
+    found = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+    named = (func for func in found if isinstance(func, ast.Name | ast.Attribute))
+    return [func.id if isinstance(func, ast.Name) else func.attr for func in named]
+
+
+def _waits(node: ast.stmt) -> list[str]:
+    """Text of the waits in `node`."""
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name))
+    return [ast.unparse(call) for call in calls if _is_wait(ast.unparse(call.func))]
+
+
+def _is_wait(name: str) -> bool:
+    return name.startswith(("wait_", "await_"))
+
+
+def _only_waits(node: ast.stmt) -> bool:
+    """Whether `node` only waits, fences, and computes what it waits for: no time of its own passes there."""
+    match node:
+        case ast.If(body=body, orelse=orelse) | ast.For(body=body, orelse=orelse):
+            return all(map(_only_waits, [*body, *orelse]))
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return _is_wait(name) or name.startswith("fence_")
+        case ast.Assign():
+            return not _called(node)
+    return False
+
+
+def _tile_loop(node: ast.stmt) -> tuple[str, int, int] | None:
+    """Variable, end and step of a loop in which a program takes tiles in turn."""
+    if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) or not isinstance(node.target, ast.Name):
+        return None
+    sizes = node.iter.args[1:3]
+    if ast.unparse(node.iter.func) != "tl.range" or len(sizes) != 2:
+        return None
+    return node.target.id, int(ast.unparse(sizes[0])), int(ast.unparse(sizes[1]))
+
+
+def _host(tree: ast.Module, kernels: frozenset[str], words: int) -> None:
+    """The operator has the stamps, and hands them to its kernels."""
+    made = f"self.stamps = torch.zeros({words}, dtype=torch.int64, device=fabric.device)"
+    for owner in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for method in (node for node in owner.body if isinstance(node, ast.FunctionDef)):
+            launched = False
+            for call in (node for node in ast.walk(method) if isinstance(node, ast.Call)):
+                if len(call.args) > 1 and isinstance(call.args[0], ast.Name) and call.args[0].id in kernels:
+                    call.args.append(ast.parse("self.stamps", mode="eval").body)
+                    launched = True
+            if launched:
+                init = next(one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == "__init__")
+                if not any("self.stamps" in ast.unparse(line) for line in init.body):
+                    at = 1 + next(i for i, line in enumerate(init.body) if ast.unparse(line) == "self.fabric = fabric")
+                    init.body.insert(at, ast.parse(made).body[0])
