@@ -14,6 +14,9 @@ touches its own memory only, which the order of its streams protects. `done` is 
 finished call n + 1, and so have passed its own wait for call n + 1 before. The first wait of all that ends too early
 would need one that did so before it.
 
+A `finish` within a kernel comes after all programs of that kernel, and after the copies of all side streams if each of them
+tells it so: only then are the counts cleared and the epoch changed that streams wait for and send.
+
 Where calls end together, `finish` waits for `done` of this call instead, and nothing in the next call has to: what a rank
 does in call n + 1 comes after its meeting at the end of call n, and so after everything of call n, by anyone. See also
 tilelink.proof.meeting.
