@@ -151,6 +151,13 @@ def test_the_original_is_equivalent_to_itself() -> None:
         # the one launch of a call, done twice, is a second call; not so where other launches belong to it
         ("scatter, SMs push, epilogue", "duplicate launch", "main.launch", "one call more"),
         ("scatter, fused push", "duplicate launch", "main.launch", ""),
+        # `done` says that nothing here is read or written by peers any more, and only in place that copies have arrived
+        (
+            "gather, copy engine push",
+            "swap wait",
+            "close_call_after_copies await_copies",
+            "told before the last copies",
+        ),
         # a second word that a stream has nothing left to copy may come when the call has ended on the first
         ("gather, copy engine push", "duplicate stream write", "copy_x_full.write", ""),
         ("gather, copy engine pull", "duplicate stream write", "write(arrived", "twice in a row"),

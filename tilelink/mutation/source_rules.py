@@ -190,6 +190,13 @@ def one_call_more(pair: SourcePair) -> bool:
     return len(kernels) == 1 and carried and any(isinstance(one, Finish) for one in rest)
 
 
+def told_before_the_last_copies(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "swap wait" or any(exchange.met for exchange in pair.schedule.exchanges):
+        return False
+    calls = {called(node) for two in pair.statements() for one in two if one for node in ast.walk(one)}
+    return calls == {"", "await_copies", "count_at_peers"}
+
+
 def joined_earlier(pair: SourcePair) -> bool:
     if pair.mutant.operator != "swap launch":
         return False
@@ -342,6 +349,10 @@ RULES: tuple[tuple[Holds, str], ...] = (
         "only the program that ends a call changes the epoch, so that it may be read before a wait or after.",
     ),
     (one_call_more, "the launch is the whole call: twice, it is two calls with the same tensors."),
+    (
+        told_before_the_last_copies,
+        "peers are told that what is theirs to overwrite is read here: tiles have waited for pulls, and peers wait for pushes.",
+    ),
     (joined_earlier, "pushes that wait for no kernel may be joined before one instead of behind it."),
     (programs_that_only_wait, "a second program that only waits for the same word ends with the first one."),
     (
