@@ -3,8 +3,9 @@
     python benchmarks/bench.py gemm_rs --ranks 4 --rows llama-7b --write-plans plans.json     # anywhere
     torchrun --nproc-per-node 4 benchmarks/timeline.py plans.json --json timeline.json --plot FOLDER
 
-For each schedule of the plans: calls in a CUDA graph behind 100 ms of the matmul alone, then the stamps of the last call, of
-every rank for itself, since clocks of GPUs differ. Time of a call with stamps and without, so that one sees what they cost.
+For each schedule of the plans, and each file that `--file` put there: calls in a CUDA graph behind 100 ms of the matmul alone,
+then the stamps of the last call, of every rank for itself, since clocks of GPUs differ. Time of a call with stamps and
+without, so that one sees what they cost.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from tilelink.bench.problem import input_shapes
 from tilelink.bench.rows import Row
 from tilelink.bench.stamps import Stamped, stamped
 from tilelink.bench.timeline import Doing, Span, shares, shares_to_json, spans, table
-from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import machine
 
@@ -55,8 +55,10 @@ def main() -> None:
     rows = []
     for planned in job.rows:
         for candidate in planned.candidates:
-            if candidate.schedule is not None:
-                rows.append(measure(planned.row, candidate.label, candidate.schedule, arguments.plot))
+            source = candidate.source or (lowering.emit(candidate.schedule) if candidate.schedule is not None else "")
+            if source:
+                choices = dict(candidate.schedule.choices) if candidate.schedule is not None else {}
+                rows.append({**measure(planned.row, candidate.label, source, arguments.plot), "choices": choices})
                 torch.cuda.empty_cache()
     if dist.get_rank() == 0 and arguments.json is not None:
         found = {"machine": machine(), "commit": arguments.commit, "num_ranks": job.num_ranks, "rows": rows}
@@ -67,11 +69,10 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def measure(row: Row, label: str, schedule: Schedule, plot: Path | None) -> dict[str, Any]:
-    source = lowering.emit(schedule)
-    plain_us, _ = run(row, source, schedule.name)
+def measure(row: Row, label: str, source: str, plot: Path | None) -> dict[str, Any]:
+    plain_us, _ = run(row, source, row.operator.value)
     marked = stamped(source)
-    marked_us, words = run(row, marked.source, schedule.name)
+    marked_us, words = run(row, marked.source, row.operator.value)
     found = collect(words, marked)
     if dist.get_rank() == 0:
         title = f"{row.operator.value} {row.name}, {label}: {plain_us:.1f} us a call, {marked_us:.1f} with stamps"
@@ -85,7 +86,6 @@ def measure(row: Row, label: str, schedule: Schedule, plot: Path | None) -> dict
         "operator": row.operator.value,
         "row": row.name,
         "label": label,
-        "choices": dict(schedule.choices),
         "us": round(plain_us, 1),
         "us_with_stamps": round(marked_us, 1),
         "ranks": by_rank,

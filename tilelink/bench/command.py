@@ -16,10 +16,11 @@ from rich.console import Console
 import topologies
 from tilelink.bench.against import parse_against
 from tilelink.bench.errors import NotABenchmarkFile, ResultsNotWritable
+from tilelink.bench.files import EmittedFile, parse_file, with_files
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
 from tilelink.bench.measure import Options
-from tilelink.bench.plans import PlannedRow, Request, parse_variant, plan_rows
+from tilelink.bench.plans import Candidate, Origin, PlannedRow, Request, parse_variant, plan_rows
 from tilelink.bench.record import Record, read
 from tilelink.bench.rows import Row, parse_operators, select
 from tilelink.bench.summary import wrong_or_missing
@@ -52,6 +53,10 @@ Tuned = Annotated[bool, typer.Option("--tuned", help="Also the planner's next st
 Variants = Annotated[
     list[str] | None, typer.Option("--variant", metavar="LABEL:PIN;PIN", help="Also a pinned schedule; repeatable.")
 ]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--file", metavar="LABEL:FILE", help="Also an emitted file, edited or not; repeatable."),
+]
 L2Cold = Annotated[bool, typer.Option("--l2-cold", help="Overwrite the L2 before each call.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Turns of every contender.")]
 RowBudget = Annotated[float, typer.Option("--row-budget", min=1, help="Seconds of a row; no round starts later.")]
@@ -79,6 +84,7 @@ def bench(
     quick: Quick = False,
     tuned: Tuned = False,
     variant: Variants = None,
+    file: Files = None,
     l2_cold: L2Cold = False,
     rounds: Rounds = 7,
     row_budget_s: RowBudget = 60.0,
@@ -99,6 +105,7 @@ def bench(
     request = Request(machine, tuple(parse_variant(text) for text in variant or ()), _TUNED if tuned else 0)
     turns = min(rounds, QUICK_ROUNDS) if quick else rounds
     options = Options(turns, row_budget_s, l2_cold, seed, parse_against(against), load_ms)
+    files = [parse_file(text) for text in file or ()]
     for path in filter(None, (json, write_plans)):
         _check_folder(path)
     if write_plans is None:
@@ -106,7 +113,8 @@ def bench(
     known = _read_plans(plans, num_ranks, machine.name) if plans is not None else {}
     if known and not (operators or names or quick):
         wanted = tuple(one.row for one in known.values())
-    planned = _planned(wanted, known, request)
+    _check_files(files, wanted, request)
+    planned = with_files(_planned(wanted, known, request), files, num_ranks)
     job = Job(
         planned, num_ranks, machine.name, machine.levels[0].gb_per_s, options, commit, Path(_UNNAMED), resume, _HANG_S
     )
@@ -115,6 +123,13 @@ def bench(
         typer.echo(f"planned: {write_plans} ({len(job.rows)} rows)")
         return
     _measure(job, json, timeout_s)
+
+
+def _check_files(files: list[EmittedFile], rows: tuple[Row, ...], request: Request) -> None:
+    """Before minutes of planning. Raises FileFitsNoRow, MalformedFile."""
+    taken = (Origin.PLANNED.value, Origin.REUSED.value, *(variant.label for variant in request.variants))
+    names = tuple(Candidate(label, Origin.PINNED, None, "") for label in taken)
+    with_files((PlannedRow(row, names) for row in rows), files, request.topology.num_ranks)
 
 
 def _check_folder(path: Path) -> None:

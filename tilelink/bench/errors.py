@@ -36,6 +36,30 @@ class MalformedVariant(UserError):
     )
 
 
+class MalformedFile(UserError):
+    """Facts: text, reason."""
+
+    template = "--file {text!r} is no contender: {reason}.\nWrite LABEL:FILE.py, for example --file mine:gemm_rs.py."
+
+
+class NotAnEmittedFile(UserError):
+    """Facts: path, reason."""
+
+    template = (
+        "{path} is no file that ranks could run: {reason}.\n"
+        "Legal: what `tilelink emit SPEC SIZES -o FILE.py` writes for the target triton, edited or not."
+    )
+
+
+class FileFitsNoRow(UserError):
+    """Facts: path, found (what it takes, and on how many ranks), rows."""
+
+    template = (
+        "{path} takes {found}, and none of the rows has that: {rows}.\n"
+        "Legal: --ranks and --rows as the file was emitted for; --rows 8192x4096x14336 for sizes of no model."
+    )
+
+
 class UnknownBaseline(UserError):
     """Facts: name, hint, legal."""
 

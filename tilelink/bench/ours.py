@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import torch
@@ -17,6 +18,9 @@ from tilelink.runtime.operator import build_operator
 
 def ours(candidate: Candidate) -> Contender:
     schedule = candidate.schedule
+    if candidate.source:
+        prepared = partial(prepare_source, source=candidate.source, name=candidate.label)
+        return Contender(candidate.label, Kind.OURS, Mode.GRAPH, prepared, host=True)
     if schedule is None:
         return Contender(candidate.label, Kind.OURS, Mode.GRAPH, _absent, failure=candidate.failure)
     facts = ScheduleFacts(candidate.origin.value, schedule.hash, schedule.predicted_us, dict(schedule.choices))
@@ -27,7 +31,11 @@ def ours(candidate: Candidate) -> Contender:
 
 def prepare(setting: Setting, schedule: Schedule) -> Call:
     """Compile and allocate; outputs are fresh tensors, and the next call may follow at once."""
-    operator = build_operator(lowering.emit(schedule), schedule.name, None)
+    return prepare_source(setting, lowering.emit(schedule), schedule.name)
+
+
+def prepare_source(setting: Setting, source: str, name: str) -> Call:
+    operator = build_operator(source, re.sub(r"\W", "_", name), None)
 
     def call() -> Outputs:
         results = operator(*setting.inputs)

@@ -32,6 +32,7 @@ class Origin(Enum):
     REUSED = "reused"  # no pins but the promise that outputs are read before the next call
     TUNED = "tuned"  # among the best few structures by predicted time; measuring says which is best
     PINNED = "pinned"  # fields that the user fixed
+    FILE = "file"  # an emitted file, which the user may have edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,13 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule that takes part in a row, or why there is none. One of `schedule` and `failure` is empty."""
+    """A schedule that takes part in a row, or the `source` of an emitted file, or why there is neither."""
 
     label: str
     origin: Origin
     schedule: Schedule | None
     failure: str
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ def planned_to_json(planned: PlannedRow) -> dict[str, object]:
             "origin": candidate.origin.value,
             "schedule": candidate.schedule.to_json() if candidate.schedule is not None else "",
             "failure": candidate.failure,
+            "source": candidate.source,
         }
         for candidate in planned.candidates
     ]
@@ -164,5 +167,6 @@ def planned_from_json(data: dict[str, object]) -> PlannedRow:
     assert isinstance(listed, list), "planned_to_json wrote a list"
     for entry in listed:
         schedule = Schedule.from_json(entry["schedule"]) if entry["schedule"] else None
-        candidates.append(Candidate(entry["label"], Origin(entry["origin"]), schedule, entry["failure"]))
+        texts = entry["failure"], entry.get("source", "")  # older files have none
+        candidates.append(Candidate(entry["label"], Origin(entry["origin"]), schedule, *texts))
     return PlannedRow(row, tuple(candidates))

@@ -22,7 +22,7 @@ NOT_FINITE = 1e9
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """The schedule behind a contender of ours."""
+    """The schedule behind a contender of ours; a file has none."""
 
     origin: str  # "planned" (no pins), "reused" (planned, outputs may be overwritten), "tuned" or "pinned"
     hash: str

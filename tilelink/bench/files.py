@@ -1,0 +1,71 @@
+"""Emitted files as contenders: what lowering wrote and somebody edited, against what the planner picks and the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from tilelink.bench.errors import FileFitsNoRow, MalformedFile, NotAnEmittedFile
+from tilelink.bench.plans import Candidate, Origin, PlannedRow
+from tilelink.bench.problem import input_shapes
+from tilelink.bench.rows import Row
+from tilelink.runtime.load import in_dialect, load_source, operator_class
+from tilelink.runtime.reference import TORCH_DTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedFile:
+    """A labelled file; `inputs` are the shapes and dtypes that its operator takes, on each of `num_ranks` ranks."""
+
+    label: str
+    path: str
+    source: str
+    num_ranks: int
+    inputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+
+    def fits(self, row: Row, num_ranks: int) -> bool:
+        wanted = tuple((shape, TORCH_DTYPES[row.dtype]) for shape in input_shapes(row, num_ranks))
+        return num_ranks == self.num_ranks and self.inputs == wanted
+
+
+def parse_file(text: str) -> EmittedFile:
+    """`LABEL:FILE.py`. Raises MalformedFile, NotAnEmittedFile."""
+    label, colon, name = (part.strip() for part in text.partition(":"))
+    if not colon or not label or not name:
+        raise MalformedFile(text=text, reason="it is not a label, a colon and a path")
+    path = Path(name)
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotAnEmittedFile(path=name, reason=str(error)) from error
+    if in_dialect(source):
+        raise NotAnEmittedFile(path=name, reason="it is in the dialect of Triton-distributed")
+    try:
+        build = operator_class(load_source(source, path.stem, path))
+        found = tuple((tuple(shape), dtype) for shape, dtype in build.INPUTS.values())  # type: ignore[attr-defined]
+        ranks = int(build.NUM_RANKS)  # type: ignore[attr-defined]
+    except StopIteration:
+        raise NotAnEmittedFile(path=name, reason="it has no class with INPUTS") from None
+    except Exception as error:  # the file is the user's, and runs
+        raise NotAnEmittedFile(path=name, reason=f"{type(error).__name__}: {error}") from error
+    return EmittedFile(label, name, source, ranks, found)
+
+
+def with_files(rows: Iterable[PlannedRow], files: Iterable[EmittedFile], num_ranks: int) -> tuple[PlannedRow, ...]:
+    """Each file becomes a candidate of the rows that it fits. Raises FileFitsNoRow, MalformedFile."""
+    out = list(rows)
+    for file in files:
+        fitting = [index for index, planned in enumerate(out) if file.fits(planned.row, num_ranks)]
+        if not fitting:
+            takes = ", ".join(f"{list(shape)} {dtype}" for shape, dtype in file.inputs)
+            found = f"{takes} on {file.num_ranks} ranks"
+            raise FileFitsNoRow(path=file.path, found=found, rows=", ".join(one.row.key for one in out))
+        for index in fitting:
+            if any(one.label == file.label for one in out[index].candidates):
+                raise MalformedFile(text=file.label, reason=f"{out[index].row.key} has a contender of that name")
+            candidate = Candidate(file.label, Origin.FILE, None, "", file.source)
+            out[index] = replace(out[index], candidates=(*out[index].candidates, candidate))
+    return tuple(out)
