@@ -110,7 +110,7 @@ def run(row: Row, source: str, name: str) -> tuple[float, torch.Tensor | None]:
     times = []
     for _ in range(3):
         load(row)
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
         graph.replay()
         events[0].record()
         for _ in range(4):
