@@ -128,7 +128,7 @@ CASES = {
         BugClass.PER_RANK_CHOICE,
         RS_PUSH,
         (("        for step in range(1):", "        for step in range(1 if rank == 0 else 0):"),),
-        "main.after(self.copy_y_parts)",
+        "self.copy_y_parts.write(self.counts",
     ),
     "ranks that do not compare their schedules": Case(
         BugClass.PER_RANK_CHOICE, RS_FUSED, (("        fabric.agree(self.SCHEDULE)\n", ""),), ""

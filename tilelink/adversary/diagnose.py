@@ -144,6 +144,11 @@ def _race(subject: Subject, outcome: Outcome, race: emulation.Race) -> Diagnosis
         alone = run_trial(subject, replace(outcome.trial, calls=1))
         if isinstance(alone.error, emulation.Race):
             return _race(subject, alone, alone.error)
+        if _told_in_an_earlier_call(subject, outcome.trial, first, second):
+            why = (
+                "what is waited for before the second access was told in an earlier call than that of the first access"
+            )
+            return Diagnosis(BugClass.STALE_SIGNAL, second.rank, second.place, why)
         why = "the second access belongs to a later call than the first"
         return Diagnosis(BugClass.REUSE, second.rank, second.place, why)
     writers = [touch for touch in (first, second) if touch.kind is not Kind.LOAD]
@@ -171,6 +176,23 @@ def _belongs_later(subject: Subject, trial: Trial, first: Touch, second: Touch) 
     each = alone.a_call()
     calls = [run.call(touch.rank, touch.place, touch.number, each) for touch in (first, second)]
     return 0 < calls[0] < calls[1]
+
+
+def _told_in_an_earlier_call(subject: Subject, trial: Trial, first: Touch, second: Touch) -> bool:
+    """Whether the word of the first access' rank that the second task awaited last had been raised for a call before."""
+    run, alone, log = CallCounts(), CallCounts(), SyncLog()
+    run_trial(subject, replace(trial, detect_races=False), observers=[run, log])
+    run_trial(subject, replace(trial, calls=1, detect_races=False), observers=[alone])
+    each = alone.a_call()
+    raised = {one.word for one in (*log.words, *log.at_once) if one.raises and one.rank == first.rank}
+    waited = [one for one in log.awaited_before(second.task_number, second.number + 1) if one.word in raised]
+    if not waited:
+        return False
+    read = run.call(first.rank, first.place, first.number, each)
+    raiser = log.last_raise(waited[-1])
+    if raiser is None:  # what host code had put there before the first call
+        return read > 0
+    return 0 < run.call(raiser.rank, raiser.place, raiser.number, each) < read
 
 
 def _has_waited(subject: Subject, trial: Trial, touch: Touch) -> bool:

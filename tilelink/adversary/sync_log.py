@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilelink.emulator.events import Access, Event, Kind
+from tilelink.emulator.memory import Buffer
 from tilelink.emulator.place import Place
 
 Word = tuple[str, int, int]  # buffer, rank that holds it, byte in it: the same in equal runs, which addresses are not
+_MOST_RANKS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class WordAccess:
-    """A scalar access of a word that some task waits on or raises."""
+    """An access of a word that some task waits on or raises: of one word, or one of an atomic of the words of all peers."""
 
     number: int  # of the event in the run, from 1
     task: int
@@ -21,7 +23,7 @@ class WordAccess:
     name: str  # of the buffer
     raises: bool  # changes the word
     reads: bool
-    value: int  # found, or left by a raise
+    value: int  # found, or left by a raise; 0 where several words are accessed at once
     place: Place
 
 
@@ -31,28 +33,27 @@ class SyncLog:
 
     events: int = 0
     words: list[WordAccess] = field(default_factory=list)
+    at_once: list[WordAccess] = field(default_factory=list)  # of atomics of the words of all peers
+    buffers: dict[int, Buffer] = field(default_factory=dict)  # that peers reach, by address
 
     def observe(self, event: Event) -> None:
         self.events += 1
-        if not isinstance(event, Access) or event.value is None:
+        if not isinstance(event, Access):
             return
-        found = event.buffer
+        if event.buffer is not None and event.buffer.symmetric:  # others make room for new ones at their addresses
+            self.buffers[event.buffer.start] = event.buffer
+        if event.value is not None:
+            self.words.append(self._noted(event, event.start, event.value))
+        elif event.kind is Kind.ATOMIC and event.addresses.size <= _MOST_RANKS:
+            self.at_once += (self._noted(event, address, 0) for address in event.addresses.tolist())
+
+    def _noted(self, event: Access, address: int, value: int) -> WordAccess:
+        known = self.buffers.values() if event.buffer is None else (event.buffer, *self.buffers.values())
+        found = next((one for one in known if one.start <= address < one.end), None)
         name = found.name if found is not None else ""
-        word = (name, found.rank, event.start - found.start) if found is not None else ("", -1, event.start)
-        reads = event.kind is not Kind.STORE
-        self.words.append(
-            WordAccess(
-                self.events,
-                event.task.number,
-                event.task.rank,
-                word,
-                name,
-                event.changed,
-                reads,
-                event.value,
-                event.place,
-            )
-        )
+        word = (name, found.rank, address - found.start) if found is not None else ("", -1, address)
+        reads, task = event.kind is not Kind.STORE, event.task
+        return WordAccess(self.events, task.number, task.rank, word, name, event.changed, reads, value, event.place)
 
     def awaited_before(self, task: int, number: int) -> list[WordAccess]:
         """Reads by `task` of words that it did not raise itself, before event `number`."""
@@ -84,6 +85,11 @@ class SyncLog:
         return next(
             (a for a in reversed(self.words) if a.raises and a.word == access.word and a.number < access.number), None
         )
+
+    def last_raise(self, access: WordAccess) -> WordAccess | None:
+        """As `raiser`, also by an atomic of the words of all peers."""
+        raised = [a for a in (*self.words, *self.at_once) if a.raises and a.word == access.word]
+        return max((a for a in raised if a.number < access.number), key=lambda a: a.number, default=None)
 
     def had_read(self, access: WordAccess) -> set[Word]:
         """Words that the task of `access` had read by then, counting on them what it raised."""

@@ -125,7 +125,11 @@ class _Builder:
         return tuple(self.out)
 
     def _ends_in_kernel(self) -> bool:
-        """Whether the last thing on the compute stream is a kernel, and no side stream begins behind it."""
+        """Whether the last thing on the compute stream is a kernel, and no side stream begins behind it. Side streams tell
+        their end by writing words, which is asked of drivers only that make streams wait for words."""
+        copies = any(isinstance(launch, CopyProgram) for launch in self.out)
+        if copies and not self.problem.topology.gpu.stream_wait_value:
+            return False
         for launch in reversed(self.out):
             if not isinstance(launch, CopyProgram):
                 return isinstance(launch, Kernel)
