@@ -26,6 +26,7 @@ import torch.distributed as dist
 from rich.console import Console
 
 import lowering
+from tilelink.bench.device import CudaDevice
 from tilelink.bench.job import read_job
 from tilelink.bench.machine import MULTICAST_OFF
 from tilelink.bench.problem import input_shapes
@@ -51,6 +52,7 @@ def main() -> None:
         os.environ.setdefault(name, value)
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    device = CudaDevice(torch.device("cuda", torch.cuda.current_device()))
     job = read_job(arguments.plans)
     rows = []
     for planned in job.rows:
@@ -58,21 +60,22 @@ def main() -> None:
             source = candidate.source or (lowering.emit(candidate.schedule) if candidate.schedule is not None else "")
             if source:
                 choices = dict(candidate.schedule.choices) if candidate.schedule is not None else {}
-                rows.append({**measure(planned.row, candidate.label, source, arguments.plot), "choices": choices})
-                torch.cuda.empty_cache()
+                rows.append(
+                    {**measure(planned.row, candidate.label, source, arguments.plot, device), "choices": choices}
+                )
+                device.release()
     if dist.get_rank() == 0 and arguments.json is not None:
         found = {"machine": machine(), "commit": arguments.commit, "num_ranks": job.num_ranks, "rows": rows}
         arguments.json.with_suffix(".part").write_text(json.dumps(found, indent=1))
         arguments.json.with_suffix(".part").rename(arguments.json)
-    dist.barrier()
-    torch.cuda.synchronize()
+    device.meet()
     dist.destroy_process_group()
 
 
-def measure(row: Row, label: str, source: str, plot: Path | None) -> dict[str, Any]:
-    plain_us, _ = run(row, source, row.operator.value)
+def measure(row: Row, label: str, source: str, plot: Path | None, device: CudaDevice) -> dict[str, Any]:
+    plain_us, _ = run(row, source, row.operator.value, device)
     marked = stamped(source)
-    marked_us, words = run(row, marked.source, row.operator.value)
+    marked_us, words = run(row, marked.source, row.operator.value, device)
     found = collect(words, marked)
     if dist.get_rank() == 0:
         title = f"{row.operator.value} {row.name}, {label}: {plain_us:.1f} us a call, {marked_us:.1f} with stamps"
@@ -92,7 +95,7 @@ def measure(row: Row, label: str, source: str, plot: Path | None) -> dict[str, A
     }
 
 
-def run(row: Row, source: str, name: str) -> tuple[float, torch.Tensor | None]:
+def run(row: Row, source: str, name: str, device: CudaDevice) -> tuple[float, torch.Tensor | None]:
     """us of a call on the slowest rank, and the stamps of the last one."""
     module = load_source(source, name)
     build: Any = operator_class(module)
@@ -101,41 +104,28 @@ def run(row: Row, source: str, name: str) -> tuple[float, torch.Tensor | None]:
     inputs = module.make_inputs(fabric, 0)
     for _ in range(3):
         op(*inputs)
-    torch.cuda.synchronize()
-    dist.barrier()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        for _ in range(_CALLS):
-            op(*inputs)
-    times = []
+    device.meet()
+    batch = device.capture(lambda: op(*inputs), _CALLS)
+    times: list[float] = []
     for _ in range(3):
-        load(row)
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
-        graph.replay()
-        events[0].record()
-        for _ in range(4):
-            graph.replay()
-        events[1].record()
-        torch.cuda.synchronize()
-        times.append(1e3 * events[0].elapsed_time(events[1]) / 4 / _CALLS)
-    slowest = torch.tensor([statistics.median(times)], device="cuda")
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        load(row, device)
+        times += device.time(batch, 1, 4)
+    slowest = max(map(float, device.exchange(str(statistics.median(times) / _CALLS))))
     words = op.stamps.cpu() if hasattr(op, "stamps") else None
-    dist.barrier()
-    return slowest.item(), words
+    device.meet()
+    return slowest, words
 
 
-def load(row: Row) -> None:
+def load(row: Row, device: CudaDevice) -> None:
     """100 ms of the row's first matmul alone, so that clocks are those of the benchmark; then all ranks begin."""
-    (m, k), (_, n) = input_shapes(row, dist.get_world_size())[:2]
+    (m, k), (_, n) = input_shapes(row, device.num_ranks)[:2]
     a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((m, k), (k, n)))
     end = time.perf_counter() + _LOAD_S
     while time.perf_counter() < end:
         for _ in range(10):
             torch.mm(a, b)
         torch.cuda.synchronize()
-    dist.barrier()
-    torch.cuda.synchronize()
+    device.meet()
 
 
 def collect(words: torch.Tensor | None, marked: Stamped) -> list[list[Span]]:

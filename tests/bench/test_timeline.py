@@ -95,7 +95,7 @@ def test_every_tile_and_all_of_the_time_is_accounted_for(label: str) -> None:
 
 
 def test_the_number_of_tiles() -> None:
-    """Without waits each tile is one span; the last one of a role is what is left behind its last tile."""
+    """A loop has as many turns as the program with the most tiles; what the library computes has none."""
     schedule = subject("gather, library matmul")
     assert not [site for site in stamped(lowering.emit(schedule)).sites if site.moment is Moment.TILE]
     schedule = subject("gather, SMs push, halves")

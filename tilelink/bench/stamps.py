@@ -91,7 +91,7 @@ class _Stamper:
         self.roles = frozenset(
             node.name
             for node in tree.body
-            if isinstance(node, ast.FunctionDef) and any(one.arg == "program" for one in node.args.args)
+            if isinstance(node, ast.FunctionDef) and [one.arg for one in node.args.args][-1:] == ["program"]
         )
 
     def stamped_functions(self, functions: dict[str, ast.FunctionDef]) -> list[str]:
@@ -142,7 +142,7 @@ class _Stamper:
                 yield statement
             else:
                 yield statement
-                for role in self.roles & set(_called(statement)) if is_kernel else ():
+                for role in sorted(self.roles & set(_called(statement))) if is_kernel else ():
                     yield self._stamp(Moment.ROLE, function, role, turn, turns)
 
     def _stamp(self, moment: Moment, function: ast.FunctionDef, text: str, turn: str, turns: int) -> ast.stmt:
