@@ -59,7 +59,8 @@ class Carried:
         arguments += [f"DONE={schedule.signal('done').first}", f"NUM_COUNTS={counts}"]
         arguments += [f"BLOCK={1 << max(0, counts - 1).bit_length()}", f"NUM_RANKS={schedule.num_ranks}"]
         arguments += [f"MEETS={finish.meets}"]
-        if schedule.has_signal("copied"):
-            copied = schedule.signal("copied")
-            arguments += [f"COPIED={copied.first}", f"STREAMS={copied.slots}"]
-        self.last.call("close_call_after_copies(" if schedule.has_signal("copied") else "close_call(", arguments)
+        if not schedule.has_signal("copied"):
+            self.last.call("close_call(", arguments)
+            return
+        copied = schedule.signal("copied")
+        self.last.call("close_call_after_copies(", [*arguments, f"COPIED={copied.first}", f"STREAMS={copied.slots}"])

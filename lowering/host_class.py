@@ -168,7 +168,11 @@ class HostPrinter:
             case AwaitPeers() | Publish() if launch.within:
                 pass  # programs of the kernel beside it do it
             case Finish() if launch.within:
-                self._join()  # a program of the kernel does the rest
+                if self.schedule.has_signal("copied"):
+                    self.out.comment(
+                        "the last program of the kernel ends the call: it waits for the copies and tells every peer"
+                    )
+                self._join()
             case AwaitPeers():
                 self.out.comment("every peer has finished the last call: what it reads may be overwritten")
                 self._await_peers()

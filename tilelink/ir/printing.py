@@ -83,8 +83,7 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield f"{who}: {_last_call(schedule)}"
         case Finish(within=within):
             who = "finish, the last program of the kernel" if within else "finish: join streams"
-            told = any(isinstance(x, CopyProgram) and x.tells_end for x in schedule.launches)
-            streams = "wait copied[every stream] == 1; " if within and told else ""
+            streams = "wait copied[every stream] == 1; " if within and schedule.has_signal("copied") else ""
             yield f"{who}{':' if within else ','} {streams}{_finish(schedule, launch)}"
         case Kernel():
             yield from _kernel(schedule, launch)
