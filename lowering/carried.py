@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from lowering.dialect import Dialect
+from lowering.names import place, plus
 from lowering.operands import LoopScope
 from lowering.signalling import slot_of
 from lowering.source import Source
-from tilelink.ir.nodes import AwaitPeers, Finish, Kernel, Publish, Scope
+from tilelink.ir.nodes import AwaitPeers, Finish, Kernel, Publish, Scope, TellPlace
 from tilelink.ir.schedule import Schedule
 
 
@@ -22,6 +23,8 @@ class Carried:
                     self._await_peers()
                 case Publish():
                     self._publish(launch)
+                case TellPlace(exchange):
+                    self._tell_place(exchange)
                 case Finish():
                     self._finish(kernel, launch)
                 case _:
@@ -49,6 +52,15 @@ class Carried:
         ):
             slot = slot_of(exchange, "rank", "chunk")
             self.first.line(self.scope.dialect.notify_all(f"{ready} + {slot}", schedule.num_ranks))
+
+    def _tell_place(self, exchange: str) -> None:
+        schedule = self.scope.schedule
+        target = schedule.exchange(exchange).target
+        first = schedule.signal(f"{exchange}_place").first
+        self.scope.need(place(target), self.scope.dialect.peer_words, "rank", "call")
+        with self.first.block(f"if program == 0:  # peers may put their parts of {target} there now"):
+            told = self.scope.dialect.notify_all(plus(str(first), "rank"), schedule.num_ranks, f"told({place(target)}, call)")
+            self.first.line(told)
 
     def _finish(self, kernel: Kernel, finish: Finish) -> None:
         schedule = self.scope.schedule

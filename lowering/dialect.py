@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from lowering.names import pointer
+from lowering.names import places, pointer
 
 
 class Reach(Enum):
@@ -58,11 +59,19 @@ class Dialect:
             return f"notify(on_peer(signal_peers, {peer}, tl.int32) + {offset}, {value})"
         return f"notify(signals + {offset}, {peer}, {value})"
 
-    def notify_all(self, offset: str, num_ranks: int) -> str:
-        """Raise the word at `offset` of the signals of every rank, for this call."""
+    def notify_all(self, offset: str, num_ranks: int, value: str = "call") -> str:
+        """Raise the word at `offset` of the signals of every rank to `value`."""
         words = "signal_peers, " if self.reach is Reach.TABLE else "signals + "
-        return f"notify_all({words}{offset}, call, NUM_RANKS={num_ranks})"
+        return f"notify_all({words}{offset}, {value}, NUM_RANKS={num_ranks})"
 
-    def decorator(self, *, with_rank: bool) -> str:
-        """Of a kernel; `rank` differs between ranks and must not be compiled in."""
-        return f'@{self.jit}(do_not_specialize=["rank"])' if with_rank else f"@{self.jit}"
+    def in_pool(self, buffer: str, place: str, peer: str, num_ranks: int, dtype: str) -> str:
+        """First element of place `place` of the pool of `peer`; `places` is the parameter for the pool's addresses."""
+        if self.reach is Reach.TABLE:
+            return f"on_peer({places(buffer)}, {place} * {num_ranks} + {peer}, {dtype})"
+        return f"dl.symm_at(in_place({places(buffer)}, {place}, {dtype}), {peer})"
+
+    def decorator(self, parameters: Iterable[str] = ()) -> str:
+        """Of a device function, or of a kernel with `parameters`: those that differ between ranks or calls must not be
+        compiled in."""
+        varying = ", ".join(f'"{name}"' for name in parameters if name == "rank" or name.endswith("_place"))
+        return f"@{self.jit}(do_not_specialize=[{varying}])" if varying else f"@{self.jit}"

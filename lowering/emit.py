@@ -13,6 +13,7 @@ from lowering.kernels import print_kernel
 from lowering.names import class_name
 from lowering.source import Source
 from lowering.targets import TARGETS, dialect
+from tilelink.ir.nodes import Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 
@@ -34,6 +35,8 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     host = HostPrinter(schedule, spelling, kernels).text()
     user = _user_bodies(schedule)
     body = "\n\n".join([user, *(printed.text for printed in kernels)]).strip("\n")
+    pooled = any(buffer.memory is Memory.POOL for buffer in schedule.buffers)
+    fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
     sections = [
         (
             "device helpers: waits and notifies carry the memory-order rules",
@@ -41,7 +44,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
         ),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),
-        (_TITLES[target], "\n\n\n".join(map(_fabric, spelling.fabrics))),
+        (_TITLES[target], "\n\n\n".join(map(_fabric, fabrics))),
         ("self-check under torchrun", print_main(schedule, spelling).rstrip()),
     ]
     out = Source()

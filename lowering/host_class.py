@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lowering.copies import CopyPrinter
-from lowering.dialect import Dialect
+from lowering.dialect import Dialect, Reach
 from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
 from lowering.kernels import PrintedKernel
-from lowering.names import TORCH, class_name
+from lowering.names import TORCH, class_name, place, places
 from lowering.positions import rank_at
 from lowering.source import Source
 from tilelink.ir.nodes import (
@@ -25,6 +25,7 @@ from tilelink.ir.nodes import (
     Memory,
     Publish,
     Scope,
+    TellPlace,
 )
 from tilelink.ir.schedule import Schedule
 
@@ -42,6 +43,8 @@ class HostPrinter:
         self.copies = CopyPrinter(schedule, dialect, self.names, self.out)
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
         self.num_signals = sum(s.slots for s in schedule.signals if s.scope is not Scope.LOCAL)
+        self.results = {b.name: b for b in schedule.buffers if b.memory in (Memory.OUTPUT, Memory.POOL)}
+        self.pools = [buffer for buffer in self.results.values() if buffer.memory is Memory.POOL]
         self.meets = any(isinstance(launch, Finish) and launch.meets for launch in schedule.launches)
         self.turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
 
@@ -58,18 +61,22 @@ class HostPrinter:
         shown = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.INPUT)]
         outputs = [self.schedule.spec.value(name) for name in self.schedule.spec.outputs]
         results = [f"{value.name} {list(value.local)} {value.dtype}" for value in outputs]
-        fresh = [buffer.name for buffer in self._buffers(Memory.OUTPUT)]
         self.out.line(
             f'"""`{", ".join(self.schedule.spec.outputs)} = op({", ".join(inputs)})` on every rank of the fabric.'
         )
         self.out.line()
         for line in (f"Takes {', '.join(shown)}.", f"Returns {', '.join(results)}."):
             self.out.line(line)
-        placed = [value.name for value in outputs if value.name not in fresh]
+        placed = [value.name for value in outputs if value.name not in self.results]
         if placed:
             self.out.line(
                 f"{', '.join(placed)} is the same memory in every call: read it before the next one, in stream order."
             )
+        if self.pools:
+            names = ", ".join(buffer.name for buffer in self.pools)
+            self.out.line(f"{names} lies in symmetric memory, which is not written again while a tensor lies there;")
+            self.out.line("where other streams read it, keep it until this one has waited for them. From the fourth")
+            self.out.line("result on that is held at the same time, results are copied out.")
         self.out.line(
             "All are contiguous. Calls follow each other on one stream or on several, eager or captured in a CUDA graph."
         )
@@ -89,13 +96,7 @@ class HostPrinter:
         self.out.line()
 
     def _buffers(self, memory: Memory) -> list[Buffer]:
-        found = [buffer for buffer in self.schedule.buffers if buffer.memory is memory]
-        if memory is Memory.INPUT:
-            return found
-        if memory is Memory.OUTPUT:
-            by_name = {buffer.name: buffer for buffer in found}
-            return [by_name[name] for name in self.schedule.spec.outputs if name in by_name]
-        return found
+        return [buffer for buffer in self.schedule.buffers if buffer.memory is memory]
 
     def _init(self) -> None:
         out, word = self.out, self.dialect.word
@@ -109,6 +110,8 @@ class HostPrinter:
             out.line("self.fabric = fabric")
             for buffer in self._buffers(Memory.SYMMETRIC):
                 out.line(f"self.{buffer.name} = fabric.symmetric({shape_text(buffer.shape)}, {TORCH[buffer.dtype]})")
+            for buffer in self.pools:
+                self._pool(buffer)
             for buffer in self._buffers(Memory.LOCAL):
                 like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=fabric.device"
                 out.line(f"self.{buffer.name} = torch.empty({like})")
@@ -140,24 +143,44 @@ class HostPrinter:
             out.line("main = self.fabric.main()")
             out.line("main.after(self.last)  # a call on another stream must not overtake the last one")
             out.line("self.last = main")
-            for buffer in self._buffers(Memory.OUTPUT):
-                like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=self.fabric.device"
-                out.line(f"{buffer.name} = torch.empty({like})")
-            fresh = [buffer.name for buffer in self._buffers(Memory.OUTPUT)]
+            fresh = [name for name in self.schedule.spec.outputs if name in self.results]
+            for name in fresh:
+                out.line(f"{name} = {self._taken(self.results[name])}")
             tensors = ", ".join(["main", *inputs, *fresh])
             collective = any(isinstance(launch, LibraryCollective) for launch in self.schedule.launches)
             out.line(f"self.enqueue({tensors})" if collective else f"self.fabric.run(self.enqueue, {tensors})")
+            for buffer in self.pools:
+                out.line(f"{buffer.name} = self.{buffer.name}.give(main, {buffer.name})")
             results = [name if name in fresh else self._placed(name) for name in self.schedule.spec.outputs]
             out.line(f"return {', '.join(results)}")
         out.line()
         with out.block(f"def enqueue(self, {tensors}):"):
             out.line('"""Everything that a call does, in order."""')
             out.line("rank = self.fabric.rank")
+            for buffer in self.pools:
+                out.line(f"{place(buffer.name)} = self.{buffer.name}.place_of({buffer.name})")
             for launch in self.schedule.launches:
                 if self.turns and isinstance(launch, CopyProgram) and not launch.after_source:
                     self.copies.fork(launch)
             for launch in self.schedule.launches:
                 self._launch(launch)
+
+    def _pool(self, buffer: Buffer) -> None:
+        """A pool, and the addresses of its places: here and at peers, or here if peers are reached through them."""
+        self.out.line(f"self.{buffer.name} = Pool(fabric, {shape_text(buffer.shape)}, {TORCH[buffer.dtype]})")
+        name, found = f"self.{places(buffer.name)}", f"self.{buffer.name}.places"
+        if self.dialect.reach is Reach.TABLE:
+            self.out.line(f"{name} = torch.cat([place.pointers for place in {found}])")
+            return
+        here = f"[place.local.data_ptr() for place in {found}]"
+        self.out.line(f"{name} = torch.tensor({here}, dtype=torch.int64, device=fabric.device)")
+
+    def _taken(self, buffer: Buffer) -> str:
+        """Memory for an output of this call."""
+        shape = shape_text(self.schedule.spec.value(buffer.name).local)
+        if buffer.memory is Memory.POOL:
+            return f"self.{buffer.name}.take(main, {shape})"
+        return f"torch.empty({shape}, dtype={TORCH[buffer.dtype]}, device=self.fabric.device)"
 
     def _placed(self, name: str) -> str:
         """An output that is put together in symmetric memory, in the caller's shape."""
@@ -165,7 +188,7 @@ class HostPrinter:
 
     def _launch(self, launch: Launch) -> None:
         match launch:
-            case AwaitPeers() | Publish() if launch.within:
+            case AwaitPeers() | Publish() | TellPlace() if launch.within:
                 pass  # programs of the kernel beside it do it
             case Finish() if launch.within:
                 if self.schedule.has_signal("copied"):
@@ -294,6 +317,10 @@ class HostPrinter:
         }
         if name in printed.descriptors:
             return self._described.get(printed.descriptors[name]) or self._descriptor(*printed.descriptors[name])
+        if name.endswith("_place"):
+            return name
+        if name.endswith("_places"):
+            return f"self.{name}"
         if name.endswith("_ptr"):
             return self.names.here(name.removesuffix("_ptr"))
         if name.endswith("_peers") and name not in words:

@@ -15,7 +15,7 @@ class HostNames:
     def here(self, buffer: str) -> str:
         """This rank's tensor."""
         match self.schedule.buffer(buffer).memory:
-            case Memory.INPUT | Memory.OUTPUT:
+            case Memory.INPUT | Memory.OUTPUT | Memory.POOL:
                 return buffer
             case Memory.LOCAL:
                 return f"self.{buffer}"

@@ -27,7 +27,7 @@ class PrintedKernel:
 def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> PrintedKernel:
     """The functions of `kernel` and of those joined to it, roles first."""
     out = Source()
-    jit = dialect.decorator(with_rank=False)
+    jit = dialect.decorator()
     roles: list[_Role] = []
     for comm in kernel.comm:
         body = Source()
@@ -102,7 +102,7 @@ def _print_entry(
     carried: Carried,
 ) -> None:
     """Programs of a communication role come first; the others compute tiles, and go on with those of joined kernels."""
-    out.line(carried.scope.dialect.decorator(with_rank="rank" in parameters))
+    out.line(carried.scope.dialect.decorator(parameters))
     with out.block(f"def {kernel.name}({', '.join(parameters)}):"):
         out.line("program = tl.program_id(0)")
         if "epoch" in parameters:

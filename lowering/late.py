@@ -32,7 +32,7 @@ class LateCounts:
         self.name, self.programs, self.tiles = f"count_{role.name}", role.programs, tiles
         self.scope = scope
         out = Source()
-        out.line(scope.dialect.decorator(with_rank=False))
+        out.line(scope.dialect.decorator())
         with out.block(f"def {self.name}({', '.join(['tile', 'number', *self.arguments])}):"):
             out.line(f'"""Count a tile of {role.name} that this program has stored, or none: `number` is 1 or 0."""')
             out.lines(printed.text())

@@ -40,6 +40,16 @@ def pointer(buffer: str) -> str:
     return f"{buffer}_ptr"
 
 
+def places(buffer: str) -> str:
+    """Parameter with the addresses of all places of a pool."""
+    return f"{buffer}_places"
+
+
+def place(buffer: str) -> str:
+    """Parameter with the place that a call has taken in a pool."""
+    return f"{buffer}_place"
+
+
 def class_name(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
@@ -51,7 +61,8 @@ def element_bytes(dtype: str) -> int:
 def in_order(parameters: Iterable[str]) -> list[str]:
     """Parameters of a function: tensors first, then the words of the signal protocol, the number of the call last."""
     names = dict.fromkeys(parameters)
-    return [*(name for name in names if name not in _WORDS), *(name for name in _WORDS if name in names)]
+    last = [*(name for name in names if name.endswith("_place")), *(name for name in _WORDS if name in names)]
+    return [*(name for name in names if name not in last), *last]
 
 
 def plus(*terms: str) -> str:

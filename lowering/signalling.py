@@ -9,7 +9,7 @@ from lowering.operands import LoopScope, TileScope
 from lowering.source import Source
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.nodes import Axis, Exchange, Scope
-from tilelink.ir.steps import Access, Notify, Place, Wait
+from tilelink.ir.steps import Access, AwaitPlaces, Notify, Place, Wait
 from tilelink.proof.contract import flat
 from tilelink.proof.walk import reads
 
@@ -107,6 +107,13 @@ def print_peers_wait(out: Source, scope: TileScope, wait: Wait) -> None:
         return [f"wait_epochs({place}, call, rank, STRIDE={exchange.chunks}, NUM_RANKS={ranks})"]
 
     _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
+
+
+def print_places_wait(out: Source, scope: TileScope, step: AwaitPlaces) -> None:
+    """Wait until every rank has told the place of its output, and so has begun this call."""
+    scope.need("call")
+    words = word(scope, step.signal, "0")
+    out.line(f"wait_places({words}, call, NUM_RANKS={scope.schedule.num_ranks})")
 
 
 def _print_part_wait(

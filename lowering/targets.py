@@ -57,7 +57,7 @@ from triton_dist.utils import finalize_distributed, initialize_distributed, laun
 """
 
 _PORTABLE_HELPERS = ("calls", "orders", "movement", "math")
-_FABRICS = ("inputs", "library", "gpu_fabric")
+_FABRICS = ("inputs", "pool", "library", "gpu_fabric")
 
 
 def dialect(target: str, arch: str) -> Dialect:

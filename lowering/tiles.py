@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lowering.dialect import Dialect
 from lowering.late import LateCounts
-from lowering.names import TRITON, element, in_order, plus, pointer, value_name
+from lowering.names import TRITON, element, in_order, places, plus, pointer, value_name
 from lowering.operands import (
     TileScope,
     address,
@@ -17,15 +17,24 @@ from lowering.operands import (
     print_descriptor,
 )
 from lowering.positions import print_extents, print_order, rank_at
-from lowering.signalling import declare, delivered, print_notify, print_peers_wait, print_wait
+from lowering.signalling import (
+    declare,
+    delivered,
+    print_notify,
+    print_peers_wait,
+    print_places_wait,
+    print_wait,
+    word,
+)
 from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
 from lowering.sums import print_load, print_sum
-from tilelink.ir.nodes import Axis, ComputeRole
+from tilelink.ir.nodes import Axis, ComputeRole, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Access,
     Apply,
+    AwaitPlaces,
     IfOwn,
     Load,
     MatmulBody,
@@ -82,7 +91,7 @@ def _print_halves(body: Source, scope: TileScope) -> None:
     scope.descriptors |= inner.descriptors
     scope.functions += inner.functions
     name, out = f"{role.name}_halves", Source()
-    out.line(scope.dialect.decorator(with_rank=False))
+    out.line(scope.dialect.decorator())
     arguments = [*in_order(inner.parameters), "program"]
     with out.block(f"def {name}({', '.join(arguments)}):"):
         out.line(f'"""Compute the last {role.halved} tiles of {role.name} in halves along {role.order.minor}."""')
@@ -168,6 +177,8 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             print_notify(out, scope, step)
         case SlotWait() | SlotNotify():
             print_slot_step(out, scope, step)
+        case AwaitPlaces():
+            print_places_wait(out, scope, step)
         case IfOwn(axis, _, others):
             scope.need("rank")
             with out.block(f"if {axis}_segment == rank:"), scope.inside():
@@ -266,7 +277,11 @@ def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
             declare(out, scope, scope.declared)
         print_peers_wait(out, scope, sums.wait)
         scope.declared = ""
+    for step in branch.own:
+        if isinstance(step, AwaitPlaces):
+            print_places_wait(out, scope, step)
     steps: list[Step] = [replace(step, wait=None) if isinstance(step, SumParts) else step for step in branch.own]
+    steps = [step for step in steps if not isinstance(step, AwaitPlaces)]
     sliced = [step for step in steps if not isinstance(step, Notify)]
     cols = [axis for axis in scope.role.axes if not axis.reduction][-1]
     width = cols.tile // branch.slices
@@ -315,7 +330,7 @@ def _slice_function(
     scope.need(*inner.parameters)
     arguments += inner.parameters
     name, out = f"{sums.result}_slice", Source()
-    out.line(scope.dialect.decorator(with_rank=False))
+    out.line(scope.dialect.decorator())
     with out.block(f"def {name}({', '.join([value_name(sums.onto), *arguments])}):"):
         out.line(
             f'"""{sums.result} in {width} columns of an own tile, of which `{value_name(sums.onto)}` is the own summand."""'
@@ -358,9 +373,19 @@ def _print_masked_store(out: Source, scope: TileScope, operand: Operand, base: s
 
 def _print_remote_store(out: Source, scope: TileScope, operand: Operand, peer: str, value: str, dtype: str) -> None:
     """Into this rank's part of the target on `peer`."""
-    parameter = scope.dialect.peers(operand.buffer)
-    scope.need(parameter, "rank")
+    scope.need("rank")
     size = part_size(part_shape(scope, operand))
     part = element("rank", size, scope.elements(operand.buffer))
-    out.line(f"{operand.buffer}_there = {scope.dialect.at_peer(parameter, peer, dtype)} + {part}")
+    out.line(f"{operand.buffer}_there = {_there(scope, operand.buffer, peer, dtype)} + {part}")
     _print_masked_store(out, scope, operand, f"{operand.buffer}_there", value, dtype)
+
+
+def _there(scope: TileScope, buffer: str, peer: str, dtype: str) -> str:
+    """First element of the buffer on `peer`; of one in a pool, in the place that the peer has told."""
+    if scope.schedule.buffer(buffer).memory is not Memory.POOL:
+        scope.need(scope.dialect.peers(buffer))
+        return scope.dialect.at_peer(scope.dialect.peers(buffer), peer, dtype)
+    scope.need(places(buffer))
+    exchange = next(found for found in scope.schedule.exchanges if found.target == buffer)
+    there = f"told_place({word(scope, f'{exchange.name}_place', peer)})"
+    return scope.dialect.in_pool(buffer, there, peer, scope.schedule.num_ranks, dtype)

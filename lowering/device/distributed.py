@@ -41,6 +41,31 @@ def wait_at_least(count, target):
 
 
 @triton_dist.jit
+def told(place, call):
+    """What a rank tells in this call, if its output lies in `place` of its pool: fewer than 4 places."""
+    return call * 4 + place
+
+
+@triton_dist.jit
+def told_place(word):
+    """The place that has been told in `word`, which has been waited for."""
+    return tl.load(word) & 3
+
+
+@triton_dist.jit
+def in_place(places, place, DTYPE: tl.constexpr):
+    """First element of a place of this rank's pool."""
+    return tl.load(places + place).to(tl.pointer_type(DTYPE))
+
+
+@triton_dist.jit
+def wait_places(words, call, NUM_RANKS: tl.constexpr):
+    """Block until every rank, this one too, has told for this call where its output lies."""
+    for rank in tl.static_range(NUM_RANKS):
+        wait_at_least(words + rank, told(0, call))
+
+
+@triton_dist.jit
 def await_peers(done, peers):
     """Block until so many peers have finished their call."""
     wait_at_least(done, peers)

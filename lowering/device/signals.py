@@ -39,6 +39,29 @@ def wait_epochs(signals, call, rank, STRIDE: tl.constexpr, NUM_RANKS: tl.constex
 
 
 @triton.jit
+def told(place, call):
+    """What a rank tells in this call, if its output lies in `place` of its pool: fewer than 4 places."""
+    return call * 4 + place
+
+
+@triton.jit
+def told_place(word):
+    """The place that has been told in `word`, which has been waited for."""
+    return tl.load(word) & 3
+
+
+@triton.jit
+def wait_places(words, call, NUM_RANKS: tl.constexpr):
+    """Block until every rank, this one too, has told for this call where its output lies; ordering as in `wait_epoch`."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    late = tl.full((), 1, tl.int32)
+    while late > 0:
+        found = tl.atomic_add(words + ranks, 0, mask=ranks < NUM_RANKS, sem="acquire", scope="sys")
+        late = tl.max(tl.where(ranks < NUM_RANKS, told(0, call) - found, 0), axis=0)
+    program_barrier()  # what one thread of each word has acquired, all threads may load
+
+
+@triton.jit
 def wait_use(signal, use):
     """Block until `signal`, which counts the uses of a slot, has come to `use`; ordering as in `wait_epoch`."""
     while tl.atomic_add(signal, 0, sem="acquire", scope="sys") - use < 0:

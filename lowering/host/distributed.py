@@ -50,7 +50,7 @@ class Stream(GpuStream):
 
     def after(self, other: Stream) -> None:
         """All that was enqueued on `other` so far happens before what follows here."""
-        if other.stream == self.stream or (self._captures() and not other._captures()):
+        if other.stream == self.stream or (self.captures() and not other.captures()):
             return  # what ran before a capture is not part of it: the caller orders replays after eager calls
         self.stream.wait_stream(other.stream)
 

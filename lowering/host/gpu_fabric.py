@@ -19,7 +19,7 @@ class GpuStream(LibraryCalls):
         self.stream = stream
         self.fabric = fabric
 
-    def _captures(self) -> bool:
+    def captures(self) -> bool:
         with torch.cuda.stream(self.stream):
             return torch.cuda.is_current_stream_capturing()
 

@@ -104,7 +104,7 @@ class Stream(GpuStream):
         """All that was enqueued on `other` so far happens before what follows here."""
         if other.handle == self.handle:
             return
-        if self._captures() and not other._captures():
+        if self.captures() and not other.captures():
             return  # what ran before a capture is not part of it: the caller orders replays after eager calls
         if other.handle not in self.fabric.events:
             self.fabric.events[other.handle] = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -112,9 +112,9 @@ class Stream(GpuStream):
         event.record(other.stream)
         self.stream.wait_event(event)
 
-    def _captures(self) -> bool:
+    def captures(self) -> bool:
         if driver is None:
-            return super()._captures()
+            return super().captures()
         _, found = driver.cuStreamIsCapturing(self.handle)
         return bool(found != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
@@ -145,7 +145,7 @@ class SymmetricMemoryFabric(GpuFabric):
     def run(self, enqueue: Callable[..., None], main: Stream, *tensors: torch.Tensor) -> None:
         """`enqueue(main, *tensors)`; once it has been called twice on this stream with tensors at these addresses, as a CUDA
         graph, which is one operation for the host."""
-        if self.is_loading or main._captures():
+        if self.is_loading or main.captures():
             enqueue(main, *tensors)
             return
         calls = self.calls.setdefault(enqueue.__self__, {})  # type: ignore[attr-defined]

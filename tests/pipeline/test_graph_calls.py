@@ -83,7 +83,7 @@ class Operator:
     def enqueue(self, stream: Any, x: torch.Tensor) -> None:
         if self.fault is not None:
             raise self.fault
-        self.captured.append(stream._captures())
+        self.captured.append(stream.captures())
 
 
 @pytest.fixture

@@ -123,6 +123,10 @@ class EmulatedStream:
         self._check_word("wait_equal", word)
         self._enqueue(WaitEqual(word, value))
 
+    def captures(self) -> bool:
+        """Whether what is enqueued now is recorded."""
+        return self.host.recording is not None
+
     def after(self, other: EmulatedStream) -> None:
         """What is enqueued on `other` so far happens before what follows here. Raises `ForeignStream`."""
         if other.machine is not self.machine or other.rank != self.rank:

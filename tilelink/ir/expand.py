@@ -3,6 +3,7 @@
 y_sum = reduce_scatter(y, 0)   ->   y_parts = scatter y along 0;        y_sum[m, n] = sum of y_parts[part, m, n]
 y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m, n] = sum of y_parts[part, m, n]
 y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
+y_sum = all_reduce(y) pooled   ->   the same; an output is gathered in a free place of a pool, not copied
 y_sum = all_reduce(y) in-place ->   the same; an output is gathered where the caller reads it, not copied
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 """
@@ -21,9 +22,11 @@ from tilelink.ir.user_op import UserOp
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
     AllGather: (Algorithm.DIRECT, Algorithm.LIBRARY),
     ReduceScatter: (Algorithm.DIRECT, Algorithm.LIBRARY),
-    AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.LIBRARY, Algorithm.IN_PLACE),
+    AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.POOLED, Algorithm.LIBRARY, Algorithm.IN_PLACE),
     SendRecv: (Algorithm.DIRECT,),
 }
+
+_GATHERED_THERE = {Algorithm.POOLED, Algorithm.IN_PLACE}  # where the caller reads it
 
 
 def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...]:
@@ -35,9 +38,9 @@ def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...
         if legal is not None:
             name, illegal = node.output.name, set[Algorithm]()
             if isinstance(node.operation, AllReduce) and node.output.local[0] % spec.num_ranks:
-                illegal |= {Algorithm.TWO_SHOT, Algorithm.IN_PLACE}
+                illegal |= {Algorithm.TWO_SHOT, *_GATHERED_THERE}
             if name not in spec.outputs or any(name in other.inputs for other in spec.nodes):
-                illegal.add(Algorithm.IN_PLACE)
+                illegal |= _GATHERED_THERE
             found.append((name, tuple(algorithm for algorithm in legal if algorithm not in illegal)))
     return tuple(found)
 
@@ -77,7 +80,7 @@ class _Expansion:
                 self._scatter_and_sum(node, source, dim, out)
             case AllReduce() if algorithm is Algorithm.LIBRARY:
                 self._relation(node, out, Kind.REDUCE, source, 0, self.values[source].shape, summed=True)
-            case AllReduce() if algorithm in (Algorithm.TWO_SHOT, Algorithm.IN_PLACE):
+            case AllReduce() if algorithm is Algorithm.TWO_SHOT or algorithm in _GATHERED_THERE:
                 self._scatter_and_sum(node, source, 0, f"{out}_part")
                 copied = algorithm is Algorithm.TWO_SHOT and self._needs_copy(out, 0)
                 target = f"{out}_whole" if copied else out

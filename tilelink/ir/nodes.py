@@ -22,6 +22,7 @@ class Algorithm(Word):
     DIRECT = "direct"  # every pair of ranks exchanges its part in one step
     ONE_SHOT = "one-shot"  # all_reduce: gather every summand, add them on every rank
     TWO_SHOT = "two-shot"  # all_reduce: reduce_scatter, then all_gather
+    POOLED = "pooled"  # two-shot, gathered in a place of a pool that holds nothing of the caller's any more
     IN_PLACE = "in-place"  # two-shot, gathered where the caller reads it: the next call overwrites it there
     LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
 
@@ -92,6 +93,7 @@ class Scope(Word):
     LOCAL = "local"  # raised and awaited on one rank; counts up, set to 0 once a call
     PEER = "peer"  # raised by another rank; holds the epoch of the call, never reset
     PEER_COUNT = "peer count"  # raised by every other rank once a call; `finish` takes off as many
+    PLACE = "place"  # raised by every rank once a call; holds the epoch, and the place in its pool that this call has
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Memory(Word):
     OUTPUT = "output"
     LOCAL = "local"
     SYMMETRIC = "symmetric"
+    POOL = "pool"  # an output in symmetric memory, which has several places for it: each call takes one that is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +276,20 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class TellPlace:
+    """Tell every rank in which place of its pool the target of `exchange` lies in this call.
+
+    It has no launch of its own: the first program of the kernel behind it does it.
+    """
+
+    exchange: str
+
+    @property
+    def within(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class CopyOwn:
     """Copy the own part of `exchange` from its source into its target."""
 
@@ -337,7 +354,18 @@ class Finish:
     meets: bool = False
 
 
-Launch = Begin | AwaitPeers | Kernel | CopyProgram | Publish | CopyOwn | LibraryGemm | LibraryCollective | Finish
+Launch = (
+    Begin
+    | AwaitPeers
+    | Kernel
+    | CopyProgram
+    | Publish
+    | TellPlace
+    | CopyOwn
+    | LibraryGemm
+    | LibraryCollective
+    | Finish
+)
 
 
 @dataclass(frozen=True, slots=True)

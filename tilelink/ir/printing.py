@@ -23,11 +23,13 @@ from tilelink.ir.nodes import (
     Memory,
     Publish,
     Scope,
+    TellPlace,
     Transfer,
 )
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.steps import (
     Apply,
+    AwaitPlaces,
     IfOwn,
     Load,
     MatmulBody,
@@ -50,6 +52,7 @@ _RULES = {
     Scope.LOCAL: "count, 0 at the start of a call",
     Scope.PEER: "epoch, raised by peers",
     Scope.PEER_COUNT: "count of peers",
+    Scope.PLACE: "epoch and place in the pool, raised by every rank",
 }
 _SIGNS = {"add": "+", "mul": "*"}
 
@@ -60,7 +63,7 @@ def print_schedule(schedule: Schedule) -> str:
     sizes = " ".join(f"{name}={size}" for name, size in spec.sizes)
     lines = [f"schedule {schedule.name} on {machine.topology} x{machine.num_ranks}, {sizes} {spec.inputs[0].dtype}"]
     for buffer in schedule.buffers:
-        if buffer.memory in (Memory.SYMMETRIC, Memory.LOCAL):
+        if buffer.memory in (Memory.SYMMETRIC, Memory.LOCAL, Memory.POOL):
             shape = " x ".join(map(str, buffer.shape))
             lines.append(f"  {buffer.memory.value} {buffer.name} [{shape}] {buffer.dtype}")
     for signal in schedule.signals:
@@ -102,6 +105,9 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             copy = f"copy {copy_from} -> {source}; " if copy_from else ""
             who = "publish, the first program of the next kernel" if within else "publish"
             yield f"{who}: {copy}notify {exchange}_ready[rank, every chunk] at every peer"
+        case TellPlace(exchange):
+            target = schedule.exchange(exchange).target
+            yield f"the first program of the next kernel: notify {exchange}_place[rank], the place of {target}, at every rank"
         case CopyOwn(exchange):
             found = schedule.exchange(exchange)
             yield f"copy own part: {found.source} -> {found.target}[rank]"
@@ -270,6 +276,8 @@ def _step(step: Step) -> Iterator[str]:
             yield f"wait {signal}[slot] == {_use(plus)}{f', of the {rows} tile' if rows else ''}"
         case SlotNotify(signal, _, rows, plus):
             yield f"notify {signal}[slot] = {_use(plus)} at {f'the sender of the {rows} tile' if rows else 'peer'}"
+        case AwaitPlaces(signal):
+            yield f"wait {signal}[every rank]"
         case IfOwn(axis, own, others, slices):
             yield f"if the {axis} segment is own{f', in {slices} slices of columns' if slices > 1 else ''}:"
             yield from (f"  {line}" for inner in own for line in _step(inner))

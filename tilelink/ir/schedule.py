@@ -24,6 +24,7 @@ from tilelink.ir.nodes import (
     Machine,
     Publish,
     Signal,
+    TellPlace,
 )
 from tilelink.ir.printing import print_schedule
 from tilelink.ir.serialize import decode, to_json
@@ -72,7 +73,7 @@ class Schedule:
         kernels that are joined to it."""
         at = self._index(kernel)
         first = at
-        while first and isinstance(before := self.launches[first - 1], AwaitPeers | Publish) and before.within:
+        while first and isinstance(before := self.launches[first - 1], AwaitPeers | Publish | TellPlace) and before.within:
             first -= 1
         last = self._index(self.joined_to(kernel)[-1])
         later = [x for x in self.launches[last + 1 :] if not isinstance(x, CopyProgram)]

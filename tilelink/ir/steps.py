@@ -173,6 +173,14 @@ class SlotWait:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitPlaces:
+    """Block until every rank has told, by `signal`, in which place of its pool the target of `exchange` lies in this call."""
+
+    signal: str
+    exchange: str
+
+
+@dataclass(frozen=True, slots=True)
 class SlotNotify:
     """Raise `signal`, of the slot of an item of a bounded exchange, to the number of this use plus `plus`, at the rank on
     the other side: the receiver in a communication role, the sender in a tile. `rows` as in `SlotWait`."""
@@ -183,4 +191,17 @@ class SlotNotify:
     plus: int
 
 
-Step = Wait | MatmulBody | UserBody | SumParts | Load | Apply | Store | Notify | IfOwn | SlotWait | SlotNotify
+Step = (
+    Wait
+    | MatmulBody
+    | UserBody
+    | SumParts
+    | Load
+    | Apply
+    | Store
+    | Notify
+    | IfOwn
+    | SlotWait
+    | SlotNotify
+    | AwaitPlaces
+)

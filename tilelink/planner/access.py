@@ -8,7 +8,7 @@ from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.graph import Map, Relation, Sum, TileOp
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import Access, Notify, Operand, Place, SlotNotify, SlotWait, Store, Wait
+from tilelink.ir.steps import Access, AwaitPlaces, Notify, Operand, Place, SlotNotify, SlotWait, Store, Wait
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.layout import Problem, make_exchange, source_buffer
 
@@ -121,7 +121,7 @@ def consume(exchange: Exchange, rows: str) -> tuple[SlotWait, SlotNotify]:
 
 def send_steps(
     problem: Problem, op: TileOp, relation: Relation, space: Space, rename: dict[str, str]
-) -> tuple[Store | Notify, ...]:
+) -> tuple[AwaitPlaces | Store | Notify, ...]:
     """Store the tile into the source of `relation` (or straight to the peers) and count it."""
     index = tuple(rename.get(op.write.axis_of(dim), op.write.axis_of(dim)) for dim in range(len(op.write.index)))
     slot = index[relation.dim] if relation.kind is Kind.SCATTER else ""
@@ -134,7 +134,8 @@ def send_steps(
     if exchange.met:
         operand = Operand(exchange.target, index, Access.POINTER, local=space.local)
         if not exchange.source:
-            return (Store(op.name, operand, Place.EVERY_PEER),)
+            store = Store(op.name, operand, Place.EVERY_PEER)
+            return (AwaitPlaces(f"{exchange.name}_place", exchange.name), store) if problem.pooled(relation) else (store,)
         return Store(op.name, operand, Place.OWN), Notify(count, exchange.name, slot, index[0], "", target)
     if not exchange.source:
         operand = Operand(exchange.target, index, Access.POINTER, slot=slot, local=space.local)

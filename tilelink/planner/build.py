@@ -23,6 +23,7 @@ from tilelink.ir.nodes import (
     LibraryGemm,
     Machine,
     Publish,
+    TellPlace,
     Transfer,
 )
 from tilelink.ir.order import Die
@@ -120,6 +121,7 @@ class _Builder:
             self.out.append(Finish(by_copy=by_copy, turns=self.turns, within=within, meets=self.meets))
             if programs and not self.meets:
                 self._await_peers()
+            self._tell_places()
             if programs:
                 self._carry()
         return tuple(self.out)
@@ -137,6 +139,13 @@ class _Builder:
                 return False
         return False
 
+    def _tell_places(self) -> None:
+        """As early as a program can: peers that are later than this rank find the place there."""
+        for relation in self.relations:
+            if self.problem.pooled(relation):
+                first = next(index for index, launch in enumerate(self.out) if isinstance(launch, Kernel))
+                self.out.insert(first, TellPlace(relation.name))
+
     def _await_peers(self) -> None:
         """Put the wait for peers before the first launch that writes what they may still use."""
         symmetric = {x.target if x.transfer is Transfer.PUSH else x.source for x in self.exchanges}
@@ -147,7 +156,7 @@ class _Builder:
         """Into a kernel that comes right behind go the wait for peers and publications that copy nothing."""
         for index in reversed(range(len(self.out) - 1)):
             launch, behind = self.out[index : index + 2]
-            into = isinstance(behind, Kernel) or (isinstance(behind, AwaitPeers | Publish) and behind.within)
+            into = isinstance(behind, Kernel) or (isinstance(behind, AwaitPeers | Publish | TellPlace) and behind.within)
             if into and (isinstance(launch, AwaitPeers) or (isinstance(launch, Publish) and not launch.copy_from)):
                 self.out[index] = replace(launch, within=True)
 
@@ -159,7 +168,7 @@ class _Builder:
                 steps = flat(role.body) if role is not None else []
                 stored = any(isinstance(step, Store) and step.operand.buffer in symmetric for step in steps)
                 return bool(comm) or stored
-            case Publish() | Finish():
+            case Publish() | TellPlace() | Finish():
                 return True
             case LibraryGemm(out=out):
                 return out.buffer in symmetric

@@ -25,6 +25,7 @@ from tilelink.ir.nodes import (
     LibraryCollective,
     LibraryGemm,
     Publish,
+    TellPlace,
     Transfer,
 )
 from tilelink.ir.order import Nest
@@ -113,6 +114,8 @@ class _Model:
                     self.now = ended_at + last + (_MEET_US + self.meet_share * ended_at if meets else 0.0)
                 case Publish():
                     self._publish(launch)
+                case TellPlace():
+                    self.now += _WITHIN_US
                 case CopyOwn(name):
                     self.now += self._copy_us(self.schedule.exchange(name))
                 case CopyProgram(name, after_source=after_source):

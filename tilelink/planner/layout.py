@@ -7,6 +7,7 @@ from functools import cached_property
 
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import (
+    Algorithm,
     Buffer,
     CommSms,
     CopyEngine,
@@ -78,6 +79,10 @@ class Problem:
     def in_place(self, relation: Relation) -> bool:
         """Whether peers put their parts straight into an output, which the caller reads after the call."""
         return relation.name in self.graph.outputs and relation.kind is Kind.GATHER and not relation.library
+
+    def pooled(self, relation: Relation) -> bool:
+        """Whether that output lies in a pool, in another place from call to call."""
+        return self.in_place(relation) and dict(self.choices.algorithms).get(relation.name) is Algorithm.POOLED
 
     def queue_of(self, group: Group) -> Relation | None:
         """The bounded relation whose items the tiles of `group` are."""
@@ -180,6 +185,8 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
     in_place = problem.in_place(relation)
     if in_place and (not push or isinstance(choice.mover, CommSms)):
         raise Illegal(f"{relation.name} is put together in place by pushes of tiles or of copy engines")
+    if problem.pooled(relation) and not fused:
+        raise Illegal(f"the host tells copy engines addresses, and peers tell only tiles where {relation.name} lies")
     if in_place and fused and choice.chunks > 1:
         raise Illegal(f"tiles that store {relation.name} in place signal nothing, so that there are no chunks")
     if fused and push and not problem.by_tiles(relation.source):
@@ -306,6 +313,8 @@ def make_signals(
             wanted += [(f"{exchange.name}_{what}", Scope.PEER, exchange.slots) for what in ("arrived", "free")]
             continue
         slots = problem.num_ranks * exchange.chunks
+        if problem.pooled(relation):
+            wanted.append((f"{exchange.name}_place", Scope.PLACE, problem.num_ranks))
         if exchange.met and not exchange.source:
             continue
         if problem.by_tiles(relation.source) or problem.split_source(relation):
@@ -365,6 +374,7 @@ def make_buffers(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Buf
             add(relation.name, Memory.LOCAL, target.shape if problem.is_plain(relation) else parts, target.dtype)
         elif exchange.target:
             memory = Memory.SYMMETRIC if exchange.transfer is Transfer.PUSH else Memory.LOCAL
+            memory = Memory.POOL if problem.pooled(relation) else memory
             add(exchange.target, memory, parts, target.dtype)
     for op in graph.ops():
         index = problem.maker(op.name)

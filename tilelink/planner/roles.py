@@ -12,6 +12,7 @@ from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.ir.steps import (
     Access,
     Apply,
+    AwaitPlaces,
     IfOwn,
     Load,
     MatmulBody,
@@ -232,7 +233,7 @@ def _slices(own: tuple[Step, ...], onto: str, cols: int) -> int:
                 made.add(result)
             case Store(operand=operand) if operand.access is Access.POINTER:
                 pass
-            case Notify():
+            case Notify() | AwaitPlaces():
                 pass
             case _:
                 return 1

@@ -8,6 +8,8 @@ X_sent     local   slot (peer, chunk): shares of the chunk that communication pr
 X_free     epoch   slot of a bounded exchange, at the sender: so many uses of the slot are over at the receiver
 done       epoch   slot (peer): the peer reads and writes nothing of the call any more; or a count of such peers
 
+X_place    place   slot (rank): the rank has begun this call, and peers may put their parts into this place of its pool
+
 An exchange that is *met* promises nothing of its own: `done` of every peer at the end of the call promises it all.
 
 The checks of this package are a rely/guarantee argument over these promises: whoever raises a signal must have made the
@@ -28,6 +30,7 @@ from tilelink.ir.nodes import (
     Kernel,
     Kind,
     LibraryGemm,
+    Memory,
     Scope,
     Transfer,
 )
@@ -57,6 +60,8 @@ def promises(schedule: Schedule, exchange: Exchange) -> tuple[Promise, ...]:
     if exchange.transfer is Transfer.PULL:
         found.append(Promise(f"{exchange.name}_ready", Scope.PEER, slots, 0))
     arrival = arrived(exchange)
+    if is_pooled(schedule, exchange):
+        found.append(Promise(f"{exchange.name}_place", Scope.PLACE, schedule.num_ranks, 0))
     if exchange.met:
         return tuple(found)
     if arrival is not None and arrival.name != f"{exchange.name}_ready":
@@ -64,6 +69,11 @@ def promises(schedule: Schedule, exchange: Exchange) -> tuple[Promise, ...]:
     if isinstance(exchange.mover, CommSms) and exchange.transfer is Transfer.PUSH:
         found.append(Promise(f"{exchange.name}_sent", Scope.LOCAL, slots, exchange.mover.num_sms))
     return tuple(found)
+
+
+def is_pooled(schedule: Schedule, exchange: Exchange) -> bool:
+    """Whether the target lies in another place from call to call."""
+    return any(buffer.name == exchange.target and buffer.memory is Memory.POOL for buffer in schedule.buffers)
 
 
 def arrived(exchange: Exchange) -> Promise | None:

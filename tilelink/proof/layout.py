@@ -22,7 +22,10 @@ def signals(schedule: Schedule) -> Iterator[Finding]:
                 continue
             found = schedule.signal(promise.name)
             if found.scope is not promise.scope:
-                if promise.scope is Scope.PEER:
+                if promise.scope is Scope.PLACE or found.scope is Scope.PLACE:
+                    fact = f"it is a word of scope {found.scope.value}, and {promise.scope.value} is what is raised and awaited"
+                    yield Finding(BugClass.STALE_SIGNAL, where, fact, promise.name)
+                elif promise.scope is Scope.PEER:
                     fact = "it is raised by another rank, and is a count of this one that `begin` clears"
                     yield Finding(BugClass.STALE_SIGNAL, where, fact, promise.name)
                 else:
@@ -125,7 +128,8 @@ def _reachable(schedule: Schedule, name: str) -> Iterator[Finding]:
     exchange = schedule.exchange(name)
     touched = exchange.target if exchange.transfer is Transfer.PUSH else exchange.source
     found = next((buffer for buffer in schedule.buffers if buffer.name == touched), None)
-    if found is not None and found.memory is not Memory.SYMMETRIC:
+    in_pool = found is not None and found.memory is Memory.POOL and exchange.transfer is Transfer.PUSH
+    if found is not None and found.memory is not Memory.SYMMETRIC and not in_pool:
         fact = f"a peer accesses {touched}, which is {found.memory.value} memory"
         yield Finding(BugClass.WRONG_PLACE, f"exchange {name}", fact)
 

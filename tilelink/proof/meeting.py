@@ -4,16 +4,33 @@
 anybody did in this call: parts that peers stored or copied here need no signal of their own, if only the caller reads
 them. What a peer's caller reads is in use until that peer begins the next call, which it does behind its caller in the
 order of its stream. So a part may be put there only after a signal that the peer raised in this call.
+
+An output in a pool lies in a place of which the rank knows that nobody reads it any more, and which it tells its peers when
+it begins the call. Words of places are written again in the next call, which comes after the meeting at the end of this one:
+so whoever has waited for them in this call reads the places of this call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import AwaitPeers, CommSms, CopyProgram, Exchange, Finish, Fused, Kernel, Kind, Memory, Transfer
+from tilelink.ir.nodes import (
+    AwaitPeers,
+    CommSms,
+    CopyProgram,
+    Exchange,
+    Finish,
+    Fused,
+    Kernel,
+    Kind,
+    Memory,
+    TellPlace,
+    Transfer,
+)
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Access, IfOwn, Place, Step, Store, SumParts, Wait
+from tilelink.ir.steps import Access, AwaitPlaces, IfOwn, Place, Step, Store, SumParts, Wait
 from tilelink.proof.bug_class import BugClass
+from tilelink.proof.contract import flat, is_pooled
 from tilelink.proof.findings import Finding
 
 
@@ -25,6 +42,7 @@ def meeting(schedule: Schedule) -> Iterator[Finding]:
     for exchange in schedule.exchanges:
         if exchange.met:
             yield from _in_place(schedule, exchange, meets=meets)
+        yield from _told(schedule, exchange)
 
 
 def _once(schedule: Schedule) -> Iterator[Finding]:
@@ -43,7 +61,7 @@ def _outputs(schedule: Schedule) -> Iterator[Finding]:
     """An output in symmetric memory is one that an exchange puts together in place."""
     placed = {exchange.target for exchange in schedule.exchanges if exchange.met}
     for name in schedule.spec.outputs:
-        if schedule.buffer(name).memory is Memory.SYMMETRIC and name not in placed:
+        if schedule.buffer(name).memory in (Memory.SYMMETRIC, Memory.POOL) and name not in placed:
             fact = "it lies in memory that peers write to, and nothing puts it together there"
             yield Finding(BugClass.WRONG_PLACE, f"output {name}", fact)
 
@@ -77,6 +95,45 @@ def _in_place(schedule: Schedule, exchange: Exchange, *, meets: bool) -> Iterato
                 yield from _store(exchange, f"launch {index}, store of {step.value}", step, welcome=welcome)
 
 
+def _told(schedule: Schedule, exchange: Exchange) -> Iterator[Finding]:
+    """Places of a pool are told once a call, and whoever stores there has waited for them."""
+    where, signal = f"exchange {exchange.name}", f"{exchange.name}_place"
+    tells = [x for x in schedule.launches if isinstance(x, TellPlace) and x.exchange == exchange.name]
+    if not is_pooled(schedule, exchange):
+        if tells:
+            yield Finding(BugClass.WRONG_PLACE, where, f"{exchange.target} is no pool, so that there is no place to tell")
+        return
+    if not exchange.met or not isinstance(exchange.mover, Fused):
+        fact = f"only tiles, which store {exchange.target} for readers after the call, know its place"
+        yield Finding(BugClass.WRONG_PLACE, where, fact, signal)
+    if len(tells) != 1:
+        bug = BugClass.STALE_SIGNAL if tells else BugClass.CIRCLE
+        yield Finding(bug, where, f"the place of {exchange.target} is told {len(tells)} times a call", signal)
+    for index, launch in enumerate(schedule.launches):
+        if isinstance(launch, Kernel) and launch.compute is not None:
+            at = f"launch {index}"
+            for step in flat(launch.compute.body):
+                if isinstance(step, AwaitPlaces) and step.exchange == exchange.name and step.signal != signal:
+                    yield Finding(BugClass.WRONG_PLACE, at, f"places of {exchange.target} are told by {signal}", signal)
+            if not _knows(launch.compute.body, exchange, known=False):
+                fact = f"a tile is stored to {exchange.target} of every rank before all have told its place"
+                yield Finding(BugClass.REUSE, at, fact, signal)
+
+
+def _knows(steps: tuple[Step, ...], exchange: Exchange, *, known: bool) -> bool:
+    """Whether each store to the target comes after a wait for all places."""
+    for step in steps:
+        match step:
+            case AwaitPlaces(exchange=name):
+                known = known or name == exchange.name
+            case IfOwn(_, own, others):
+                if not (_knows(own, exchange, known=known) and _knows(others, exchange, known=known)):
+                    return False
+            case Store(operand=operand) if operand.buffer == exchange.target and not known:
+                return False
+    return True
+
+
 def _store(exchange: Exchange, where: str, step: Store, *, welcome: bool) -> Iterator[Finding]:
     """Tiles store at every rank, this one too; what copy engines push lies in the own part."""
     place = Place.EVERY_PEER if isinstance(exchange.mover, Fused) else Place.OWN
@@ -99,6 +156,8 @@ def _stores(steps: tuple[Step, ...], buffer: str, *, welcome: bool) -> Iterator[
                 welcome = welcome or every
             case SumParts(wait=wait):
                 welcome = welcome or wait is not None
+            case AwaitPlaces():
+                welcome = True
             case IfOwn(_, own, others):
                 yield from _stores(own, buffer, welcome=welcome)
                 yield from _stores(others, buffer, welcome=welcome)

@@ -15,9 +15,22 @@ from tilelink.ir.nodes import (
     LibraryCollective,
     LibraryGemm,
     Publish,
+    TellPlace,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Operand, SlotNotify, SlotWait, Step, Store, SumParts, Wait
+from tilelink.ir.steps import (
+    AwaitPlaces,
+    IfOwn,
+    MatmulBody,
+    Notify,
+    Operand,
+    SlotNotify,
+    SlotWait,
+    Step,
+    Store,
+    SumParts,
+    Wait,
+)
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
 from tilelink.proof.walk import Point, has_axis, points, reads
@@ -59,7 +72,7 @@ def _references(schedule: Schedule) -> Iterator[tuple[str, Reference]]:
                     for at, step in points(index, role):
                         for reference in _of_step(step):
                             yield str(at), reference
-            case CopyProgram(exchange=name) | CopyOwn(exchange=name):
+            case CopyProgram(exchange=name) | CopyOwn(exchange=name) | TellPlace(exchange=name):
                 yield where, ("exchange", name)
             case Publish(exchange, copy_from):
                 yield where, ("exchange", exchange)
@@ -102,7 +115,11 @@ def _of_step(step: Step) -> Iterator[Reference]:
             yield "exchange", exchange
             if then:
                 yield "signal", then
-        case SlotWait(signal=signal, exchange=exchange) | SlotNotify(signal=signal, exchange=exchange):
+        case (
+            SlotWait(signal=signal, exchange=exchange)
+            | SlotNotify(signal=signal, exchange=exchange)
+            | AwaitPlaces(signal, exchange)
+        ):
             yield "signal", signal
             yield "exchange", exchange
         case _:

@@ -29,16 +29,17 @@ from tilelink.ir.nodes import (
     LibraryCollective,
     LibraryGemm,
     Publish,
+    TellPlace,
     Transfer,
 )
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import MatmulBody, SlotWait, Step, SumParts, Wait
+from tilelink.ir.steps import AwaitPlaces, MatmulBody, SlotWait, Step, SumParts, Wait
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.circle import WaitFor
 from tilelink.proof.contract import flat, is_counted
 from tilelink.proof.findings import Finding
-from tilelink.proof.tile_events import TileEvents, opposite, use_word
+from tilelink.proof.tile_events import TileEvents, opposite, place_word, use_word
 
 
 def residency(schedule: Schedule) -> Iterator[Finding]:
@@ -61,7 +62,7 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
 
 def _spins(step: Step) -> bool:
     match step:
-        case Wait() | SlotWait():
+        case Wait() | SlotWait() | AwaitPlaces():
             return True
         case SumParts(wait=wait):
             return wait is not None
@@ -115,6 +116,9 @@ def build(schedule: Schedule) -> WaitFor:
                 _copies(schedule, relation, schedule.exchange(exchange), launch, fork)
             case Publish(exchange):
                 _publish(schedule, relation, schedule.exchange(exchange), start)
+            case TellPlace(exchange):
+                for distance in range(schedule.num_ranks):
+                    relation.raises(place_word(f"{exchange}_place", distance), start)
             case LibraryGemm():
                 _library_gemm(schedule, relation, launch, start, end)
             case Finish(meets=meets, within=within):

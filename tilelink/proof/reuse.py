@@ -39,6 +39,7 @@ from tilelink.ir.nodes import (
     LibraryGemm,
     Memory,
     Publish,
+    TellPlace,
     Transfer,
 )
 from tilelink.ir.schedule import Schedule
@@ -134,6 +135,8 @@ def _disturbs(schedule: Schedule, launch: Launch) -> str:
             written = {out.buffer}
         case LibraryCollective(out=target):
             written = {target}
+        case TellPlace(exchange=exchange):
+            return f"peers are told a place of {schedule.exchange(exchange).target}, who may still look for the last one"
         case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | Finish():
             written = set()
     found = sorted(written & pulled)
@@ -144,7 +147,7 @@ def _carried(schedule: Schedule) -> Iterator[Finding]:
     """What programs of a kernel carry out stands right before that kernel, or right behind it."""
     known = {id(launch) for kernel in schedule.kernels() for launch in schedule.within(kernel)}
     for index, launch in enumerate(schedule.launches):
-        if isinstance(launch, AwaitPeers | Publish | Finish) and launch.within and id(launch) not in known:
+        if isinstance(launch, AwaitPeers | Publish | TellPlace | Finish) and launch.within and id(launch) not in known:
             fact = "no kernel beside it has a program that does it"
             yield Finding(BugClass.WRONG_PLACE, f"launch {index}", fact)
         if isinstance(launch, Publish) and launch.within and launch.copy_from:

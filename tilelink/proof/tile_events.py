@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
 from tilelink.ir.order import RankOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import IfOwn, MatmulBody, Notify, Place, SlotNotify, SlotWait, Step, SumParts, Wait
+from tilelink.ir.steps import AwaitPlaces, IfOwn, MatmulBody, Notify, Place, SlotNotify, SlotWait, Step, SumParts, Wait
 from tilelink.proof.circle import WaitFor
 from tilelink.proof.walk import chunks_of
 
@@ -64,6 +64,11 @@ def use_word(exchange: Exchange, step: SlotWait | SlotNotify, item: int) -> str:
     have raised. Uses are counted from the start of the call here: those of earlier calls are a constant."""
     use, place = divmod(item, exchange.slots)
     return f"{step.signal}[slot {place}, use {use + step.plus}]" if use + step.plus > 0 else ""
+
+
+def place_word(signal: str, distance: int) -> str:
+    """The word in which the rank at `distance` tells where its output lies."""
+    return f"{signal}[rank at {distance}]"
 
 
 def _counting(body: tuple[Step, ...]) -> Iterator[Notify]:
@@ -190,6 +195,8 @@ class TileEvents:
                 case SlotWait(rows=rows):
                     word = use_word(self.schedule.exchange(step.exchange), step, tile[rows][1])
                     yield [word] if word else [], []
+                case AwaitPlaces(signal):
+                    yield [place_word(signal, distance) for distance in range(self.schedule.num_ranks)], []
                 case SlotNotify(rows=rows):
                     yield [], [use_word(self.schedule.exchange(step.exchange), step, tile[rows][1])]
                 case IfOwn(axis, own, others):

@@ -12,6 +12,7 @@ from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.ir.steps import (
     Access,
     Apply,
+    AwaitPlaces,
     IfOwn,
     Load,
     MatmulBody,
@@ -77,7 +78,7 @@ def _made_before_used(where: str, steps: tuple[Step, ...], made: set[str]) -> It
             case IfOwn(_, own, others):
                 yield from _made_before_used(where, own, set(made))
                 yield from _made_before_used(where, others, set(made))
-            case Wait() | MatmulBody() | UserBody() | Load() | Notify() | SlotWait() | SlotNotify():
+            case Wait() | MatmulBody() | UserBody() | Load() | Notify() | SlotWait() | SlotNotify() | AwaitPlaces():
                 pass
         for name in used:
             if name not in made:

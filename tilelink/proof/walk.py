@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange
 from tilelink.ir.steps import (
     Apply,
+    AwaitPlaces,
     IfOwn,
     Load,
     MatmulBody,
@@ -80,7 +81,7 @@ def reads(step: Step) -> tuple[tuple[Operand, tuple[Wait, ...]], ...]:
             return ((operand, (wait,) if wait is not None else ()),)
         case Load(operand=operand):
             return ((operand, ()),)
-        case Wait() | Apply() | Store() | Notify() | IfOwn() | SlotWait() | SlotNotify():
+        case Wait() | Apply() | Store() | Notify() | IfOwn() | SlotWait() | SlotNotify() | AwaitPlaces():
             return ()
 
 

@@ -21,6 +21,7 @@ from tilelink.ir.nodes import (
     LibraryGemm,
     Memory,
     Publish,
+    TellPlace,
 )
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Place, Store
@@ -66,7 +67,7 @@ def _by_launch(schedule: Schedule, index: int) -> Iterator[Written]:
             yield Written(index, out.buffer, Portion.WHOLE)
         case LibraryCollective(out=name):
             yield Written(index, name, Portion.WHOLE)
-        case Begin() | AwaitPeers() | Finish() | CopyProgram():
+        case Begin() | AwaitPeers() | TellPlace() | Finish() | CopyProgram():
             return
 
 

@@ -1,0 +1,53 @@
+"""Outputs in symmetric memory that are the caller's for as long as he holds them, on every fabric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Pool:
+    """An output in symmetric memory with several places for it. A call takes a place in which no tensor lies any more.
+
+    If there is none it takes the last place, and its result is copied out of it. What is taken while a CUDA graph is
+    captured is for graphs only from then on: a replay writes there again.
+    """
+
+    PLACES = 4  # as many as `told` has room for
+
+    def __init__(self, fabric: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.places = [fabric.symmetric(shape, dtype) for _ in range(self.PLACES)]
+        self._storages = [place.local.untyped_storage() for place in self.places]
+        self._unused = [self._uses(number) for number in range(self.PLACES)]
+        self._captured = [False] * self.PLACES
+        self._streams: list[Any] = [None] * self.PLACES  # on which it was taken
+        self._numbers = {place.local.data_ptr(): number for number, place in enumerate(self.places)}
+
+    def take(self, main: Any, shape: tuple[int, ...]) -> torch.Tensor:
+        """Where the result of the call that is enqueued on `main` next shall lie."""
+        captures, spare = main.captures(), self.PLACES - 1
+        legal = [number for number in range(spare) if captures or not self._captured[number]]
+        free = [number for number in legal if self._uses(number) == self._unused[number]]
+        number = max(free, key=self._captured.__getitem__, default=spare)  # of a graph's places first, in a capture
+        if number < spare:
+            self._captured[number] = captures
+        if self._streams[number] is not None:
+            main.after(self._streams[number])  # the caller has let go of it behind what he enqueued there
+        self._streams[number] = main
+        return self.places[number].local.view(shape)
+
+    def place_of(self, out: torch.Tensor) -> int:
+        return self._numbers[out.data_ptr()]
+
+    def give(self, main: Any, out: torch.Tensor) -> torch.Tensor:
+        """What the caller gets: `out`, or a copy of it."""
+        if self.place_of(out) < self.PLACES - 1:
+            return out
+        result = torch.empty_like(out)
+        main.copy(result, out)
+        return result
+
+    def _uses(self, number: int) -> int:
+        """Tensors that lie in a place; views of a tensor count as well."""
+        return torch._C._storage_Use_Count(self._storages[number]._cdata)  # type: ignore[attr-defined,no-any-return]
