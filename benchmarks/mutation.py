@@ -61,6 +61,7 @@ PINS: dict[str, list[dict[str, str]]] = {
             "out_part.sum": "epilogue",
         },
         {"algorithm": "in-place", "mover": "Fused()", "y.compute": "triton", "y_parts.transfer": "push"},
+        {"algorithm": "pooled", "mover": "Fused()", "y.compute": "triton", "y_parts.transfer": "push"},
         {"algorithm": "in-place", "mover": "CopyEngine()", "y.compute": "triton", "chunks": "2"},
         {"algorithm": "in-place", "mover": "Fused()", "y.compute": "library"},
     ],

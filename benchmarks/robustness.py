@@ -4,7 +4,9 @@
 
 The planned schedule runs half of the calls eager and half as a CUDA graph. Before each call every rank sleeps for a random
 time and takes one of several prepared input sets. The first result of each set is compared with NCCL + cuBLAS and, on a
-sample of its rows, with float64; every later result has to equal it bit by bit. Memory is read five times in each half.
+sample of its rows, with float64; every later result has to equal it bit by bit. Each rank keeps a few results of eager calls
+for a while, other ones than its peers, and looks at them again before it drops them (not where the next call may overwrite
+them). Memory is read five times in each half.
 More ranks than GPUs, without NCCL and times: torchrun … -m tilelink.runtime.shared_gpus benchmarks/robustness.py …
 """
 
@@ -27,6 +29,7 @@ import torch.distributed as dist
 import lowering
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import parse_operators
+from tilelink.ir.nodes import Memory
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import gpus_are_shared, join, machine
 from tilelink.spec_file import parse_pins, parse_sizes
@@ -34,6 +37,7 @@ from tilelink.spec_file import parse_pins, parse_sizes
 SETS = 8
 _SLEEP_CYCLES = 400_000  # at most about a quarter of a millisecond
 _SAMPLE_ROWS = 64
+_KEPT = 6  # results that a rank holds at once, at most and in front of the next call
 
 
 def main() -> None:
@@ -81,6 +85,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     wrong = torch.zeros((), dtype=torch.int64, device=fabric.device)
     held: dict[str, list[dict[str, int]]] = {"eager": [], "graph": []}
     calls = arguments.calls // 2
+    overwritten = any(schedule.buffer(name).memory is Memory.SYMMETRIC for name in schedule.spec.outputs)
+    kept: list[tuple[torch.Tensor, int]] = []  # results and of which inputs, other ones on each rank
     for number in range(calls):
         if number % max(1, calls // 5) == calls // 50:
             held["eager"].append(memory())
@@ -88,6 +94,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         torch.cuda._sleep(delays.randrange(_SLEEP_CYCLES))  # type: ignore[no-untyped-call]
         result = op(*sets[which])
         wrong += (result != expected[which]).any()
+        if not overwritten:
+            kept.append((result, which))
+            del result
+        while len(kept) > delays.randrange(_KEPT):
+            old, which = kept.pop(delays.randrange(len(kept)))
+            wrong += (old != expected[which]).any()
+    kept.clear()
     wrong_eager = int(wrong.item())
     wrong += replays(op, sets, expected, arguments.calls - calls, delays, order, held["graph"])
     dist.all_reduce(wrong)

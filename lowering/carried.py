@@ -59,7 +59,9 @@ class Carried:
         first = schedule.signal(f"{exchange}_place").first
         self.scope.need(place(target), self.scope.dialect.peer_words, "rank", "call")
         with self.first.block(f"if program == 0:  # peers may put their parts of {target} there now"):
-            told = self.scope.dialect.notify_all(plus(str(first), "rank"), schedule.num_ranks, f"told({place(target)}, call)")
+            told = self.scope.dialect.notify_all(
+                plus(str(first), "rank"), schedule.num_ranks, f"told({place(target)}, call)"
+            )
             self.first.line(told)
 
     def _finish(self, kernel: Kernel, finish: Finish) -> None:

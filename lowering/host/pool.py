@@ -35,7 +35,8 @@ class Pool:
         if self._streams[number] is not None:
             main.after(self._streams[number])  # the caller has let go of it behind what he enqueued there
         self._streams[number] = main
-        return self.places[number].local.view(shape)
+        found: torch.Tensor = self.places[number].local.view(shape)
+        return found
 
     def place_of(self, out: torch.Tensor) -> int:
         return self._numbers[out.data_ptr()]
@@ -50,4 +51,4 @@ class Pool:
 
     def _uses(self, number: int) -> int:
         """Tensors that lie in a place; views of a tensor count as well."""
-        return torch._C._storage_Use_Count(self._storages[number]._cdata)  # type: ignore[attr-defined,no-any-return]
+        return torch._C._storage_Use_Count(self._storages[number]._cdata)

@@ -110,6 +110,12 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 128, "K": 128, "N": 128},
         {"algorithm": "in-place", **_TILE, "mover": "Fused()", "transfer": "push", "sum": "epilogue"},
     ),
+    "all-reduce, in a pool": (
+        "04_gemm_ar.py:gemm_ar",
+        "laptop-switch",
+        {"M": 128, "K": 128, "N": 128},
+        {"algorithm": "pooled", **_TILE, "mover": "Fused()", "transfer": "push", "sum": "epilogue"},
+    ),
     "MLP": (
         "05_mlp.py:mlp",
         "laptop-switch",

@@ -355,16 +355,7 @@ class Finish:
 
 
 Launch = (
-    Begin
-    | AwaitPeers
-    | Kernel
-    | CopyProgram
-    | Publish
-    | TellPlace
-    | CopyOwn
-    | LibraryGemm
-    | LibraryCollective
-    | Finish
+    Begin | AwaitPeers | Kernel | CopyProgram | Publish | TellPlace | CopyOwn | LibraryGemm | LibraryCollective | Finish
 )
 
 

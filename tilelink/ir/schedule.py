@@ -73,7 +73,9 @@ class Schedule:
         kernels that are joined to it."""
         at = self._index(kernel)
         first = at
-        while first and isinstance(before := self.launches[first - 1], AwaitPeers | Publish | TellPlace) and before.within:
+        while (
+            first and isinstance(before := self.launches[first - 1], AwaitPeers | Publish | TellPlace) and before.within
+        ):
             first -= 1
         last = self._index(self.joined_to(kernel)[-1])
         later = [x for x in self.launches[last + 1 :] if not isinstance(x, CopyProgram)]

@@ -13,11 +13,13 @@ from tilelink.ir.nodes import (
     LibraryGemm,
     Memory,
     Publish,
+    TellPlace,
     Transfer,
 )
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Apply,
+    AwaitPlaces,
     IfOwn,
     Load,
     MatmulBody,
@@ -38,7 +40,9 @@ Compute = MatmulBody | UserBody | SumParts | Load | Apply
 def idempotent(schedule: Schedule, node: object) -> bool:
     """Whether doing `node` twice in a row does what doing it once does."""
     match node:
-        case Wait() | SlotWait() | AwaitPeers() | Store() | CopyOwn() | Finish() | MatmulBody() | UserBody() | Load():
+        case Wait() | SlotWait() | AwaitPeers() | AwaitPlaces() | TellPlace():
+            return True
+        case Store() | CopyOwn() | Finish() | MatmulBody() | UserBody() | Load():
             return True
         case SumParts(result=result, onto=onto):
             return result != onto

@@ -15,12 +15,13 @@ from tilelink.ir.nodes import (
     LibraryCollective,
     LibraryGemm,
     Publish,
+    TellPlace,
 )
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 
 _BEGINNINGS = (Begin, AwaitPeers)
-_COPIES = (CopyProgram, Publish, CopyOwn)
+_COPIES = (CopyProgram, Publish, TellPlace, CopyOwn)
 _COMPUTE = (Kernel, LibraryGemm, LibraryCollective)
 
 
@@ -93,6 +94,7 @@ def copy_another_exchange(schedule: Schedule) -> Edits:
     names = [exchange.name for exchange in schedule.exchanges]
     yield from variants(schedule, CopyProgram, lambda site: (replace(site.node, exchange=name) for name in names))
     yield from variants(schedule, Publish, lambda site: (replace(site.node, exchange=name) for name in names))
+    yield from variants(schedule, TellPlace, lambda site: (replace(site.node, exchange=name) for name in names))
     yield from variants(schedule, CopyOwn, lambda site: (replace(site.node, exchange=name) for name in names))
 
 

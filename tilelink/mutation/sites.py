@@ -25,10 +25,12 @@ from tilelink.ir.nodes import (
     LibraryGemm,
     Publish,
     Signal,
+    TellPlace,
 )
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Apply,
+    AwaitPlaces,
     IfOwn,
     Load,
     MatmulBody,
@@ -216,7 +218,7 @@ def _word(node: object, parent: object, field: str, position: int) -> str:
             return f"{kind.lower()} {name}"
         case Operand():
             return f"{field} {name}"
-        case Wait() | SlotWait() | SlotNotify():
+        case Wait() | SlotWait() | SlotNotify() | AwaitPlaces():
             return title
         case _:
             return field
@@ -226,13 +228,13 @@ def _name(node: object) -> str:
     match node:
         case Signal() | Buffer() | Exchange() | Axis() | ComputeRole() | Kernel():
             return node.name
-        case CommRole() | CopyProgram() | Publish() | CopyOwn():
+        case CommRole() | CopyProgram() | Publish() | TellPlace() | CopyOwn():
             return node.exchange
         case LibraryGemm(out=out):
             return out.buffer
         case LibraryCollective(function=function):
             return function
-        case Wait(signal=signal) | SlotWait(signal=signal) | SlotNotify(signal=signal):
+        case Wait(signal=signal) | SlotWait(signal=signal) | SlotNotify(signal=signal) | AwaitPlaces(signal=signal):
             return signal
         case Notify(count=count):
             return count

@@ -6,7 +6,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Apply, IfOwn, Load, MatmulBody, Notify, Place, Step, Store, SumParts, UserBody, Wait
+from tilelink.ir.steps import (
+    Apply,
+    AwaitPlaces,
+    IfOwn,
+    Load,
+    MatmulBody,
+    Notify,
+    Place,
+    Step,
+    Store,
+    SumParts,
+    UserBody,
+    Wait,
+)
 from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 
 _BODIES: tuple[type[MatmulBody | UserBody | SumParts | Load | Apply], ...] = (
@@ -16,30 +29,35 @@ _BODIES: tuple[type[MatmulBody | UserBody | SumParts | Load | Apply], ...] = (
     Load,
     Apply,
 )
+_WAITS: tuple[type[Wait | AwaitPlaces], ...] = (Wait, AwaitPlaces)
 _FUNCTIONS = {"silu": "gelu", "gelu": "relu", "relu": "silu", "add": "mul", "mul": "add"}
 
 
 def drop_wait(schedule: Schedule) -> Edits:
-    for site in sites(schedule, Wait):
-        yield site.label, site.drop()
+    for kind in _WAITS:
+        for site in sites(schedule, kind):
+            yield site.label, site.drop()
 
 
 def duplicate_wait(schedule: Schedule) -> Edits:
-    for site in sites(schedule, Wait):
-        if isinstance(site.path[-1], int):
-            yield site.label, site.put_all(site.node, site.node)
+    for kind in _WAITS:
+        for site in sites(schedule, kind):
+            if isinstance(site.path[-1], int):
+                yield site.label, site.put_all(site.node, site.node)
 
 
 def delay_wait(schedule: Schedule) -> Edits:
     """A wait behind the step that it stands before."""
-    for site in sites(schedule, Wait):
-        if site.follower is not None:
-            yield site.label, site.swap_with_next()
+    for kind in _WAITS:
+        for site in sites(schedule, kind):
+            if site.follower is not None:
+                yield site.label, site.swap_with_next()
 
 
 def wait_for_another_signal(schedule: Schedule) -> Edits:
     names = [signal.name for signal in schedule.signals]
-    return variants(schedule, Wait, lambda site: (replace(site.node, signal=name) for name in names))
+    for kind in _WAITS:
+        yield from variants(schedule, kind, lambda site: (replace(site.node, signal=name) for name in names))
 
 
 def wait_of_another_exchange(schedule: Schedule) -> Edits:

@@ -135,7 +135,9 @@ def send_steps(
         operand = Operand(exchange.target, index, Access.POINTER, local=space.local)
         if not exchange.source:
             store = Store(op.name, operand, Place.EVERY_PEER)
-            return (AwaitPlaces(f"{exchange.name}_place", exchange.name), store) if problem.pooled(relation) else (store,)
+            return (
+                (AwaitPlaces(f"{exchange.name}_place", exchange.name), store) if problem.pooled(relation) else (store,)
+            )
         return Store(op.name, operand, Place.OWN), Notify(count, exchange.name, slot, index[0], "", target)
     if not exchange.source:
         operand = Operand(exchange.target, index, Access.POINTER, slot=slot, local=space.local)

@@ -156,7 +156,9 @@ class _Builder:
         """Into a kernel that comes right behind go the wait for peers and publications that copy nothing."""
         for index in reversed(range(len(self.out) - 1)):
             launch, behind = self.out[index : index + 2]
-            into = isinstance(behind, Kernel) or (isinstance(behind, AwaitPeers | Publish | TellPlace) and behind.within)
+            into = isinstance(behind, Kernel) or (
+                isinstance(behind, AwaitPeers | Publish | TellPlace) and behind.within
+            )
             if into and (isinstance(launch, AwaitPeers) or (isinstance(launch, Publish) and not launch.copy_from)):
                 self.out[index] = replace(launch, within=True)
 

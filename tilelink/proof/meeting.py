@@ -101,7 +101,9 @@ def _told(schedule: Schedule, exchange: Exchange) -> Iterator[Finding]:
     tells = [x for x in schedule.launches if isinstance(x, TellPlace) and x.exchange == exchange.name]
     if not is_pooled(schedule, exchange):
         if tells:
-            yield Finding(BugClass.WRONG_PLACE, where, f"{exchange.target} is no pool, so that there is no place to tell")
+            yield Finding(
+                BugClass.WRONG_PLACE, where, f"{exchange.target} is no pool, so that there is no place to tell"
+            )
         return
     if not exchange.met or not isinstance(exchange.mover, Fused):
         fact = f"only tiles, which store {exchange.target} for readers after the call, know its place"

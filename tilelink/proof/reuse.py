@@ -136,7 +136,9 @@ def _disturbs(schedule: Schedule, launch: Launch) -> str:
         case LibraryCollective(out=target):
             written = {target}
         case TellPlace(exchange=exchange):
-            return f"peers are told a place of {schedule.exchange(exchange).target}, who may still look for the last one"
+            return (
+                f"peers are told a place of {schedule.exchange(exchange).target}, who may still look for the last one"
+            )
         case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | Finish():
             written = set()
     found = sorted(written & pulled)

@@ -39,6 +39,9 @@ class _Stream:
     def _nothing(self, *_: object) -> None:
         """Copies, waits and library calls need no compiler."""
 
+    def captures(self) -> bool:
+        return False
+
     copy = write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
 
 
