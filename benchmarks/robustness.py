@@ -89,6 +89,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     kept: list[tuple[torch.Tensor, int]] = []  # results and of which inputs, other ones on each rank
     for number in range(calls):
         if number % max(1, calls // 5) == calls // 50:
+            kept.clear()
             held["eager"].append(memory())
         which = order.randrange(SETS)
         torch.cuda._sleep(delays.randrange(_SLEEP_CYCLES))  # type: ignore[no-untyped-call]
