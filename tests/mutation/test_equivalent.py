@@ -90,6 +90,10 @@ def rule(label: str, operator: str, text: str) -> str:
         ("gather, SMs pull", "communication programs", "2 -> 1", ""),
         ("scatter, SMs push, epilogue", "communication programs", "2 -> 1", "programs that push"),
         ("gather, no atomics", "finish by copy", "", ""),
+        ("all-reduce, in a pool", "duplicate wait", "AwaitPlaces", "twice in a row"),
+        ("all-reduce, in a pool", "drop wait", "AwaitPlaces", ""),
+        ("all-reduce, in a pool", "duplicate copy", "TellPlace", "twice in a row"),
+        ("queue", "communication in another kernel", "before it", ""),  # its programs wait until items are taken
         ("gather, SMs pull", "machine sms", "8 -> 3", ""),
         ("gather, SMs pull", "machine sms", "8 -> 4", "fewer sms are enough"),
     ],

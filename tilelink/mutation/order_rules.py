@@ -194,7 +194,8 @@ def communication_first(pair: Pair) -> bool:
             if isinstance(alone, Kernel) and alone.compute is None and found.after == whole:
                 same = rest == replace(kernel, comm=tuple(role for role in kernel.comm if role not in alone.comm))
                 feeds = any(maker(pair.before, role.exchange) is not None for role in alone.comm)
-                return same and set(alone.comm) <= set(kernel.comm) and not feeds
+                waits = any(pair.before.exchange(role.exchange).slots for role in alone.comm)  # for items to be taken
+                return same and set(alone.comm) <= set(kernel.comm) and not feeds and not waits
     return False
 
 
