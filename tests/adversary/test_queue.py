@@ -78,6 +78,7 @@ def test_a_wrong_value_of_a_slot(case: str, target: str) -> None:
     assert found.number == (at_least if target == STOCK else equal).number, found.lines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [STOCK, pytest.param(DISTRIBUTED, marks=pytest.mark.slow)])
 def test_uses_that_are_not_counted_through_calls(target: str) -> None:
     """A slot that the last item of a call leaves out: its uses run behind those that are waited for in later calls."""

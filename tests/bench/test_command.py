@@ -87,6 +87,7 @@ def test_rows_of_the_plans_are_not_planned_again(tmp_path: Path, monkeypatch: py
     assert (job.options, job.commit) == (Options(rounds=3, l2_cold=True), "abc")
 
 
+@pytest.mark.slow
 def test_only_the_baselines_that_are_named_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[Job] = []
     monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)

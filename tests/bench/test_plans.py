@@ -116,6 +116,7 @@ def test_a_row_that_is_planned_for_other_ranks_differs(planned: PlannedRow) -> N
     assert other.candidates[0].schedule != planned.candidates[0].schedule
 
 
+@pytest.mark.slow
 def test_outputs_that_may_be_overwritten_are_a_candidate_of_their_own() -> None:
     (gathers,) = select([Operator.AG_GEMM], [SMALL], "bf16", 4)
     (adds,) = select([Operator.GEMM_AR], ["llama3-8b-m2048"], "bf16", 4)

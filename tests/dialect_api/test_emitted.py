@@ -22,7 +22,7 @@ def emitted(name: str, mover: str) -> str:
     return lowering.emit(load(name).plan_for(topologies.load("laptop-switch", 4), SIZES, "bf16", pins))
 
 
-@pytest.mark.parametrize("mover", MOVERS)
+@pytest.mark.parametrize("mover", ["Fused()", *(pytest.param(one, marks=pytest.mark.slow) for one in MOVERS[1:])])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_finding(name: str, mover: str) -> None:
     assert check_source(emitted(name, mover)).findings == ()

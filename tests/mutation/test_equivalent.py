@@ -124,6 +124,7 @@ def test_the_original_is_equivalent_to_itself() -> None:
         assert prove_schedule(subject(label))(ScheduleMutant("nothing", "", stored)) == "same schedule"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "operator", "text", "expected"),
     [

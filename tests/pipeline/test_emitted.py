@@ -92,6 +92,7 @@ def test_compiles(name: str, topology: str, arch: str, mover: str) -> None:
     compiles(emit(name, topology, REAL[name], mover=mover, **TRITON), topology, arch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RAGGED)
 @pytest.mark.parametrize(("topology", "arch"), [("h200-nvswitch", "sm_90"), ("mi300x-full-mesh", "gfx942")])
 def test_ragged_sizes_compile(name: str, topology: str, arch: str) -> None:

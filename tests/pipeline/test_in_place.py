@@ -87,6 +87,7 @@ def of(name: str, topology: str, sizes: dict[str, int], pins: dict[str, str] | N
     return load(name).plan_for(topologies.load(topology, 2), sizes, "bf16", pins)
 
 
+@pytest.mark.slow
 def test_only_a_promise_or_a_pin_makes_outputs_reused() -> None:
     """Fresh outputs lie in a pool; under the promise one place is enough, and no rank has to be told where."""
     real = (GEMM_AR, "h200-nvswitch", {"M": 2048, "K": 14336, "N": 4096})

@@ -88,6 +88,7 @@ def all_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "INT32_LIMIT", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), EMULATED)
 def test_the_same_bits_in_64_bits(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = planned(name, number)

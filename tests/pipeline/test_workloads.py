@@ -51,8 +51,9 @@ def test_planned(name: str, topology: str) -> None:
     check(name, topology, 4, "bf16", {}, calls=3)
 
 
-@pytest.mark.parametrize("mover", ["CopyEngine()", pytest.param("CommSms(2)", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.slow
+@pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)"])
+@pytest.mark.parametrize("name", SIZES)
 def test_overlapped(name: str, mover: str) -> None:
     """At sizes this small the library wins: have something to overlap all the same."""
     pins = overlapping(name, mover=mover)

@@ -102,7 +102,7 @@ SHORT_PINS: list[tuple[str, object]] = [
 
 # a scatter differs from a gather in what of its exchange can be pinned, and in its sum
 QUICK = [("ag_gemm", *pin) for pin in SHORT_PINS]
-QUICK += [("gemm_rs", *pin) for pin in SHORT_PINS if pin[0] in ("mover", "transfer", "chunks", "nest", "sum")]
+QUICK += [("gemm_rs", *pin) for pin in SHORT_PINS if pin[0] in ("mover", "sum")]
 ALL_PINS = [(name, *pin) for name in ("ag_gemm", "gemm_rs", "gemm_ar") for pin in SHORT_PINS]
 
 
