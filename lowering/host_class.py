@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lowering.copies import CopyPrinter
 from lowering.dialect import Dialect, Reach
+from lowering.host.pool import Pool
 from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
 from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name, place, places
@@ -74,9 +75,13 @@ class HostPrinter:
             )
         if self.pools:
             names = ", ".join(buffer.name for buffer in self.pools)
-            self.out.line(f"{names} lies in symmetric memory, which is not written again while a tensor lies there;")
-            self.out.line("where other streams read it, keep it until this one has waited for them. From the fourth")
-            self.out.line("result on that is held at the same time, results are copied out.")
+            self.out.line(
+                f"{names} lies in symmetric memory, which is not written again while a tensor lies there. Where other"
+            )
+            self.out.line(
+                "streams read it, keep it until this one has waited for them. Of results that are held at once all but"
+            )
+            self.out.line(f"{Pool.PLACES - 1} are copied out.")
         self.out.line(
             "All are contiguous. Calls follow each other on one stream or on several, eager or captured in a CUDA graph."
         )
