@@ -36,10 +36,13 @@ def bench(*args: str) -> Result:
 
 def test_a_file_takes_part_in_the_rows_that_it_fits(emitted: Path, tmp_path: Path) -> None:
     plans = tmp_path / "plans.json"
-    rows = ("gemm_rs", "ag_gemm", "--ranks", "2", "--rows", "256x128x512")
+    rows = ("gemm_rs", "ag_gemm", "gemm_ar", "--ranks", "2", "--rows", "256x128x512")
     found = bench(*rows, "--file", f"mine:{emitted}", "--write-plans", str(plans))
     assert found.exit_code == 0, found.stderr
-    gather, scatter = read_job(plans).rows
+    scatter, gather, reduce = sorted(
+        read_job(plans).rows, key=lambda planned: planned.row.operator is not Operator.GEMM_RS
+    )
+    assert "mine" not in [c.label for c in reduce.candidates]  # which takes the same inputs
     assert [c.label for c in gather.candidates] == ["planned"]
     mine = scatter.candidates[-1]
     assert (mine.label, mine.origin, mine.schedule) == ("mine", Origin.FILE, None)

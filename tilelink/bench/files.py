@@ -8,27 +8,32 @@ from pathlib import Path
 
 import torch
 
+from lowering.names import class_name
 from tilelink.bench.errors import FileFitsNoRow, MalformedFile, NotAnEmittedFile
 from tilelink.bench.plans import Candidate, Origin, PlannedRow
 from tilelink.bench.problem import input_shapes
-from tilelink.bench.rows import Row
+from tilelink.bench.rows import Operator, Row
 from tilelink.runtime.load import in_dialect, load_source, operator_class
 from tilelink.runtime.reference import TORCH_DTYPES
 
 
 @dataclass(frozen=True, slots=True)
 class EmittedFile:
-    """A labelled file; `inputs` are the shapes and dtypes that its operator takes, on each of `num_ranks` ranks."""
+    """A labelled file; `inputs` are the shapes and dtypes that `operator`, its class, takes on each of `num_ranks` ranks."""
 
     label: str
     path: str
     source: str
+    operator: str
     num_ranks: int
     inputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
     def fits(self, row: Row, num_ranks: int) -> bool:
         wanted = tuple((shape, TORCH_DTYPES[row.dtype]) for shape in input_shapes(row, num_ranks))
-        return num_ranks == self.num_ranks and self.inputs == wanted
+        # what adds and scatters takes the same inputs as what adds for all: a class that has the name of one is no other
+        named = {class_name(operator.value): operator for operator in Operator}
+        other = named.get(self.operator, row.operator) is not row.operator
+        return num_ranks == self.num_ranks and self.inputs == wanted and not other
 
 
 def parse_file(text: str) -> EmittedFile:
@@ -51,7 +56,7 @@ def parse_file(text: str) -> EmittedFile:
         raise NotAnEmittedFile(path=name, reason="it has no class with INPUTS") from None
     except Exception as error:  # the file is the user's, and runs
         raise NotAnEmittedFile(path=name, reason=f"{type(error).__name__}: {error}") from error
-    return EmittedFile(label, name, source, ranks, found)
+    return EmittedFile(label, name, source, build.__name__, ranks, found)
 
 
 def with_files(rows: Iterable[PlannedRow], files: Iterable[EmittedFile], num_ranks: int) -> tuple[PlannedRow, ...]:
