@@ -67,6 +67,7 @@ def call(schedule: Schedule, marked: Stamped) -> list[list[Span]]:
     return [spans((1000 * one).tolist(), marked.sites) for one in words]  # a step counts as one us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_results_stay_equal(label: str) -> None:
     schedule = subject(label)

@@ -58,6 +58,7 @@ def check(name: str, label: str, num_ranks: int, seeds: range) -> None:
         assert run(schedule, source, seed) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_emitted_operators(name: str) -> None:
     check(name, "SMs pull" if has(name, PINS["SMs pull"]) else "SMs push", 3, range(1))

@@ -36,7 +36,7 @@ def emit(name: str, topology: str, sizes: dict[str, int], target: str = "triton"
     return load(name).plan_for(topologies.load(topology, 4), sizes, "bf16", dict(pins)).emit(target)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if "mlp" in n else []) for n in REAL])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == GEMM_RS else [pytest.mark.slow]) for n in REAL])
 def test_imports(name: str) -> None:
     tree = ast.parse(emit(name, "h200-nvswitch", REAL[name]))
     found = {
