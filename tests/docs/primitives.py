@@ -204,7 +204,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "wait",
         LANGUAGE,
         "`Wait`: block until the chunks that a tile reads have arrived. `AwaitPlaces`: until every rank has told where its "
-        "output lies. `SlotWait`: until the word of a slot is at the number of the use, free for the producer of an item or arrived for its consumer.",
+        "output lies. `SlotWait`: until the word of a slot is at the number of the use, free for the producer of an item or "
+        "arrived for its consumer.",
         (Code(PUSH_SMS, "wait_epoch"), Code(QUEUE, "wait_use")),
         (Code(PUSH_SMS, "wait_epoch"), Code(QUEUE, "wait_use")),
         DIALECT + "test_a_wait_orders_what_took_its_token",
@@ -223,8 +224,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "notify",
         LANGUAGE,
         "`Notify` with `then`, `Publish`: raise a `Signal` of `Scope.PEER` to the epoch of the call. `TellPlace`: raise one of "
-        "`Scope.PLACE`, which holds the epoch and a place of a pool. `SlotNotify`: raise the "
-        "word of a slot to the number of the use, at the receiver of the item or back at its sender.",
+        "`Scope.PLACE`, which holds the epoch and a place of a pool. `SlotNotify`: raise the word of a slot to the number of "
+        "the use, at the receiver of the item or back at its sender.",
         (Code(PUSH_SMS, "notify"), Code(QUEUE, "out_queue_send", "notify("), Code(QUEUE, "out_tiles", "notify(")),
         (Code(PUSH_SMS, "notify"), Code(QUEUE, "out_queue_send", "notify("), Code(QUEUE, "out_tiles", "notify(")),
         DIALECT + "test_push_and_notify",
