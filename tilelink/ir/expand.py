@@ -22,7 +22,7 @@ from tilelink.ir.user_op import UserOp
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
     AllGather: (Algorithm.DIRECT, Algorithm.LIBRARY),
     ReduceScatter: (Algorithm.DIRECT, Algorithm.LIBRARY),
-    AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.POOLED, Algorithm.LIBRARY, Algorithm.IN_PLACE),
+    AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.IN_PLACE, Algorithm.POOLED, Algorithm.LIBRARY),
     SendRecv: (Algorithm.DIRECT,),
 }
 

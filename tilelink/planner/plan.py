@@ -178,13 +178,14 @@ def _best_of(
     spec: BoundSpec, topology: Topology, structure: Structure, pins: Mapping[str, str]
 ) -> tuple[Schedule | None, str]:
     """Best schedule of a structure, or None with the reason: by coordinate descent over its fields, once for each place
-    of each sum, since no change of one field leads from one place to the other where chunks go with it."""
+    of each sum, since no change of one field leads from one place to the other where chunks go with it; and once for each
+    kind of mover of an output that peers put together, which also decides who has to make the sums."""
     slots = slots_of(structure, topology, pins)
     if any(not options for options in slots.values()):
         empty = next(name for name, options in slots.items() if not options)
         return None, f"the pins leave no option for {empty[1]}"
     build_one = partial(try_options, spec, topology, structure)
-    found = [_descend(some, build_one) for some in _by_place_of_sum(slots)]
+    found = [_descend(some, build_one) for some in _starts(slots, structure.graph.outputs)]
     best = min((schedule for schedule, _ in found if schedule is not None), key=_predicted, default=None)
     return best, "" if best is not None else next(why for _, why in found)
 
@@ -193,28 +194,29 @@ def _predicted(schedule: Schedule) -> float:
     return schedule.predicted_us
 
 
-def _by_place_of_sum(slots: dict[Slot, list[Option]]) -> Iterator[dict[Slot, list[Option]]]:
-    """The options with each sum in one place."""
+def _starts(slots: dict[Slot, list[Option]], outputs: tuple[str, ...]) -> Iterator[dict[Slot, list[Option]]]:
+    """The options with each sum in one place, and one kind of mover for each output."""
     places = []
     for slot, options in slots.items():
-        where = dict.fromkeys(o.sum_in_epilogue for o in options if isinstance(o, ComputeChoice))
-        places += [[(slot, place) for place in where]] if len(where) > 1 else []
+        if slot[0] == "compute" or slot[1] in outputs:
+            where = dict.fromkeys(map(_place, options))
+            places += [[(slot, place) for place in where]] if len(where) > 1 else []
     for chosen in product(*places):
         kept = dict(chosen)
         yield {
-            slot: [o for o in options if slot not in kept or _sums_there(o, kept[slot])]
-            for slot, options in slots.items()
+            slot: [o for o in options if slot not in kept or _place(o) == kept[slot]] for slot, options in slots.items()
         }
 
 
-def _sums_there(option: Option, in_epilogue: bool) -> bool:
-    return isinstance(option, ComputeChoice) and option.sum_in_epilogue is in_epilogue
+def _place(option: Option) -> object:
+    return option.sum_in_epilogue if isinstance(option, ComputeChoice) else type(option.mover)
 
 
 def _descend(
     slots: dict[Slot, list[Option]], build_one: Callable[[dict[Slot, Option]], Found]
 ) -> tuple[Schedule | None, str]:
-    """Change one field group after the other to its best option, until nothing gets better."""
+    """Change one field group after the other to its best option, until nothing gets better: in their order and in the
+    reverse, because a mover that suits a tile, or a tile that suits a mover, may hide the pair that is best."""
     known: dict[tuple[Option, ...], Found] = {}
 
     def build(chosen: dict[Slot, Option]) -> Found:
@@ -223,18 +225,11 @@ def _descend(
             known[key] = build_one(chosen)
         return known[key]
 
-    current, best, why = first_legal(slots, build)
-    if best is None:
+    start, first, why = first_legal(slots, build)
+    if first is None:
         return None, why
-    for _ in range(_SWEEPS):
-        before = best.predicted_us
-        for slot, options in slots.items():
-            for option in _promising(options, slot, current, build):
-                candidate, _ = build({**current, slot: option})
-                if candidate is not None and candidate.predicted_us < best.predicted_us:
-                    best, current = candidate, {**current, slot: option}
-        if best.predicted_us == before:
-            break
+    ends = [_swept(slots, order, start, first, build) for order in (tuple(slots), tuple(reversed(slots)))]
+    current, best = min(ends, key=lambda end: end[1].predicted_us)
     for (slot, option), late in product(current.items(), (False, True)):  # when tiles are counted decides little else
         if is_open(option, "late"):
             trial = {**current, slot: with_field(option, "late", late)}
@@ -242,6 +237,26 @@ def _descend(
             if candidate is not None and candidate.predicted_us < best.predicted_us:
                 best, current = candidate, trial
     return best, ""
+
+
+def _swept(
+    slots: dict[Slot, list[Option]],
+    order: tuple[Slot, ...],
+    current: dict[Slot, Option],
+    best: Schedule,
+    build: Callable[[dict[Slot, Option]], Found],
+) -> tuple[dict[Slot, Option], Schedule]:
+    """Where sweeps over the field groups in `order` end that begin at `current`."""
+    for _ in range(_SWEEPS):
+        before = best.predicted_us
+        for slot in order:
+            for option in _promising(slots[slot], slot, current, build):
+                candidate, _ = build({**current, slot: option})
+                if candidate is not None and candidate.predicted_us < best.predicted_us:
+                    best, current = candidate, {**current, slot: option}
+        if best.predicted_us == before:
+            break
+    return current, best
 
 
 def _promising(
