@@ -12,6 +12,8 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.language.extra.language_extra import __syncthreads, ld
 
+from lowering.device.places import told
+
 
 @triton_dist.jit
 def wait_epoch(signal, call):
@@ -38,18 +40,6 @@ def wait_at_least(count, target):
     while ld(count, scope="sys", semantic="acquire") < target:
         pass
     __syncthreads()
-
-
-@triton_dist.jit
-def told(place, call):
-    """What a rank tells in this call, if its output lies in `place` of its pool: fewer than 4 places."""
-    return call * 4 + place
-
-
-@triton_dist.jit
-def told_place(word):
-    """The place that has been told in `word`, which has been waited for."""
-    return tl.load(word) & 3
 
 
 @triton_dist.jit

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from lowering.device.barrier import program_barrier
 from lowering.device.counts import count_up
+from lowering.device.places import told
 
 
 @triton.jit
@@ -36,18 +37,6 @@ def wait_epochs(signals, call, rank, STRIDE: tl.constexpr, NUM_RANKS: tl.constex
         raised = tl.atomic_add(signals + ranks * STRIDE, 0, mask=peers, sem="acquire", scope="sys")
         late = tl.max(tl.where(peers, call - raised, 0), axis=0)
     program_barrier()  # what one thread of each word has acquired, all threads may load
-
-
-@triton.jit
-def told(place, call):
-    """What a rank tells in this call, if its output lies in `place` of its pool: fewer than 4 places."""
-    return call * 4 + place
-
-
-@triton.jit
-def told_place(word):
-    """The place that has been told in `word`, which has been waited for."""
-    return tl.load(word) & 3
 
 
 @triton.jit

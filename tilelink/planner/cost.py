@@ -43,9 +43,7 @@ _JOINED_US = 1.0  # programs that go on poll at once for what a launch would onl
 _MEET_US, _MEET_SHARE = 0.3, 0.015  # until the peers' last word has come; of a call, a doubling of ranks
 _ENDED_US = 0.008  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
-_TELL_US = (
-    3.0  # of places that are needed at once: 64 to 256 rows on 2 x H200 took 3 to 6 us more than predicted without it
-)
+_TELL_US = 3.0  # of places that are needed at once: by so much 64 to 256 rows on 2 x H200 were above the model, or more
 _AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
 _DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
