@@ -143,8 +143,8 @@ class HostPrinter:
     def _call(self, inputs: list[str]) -> None:
         out = self.out
         with out.block(f"def __call__(self, {', '.join(inputs)}):"):
-            out.line(f"for name, tensor in zip(self.INPUTS, [{', '.join(inputs)}], strict=True):")
-            out.line("    check_input(name, tensor, *self.INPUTS[name])")
+            for name in inputs:
+                out.line(f'check_input("{name}", {name}, *self.INPUTS["{name}"])')
             out.line("main = self.fabric.main()")
             out.line("main.after(self.last)  # a call on another stream must not overtake the last one")
             out.line("self.last = main")

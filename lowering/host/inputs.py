@@ -7,8 +7,9 @@ import torch
 
 def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raises ValueError unless `tensor` is what the schedule was made for, contiguous and at a multiple of 16 bytes."""
-    if tensor.data_ptr() % 16:
+    if tensor.shape == shape and tensor.dtype == dtype and tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
+        return
+    if tensor.shape == shape and tensor.dtype == dtype and tensor.is_contiguous():
         raise ValueError(f"{name} starts at an address that is no multiple of 16 bytes; pass a copy of it")
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-        got = f"{list(tensor.shape)} {tensor.dtype}{'' if tensor.is_contiguous() else ', not contiguous'}"
-        raise ValueError(f"{name} is {got}; this schedule takes {list(shape)} {dtype}, contiguous")
+    got = f"{list(tensor.shape)} {tensor.dtype}{'' if tensor.is_contiguous() else ', not contiguous'}"
+    raise ValueError(f"{name} is {got}; this schedule takes {list(shape)} {dtype}, contiguous")

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+_HERE = contextlib.nullcontext()
+
 
 class LibraryCalls:
     """What torch computes on the stream of a `Stream`, which has `stream` and `fabric`."""
@@ -18,7 +20,7 @@ class LibraryCalls:
     def _current(self) -> Any:
         """Inside, torch works on this stream; switching costs the host more than a call of the library."""
         there = torch._C._cuda_getCurrentRawStream(self.fabric.device.index) == self.stream.cuda_stream
-        return contextlib.nullcontext() if there else torch.cuda.stream(self.stream)
+        return _HERE if there else torch.cuda.stream(self.stream)
 
     def matmul(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
         with self._current():

@@ -27,9 +27,9 @@ class Pool:
     def take(self, main: Any, shape: tuple[int, ...]) -> torch.Tensor:
         """Where the result of the call that is enqueued on `main` next shall lie."""
         captures, spare = main.captures(), self.PLACES - 1
-        legal = [number for number in range(spare) if captures or not self._captured[number]]
-        free = [number for number in legal if self._uses(number) == self._unused[number]]
-        number = max(free, key=self._captured.__getitem__, default=spare)  # of a graph's places first, in a capture
+        # in a capture those places first that graphs have taken before
+        order = sorted(range(spare), key=self._captured.__getitem__, reverse=True) if captures else range(spare)
+        number = next((number for number in order if self._is_free(number, captures)), spare)
         if number < spare:
             self._captured[number] = captures
         if self._streams[number] is not None:
@@ -48,6 +48,10 @@ class Pool:
         result = torch.empty_like(out)
         main.copy(result, out)
         return result
+
+    def _is_free(self, number: int, captures: bool) -> bool:
+        """Whether no tensor lies in a place, and this call may take it."""
+        return (captures or not self._captured[number]) and self._uses(number) == self._unused[number]
 
     def _uses(self, number: int) -> int:
         """Tensors that lie in a place; views of a tensor count as well."""

@@ -148,8 +148,11 @@ class SymmetricMemoryFabric(GpuFabric):
         if self.is_loading or main.captures():
             enqueue(main, *tensors)
             return
-        calls = self.calls.setdefault(enqueue.__self__, {})  # type: ignore[attr-defined]
-        key = (main.handle, *(tensor.data_ptr() for tensor in tensors))
+        operator = enqueue.__self__  # type: ignore[attr-defined]
+        calls = self.calls.get(operator)
+        if calls is None:
+            calls = self.calls[operator] = {}
+        key = (main.handle, *[tensor.data_ptr() for tensor in tensors])
         if key not in calls:
             enqueue(main, *tensors)
             if len(calls) == MOST_CALLS:
