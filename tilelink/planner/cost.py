@@ -34,7 +34,7 @@ from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, num_links, queue_us
 from tilelink.planner.loop import Index, Loop, Times, positions
-from tilelink.planner.tile_cost import TileCost, tile_share
+from tilelink.planner.tile_cost import TileCost, read_again, tile_share
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
@@ -44,6 +44,9 @@ _MEET_US, _MEET_SHARE = 0.3, 0.015  # until the peers' last word has come; of a 
 _ENDED_US = 0.008  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
 _TELL_US = 3.0  # of places that are needed at once: by so much 64 to 256 rows on 2 x H200 were above the model, or more
+_COPIED_US = (
+    0.3  # until it is known that copy streams have ended; 3 at 512 rows of AG+GEMM, 2 x H200, less in longer calls
+)
 _AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
 _DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
@@ -110,6 +113,7 @@ class _Model:
                     self.now += _WITHIN_US if within else _AWAIT_US
                 case Finish(turns=turns, within=within, meets=meets):
                     ended = _WITHIN_US + _ENDED_US * self.schedule.kernels()[-1].programs if within else 0.0
+                    ended += _COPIED_US if within and self.schedule.has_signal("copied") else 0.0
                     last = ended or (_TURN_US if turns else _FINISH_US)
                     ended_at = max(self.now, self.streams_end)
                     self.now = ended_at + last + (_MEET_US + self.meet_share * ended_at if meets else 0.0)
@@ -216,9 +220,11 @@ class _Model:
         rows = out / DTYPE_BYTES[right.dtype] / right.shape[-1]
         flops = 2 * rows * right.shape[-2] * right.shape[-1]
         compute = flops / (self.gpu.tflops(right.dtype) * self.gpu.gemm_efficiency) / 1e6
-        memory = (out + left + self._bytes(gemm.right.buffer)) / self.gpu.memory_gb_per_s / 1e3
         exchange = self.schedule.exchange(gemm.split) if gemm.split else None
         pieces = self.topology.num_ranks * exchange.chunks if exchange is not None else 1
+        weights = self._bytes(gemm.right.buffer)
+        traffic = out + left + weights + (pieces - 1) * read_again(weights, self.topology)
+        memory = traffic / self.gpu.memory_gb_per_s / 1e3
         splits = library_splits(rows / pieces, right.shape[-1], self.gpu.num_sms)
         least = right.shape[-2] / 64 / splits * _LIBRARY_STEP_US
         waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms, DTYPE_BYTES[right.dtype])

@@ -28,8 +28,13 @@ _STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for it
 _LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 _SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
 _WIDE_TILE = 128 * 256  # elements of a tile that hides any
-_KEPT = 0.8  # of the L2, a right operand can take
+_KEPT = (
+    0.5  # of the L2: a right operand of so many bytes stays there until it is read again, of one twice as large nothing
+)
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
+_LOAD_US = (
+    1.45  # from the load of a step's operands to its matmul, under load; as many are under way as there are stages
+)
 
 _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
 _ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
@@ -42,6 +47,12 @@ def tile_share(m: int, n: int, warps: int) -> float:
     held = min(1.0, m * n / (32 * warps) / _ACCUMULATORS) ** _ACCUMULATOR_EXPONENT
     share = held * (m * n / (m + n) / _INTENSITY) ** _INTENSITY_EXPONENT
     return float(min(1.0, share) * (1.0 if n >= m else _TALL))
+
+
+def read_again(size: int, topology: Topology) -> float:
+    """Bytes of a right operand that are read from memory when it is read once more. It is read from the beginning each
+    time, so that of a large one what comes evicts what is wanted next."""
+    return min(float(size), max(0.0, 2.0 * (size - _KEPT * topology.gpu.l2_bytes)))
 
 
 class TileCost:
@@ -68,7 +79,8 @@ class TileCost:
         return self._flops_us() * self.role.num_tiles / self.role.programs
 
     def _compute_us(self) -> float:
-        return max(self._flops_us(), self._bodies() * self._reduction() / 64 * _REDUCTION_STEP_US)
+        step = max(_REDUCTION_STEP_US, _LOAD_US / self.kernel.stages)
+        return max(self._flops_us(), self._bodies() * self._reduction() / 64 * step)
 
     def _flops_us(self) -> float:
         role, gpu = self.role, self.topology.gpu
@@ -102,8 +114,7 @@ class TileCost:
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
         for step in role.body:
             if isinstance(step, MatmulBody):
-                size = self._bytes(step.right.buffer)
-                traffic += again * max(0.0, size - _KEPT * self.topology.gpu.l2_bytes)
+                traffic += again * read_again(self._bytes(step.right.buffer), self.topology)
         return traffic
 
     def _counts(self) -> int:

@@ -1,0 +1,72 @@
+"""The cost model against schedules that were measured side by side: `benchmarks/results/candidates_*.json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+import topologies
+from tilelink.bench.operators import declaration
+from tilelink.bench.record import RowResult, read
+from tilelink.bench.rows import Operator, Row
+
+FILES = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("candidates_*.json"))
+
+
+@dataclass(frozen=True)
+class Measured:
+    row: str
+    name: str
+    predicted_us: float  # with all choices pinned, by the model of now
+    us: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted_us / self.us - 1.0)
+
+
+def candidates(file: Path) -> list[Measured]:
+    record = read(file)
+    machine = topologies.load(record.machine.topology, record.machine.num_ranks)
+
+    def measured(result: RowResult) -> list[Measured]:
+        row = Row(Operator(result.operator), result.name, result.m, result.hidden, result.ffn, result.dtype)
+        found = []
+        for one in result.contenders:
+            if one.schedule is not None and one.median_us is not None:
+                pins = dict(one.schedule.choices)
+                again = declaration(row.operator).plan_for(machine, row.sizes, row.dtype, pins)
+                assert dict(again.choices) == pins
+                found.append(
+                    Measured(f"{record.machine.num_ranks} {row.key}", one.name, again.predicted_us, one.median_us)
+                )
+        return found
+
+    return [one for result in record.rows for one in measured(result)]
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Measured]:
+    return [one for file in FILES for one in candidates(file)]
+
+
+@pytest.mark.slow
+def test_predictions_are_near_what_was_measured(found: list[Measured]) -> None:
+    assert len(found) > 150
+    assert mean(one.error for one in found) < 0.05
+    worst = max(found, key=lambda one: one.error)
+    assert worst.error < 0.3, worst
+
+
+@pytest.mark.slow
+def test_what_the_model_ranks_first_is_not_far_behind_the_best(found: list[Measured]) -> None:
+    rows: dict[str, list[Measured]] = {}
+    for one in found:
+        rows.setdefault(one.row, []).append(one)
+    for row, several in rows.items():
+        first = min(several, key=lambda one: one.predicted_us)
+        best = min(several, key=lambda one: one.us)
+        assert first.us < 1.06 * best.us, f"{row}: {first} is ranked before {best}"
