@@ -63,6 +63,7 @@ def test_known_inline_assembly() -> None:
     assert out.item() == 7
 
 
+@pytest.mark.slow
 def test_compiles_before_and_after_an_emulation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")

@@ -152,6 +152,7 @@ def test_another_stream_takes_a_place_behind_whoever_used_it() -> None:
     assert all(running.right(number, rank, result) for number, rank, result in copies)
 
 
+@pytest.mark.slow
 def test_fresh_outputs_need_no_copy() -> None:
     schedule = load(GEMM_AR).plan_for(
         topologies.load("h200-nvswitch", 4), {"M": 8192, "K": 14336, "N": 4096}, "bf16", {}

@@ -34,7 +34,9 @@ def painted(role: ComputeRole, rank: int) -> np.ndarray:
     return count
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 20 else []) for seed in range(40)]
+)
 def test_every_element_once(seed: int) -> None:
     rng = random.Random(seed)
     num_ranks = rng.choice((2, 3, 4, 8))
