@@ -87,6 +87,21 @@ def test_rows_of_the_plans_are_not_planned_again(tmp_path: Path, monkeypatch: py
     assert (job.options, job.commit) == (Options(rounds=3, l2_cold=True), "abc")
 
 
+@pytest.mark.parametrize(("operators", "keys"), [((), ["ag_gemm", "gemm_rs"]), (("gemm_rs",), ["gemm_rs"])])
+def test_without_rows_those_of_the_plans_are_measured(
+    operators: tuple[str, ...], keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = tmp_path / "plans.json"
+    bench("ag_gemm", "gemm_rs", *SMALL, "--write-plans", str(plans))
+    jobs: list[Job] = []
+    monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
+    monkeypatch.setattr(command, "_measure", lambda job, json, timeout_s: jobs.append(job))
+    bench(*operators, "--ranks", "2", "--plans", str(plans))
+    (job,) = jobs
+    assert [planned.row.operator.value for planned in job.rows] == keys
+    assert {planned.row.m for planned in job.rows} == {256}
+
+
 @pytest.mark.slow
 def test_only_the_baselines_that_are_named_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[Job] = []

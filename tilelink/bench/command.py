@@ -69,7 +69,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Of the inputs.")]
 Commit = Annotated[str, typer.Option("--commit", help="To be noted in the results.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Keep the rows that --json FILE has.")]
 Plans = Annotated[
-    Path | None, typer.Option("--plans", metavar="FILE", help="Schedules planned before; alone, its rows are measured.")
+    Path | None, typer.Option("--plans", metavar="FILE", help="Schedules planned before; without --rows, those of it.")
 ]
 WritePlans = Annotated[Path | None, typer.Option("--write-plans", metavar="FILE", help="Only plan; needs no GPU.")]
 
@@ -111,8 +111,9 @@ def bench(
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _read_plans(plans, num_ranks, machine.name) if plans is not None else {}
-    if known and not (operators or names or quick):
-        wanted = tuple(one.row for one in known.values())
+    if not (names or quick):
+        chosen = parse_operators(operators or ())
+        wanted = tuple(one.row for one in known.values() if one.row.operator in chosen) or wanted
     _check_files(files, wanted, request)
     planned = with_files(_planned(wanted, known, request), files, num_ranks)
     job = Job(
