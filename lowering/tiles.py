@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lowering.dialect import Dialect
 from lowering.late import LateCounts
+from lowering.matmul import print_matmuls
 from lowering.names import TRITON, element, in_order, places, plus, pointer, value_name
 from lowering.operands import (
     TileScope,
@@ -16,7 +17,7 @@ from lowering.operands import (
     print_base,
     print_descriptor,
 )
-from lowering.positions import print_extents, print_order, rank_at
+from lowering.positions import print_extents, print_order
 from lowering.signalling import (
     declare,
     delivered,
@@ -29,7 +30,7 @@ from lowering.signalling import (
 from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
 from lowering.sums import print_load, print_sum
-from tilelink.ir.nodes import Axis, ComputeRole, Memory
+from tilelink.ir.nodes import ComputeRole, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Access,
@@ -52,8 +53,6 @@ from tilelink.ir.steps import (
 from tilelink.ir.user_op import UserOp
 
 _SIGNS = {"add": "+", "mul": "*"}
-
-Tile = Callable[[], str]  # prints what it needs and returns the expression of the tile
 
 
 def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Source) -> TileScope:
@@ -152,12 +151,14 @@ def _print_origin(out: Source, scope: TileScope, step: Step) -> None:
 
 
 def _print_step(out: Source, scope: TileScope, step: Step) -> None:
+    if isinstance(step, MatmulBody) and step.beside:
+        return  # printed with the matmul whose loop it is
     _print_origin(out, scope, step)
     match step:
         case Wait():
             print_wait(out, scope, step)
         case MatmulBody():
-            _print_matmul(out, scope, step)
+            _print_matmuls(out, scope, step)
         case UserBody():
             _print_user_body(out, scope, step)
         case SumParts():
@@ -188,53 +189,12 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
                     _print_step(out, scope, inner)
 
 
-def _print_matmul(out: Source, scope: TileScope, body: MatmulBody) -> None:
-    """Accumulate over the reduction axis; with parts along it, part by part as they arrive."""
-    axis = scope.axis(body.axis)
-    result = value_name(body.result)
-    m, n = (a.name for a in scope.role.axes if not a.reduction)
-    out.line(f"{result} = tl.zeros((TILE_{m.upper()}, TILE_{n.upper()}), tl.float32)")
-    if axis.segments > 1:
-        scope.need("rank")
-        order = scope.role.order.minor_ranks
-        with out.block(f"for {axis.name}_place in range({axis.segments}):"), scope.inside():
-            out.line(f"{axis.name}_segment = {rank_at(order, f'{axis.name}_place')}")
-            for wait in body.waits:
-                print_wait(out, scope, wait)
-            _print_reduction(out, scope, body, axis)
-        return
-    for wait in body.waits:
-        print_wait(out, scope, wait)
-    _print_reduction(out, scope, body, axis)
-
-
-def _print_reduction(out: Source, scope: TileScope, body: MatmulBody, axis: Axis) -> None:
-    result = value_name(body.result)
-    loads = [
-        _print_operand(out, scope, operand, f"{operand.own or operand.buffer}_{side}")
-        for operand, side in ((body.left, "left"), (body.right, "right"))
-    ]
-    step = f"TILE_{axis.name.upper()}"
-    precision = ', input_precision="ieee"' if scope.dtype(body.left.buffer) == "fp32" else ""
-    with out.block(f"for {axis.name} in range(0, {axis.extent}, {step}):"):
-        if any(operand.access is Access.POINTER for operand in (body.left, body.right)):
-            out.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {step})")
-        left, right = (load() for load in loads)
-        out.line(f"{result} = tl.dot({left}, {right}, {result}{precision})")
-
-
-def _print_operand(out: Source, scope: TileScope, operand: Operand, name: str) -> Tile:
-    """Print what precedes the loop; returns how the loop loads a tile."""
-    if operand.access is Access.DESCRIPTOR:
-        used, row, col = print_descriptor(out, scope, operand, name)
-        return lambda: f"{used}.load([{row}, {col}])"
-    where, mask = address(scope, operand, print_base(out, scope, operand, f"{name}_part"))
-
-    def load() -> str:
-        print_load(out, f"{name}_tile", where, mask)
-        return f"{name}_tile"
-
-    return load
+def _print_matmuls(out: Source, scope: TileScope, first: MatmulBody) -> None:
+    """The matmul and those in its loop."""
+    beside = [step for step in scope.role.body if isinstance(step, MatmulBody) and step.beside == first.result]
+    for step in beside:
+        _print_origin(out, scope, step)
+    print_matmuls(out, scope, [first, *beside])
 
 
 def _print_user_body(out: Source, scope: TileScope, body: UserBody) -> None:

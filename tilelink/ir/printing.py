@@ -251,8 +251,10 @@ def _step(step: Step) -> Iterator[str]:
     match step:
         case Wait():
             yield _wait(step)
-        case MatmulBody(result, left, right, axis, waits):
-            yield f"{result} = {_operand(left)} @ {_operand(right)} over {axis}, {left.access.value} and {right.access.value}"
+        case MatmulBody(result, left, right, axis, waits, beside):
+            loop = f" in the loop of {beside}" if beside else ""
+            access = f"{left.access.value} and {right.access.value}"
+            yield f"{result} = {_operand(left)} @ {_operand(right)} over {axis}{loop}, {access}"
             yield from (f"  {_wait(wait)}" for wait in waits)
         case UserBody(result, function, operands):
             yield f"{result} = {function}({', '.join(_operand(operand) for _, operand in operands)})"

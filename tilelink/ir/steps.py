@@ -62,13 +62,18 @@ SMALLEST_DOT = 16  # elements along each axis of a matmul's tile, by tl.dot
 
 @dataclass(frozen=True, slots=True)
 class MatmulBody:
-    """`result += left @ right` over axis `axis`; with segments on it, `waits` come before each segment."""
+    """`result += left @ right` over axis `axis`; with segments on it, `waits` come before each segment.
+
+    `beside` is the result of the matmul in whose loop over `axis` this one runs, or empty: that one comes before, with
+    nothing but others beside it in between, and its tiles of the left operand, which it waits for, are those of this one.
+    """
 
     result: str
     left: Operand
     right: Operand
     axis: str
     waits: tuple[Wait, ...]
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,11 +61,13 @@ class ComputeChoice:
 
 @dataclass(frozen=True)
 class Choices:
-    """All decisions of a schedule, in program order."""
+    """All decisions of a schedule, in program order. `loops`: of each matmul that could run in the loop of another one,
+    whether it does."""
 
     algorithms: tuple[tuple[str, Algorithm], ...]
     exchanges: tuple[tuple[str, ExchangeChoice], ...]
     computes: tuple[tuple[str, ComputeChoice], ...]
+    loops: tuple[tuple[str, bool], ...] = ()
 
     def exchange(self, name: str) -> ExchangeChoice:
         return self._exchanges[name]
@@ -88,6 +90,7 @@ class Choices:
             out |= {f"{name}.{field}": text for field, text in exchange_fields(exchange).items()}
         for name, compute in self.computes:
             out |= {f"{name}.{field}": text for field, text in compute_fields(compute).items()}
+        out |= {f"{name}.loop": loop_text(shared) for name, shared in self.loops}
         return out
 
 
@@ -119,6 +122,11 @@ def compute_fields(choice: ComputeChoice) -> dict[str, str]:
             }
         case LibraryCompute():
             return dict.fromkeys(("compute", "tile", "group", "prefetch", "tail", "count"), "library") | {"sum": place}
+
+
+def loop_text(shared: bool) -> str:
+    """Whether a matmul runs in the loop over k of another one, or in its own."""
+    return "shared" if shared else "own"
 
 
 def mover_text(mover: Mover) -> str:

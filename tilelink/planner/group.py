@@ -1,16 +1,18 @@
 """TileGraph -> groups: elementwise consumers fold into the epilogue of the op that makes their operand.
 
 h = silu(g) * u   with g, u two matmuls   ->   group g: matmul, silu;   group u: matmul, mul (loads the tile of silu(g))
+g, u of one left operand, u shared        ->   group g: matmul, matmul, silu, mul
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from tilelink.ir.graph import TileGraph, TileOp
 from tilelink.ir.nodes import Kind
-from tilelink.ir.spec import Elementwise
+from tilelink.ir.spec import Elementwise, Matmul
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,11 @@ class Group:
     @cached_property
     def anchor(self) -> TileOp:
         return self.ops[0]
+
+    @cached_property
+    def matmuls(self) -> int:
+        """How many run in the loop of the anchor, with itself; 0 if it is none."""
+        return sum(isinstance(op.operation, Matmul) for op in self.ops)
 
     @cached_property
     def name(self) -> str:
@@ -45,21 +52,72 @@ class Group:
         return self._reads
 
 
-def group_ops(graph: TileGraph, library: frozenset[str]) -> tuple[Group, ...]:
-    """Groups in program order of their anchors; nothing folds into the matmuls in `library`.
+def group_ops(graph: TileGraph, library: frozenset[str], shared: Mapping[str, str] | None = None) -> tuple[Group, ...]:
+    """Groups in program order of their anchors; nothing folds into the matmuls in `library`. Of `shared` matmuls each is
+    computed in the loop of another one.
 
-    Post-condition: every op is in one group, and a group needs only groups before it.
+    Post-condition: every op is in one group, its matmuls first, and a group needs only groups before it.
     """
     groups: list[list[TileOp]] = []
     home: dict[str, int] = {}
     for op in graph.ops():
-        place = _fold_into(graph, op, groups, home, library) if isinstance(op.operation, Elementwise) else -1
+        place = -1
+        if isinstance(op.operation, Elementwise):
+            place = _fold_into(graph, op, groups, home, library)
+        elif op.name in (shared or {}):
+            place = home[(shared or {})[op.name]]
         if place < 0:
             place = len(groups)
             groups.append([])
-        groups[place].append(op)
+        at = len(groups[place])
+        if isinstance(op.operation, Matmul):
+            at = sum(isinstance(other.operation, Matmul) for other in groups[place])
+        groups[place].insert(at, op)
         home[op.name] = place
     return tuple(Group(tuple(ops)) for ops in groups)
+
+
+def shareable(graph: TileGraph, library: frozenset[str]) -> dict[str, str]:
+    """Matmuls that can run in the loop over k of an earlier one, each with that one.
+
+    They have the left operand in common, their right operands are there when the loop of the first begins, tiles of the
+    same shape, and what is made of them, elementwise, comes together: `silu(x @ a) * (x @ b)`. Nobody else reads them.
+    """
+    found: dict[str, str] = {}
+    ops = graph.ops()
+    matmuls = [op for op in ops if isinstance(op.operation, Matmul) and op.name not in library]
+    for at, op in enumerate(matmuls):
+        for first in matmuls[:at]:
+            if first.name not in found and _alike(graph, first, op) and _come_together(graph, first, op):
+                found[op.name] = first.name
+                break
+    return found
+
+
+def _alike(graph: TileGraph, first: TileOp, op: TileOp) -> bool:
+    left, right = op.reads
+    values, relation = graph.values, graph.relation(left.value)
+    same = left == first.reads[0] and right.index == first.reads[1].index
+    given = graph.relation(right.value) is None and right.value in graph.inputs
+    items = relation is not None and relation.kind is Kind.SHIFT
+    made = values[op.name], values[first.name]
+    return same and given and not items and (made[0].shape, made[0].dtype) == (made[1].shape, made[1].dtype)
+
+
+def _come_together(graph: TileGraph, first: TileOp, op: TileOp) -> bool:
+    """Whether some elementwise operation needs both, and only elementwise operations read them."""
+    reached = []
+    for value in (first.name, op.name):
+        sent = any(relation.source == value for relation in graph.relations())
+        readers = graph.consumers(value)
+        if sent or value in graph.outputs or not all(isinstance(r.operation, Elementwise) for r in readers):
+            return False
+        seen = {reader.name for reader in readers}
+        for later in graph.ops():
+            if isinstance(later.operation, Elementwise) and any(read.value in seen for read in later.reads):
+                seen.add(later.name)
+        reached.append(seen)
+    return bool(reached[0] & reached[1])
 
 
 def _fold_into(

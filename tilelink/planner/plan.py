@@ -116,8 +116,10 @@ def _search(every: list[Structure], evaluate: Callable[[Structure], Found]) -> F
 
 
 def _distance(a: Structure, b: Structure) -> int:
-    """In how many algorithms and library matmuls two structures differ."""
-    return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library)
+    """In how many algorithms and library matmuls two structures differ, and in how many loops of those that both have."""
+    loops = dict(b.loops)
+    differ = sum(loops.get(name, shared) != shared for name, shared in a.loops)
+    return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library) + differ
 
 
 def _logged(
@@ -136,6 +138,7 @@ def _logged(
 def _structure_text(structure: Structure) -> str:
     parts = [f"{name} {algorithm.value}" for name, algorithm in structure.algorithms]
     parts += [f"{name} by library" for name in sorted(structure.library)]
+    parts += [f"{name} in a shared loop" for name, shared in structure.loops if shared]
     return ", ".join(parts) or "no collective"
 
 
@@ -333,7 +336,7 @@ def _distinct(options: list[Option]) -> list[Option]:
 def choices_of(structure: Structure, chosen: Mapping[Slot, Option]) -> Choices:
     exchanges = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ExchangeChoice))
     computes = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ComputeChoice))
-    return Choices(structure.algorithms, exchanges, computes)
+    return Choices(structure.algorithms, exchanges, computes, structure.loops)
 
 
 def try_options(

@@ -90,6 +90,8 @@ def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
 
     There is one loop over k, in one piece, with loads through descriptors; each tile waits and counts for one chunk at a
     time, which takes no loop; and nothing after the body branches, except on segments that come one after the other.
+    One matmul alone, because the compiler waits for each accumulator by itself before tiles are stored, and the assembler
+    then lets no product overlap with another one (Triton 3.6: two matmuls in one loop took 1.4 times as long).
     """
     last = role.body[-1]
     if isinstance(last, IfOwn) and (last.axis != role.order.major or role.order.nest is not Nest.RANK_MAJOR):
@@ -255,18 +257,23 @@ def _group_steps(
     """Waits, body, epilogue, stores and notifies of a group. `onto`: the own summand of a folded sum.
     `written` renames the written axes of a folded group to those of its host."""
     steps: list[Step] = []
+    stored: list[Step] = []
     values: dict[str, str] = {}
-    for op, rename in renamed(group):
+    for number, (op, rename) in enumerate(renamed(group)):
         if written:
             rename = {op.write.axis_of(dim): axis for dim, axis in enumerate(written)}
-        steps += _op_steps(problem, op, space, rename, values, onto)
+        beside = group.anchor.name if 0 < number < group.matmuls else ""
+        steps += _op_steps(problem, op, space, rename, values, onto, beside)
         values[op.name] = op.name
         if problem.is_kept(op.name):  # another group, a SHIFT or the user needs the plain value
             index = tuple(rename.get(a, a) for a in map(op.write.axis_of, range(len(op.write.index))))
             access = _store_access(problem, op, index, space)
-            steps.append(Store(op.name, Operand(op.name, index, access, local=space.local), Place.HERE))
+            stored.append(Store(op.name, Operand(op.name, index, access, local=space.local), Place.HERE))
         for relation in sends(problem, op):
-            steps += send_steps(problem, op, relation, space, rename)
+            stored += send_steps(problem, op, relation, space, rename)
+        if number >= group.matmuls - 1:  # nothing comes between matmuls of one loop
+            steps += stored
+            stored = []
     return tuple(steps)
 
 
@@ -277,7 +284,7 @@ def _store_access(problem: Problem, op: TileOp, index: tuple[str, ...], space: S
 
 
 def _op_steps(
-    problem: Problem, op: TileOp, space: Space, rename: dict[str, str], values: dict[str, str], onto: str
+    problem: Problem, op: TileOp, space: Space, rename: dict[str, str], values: dict[str, str], onto: str, beside: str
 ) -> list[Step]:
     def operand(read: Map) -> Operand:
         return read_operand(problem, op, read, space, rename)
@@ -297,6 +304,8 @@ def _op_steps(
             early = [replace(wait, fence=wait.exchange in described) for wait in early]
             inner = tuple(wait for wait in early if wait.slot == axis)
             outer = [wait for wait in early if wait.slot != axis]
+            if beside:  # the matmul whose loop it is has waited for the left operand, and the right one is an input
+                return [MatmulBody(op.name, left, right, axis, (), beside)]
             return [*outer, MatmulBody(op.name, left, right, axis, inner)]
         case UserOp(name=name, reads=reads):
             operands = tuple((reads[i][0], _by_pointer(operand(read))) for i, read in enumerate(op.reads))
@@ -354,7 +363,9 @@ def _no_room(role: ComputeRole, dtype: str, gpu: Gpu, loop: TritonLoop) -> str:
     stores = [step.operand.access for step in flat(role.body) if isinstance(step, Store)]
     loads = any(isinstance(step, Load | SumParts) for step in flat(role.body))
     scratch = role.prefetch and (loads or Access.POINTER in stores)
-    return why_not(loop.tile, dtype, gpu, stores_through_shared=Access.DESCRIPTOR in stores, scratch=scratch)
+    through = Access.DESCRIPTOR in stores
+    matmuls = 1 + sum(isinstance(step, MatmulBody) and bool(step.beside) for step in role.body)
+    return why_not(loop.tile, dtype, gpu, stores_through_shared=through, scratch=scratch, matmuls=matmuls)
 
 
 def _stored_by_pointer(body: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -30,11 +30,12 @@ from tilelink.planner.choices import (
     TritonLoop,
     compute_fields,
     exchange_fields,
+    loop_text,
     pinned,
 )
-from tilelink.planner.group import Group, group_ops
+from tilelink.planner.group import Group, group_ops, shareable
 from tilelink.planner.layout import item_counts, peer_atomics
-from tilelink.planner.tiles import MATMUL_TILES, STREAM_TILES, suits, worth_trying
+from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
 Pins = Mapping[str, str]
@@ -48,10 +49,12 @@ _SLOTS = (1, 8, 32, 128)
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What changes the graph: the algorithm of each collective, and which matmuls the library computes."""
+    """What changes the graph or its groups: the algorithm of each collective, which matmuls the library computes, and of
+    each one that could run in the loop of another one whether it does."""
 
     algorithms: tuple[tuple[str, Algorithm], ...]
     library: frozenset[str]
+    loops: tuple[tuple[str, bool], ...]
     graph: TileGraph
     groups: tuple[Group, ...]
 
@@ -77,9 +80,19 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         algorithms = tuple(zip(names, chosen, strict=True))
         graph = expand(spec, dict(algorithms))
         for library in _library_sets(matmuls, pins):
-            structure = Structure(algorithms, library, graph, group_ops(graph, library))
-            if decisions <= _applied(structure, topology, pins):
-                yield structure
+            for shared in _shared(shareable(graph, library), pins):
+                loops = tuple((name, name in shared) for name in shareable(graph, library))
+                structure = Structure(algorithms, library, loops, graph, group_ops(graph, library, shared))
+                if decisions <= _applied(structure, topology, pins):
+                    yield structure
+
+
+def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:
+    """All matmuls that can run in the loop of another one do, or none does; those with a pin as it says."""
+    for flag in (True, False) if can else (False,):
+        asked = {name: pinned(pins, name, "loop") or loop_text(flag) for name in can}
+        if flag or any(asked[name] != loop_text(True) for name in can) or not can:
+            yield {name: first for name, first in can.items() if asked[name] == loop_text(True)}
 
 
 def _applied(structure: Structure, topology: Topology, pins: Pins) -> set[str]:
@@ -91,6 +104,7 @@ def _applied(structure: Structure, topology: Topology, pins: Pins) -> set[str]:
     for op in structure.graph.ops():
         if isinstance(op.operation, Matmul):
             texts.append((op.name, "compute", {"library" if op.name in structure.library else "triton"}))
+    texts += ((name, "loop", {loop_text(shared)}) for name, shared in structure.loops)
     for relation in structure.graph.relations():
         if not relation.library:
             exchanges = [exchange_fields(o) for o in exchange_options(structure, relation, topology, pins)]
@@ -182,11 +196,11 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
     written = [axis for axis in group.anchor.axes if not axis.reduction]
     rows, cols = written[0].extent, written[-1].extent
     is_matmul = isinstance(group.anchor.operation, Matmul)
-    table = MATMUL_TILES if is_matmul else STREAM_TILES
+    table = matmul_tiles(group.matmuls) if is_matmul else STREAM_TILES
     tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
     if is_matmul:
         dtype = structure.graph.values[name].dtype
-        tiles = [tile for tile in tiles if worth_trying(tile, dtype, topology.gpu)] or [table[-1]]
+        tiles = [tile for tile in tiles if worth_trying(tile, dtype, topology.gpu, group.matmuls)] or [table[-1]]
     # what a pin without a value's name is about
     general: tuple[str, ...] = ()
     if isinstance(group.anchor.operation, Matmul | UserOp):
@@ -249,4 +263,6 @@ def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:
                     names.setdefault(f"{group.name}.{field}", set()).add(text)
         for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
             names.setdefault(f"{matmul.name}.compute", set()).update(("triton", "library"))
+        for matmul_name, _ in structure.loops:
+            names.setdefault(f"{matmul_name}.loop", set()).update(map(loop_text, (True, False)))
     return names

@@ -85,14 +85,22 @@ class TileCost:
     def _flops_us(self) -> float:
         role, gpu = self.role, self.topology.gpu
         written = [axis for axis in role.axes if not axis.reduction]
-        m, n = written[0].tile, written[-1].tile
+        m, n = written[0].tile, written[-1].tile * self._matmuls()
         share = tile_share(m, n, self.kernel.warps)
         dtype = self.schedule.spec.inputs[0].dtype
         rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
         return self._bodies() * 2 * m * n * self._reduction() / rate / 1e6
 
     def _bodies(self) -> int:
-        return sum(isinstance(step, MatmulBody | UserBody) for step in self.role.body)
+        """Loops over k of a tile, one after the other."""
+        loops = (
+            isinstance(step, UserBody) or (isinstance(step, MatmulBody) and not step.beside) for step in self.role.body
+        )
+        return sum(loops)
+
+    def _matmuls(self) -> int:
+        """Matmuls in one loop over k: a tile of them feeds the tensor cores like one that is so many times as wide."""
+        return 1 + sum(isinstance(step, MatmulBody) and bool(step.beside) for step in self.role.body)
 
     def _reduction(self) -> int:
         return sum(axis.extent * axis.segments for axis in self.role.axes if axis.reduction) or 1
@@ -100,6 +108,7 @@ class TileCost:
     def half_us(self, tile_us: float) -> float:
         """Half of a tile, with the start of the loop of halves; `tile_us` is that of a whole one."""
         m, n = (axis.tile for axis in self.role.axes if not axis.reduction)
+        n *= self._matmuls()
         share = tile_share(m, n, self.kernel.warps) / tile_share(m, n // 2, self.kernel.warps)
         return tile_us * share / 2 + _HALVES_START_US
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.steps import SMALLEST_DOT
 from topologies.topology import Gpu, Vendor
 
 # Shapes that fill wgmma and MFMA well, largest first.
@@ -28,6 +31,8 @@ MATMUL_TILES = (
     TileShape(16, 32, 32, 4, 2),
     TileShape(16, 16, 16, 4, 2),
 )
+# Of matmuls in one loop over k: they share the tile of the left operand, and one beside the other takes what these take.
+_DEEP = TileShape(128, 128, 64, 8, 4)  # of two; where they end in one tile to store, there is room for a fourth stage
 # For ops that stream through memory once.
 STREAM_TILES = (
     TileShape(64, 256, 0, 8, 1),
@@ -43,40 +48,58 @@ _MOST_REGISTERS = 255  # of a thread: a program that computes large tiles takes 
 _FP32_ACCUMULATORS = 64  # a thread: fp32 products run on the ordinary cores, whose operands need registers as well
 
 
+def matmul_tiles(matmuls: int) -> tuple[TileShape, ...]:
+    """Tile shapes worth trying for so many matmuls in one loop, each of which has such a tile."""
+    if matmuls == 1:
+        return MATMUL_TILES
+    narrow = [replace(tile, n=1 << ((tile.n // matmuls).bit_length() - 1)) for tile in MATMUL_TILES]
+    return tuple(dict.fromkeys([_DEEP, *(tile for tile in narrow if tile.n >= SMALLEST_DOT)]))
+
+
 def suits(tile: TileShape, rows: int, cols: int) -> bool:
     """No dimension of the tile is more than twice what there is to compute, nor a sixteenth of it."""
     large = tile.m <= max(16, 2 * rows - 1) and tile.n <= max(16, 2 * cols - 1)
     return large and not (tile.m * 16 < rows and tile.m < 64 and rows > 512)
 
 
-def shared_bytes(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool, scratch: bool = False) -> int:
+def shared_bytes(
+    tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool, scratch: bool = False, matmuls: int = 1
+) -> int:
     """Shared memory of one program: operand tiles of each stage in flight, and the tile that a descriptor stores.
 
-    `scratch`: the operands stay in flight while tiles change their layout for accesses by pointer, which takes at most a
-    byte an element (seen with Triton 3.6). On AMD the stage that is being loaded is held in registers.
+    `matmuls`: so many in one loop have a right operand each. `scratch`: the operands stay in flight while tiles change their
+    layout for accesses by pointer, which takes at most a byte an element (seen with Triton 3.6). On AMD the stage that is being
+    loaded is held in registers.
     """
     size = DTYPE_BYTES[dtype]
     stages = tile.stages if gpu.vendor is Vendor.NVIDIA else max(1, tile.stages - 1)
     stored = tile.m * tile.n * size if stores_through_shared else 0
     stored += tile.m * tile.n if scratch else 0
-    return stages * (tile.m + tile.n) * tile.k * size + stored
+    return stages * (tile.m + matmuls * tile.n) * tile.k * size + stored
 
 
-def why_not(tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool, scratch: bool = False) -> str:
+def why_not(
+    tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool, scratch: bool = False, matmuls: int = 1
+) -> str:
     """Why a matmul tile does not fit `gpu`, or nothing; the flags are those of `shared_bytes`."""
-    shared = shared_bytes(tile, dtype, gpu, stores_through_shared=stores_through_shared, scratch=scratch)
+    shared = shared_bytes(
+        tile, dtype, gpu, stores_through_shared=stores_through_shared, scratch=scratch, matmuls=matmuls
+    )
     reserved = _RESERVED_SHARED_BYTES if gpu.vendor is Vendor.NVIDIA else 0
     if tile.per_sm * (shared + reserved) > gpu.shared_bytes_per_sm:
         many = f" for each of {tile.per_sm} programs" if tile.per_sm > 1 else ""
         return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory{many}"
     if tile.per_sm > 1 and tile.per_sm * tile.warps * 32 * _MOST_REGISTERS > _REGISTERS:
         return f"{tile.per_sm} programs of {tile.warps} warps do not fit the registers of an SM"
-    if tile.m * tile.n > 128 * 32 * tile.warps:
-        return f"the accumulator of a {tile.m}x{tile.n} tile does not fit the registers of {tile.warps} warps"
+    if matmuls * tile.m * tile.n > 128 * 32 * tile.warps:
+        of = f"{matmuls} accumulators of {tile.m}x{tile.n} tiles do" if matmuls > 1 else ""
+        return (
+            f"{of or f'the accumulator of a {tile.m}x{tile.n} tile does'} not fit the registers of {tile.warps} warps"
+        )
     return ""
 
 
-def worth_trying(tile: TileShape, dtype: str, gpu: Gpu) -> bool:
+def worth_trying(tile: TileShape, dtype: str, gpu: Gpu, matmuls: int = 1) -> bool:
     """Whether the planner enumerates a matmul tile: it fits, and does not spill."""
-    spills = dtype == "fp32" and tile.m * tile.n > _FP32_ACCUMULATORS * 32 * tile.warps
-    return not spills and not why_not(tile, dtype, gpu, stores_through_shared=False)
+    spills = dtype == "fp32" and matmuls * tile.m * tile.n > _FP32_ACCUMULATORS * 32 * tile.warps
+    return not spills and not why_not(tile, dtype, gpu, stores_through_shared=False, matmuls=matmuls)

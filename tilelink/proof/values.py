@@ -37,7 +37,9 @@ def values(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
     for index, launch in enumerate(schedule.launches):
         if not isinstance(launch, Kernel) or launch.compute is None:
             continue
-        yield from _made_before_used(f"launch {index}, role {launch.compute.name}", launch.compute.body, set())
+        where = f"launch {index}, role {launch.compute.name}"
+        yield from _made_before_used(where, launch.compute.body, set())
+        yield from _beside(where, launch.compute.body)
         for at, step in points(index, launch.compute):
             for operand in [
                 *(operand for operand, _ in reads(step)),
@@ -85,6 +87,27 @@ def _made_before_used(where: str, steps: tuple[Step, ...], made: set[str]) -> It
                 yield Finding(BugClass.WRONG_PLACE, where, f"{type(step).__name__} takes {name}, which is made later")
         if isinstance(step, Apply | SumParts | MatmulBody | UserBody | Load):
             made.add(step.result)
+
+
+def _beside(where: str, steps: tuple[Step, ...]) -> Iterator[Finding]:
+    """A matmul in the loop of another one comes right behind it, or behind others there, and has its left operand and axis."""
+    first: MatmulBody | None = None
+    for step in steps:
+        if isinstance(step, IfOwn):
+            yield from _beside(where, step.own)
+            yield from _beside(where, step.others)
+        if not isinstance(step, MatmulBody):
+            first = None
+        elif not step.beside:
+            first = step
+        elif first is None or first.result != step.beside:
+            fact = f"{step.result} runs in the loop of {step.beside}, which does not come right before it"
+            yield Finding(BugClass.WRONG_PLACE, where, fact)
+        elif (first.left, first.axis) != (step.left, step.axis):
+            fact = f"{step.result} takes the tiles that {first.result} loads, which are not those of its left operand"
+            yield Finding(BugClass.WRONG_PLACE, where, fact)
+        elif step.waits:
+            yield Finding(BugClass.WRONG_PLACE, where, f"{step.result} waits in the loop of {first.result}")
 
 
 def same_function(op: TileOp, step: Step) -> bool:

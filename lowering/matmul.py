@@ -1,0 +1,76 @@
+"""Matmuls of a tile -> Triton: one loop over k, for one matmul or for several that share the tiles of their left operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lowering.names import value_name
+from lowering.operands import TileScope, address, print_base, print_descriptor
+from lowering.positions import rank_at
+from lowering.signalling import print_wait
+from lowering.source import Source
+from lowering.sums import print_load
+from tilelink.ir.nodes import Axis
+from tilelink.ir.steps import Access, MatmulBody, Operand
+
+Tile = Callable[[], str]  # prints what it needs and returns the expression of the tile
+
+
+def print_matmuls(out: Source, scope: TileScope, bodies: Sequence[MatmulBody]) -> None:
+    """Accumulate over the reduction axis, all in the loop of the first; with parts along it, part by part as they arrive."""
+    first = bodies[0]
+    axis = scope.axis(first.axis)
+    m, n = (a.name for a in scope.role.axes if not a.reduction)
+    for body in bodies:
+        out.line(f"{value_name(body.result)} = tl.zeros((TILE_{m.upper()}, TILE_{n.upper()}), tl.float32)")
+    if axis.segments > 1:
+        scope.need("rank")
+        order = scope.role.order.minor_ranks
+        with out.block(f"for {axis.name}_place in range({axis.segments}):"), scope.inside():
+            out.line(f"{axis.name}_segment = {rank_at(order, f'{axis.name}_place')}")
+            for wait in first.waits:
+                print_wait(out, scope, wait)
+            _print_reduction(out, scope, bodies, axis)
+        return
+    for wait in first.waits:
+        print_wait(out, scope, wait)
+    _print_reduction(out, scope, bodies, axis)
+
+
+def _print_reduction(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], axis: Axis) -> None:
+    first, step = bodies[0], f"TILE_{axis.name.upper()}"
+    load_left = _print_operand(out, scope, first.left, "left")
+    loads = [_print_operand(out, scope, body.right, "right") for body in bodies]
+    precision = ', input_precision="ieee"' if scope.dtype(first.left.buffer) == "fp32" else ""
+    with out.block(f"for {axis.name} in range(0, {axis.extent}, {step}):"):
+        operands = (first.left, *(body.right for body in bodies))
+        if any(operand.access is Access.POINTER for operand in operands):
+            out.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {step})")
+        left = load_left()
+        if len(bodies) > 1 and first.left.access is Access.DESCRIPTOR:
+            tile = f"{_name(first.left, 'left')}_tile"
+            out.line(f"{tile} = {left}")
+            left = tile
+        for body, load in zip(bodies, loads, strict=True):
+            result = value_name(body.result)
+            right = load()
+            out.line(f"{result} = tl.dot({left}, {right}, {result}{precision})")
+
+
+def _print_operand(out: Source, scope: TileScope, operand: Operand, side: str) -> Tile:
+    """Print what precedes the loop; returns how the loop loads a tile."""
+    name = _name(operand, side)
+    if operand.access is Access.DESCRIPTOR:
+        used, row, col = print_descriptor(out, scope, operand, name)
+        return lambda: f"{used}.load([{row}, {col}])"
+    where, mask = address(scope, operand, print_base(out, scope, operand, f"{name}_part"))
+
+    def load() -> str:
+        print_load(out, f"{name}_tile", where, mask)
+        return f"{name}_tile"
+
+    return load
+
+
+def _name(operand: Operand, side: str) -> str:
+    return f"{operand.own or operand.buffer}_{side}"
