@@ -39,7 +39,7 @@ def candidates(file: Path) -> list[Measured]:
             if one.schedule is not None and one.median_us is not None:
                 pins = dict(one.schedule.choices)
                 again = declaration(row.operator).plan_for(machine, row.sizes, row.dtype, pins)
-                assert dict(again.choices) == pins
+                assert pins.items() <= dict(again.choices).items()  # fields may have come since
                 found.append(
                     Measured(f"{record.machine.num_ranks} {row.key}", one.name, again.predicted_us, one.median_us)
                 )

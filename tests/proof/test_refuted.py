@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 import topologies
-from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs
+from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
 from tilelink.ir.nodes import (
     AwaitPeers,
     Axis,
@@ -72,6 +72,7 @@ def planned(operator: str, mover: str, transfer: str, topology: str = "laptop-sw
             {"M": 3 * 64, "K": 96, "N": 32},
             {"algorithm": "in-place", "y.tile": TILE, "sum": "epilogue", "y_parts.chunks": "2"},
         ),
+        "mlp shared": (mlp, {"M": 3 * 32, "H": 32, "F": 96}, {"algorithm": "direct", "up.loop": "shared"}),
         "ar library": (gemm_ar, {"M": 3 * 64, "K": 96, "N": 32}, {"algorithm": "one-shot", "compute": "library"}),
     }
     overlap, sizes, base = found[operator]
@@ -90,6 +91,10 @@ def each(kind: type[N], number: int, **fields: object) -> Change:
         return found[number].put(replace(found[number].node, **fields))  # type: ignore[type-var]
 
     return change
+
+
+def matmuls(schedule: Schedule) -> list[MatmulBody]:
+    return [site.node for site in sites(schedule, MatmulBody)]
 
 
 def copied_words(schedule: Schedule, words: int) -> Schedule:
@@ -127,6 +132,7 @@ AG_SM = ("ag", "CommSms(2)", "pull")
 AG_PULL = ("ag", "CopyEngine()", "pull")
 AG_PCIE = ("ag", "CopyEngine()", "push", "l20-pcie")
 RS_CE = ("rs", "CopyEngine()", "push")
+MLP_SHARED = ("mlp shared", "CopyEngine()", "push")
 RS_FUSED = ("rs", "Fused()", "push")
 AR_FUSED = ("ar", "Fused()", "push")
 AR_LIBRARY = ("ar library", "Fused()", "pull")
@@ -290,6 +296,27 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     "another function": (AR_FUSED, each(Apply, 0, function="relu"), BugClass.WRONG_PLACE),
     "another contracted axis": (AG_CE, each(MatmulBody, 0, axis="n"), BugClass.WRONG_PLACE),
     "the own part is not where it is looked for": (RS_CE, each(SumParts, 0, onto=""), BugClass.ORDERING),
+    "a matmul in a loop that runs elsewhere": (MLP_SHARED, each(MatmulBody, 1, beside="y"), BugClass.WRONG_PLACE),
+    "a matmul in a loop that loads another left operand": (
+        MLP_SHARED,
+        lambda schedule: each(MatmulBody, 1, left=replace(matmuls(schedule)[1].left, own=""))(schedule),
+        BugClass.WRONG_PLACE,
+    ),
+    "a matmul that counts on a wait that is not in the loop": (
+        MLP_SHARED,
+        lambda schedule: each(MatmulBody, 1, waits=(next(site.node for site in sites(schedule, Wait)),))(schedule),
+        BugClass.WRONG_PLACE,
+    ),
+    "a step between matmuls of one loop": (
+        MLP_SHARED,
+        lambda schedule: next(
+            site.put(
+                replace(site.node, body=tuple(sorted(site.node.body, key=lambda step: step in matmuls(schedule)[1:2])))
+            )
+            for site in sites(schedule, ComputeRole)
+        ),
+        BugClass.WRONG_PLACE,
+    ),
     "tiles that leave rows out": (AG_CE, each(Axis, 0, extent=48), BugClass.WRONG_PLACE),
 }
 

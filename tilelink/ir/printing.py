@@ -255,7 +255,7 @@ def _step(step: Step) -> Iterator[str]:
             loop = f" in the loop of {beside}" if beside else ""
             access = f"{left.access.value} and {right.access.value}"
             yield f"{result} = {_operand(left)} @ {_operand(right)} over {axis}{loop}, {access}"
-            yield from (f"  {_wait(wait)}" for wait in waits)
+            yield from (f"  {_wait(wait)}" for wait in waits if not beside)
         case UserBody(result, function, operands):
             yield f"{result} = {function}({', '.join(_operand(operand) for _, operand in operands)})"
         case SumParts(result, operand, wait, onto):

@@ -65,7 +65,7 @@ class MatmulBody:
     """`result += left @ right` over axis `axis`; with segments on it, `waits` come before each segment.
 
     `beside` is the result of the matmul in whose loop over `axis` this one runs, or empty: that one comes before, with
-    nothing but others beside it in between, and its tiles of the left operand, which it waits for, are those of this one.
+    nothing but others beside it in between, and its tiles of the left operand, and what it waits for, are those of this one.
     """
 
     result: str

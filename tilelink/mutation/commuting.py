@@ -42,7 +42,9 @@ def idempotent(schedule: Schedule, node: object) -> bool:
     match node:
         case Wait() | SlotWait() | AwaitPeers() | AwaitPlaces() | TellPlace():
             return True
-        case Store() | CopyOwn() | Finish() | MatmulBody() | UserBody() | Load():
+        case MatmulBody(beside=beside):
+            return not beside  # twice in one loop it adds twice
+        case Store() | CopyOwn() | Finish() | UserBody() | Load():
             return True
         case SumParts(result=result, onto=onto):
             return result != onto
@@ -90,10 +92,10 @@ def commute(schedule: Schedule, one: object, other: object) -> bool:
 
 
 def _independent(one: Compute, other: Compute) -> bool:
-    """Neither uses the other's result; both only read memory."""
+    """Neither uses the other's result; both only read memory, and none is bound to the loop of another one."""
     values = (one.result, *_values(one)), (other.result, *_values(other))
-    waiting = any(isinstance(step, MatmulBody) and step.waits for step in (one, other))
-    return one.result not in values[1] and other.result not in values[0] and not waiting
+    bound = any(isinstance(step, MatmulBody) and (step.waits or step.beside) for step in (one, other))
+    return one.result not in values[1] and other.result not in values[0] and not bound
 
 
 def _reads_inputs_only(schedule: Schedule, step: Compute) -> bool:

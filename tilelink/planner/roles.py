@@ -305,8 +305,8 @@ def _op_steps(
             inner = tuple(wait for wait in early if wait.slot == axis)
             outer = [wait for wait in early if wait.slot != axis]
             if beside:  # the matmul whose loop it is has waited for the left operand, and the right one is an input
-                return [MatmulBody(op.name, left, right, axis, (), beside)]
-            return [*outer, MatmulBody(op.name, left, right, axis, inner)]
+                outer = []
+            return [*outer, MatmulBody(op.name, left, right, axis, inner, beside)]
         case UserOp(name=name, reads=reads):
             operands = tuple((reads[i][0], _by_pointer(operand(read))) for i, read in enumerate(op.reads))
             return [*early, UserBody(op.name, name, operands)]

@@ -69,7 +69,7 @@ class TileCost:
         role, gpu = self.role, self.topology.gpu
         memory = self._traffic() / role.num_tiles / (gpu.memory_gb_per_s * _MEMORY_SHARE / role.programs) / 1e3
         start = _PREFETCHED_START_US if role.prefetch else _START_US
-        busy = max(self._compute_us(), memory, self._remote_us()) + self._stores_us()
+        busy = max(self._compute_us(), memory, self._remote_us()) + self._stores_us() + self._loads_us()
         beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
         return busy * beside + start + count * self._counts()
@@ -77,6 +77,15 @@ class TileCost:
     def tensor_us(self) -> float:
         """How long the tensor cores of an SM are busy with all tiles at the sustained clock."""
         return self._flops_us() * self.role.num_tiles / self.role.programs
+
+    def _loads_us(self) -> float:
+        """What a tile loads when its matmul is over, at the rate of one SM: nothing hides it."""
+        if not any(isinstance(step, MatmulBody) for step in self.role.body):
+            return 0.0
+        tile = math.prod(axis.tile for axis in self.role.axes if not axis.reduction)
+        loads = [step.operand.buffer for step in self.role.body if isinstance(step, Load)]
+        num_bytes = sum(tile * DTYPE_BYTES[self.schedule.buffer(name).dtype] for name in loads)
+        return num_bytes / (self.topology.gpu.memory_gb_per_s * _MEMORY_SHARE / self.role.programs) / 1e3
 
     def _compute_us(self) -> float:
         step = max(_REDUCTION_STEP_US, _LOAD_US / self.kernel.stages)

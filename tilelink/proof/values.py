@@ -106,8 +106,9 @@ def _beside(where: str, steps: tuple[Step, ...]) -> Iterator[Finding]:
         elif (first.left, first.axis) != (step.left, step.axis):
             fact = f"{step.result} takes the tiles that {first.result} loads, which are not those of its left operand"
             yield Finding(BugClass.WRONG_PLACE, where, fact)
-        elif step.waits:
-            yield Finding(BugClass.WRONG_PLACE, where, f"{step.result} waits in the loop of {first.result}")
+        elif first.waits != step.waits:
+            fact = f"{step.result} counts on other waits than there are in the loop of {first.result}"
+            yield Finding(BugClass.WRONG_PLACE, where, fact)
 
 
 def same_function(op: TileOp, step: Step) -> bool:

@@ -1,0 +1,185 @@
+"""Matmuls that share the tiles of their left operand in one loop over k: found in the graph, emulated for both targets,
+planned where they help, and pinned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import pytest
+
+import lowering
+import topologies
+from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink import Replicate, Shard, Tensor, all_gather, dims, matmul, mul, overlap, silu
+from tilelink.errors import IllegalPin, NoLegalSchedule
+from tilelink.ir.expand import collectives, expand
+from tilelink.ir.graph import TileGraph
+from tilelink.ir.nodes import Algorithm, ComputeRole
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
+from tilelink.ir.steps import Apply, MatmulBody, Store
+from tilelink.overlap import Overlap
+from tilelink.planner.group import group_ops, shareable
+from tilelink.planner.tiles import matmul_tiles, shared_bytes, why_not
+from tilelink.runtime.run import run_emulated
+
+MLP = load("05_mlp.py:mlp")
+M, K, N = dims("M K N")
+X = Annotated[Tensor, (M, K), Shard(0)]
+W = Annotated[Tensor, (K, N), Shard(1)]
+SIZES = {"M": 64, "K": 32, "N": 64}
+
+
+@overlap
+def gated(x: X, a: W, b: W) -> Tensor:
+    x_full = all_gather(x, dim=0)
+    one = silu(matmul(x_full, a))
+    two = matmul(x_full, b)
+    return mul(one, two)
+
+
+@overlap
+def three(x: X, a: W, b: W, c: W) -> Tensor:
+    x_full = all_gather(x, dim=0)
+    one, two, third = matmul(x_full, a), matmul(x_full, b), matmul(x_full, c)
+    return silu(one) * two + third
+
+
+@overlap
+def along_k(x: Annotated[Tensor, (M, K), Shard(1)], a: W, b: W) -> Tensor:
+    x_full = all_gather(x, dim=1)
+    one, two = matmul(x_full, a), matmul(x_full, b)
+    return silu(one) * two
+
+
+@overlap
+def apart(x: X, a: W, b: W) -> tuple[Tensor, Tensor]:
+    x_full = all_gather(x, dim=0)
+    return silu(matmul(x_full, a)), silu(matmul(x_full, b))
+
+
+@overlap
+def kept(x: X, a: W, b: W) -> tuple[Tensor, Tensor]:
+    x_full = all_gather(x, dim=0)
+    one, two = matmul(x_full, a), matmul(x_full, b)
+    return one, silu(one) * two
+
+
+@overlap
+def of_two(x: X, y: X, a: W, b: W) -> Tensor:
+    one, two = matmul(all_gather(x, dim=0), a), matmul(all_gather(y, dim=0), b)
+    return silu(one) * two
+
+
+@overlap
+def gathered_weights(x: X, a: Annotated[Tensor, (K, N), Replicate()], b: Annotated[Tensor, (K, N), Shard(0)]) -> Tensor:
+    x_full = all_gather(x, dim=0)
+    one, two = matmul(x_full, a), matmul(x_full, all_gather(b, dim=0))
+    return silu(one) * two
+
+
+def graph_of(operator: Overlap) -> TileGraph:
+    bound = bind(operator.spec, SIZES, 4, "bf16")
+    return expand(bound, {name: Algorithm.DIRECT for name, _ in collectives(bound)})
+
+
+def planned(operator: Overlap, sizes: dict[str, int], topology: str = "laptop-switch", **pins: str) -> Schedule:
+    return operator.plan_for(topologies.load(topology, 4), sizes, "bf16", pins)
+
+
+def role_of(schedule: Schedule) -> ComputeRole:
+    roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
+    return next(role for role in roles if any(isinstance(step, MatmulBody) and step.beside for step in role.body))
+
+
+def test_which_matmuls_can_share_a_loop() -> None:
+    assert shareable(graph_of(gated), frozenset()) == {"two": "matmul_out"}
+    assert shareable(graph_of(three), frozenset()) == {"two": "one", "third": "one"}
+    assert shareable(graph_of(along_k), frozenset()) == {"two": "one"}
+
+
+@pytest.mark.parametrize("operator", [apart, kept, of_two, gathered_weights], ids=lambda operator: operator.name)
+def test_which_cannot(operator: Overlap) -> None:
+    """Nothing needs both; one is wanted by the user; they have different left operands; a right operand comes late."""
+    assert shareable(graph_of(operator), frozenset()) == {}
+
+
+def test_the_library_computes_alone() -> None:
+    assert shareable(graph_of(three), frozenset({"two"})) == {"third": "one"}
+    assert shareable(graph_of(three), frozenset({"one"})) == {"third": "two"}
+
+
+def test_matmuls_come_first_in_their_group() -> None:
+    graph = graph_of(gated)
+    (group,) = group_ops(graph, frozenset(), shareable(graph, frozenset()))
+    assert group.matmuls == 2
+    assert [type(op.operation).__name__ for op in group.ops] == ["Matmul", "Matmul", "Elementwise", "Elementwise"]
+    assert len(group_ops(graph, frozenset())) == 2
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+@pytest.mark.parametrize(
+    ("operator", "sizes", "topology"),
+    [
+        pytest.param(gated, {"M": 64, "K": 32, "N": 64}, "laptop-switch", id="gated"),
+        pytest.param(gated, {"M": 64, "K": 64, "N": 128}, "h200-nvswitch", id="descriptors"),
+        pytest.param(gated, {"M": 44, "K": 33, "N": 52}, "h200-nvswitch", id="ragged", marks=pytest.mark.slow),
+        pytest.param(three, {"M": 64, "K": 32, "N": 64}, "laptop-switch", id="three"),
+        pytest.param(along_k, {"M": 32, "K": 128, "N": 64}, "laptop-switch", id="parts along k"),
+        pytest.param(MLP, {"M": 44, "H": 33, "F": 52}, "laptop-switch", id="mlp", marks=pytest.mark.slow),
+    ],
+)
+def test_one_loop_computes_what_loops_of_their_own_do(
+    operator: Overlap, sizes: dict[str, int], topology: str, target: str
+) -> None:
+    schedule = planned(operator, sizes, topology, algorithm="direct", loop="shared")
+    role = role_of(schedule)
+    bodies = [step for step in role.body if isinstance(step, MatmulBody)]
+    assert all(body.beside == bodies[0].result and body.left == bodies[0].left for body in bodies[1:])
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=3)
+    assert outcome.equal, f"{schedule}\n{outcome}"
+
+
+def test_what_is_made_of_them_needs_no_memory_in_between() -> None:
+    sizes = {"M": 1024, "H": 4096, "F": 14336}
+    pins = {"algorithm": "direct", "compute": "triton", "mover": "CopyEngine()", "transfer": "push", "chunks": "1"}
+    own, shared = (planned(MLP, sizes, "h200-nvswitch", **pins, loop=loop) for loop in ("own", "shared"))
+    assert {b.name for b in own.buffers} - {b.name for b in shared.buffers} == {"silu_out"}
+    steps = role_of(shared).body
+    assert [type(step) for step in steps[1:]] == [MatmulBody, MatmulBody, Apply, Apply, Store]
+    assert "up = x_full|own x @ w_up over k in the loop of gate, descriptor and descriptor" in str(shared)
+    assert shared.predicted_us < own.predicted_us
+    text = lowering.emit(shared)
+    loop = text[text.index("def hidden_tiles") : text.index("def hidden_kernel")]
+    assert loop.count("x_left.load(") == 1 and "up = tl.dot(x_left_tile, w_up_desc.load([k, n]), up)" in loop
+
+
+def test_a_schedule_without_pins_has_them_in_one_loop() -> None:
+    """It is what was fastest for each MLP of the tables (`candidates_mlp_loops_2xh200.json`)."""
+    pins = {"algorithm": "direct", "compute": "triton", "mover": "CopyEngine()", "transfer": "push"}
+    schedule = planned(MLP, {"M": 8192, "H": 4096, "F": 14336}, "h200-nvswitch", **pins)
+    assert dict(schedule.choices)["up.loop"] == "shared"
+
+
+def test_pins_that_go_with_no_loop() -> None:
+    sizes = {"M": 64, "H": 32, "F": 64}
+    with pytest.raises(IllegalPin, match="own, shared"):
+        planned(MLP, sizes, loop="theirs")
+    with pytest.raises(NoLegalSchedule):  # silu_out is no loop of its own then
+        planned(MLP, sizes, **{"up.loop": "shared", "silu_out.tile": "16x16x16/4w2s"})
+    with pytest.raises(NoLegalSchedule):
+        planned(MLP, sizes, **{"up.loop": "shared", "up.compute": "library"})
+
+
+def test_tiles_of_two_matmuls_take_what_one_of_twice_the_width_takes() -> None:
+    gpu = topologies.load("h200-nvswitch", 4).gpu
+    for tile in matmul_tiles(2):
+        wide = replace(tile, n=2 * tile.n)
+        one, two = (
+            shared_bytes(t, "bf16", gpu, stores_through_shared=False, matmuls=m) for t, m in ((wide, 1), (tile, 2))
+        )
+        assert one == two
+        assert why_not(tile, "bf16", gpu, stores_through_shared=False, matmuls=2) == "" or tile.per_sm > 1
+    shallow = replace(matmul_tiles(1)[0], stages=1)
+    assert "2 accumulators" in why_not(shallow, "bf16", gpu, matmuls=2, stores_through_shared=False)
