@@ -82,6 +82,12 @@ def notify(signal, peer, call):
 
 
 @triton_dist.jit
+def words_of(words, peer_words, peer):
+    """Words of 64 bits of `peer`: `words`, and `peer_words` as well, are those of this rank."""
+    return dl.symm_at(words, peer)
+
+
+@triton_dist.jit
 def count_at_peer(peer_words, count, peer):
     """Count at word `count` of `peer` that this program has come so far; `peer_words` are those of this rank."""
     __syncthreads()

@@ -22,3 +22,24 @@ def fence_descriptors():
     tl.inline_asm_elementwise(
         "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
     )
+
+
+@triton.jit
+def put_words(words, value):
+    """Store whole words, here or at a peer. As assembly: an exchange would bring the old ones back."""
+    tl.inline_asm_elementwise(
+        "st.relaxed.sys.global.b64 [$1], $2; mov.u32 $0, 0;",
+        "=r,l,l",
+        [words.to(tl.int64), value],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
+def get_words(words):
+    """Load whole words as they are now. As assembly: an addition of nothing would hold up other loads of them."""
+    return tl.inline_asm_elementwise(
+        "ld.relaxed.sys.global.b64 $0, [$1];", "=l,l", [words.to(tl.int64)], dtype=tl.int64, is_pure=False, pack=1
+    )

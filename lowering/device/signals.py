@@ -103,6 +103,12 @@ def on_peer(pointers, peer, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def words_of(words, peer_words, peer):
+    """Words of 64 bits of `peer`: `words` are those of this rank, `peer_words` the table of `on_peer`."""
+    return on_peer(peer_words, peer, tl.int64)
+
+
+@triton.jit
 def count_at_peer(peer_words, count, peer):
     """Count at word `count` of `peer` that this program has come so far; `peer_words` is the table of `on_peer`."""
     count_up(on_peer(peer_words, peer, tl.int32) + count)

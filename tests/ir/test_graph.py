@@ -74,9 +74,10 @@ OPERATORS = (gather_rows, gather_inner, gather_weights, gather_row, scatter_rows
 
 
 def _graph(operator: Overlap, num_ranks: int, sizes: Mapping[str, int], last: bool = False) -> TileGraph:
-    """The graph with the first (or the last but library) algorithm of each collective."""
+    """The graph with the first, or the last, algorithm of each collective that is not one call."""
     bound = bind(operator.spec, sizes, num_ranks, "bf16")
-    chosen = {name: [a for a in legal if a is not Algorithm.LIBRARY] for name, legal in collectives(bound)}
+    one_call = (Algorithm.LL, Algorithm.LIBRARY)
+    chosen = {name: [a for a in legal if a not in one_call] for name, legal in collectives(bound)}
     return expand(bound, {name: legal[-1 if last else 0] for name, legal in chosen.items()})
 
 

@@ -85,6 +85,24 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 128, "K": 128, "N": 128},
         {"algorithm": "library"},
     ),
+    "all-reduce, LL": (
+        "04_gemm_ar.py:gemm_ar",
+        "laptop-switch",
+        {"M": 128, "K": 128, "N": 128},
+        {"algorithm": "ll", **_TILE},
+    ),
+    "gather, LL": (
+        "02_ag_gemm.py:ag_gemm",
+        "laptop-switch",
+        {"M": 64, "K": 64, "N": 128},
+        {"algorithm": "ll", **_TILE},
+    ),
+    "MLP in one loop": (
+        "05_mlp.py:mlp",
+        "laptop-switch",
+        {"M": 128, "H": 128, "F": 128},
+        {"algorithm": "direct", **_TILE, "mover": "CopyEngine()", "up.loop": "shared"},
+    ),
     "all-reduce, SMs": (
         "04_gemm_ar.py:gemm_ar",
         "laptop-switch",

@@ -140,6 +140,32 @@ class MemoryBuilder(NumericBuilder):
         native.store(addresses, np.broadcast_to(value.data, addresses.shape), mask)
         machine.after(Kind.STORE, via, touched, dtype.itemsize, changed=True, scalar=scalar)
 
+    # words of 64 bits, each stored or loaded in one piece, without an order: atomics that are relaxed
+
+    def _store_words(self, places: Handle, value: Handle) -> None:
+        addresses, machine = _addresses(places), self._machine
+        machine.scheduler.switch()
+        machine.before("store of words", addresses, 8)
+        everything = np.ones(addresses.shape, bool)
+        words = np.ascontiguousarray(np.broadcast_to(value.data, addresses.shape))
+        changed = native.load(addresses, everything, words, words.dtype).tobytes() != words.tobytes()
+        native.store(addresses, words, everything)
+        self._told_of_words(addresses, changed=changed)
+
+    def _load_words(self, places: Handle) -> Handle:
+        addresses, machine = _addresses(places), self._machine
+        machine.scheduler.switch()
+        machine.before("load of words", addresses, 8)
+        dtype = np.dtype(np.int64)
+        found = native.load(addresses, np.ones(addresses.shape, bool), np.zeros(addresses.shape, dtype), dtype)
+        self._told_of_words(addresses, changed=False)
+        return Handle(found, tl.int64)
+
+    def _told_of_words(self, addresses: Array, *, changed: bool) -> None:
+        self._machine.after(
+            Kind.ATOMIC, Via.ATOMIC, addresses, 8, changed=changed, semantic=Semantic.RELAXED, scalar=False
+        )
+
     def _one_thread(self, via: Via) -> bool:
         """Of the access that begins now; to be asked before another task can run."""
         return self.scalar and via is not Via.DESCRIPTOR
@@ -222,7 +248,7 @@ class MemoryBuilder(NumericBuilder):
         self._machine.barrier()
 
     def create_inline_asm(
-        self, asm: str, constraints: str, values: object, types: list[Any], is_pure: bool, pack: int
+        self, asm: str, constraints: str, values: Sequence[Handle], types: list[Any], is_pure: bool, pack: int
     ) -> _Results:
         try:
             statements = parse(asm)
@@ -237,11 +263,16 @@ class MemoryBuilder(NumericBuilder):
             ) from None
         results = [_filled(type, 0) for type in types]
         for statement in statements:
-            self._apply(statement, types, results)
+            self._apply(statement, types, results, list(values))
         return _Results(results)
 
-    def _apply(self, statement: Statement, types: list[Any], results: list[Handle]) -> None:
+    def _apply(self, statement: Statement, types: list[Any], results: list[Handle], given: list[Handle]) -> None:
+        """Registers are numbered through: results, then what is given."""
         match statement.effect:
+            case Effect.STORE:
+                self._store_words(given[statement.address - len(results)], given[statement.value - len(results)])
+            case Effect.LOAD:
+                results[statement.output] = self._load_words(given[statement.address - len(results)])
             case Effect.FENCE:
                 self._machine.fence(statement.text)
             case Effect.BARRIER:
@@ -263,6 +294,11 @@ def _decode(ptrs: Handle, mask: Array | None) -> tuple[Any, np.dtype[Any], Array
     lanes = np.broadcast_to(mask, addresses.shape)
     touched = addresses if lanes.all() else addresses[lanes]
     return element, stock._get_np_dtype(element), addresses, lanes, touched
+
+
+def _addresses(places: Handle) -> Array:
+    """Of pointers that were made numbers."""
+    return places.data.astype(np.uint64)
 
 
 def _filled(type: Any, value: int) -> Handle:

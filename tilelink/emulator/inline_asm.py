@@ -1,4 +1,4 @@
-"""The inline assembly of device helpers, statement by statement: it orders memory and has no value."""
+"""The inline assembly of device helpers, statement by statement: it orders memory, or moves words of 64 bits whole."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ class Effect(Enum):
     BARRIER = "barrier"  # all threads of the program meet
     NOTHING = "nothing"  # time only
     CONSTANT = "constant"  # sets an output register
+    STORE = "store"  # of words, each whole, without an order
+    LOAD = "load"  # of such words into an output register
     CLOCK = "clock"  # sets an output register to the time: of an emulation, steps so far
 
 
@@ -19,8 +21,9 @@ class Effect(Enum):
 class Statement:
     text: str
     effect: Effect
-    output: int = 0  # of CONSTANT and CLOCK: which register
-    value: int = 0  # of CONSTANT
+    output: int = 0  # of CONSTANT, CLOCK and LOAD: which register
+    value: int = 0  # of CONSTANT; of STORE: which register holds the words
+    address: int = 0  # of STORE and LOAD: which register holds where they are
 
 
 # What each pattern matches is a whole statement, without its semicolon.
@@ -31,6 +34,16 @@ _TABLE: tuple[tuple[str, Effect, str], ...] = (
     (r"cp\.async\.bulk\.commit_group", Effect.FENCE, "cp.async.bulk.commit_group"),
     (r"s_waitcnt .*", Effect.FENCE, "s_waitcnt"),
     (r"buffer_(wbl2|inv)( sc[01])*", Effect.FENCE, "buffer_wbl2"),
+    (
+        r"st\.relaxed\.sys\.global\.b64 \[\$(?P<address>\d+)\], \$(?P<value>\d+)",
+        Effect.STORE,
+        "st.relaxed.sys.global.b64 [$1], $2",
+    ),
+    (
+        r"ld\.relaxed\.sys\.global\.b64 \$(?P<output>\d+), \[\$(?P<address>\d+)\]",
+        Effect.LOAD,
+        "ld.relaxed.sys.global.b64 $0, [$1]",
+    ),
     (r"bar\.sync \d+", Effect.BARRIER, "bar.sync n"),
     (r"barrier\.sync(\.aligned)? \d+", Effect.BARRIER, "barrier.sync n"),
     (r"s_barrier", Effect.BARRIER, "s_barrier"),
@@ -64,7 +77,5 @@ def _statement(text: str) -> Statement:
         match = re.fullmatch(pattern, text)
         if match is None:
             continue
-        if effect is Effect.CONSTANT:
-            return Statement(text, effect, int(match["output"]), int(match["value"]))
-        return Statement(text, effect, int(match["output"]) if effect is Effect.CLOCK else 0)
+        return Statement(text, effect, **{name: int(number) for name, number in match.groupdict().items() if number})
     raise UnknownStatement(text)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import IfOwn, Notify, Step
 
 
@@ -69,3 +72,13 @@ def _find_notify(
                 if found is not None:
                     return found
     return None
+
+
+LL_BLOCK = (
+    256  # words that a program of an LL collective moves at a time: more programs do more for few bytes (2 x H200)
+)
+
+
+def ll_words(part: tuple[int, ...], dtype: str) -> int:
+    """Words of 4 bytes of data in what a rank sends to a peer."""
+    return math.prod(part) * DTYPE_BYTES[dtype] // 4

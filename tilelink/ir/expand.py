@@ -5,33 +5,56 @@ y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m,
 y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
 y_sum = all_reduce(y) pooled   ->   the same; an output is gathered in a free place of a pool, not copied
 y_sum = all_reduce(y) in-place ->   the same; an output is gathered where the caller reads it, not copied
+y_sum = f(y) library or ll     ->   y_sum = f(y), by one call
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import sympy
 
 from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation, Sum, TileGraph, TileOp, TileOperation
 from tilelink.ir.nodes import Algorithm, Kind
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.spec import (
+    DTYPE_BYTES,
+    AllGather,
+    AllReduce,
+    BoundNode,
+    BoundSpec,
+    Elementwise,
+    Matmul,
+    ReduceScatter,
+    SendRecv,
+)
 from tilelink.ir.user_op import UserOp
 
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
-    AllGather: (Algorithm.DIRECT, Algorithm.LIBRARY),
-    ReduceScatter: (Algorithm.DIRECT, Algorithm.LIBRARY),
-    AllReduce: (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.IN_PLACE, Algorithm.POOLED, Algorithm.LIBRARY),
+    AllGather: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LIBRARY),
+    ReduceScatter: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LIBRARY),
+    AllReduce: (
+        Algorithm.ONE_SHOT,
+        Algorithm.TWO_SHOT,
+        Algorithm.IN_PLACE,
+        Algorithm.POOLED,
+        Algorithm.LL,
+        Algorithm.LIBRARY,
+    ),
     SendRecv: (Algorithm.DIRECT,),
 }
 
 _GATHERED_THERE = {Algorithm.POOLED, Algorithm.IN_PLACE}  # where the caller reads it
+_ONE_CALL = {Algorithm.LL, Algorithm.LIBRARY}  # that nothing overlaps with
+LL_MOST_BYTES = (
+    512 * 1024
+)  # to a peer: beyond, that LL sends as many bytes of numbers costs more than signals (2 x H200)
 
 
 def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...]:
     """(name, legal algorithms) of each collective of the spec. Two-shot needs rows that `num_ranks` divides; what is made
-    in place is an output, and nothing else reads it."""
+    in place is an output, and nothing else reads it; LL sends a few whole words of 4 bytes to a peer."""
     found = []
     for node in spec.nodes:
         legal = LEGAL_ALGORITHMS.get(type(node.operation))
@@ -41,6 +64,10 @@ def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...
                 illegal |= {Algorithm.TWO_SHOT, *_GATHERED_THERE}
             if name not in spec.outputs or any(name in other.inputs for other in spec.nodes):
                 illegal |= _GATHERED_THERE
+            part = math.prod(node.output.local) * DTYPE_BYTES[node.output.dtype]
+            part //= spec.num_ranks if isinstance(node.operation, AllGather) else 1
+            if part % 4 or part > LL_MOST_BYTES:
+                illegal |= {Algorithm.LL}
             found.append((name, tuple(algorithm for algorithm in legal if algorithm not in illegal)))
     return tuple(found)
 
@@ -68,17 +95,17 @@ class _Expansion:
         match operation:
             case AllGather(dim):
                 target = f"{out}_whole" if self._needs_copy(out, dim) else out
-                library = algorithm is Algorithm.LIBRARY
+                library = algorithm in _ONE_CALL
                 self._relation(node, target, Kind.GATHER, source, dim, self.values[source].shape, library=library)
                 if target != out:
                     self._op(node, Copy(), out, (target,))
-            case ReduceScatter(dim) if algorithm is Algorithm.LIBRARY:
+            case ReduceScatter(dim) if algorithm in _ONE_CALL:
                 source = self._settled(node, source, dim)
                 self._relation(node, out, Kind.SCATTER, source, dim, self._cut(source, dim), summed=True)
             case ReduceScatter(dim):
                 source = self._settled(node, source, dim)
                 self._scatter_and_sum(node, source, dim, out)
-            case AllReduce() if algorithm is Algorithm.LIBRARY:
+            case AllReduce() if algorithm in _ONE_CALL:
                 self._relation(node, out, Kind.REDUCE, source, 0, self.values[source].shape, summed=True)
             case AllReduce() if algorithm is Algorithm.TWO_SHOT or algorithm in _GATHERED_THERE:
                 self._scatter_and_sum(node, source, 0, f"{out}_part")
@@ -152,7 +179,10 @@ class _Expansion:
             shape[dim] *= ranks
         self.values[name] = GraphValue(name, tuple(shape), node.output.dtype)
         by_library = library or summed
-        self.nodes.append(Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by))
+        ll = by_library and self.algorithms[node.output.name] is Algorithm.LL
+        self.nodes.append(
+            Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by, ll)
+        )
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:
         shapes = [self.values[name].shape for name in inputs]

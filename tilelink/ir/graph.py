@@ -115,7 +115,8 @@ class Relation:
     A SHIFT delivers the one part of the rank `by` before.
 
     `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
-    `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is).
+    `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is), or, if
+    `ll`, by one kernel that does what such a call would.
     """
 
     name: str  # value delivered
@@ -129,6 +130,7 @@ class Relation:
     library: bool
     line: str
     by: int = 0  # SHIFT: how far the rank is that receives
+    ll: bool = False
 
     def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
         """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""

@@ -23,6 +23,7 @@ class Algorithm(Word):
     ONE_SHOT = "one-shot"  # all_reduce: gather every summand, add them on every rank
     TWO_SHOT = "two-shot"  # all_reduce: reduce_scatter, then all_gather
     POOLED = "pooled"  # two-shot, gathered in a place of a pool that holds nothing of the caller's any more
+    LL = "ll"  # one kernel of ours, whose words carry data and the number of the call; for few bytes
     IN_PLACE = "in-place"  # two-shot, gathered where the caller reads it: the next call overwrites it there
     LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
 
@@ -323,6 +324,30 @@ class LibraryCollective:
 
 
 @dataclass(frozen=True, slots=True)
+class LLCollective:
+    """`out = function(operand)` by one kernel, with the protocol that NCCL calls LL.
+
+    Words of 8 bytes travel, 4 of data and 4 that number the call, stored straight into memory of the peers. Who finds the
+    number finds the data, so that there are no signals and no fences. Each of `programs` programs stores its blocks of
+    `block` words at every peer, before it waits for the same blocks of the peers: so no rank waits for one that waits.
+    There are two sets of words, for calls in turn. A program comes to the second call after this one only when every peer has
+    begun the next one, and so has read this set.
+    """
+
+    function: str  # as of LibraryCollective
+    out: str
+    operand: str
+    words: int  # of data that a rank sends to a peer
+    programs: int
+    block: int  # words that a program moves at a time
+
+    @property
+    def places(self) -> int:
+        """Words for what a rank sends, in whole blocks."""
+        return -(-self.words // self.block) * self.block
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """Next epoch; local signals to 0; wait until every peer has finished its last call."""
 
@@ -355,7 +380,17 @@ class Finish:
 
 
 Launch = (
-    Begin | AwaitPeers | Kernel | CopyProgram | Publish | TellPlace | CopyOwn | LibraryGemm | LibraryCollective | Finish
+    Begin
+    | AwaitPeers
+    | Kernel
+    | CopyProgram
+    | Publish
+    | TellPlace
+    | CopyOwn
+    | LibraryGemm
+    | LibraryCollective
+    | LLCollective
+    | Finish
 )
 
 

@@ -20,6 +20,7 @@ from tilelink.ir.nodes import (
     Launch,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Memory,
     Publish,
     Scope,
@@ -115,6 +116,9 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield from _library_gemm(schedule, launch)
         case LibraryCollective(function, out, operand):
             yield f"library: {out} = {function}({operand})"
+        case LLCollective(function, out, operand, words, programs, block):
+            yield f"ll: {out} = {function}({operand}), {programs} programs, blocks of {block} words:"
+            yield f"  {words} words to each peer, of 4 bytes of data and 4 that number the call; then those of each peer"
 
 
 def _last_call(schedule: Schedule) -> str:

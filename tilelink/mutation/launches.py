@@ -14,6 +14,7 @@ from tilelink.ir.nodes import (
     Kernel,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Publish,
     TellPlace,
 )
@@ -22,7 +23,8 @@ from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 
 _BEGINNINGS = (Begin, AwaitPeers)
 _COPIES = (CopyProgram, Publish, TellPlace, CopyOwn)
-_COMPUTE = (Kernel, LibraryGemm, LibraryCollective)
+_COLLECTIVES: tuple[type[LibraryCollective | LLCollective], ...] = (LibraryCollective, LLCollective)
+_COMPUTE = (Kernel, LibraryGemm, *_COLLECTIVES)
 
 
 def drop_begin(schedule: Schedule) -> Edits:
@@ -129,20 +131,28 @@ def count_of_library_matmul(schedule: Schedule) -> Edits:
     return variants(schedule, LibraryGemm, lambda site: (replace(site.node, count=name) for name in names))
 
 
-def library_function(schedule: Schedule) -> Edits:
+def collective_function(schedule: Schedule) -> Edits:
     names = ("all_gather", "reduce_scatter", "all_reduce")
-    return variants(schedule, LibraryCollective, lambda site: (replace(site.node, function=name) for name in names))
+    for kind in _COLLECTIVES:
+        yield from variants(schedule, kind, lambda site: (replace(site.node, function=name) for name in names))
 
 
-def library_buffers(schedule: Schedule) -> Edits:
+def collective_buffers(schedule: Schedule) -> Edits:
     """Another operand or another destination of a collective."""
 
-    def change(site: Site[LibraryCollective]) -> Iterator[LibraryCollective]:
+    def change(site: Site[LibraryCollective | LLCollective]) -> Iterator[LibraryCollective | LLCollective]:
         for buffer in schedule.buffers:
             yield replace(site.node, out=buffer.name)
             yield replace(site.node, operand=buffer.name)
 
-    return variants(schedule, LibraryCollective, change)
+    for kind in _COLLECTIVES:
+        yield from variants(schedule, kind, change)
+
+
+def programs_of_a_collective(schedule: Schedule) -> Edits:
+    """More than there are SMs, or none."""
+    numbers = (0, schedule.machine.num_sms + 1)
+    return variants(schedule, LLCollective, lambda site: (replace(site.node, programs=n) for n in numbers))
 
 
 def finish_by_copy(schedule: Schedule) -> Edits:
@@ -198,8 +208,9 @@ OPERATORS: tuple[Operator, ...] = (
     publish_without_or_with_a_copy,
     split_of_library_matmul,
     count_of_library_matmul,
-    library_function,
-    library_buffers,
+    collective_function,
+    collective_buffers,
+    programs_of_a_collective,
     finish_by_copy,
     finish_that_turns,
     finish_that_meets,

@@ -23,6 +23,7 @@ from tilelink.ir.nodes import (
     Kernel,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Publish,
     Signal,
     TellPlace,
@@ -232,7 +233,7 @@ def _name(node: object) -> str:
             return node.exchange
         case LibraryGemm(out=out):
             return out.buffer
-        case LibraryCollective(function=function):
+        case LibraryCollective(function=function) | LLCollective(function=function):
             return function
         case Wait(signal=signal) | SlotWait(signal=signal) | SlotNotify(signal=signal) | AwaitPlaces(signal=signal):
             return signal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.ir.counting import LL_BLOCK, ll_words
 from tilelink.ir.graph import Copy, Map, Relation
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -21,6 +22,7 @@ from tilelink.ir.nodes import (
     Launch,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Machine,
     Publish,
     TellPlace,
@@ -174,7 +176,7 @@ class _Builder:
                 return True
             case LibraryGemm(out=out):
                 return out.buffer in symmetric
-            case LibraryCollective(out=target):
+            case LibraryCollective(out=target) | LLCollective(out=target):
                 return target in symmetric
             case Begin() | AwaitPeers() | CopyProgram() | CopyOwn():
                 return False
@@ -216,7 +218,8 @@ class _Builder:
             function = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
             if relation.kind is Kind.GATHER and relation.summed:
                 raise Illegal("a gather adds nothing")
-            self.out.append(LibraryCollective(function[relation.kind], relation.name, source))
+            by_library = LibraryCollective(function[relation.kind], relation.name, source)
+            self.out.append(self._ll(by_library, relation) if relation.ll else by_library)
             if relation.summed:
                 self._after_source(relation.name)
             return
@@ -231,6 +234,13 @@ class _Builder:
             streams = copy_streams(problem.topology, exchange)
             awaits_done = self.turns and not self.meets
             self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
+
+    def _ll(self, call: LibraryCollective, relation: Relation) -> LLCollective:
+        """By as many programs as have something to move and fit beside those that spin on side streams."""
+        words = ll_words(relation.part, self.graph.values[relation.name].dtype)
+        free = self.problem.topology.gpu.num_sms - sum(self._spins(exchange) for exchange in self.exchanges)
+        programs = max(1, min(free, -(-words // LL_BLOCK)))  # what does not fit at all is refuted
+        return LLCollective(call.function, call.out, call.operand, words, programs, LL_BLOCK)
 
     def _before_group(self, index: int) -> None:
         for member in self._members(index):

@@ -24,6 +24,7 @@ from tilelink.ir.nodes import (
     Kind,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Publish,
     TellPlace,
     Transfer,
@@ -32,7 +33,7 @@ from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
-from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, num_links, queue_us
+from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, ll_us, num_links, queue_us
 from tilelink.planner.loop import Index, Loop, Times, positions
 from tilelink.planner.tile_cost import TileCost, read_again, tile_share
 from tilelink.proof.contract import flat
@@ -135,6 +136,8 @@ class _Model:
                 case LibraryCollective(function, out, operand):
                     size = max(self._bytes(out), self._bytes(operand))
                     self.now += library_us(self.topology, function, size)
+                case LLCollective(words=words):
+                    self.now += ll_us(self.topology, 4 * words)
         copies = [x for x in self.schedule.exchanges if isinstance(x.mover, CopyEngine)]
         drag = _DRAG_US * sum(self.peers * x.chunks for x in copies)
         total = max(self.now, self.streams_end) + drag

@@ -72,7 +72,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         if networked:  # peers on other nodes have no address here
             kept = [a for a in kept if a is Algorithm.LIBRARY]
         if not atomics:  # ranks meet by counting each other
-            kept = [a for a in kept if a not in (Algorithm.POOLED, Algorithm.IN_PLACE)]
+            kept = [a for a in kept if a not in (Algorithm.POOLED, Algorithm.IN_PLACE, Algorithm.LL)]
         names.append(name)
         options.append(kept)
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]

@@ -13,6 +13,7 @@ from tilelink.ir.nodes import (
     Kind,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Memory,
     Transfer,
 )
@@ -132,7 +133,7 @@ def _stored(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
                     yield from _store(schedule, graph, at, step)
     made = {step.operand.buffer for kernel in schedule.kernels() for step in _stores(kernel)}
     made |= {x.out.buffer for x in schedule.launches if isinstance(x, LibraryGemm)}
-    made |= {x.out for x in schedule.launches if isinstance(x, LibraryCollective)}
+    made |= {x.out for x in schedule.launches if isinstance(x, LibraryCollective | LLCollective)}
     for name in graph.outputs:
         if name not in made:
             yield Finding(BugClass.WRONG_PLACE, f"output {name}", "nothing writes it")

@@ -12,6 +12,7 @@ from tilelink.ir.nodes import (
     Kind,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Publish,
     Scope,
     Transfer,
@@ -54,8 +55,8 @@ def coverage(schedule: Schedule) -> Iterator[Finding]:
                 yield from _copy_own(schedule, index, schedule.exchange(exchange))
             case LibraryGemm():
                 yield from _library_gemm(schedule, index, launch)
-            case LibraryCollective(operand=name):
-                yield from _plain(schedule, f"launch {index}, library {launch.function}", name, Portion.WHOLE, index)
+            case LibraryCollective(operand=name) | LLCollective(operand=name):
+                yield from _plain(schedule, f"launch {index}, {launch.function}", name, Portion.WHOLE, index)
 
 
 def _operand(schedule: Schedule, at: Point, step: Step, operand: Operand, waits: tuple[Wait, ...]) -> Iterator[Finding]:

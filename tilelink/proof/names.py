@@ -14,6 +14,7 @@ from tilelink.ir.nodes import (
     Kernel,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Publish,
     TellPlace,
 )
@@ -89,7 +90,7 @@ def _references(schedule: Schedule) -> Iterator[tuple[str, Reference]]:
                 yield from ((where, reference) for reference in (_of_wait(wait) if wait else ()))
                 if count:
                     yield where, ("signal", count)
-            case LibraryCollective(_, out, operand):
+            case LibraryCollective(_, out, operand) | LLCollective(_, out, operand):
                 yield where, ("buffer", out)
                 yield where, ("buffer", operand)
             case Begin() | AwaitPeers() | Finish():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilelink.ir.counting import ll_words
 from tilelink.ir.graph import TileGraph
-from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm, Publish
+from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm, LLCollective, Publish
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Step, Wait
@@ -143,18 +144,31 @@ def exchanges(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
 
 def collectives(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
     functions = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
-    calls = {x.out: x for x in schedule.launches if isinstance(x, LibraryCollective)}
-    count = sum(isinstance(x, LibraryCollective) for x in schedule.launches)
+    calls = {x.out: x for x in schedule.launches if isinstance(x, LibraryCollective | LLCollective)}
+    count = sum(isinstance(x, LibraryCollective | LLCollective) for x in schedule.launches)
     wanted = {r.name: r for r in graph.relations() if r.library}
     if set(calls) != set(wanted) or count != len(wanted):
-        fact = f"library collectives make {sorted(calls)}, and the spec needs {sorted(wanted)}"
+        fact = f"collectives make {sorted(calls)}, and the spec needs {sorted(wanted)}"
         yield Finding(BugClass.WRONG_PLACE, "launches", fact)
         return
     for name, relation in wanted.items():
+        found = calls[name]
+        if isinstance(found, LLCollective) is not relation.ll:
+            fact = f"{type(found).__name__} carries out what the choices say is {'ll' if relation.ll else 'of the library'}"
+            yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
+        elif isinstance(found, LLCollective):
+            if found.words != ll_words(relation.part, graph.values[name].dtype):
+                fact = (
+                    f"{found.words} words travel to a peer, and its part is {relation.part} {graph.values[name].dtype}"
+                )
+                yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
+            if min(found.programs, found.block) < 1 or found.block & (found.block - 1):
+                fact = f"{found.programs} programs cannot move blocks of {found.block} words, a power of two"
+                yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
         if calls[name].function != functions[relation.kind]:
             fact = f"{calls[name].function} is called for a {relation.kind.value}"
-            yield Finding(BugClass.WRONG_PLACE, f"library collective {name}", fact)
+            yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
         sources = {relation.source, *staging_names(relation), name}
         if calls[name].operand not in sources:
             fact = f"it sends {calls[name].operand}, not {relation.source}"
-            yield Finding(BugClass.WRONG_PLACE, f"library collective {name}", fact)
+            yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)

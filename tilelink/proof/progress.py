@@ -28,6 +28,7 @@ from tilelink.ir.nodes import (
     Kind,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Publish,
     TellPlace,
     Transfer,
@@ -46,6 +47,9 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
     """The programs of each kernel fit beside all one-program kernels that spin on side streams meanwhile."""
     spinning = sum(_side_programs(schedule, x) for x in schedule.launches if isinstance(x, CopyProgram))
     for index, launch in enumerate(schedule.launches):
+        if isinstance(launch, LLCollective) and not 0 < launch.programs + spinning <= schedule.machine.num_sms:
+            fact = f"{launch.programs} programs do not fit on {schedule.machine.num_sms} SMs, and they wait for peers"
+            yield Finding(BugClass.RESIDENCY, f"launch {index}, {launch.function}", fact)
         if not isinstance(launch, Kernel):
             continue
         needed = launch.sms + spinning
@@ -133,6 +137,9 @@ def build(schedule: Schedule) -> WaitFor:
                 if meets:
                     relation.raises("done of this call", told)
                     relation.waits(end, "done of this call")
+            case LLCollective(out=out):  # every program stores at all peers before it waits for any
+                relation.raises(f"words of {out}", start)
+                relation.waits(end, f"words of {out}")
             case Begin() | AwaitPeers() | CopyOwn() | LibraryCollective():
                 pass
         if not isinstance(launch, CopyProgram):

@@ -19,6 +19,7 @@ from tilelink.ir.nodes import (
     Kernel,
     LibraryCollective,
     LibraryGemm,
+    LLCollective,
     Memory,
     Publish,
     TellPlace,
@@ -65,7 +66,7 @@ def _by_launch(schedule: Schedule, index: int) -> Iterator[Written]:
                 yield Written(index, schedule.exchange(exchange).source, Portion.WHOLE)
         case LibraryGemm(out=out):
             yield Written(index, out.buffer, Portion.WHOLE)
-        case LibraryCollective(out=name):
+        case LibraryCollective(out=name) | LLCollective(out=name):
             yield Written(index, name, Portion.WHOLE)
         case Begin() | AwaitPeers() | TellPlace() | Finish() | CopyProgram():
             return
