@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from lowering.collectives import CollectivePrinter
 from lowering.copies import CopyPrinter
 from lowering.dialect import Dialect, Reach
 from lowering.host.pool import Pool
 from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
 from lowering.kernels import PrintedKernel
-from lowering.names import TORCH, TRITON, class_name, place, places
+from lowering.names import TORCH, class_name, place, places
 from lowering.positions import rank_at
 from lowering.source import Source
 from tilelink.ir.nodes import (
@@ -47,7 +48,7 @@ class HostPrinter:
         self.num_signals = sum(s.slots for s in schedule.signals if s.scope is not Scope.LOCAL)
         self.results = {b.name: b for b in schedule.buffers if b.memory in (Memory.OUTPUT, Memory.POOL)}
         self.pools = [buffer for buffer in self.results.values() if buffer.memory is Memory.POOL]
-        self.collectives = [launch for launch in schedule.launches if isinstance(launch, LLCollective)]
+        self.collectives = CollectivePrinter(schedule, dialect, self.names, self.out)
         self.meets = any(isinstance(launch, Finish) and launch.meets for launch in schedule.launches)
         self.turns = any(isinstance(launch, Finish) and launch.turns for launch in schedule.launches)
 
@@ -131,11 +132,7 @@ class HostPrinter:
                     done = self.schedule.signal("done").first
                     first = f"[{done} : {done + 1}].fill_({self.schedule.num_ranks - 1})"
                     out.line(f"self.signals.local{first}  # peers have finished the call before the first one")
-            for collective in self.collectives:
-                shape = (2, self.schedule.num_ranks, collective.places)
-                out.line(f"self.{collective.out}_words = fabric.symmetric({shape_text(shape)}, torch.int64)")
-                calls = f"torch.zeros({collective.programs}, dtype={word}, device=fabric.device)"
-                out.line(f"self.{collective.out}_calls = {calls}")
+            self.collectives.prepare()
             self._describe()
             copies = [launch for launch in self.schedule.launches if isinstance(launch, CopyProgram)]
             if copies:
@@ -239,10 +236,10 @@ class HostPrinter:
                 self.out.line(f"main.copy({self.names.here(found.target)}[rank], {self.names.source(found)}{own})")
             case LibraryGemm():
                 self._library_gemm(launch)
-            case LibraryCollective(function, target, operand):
-                self._collective(function, target, operand)
+            case LibraryCollective():
+                self.collectives.by_library(launch)
             case LLCollective():
-                self._ll_collective(launch)
+                self.collectives.by_words(launch)
 
     def _await_peers(self) -> None:
         done, peers = self.schedule.signal("done").first, self.schedule.num_ranks - 1
@@ -375,25 +372,3 @@ class HostPrinter:
                 self.out.line(f"main.{self.dialect.stream_wait}(self.counts[slot : slot + 1], {target})")
             else:
                 self.out.line(f"main.launch(wait_count_on_stream, (1,), self.counts[slot:], {target}, num_warps=1)")
-
-    def _collective(self, function: str, target: str, operand: str) -> None:
-        if function == "all_reduce":
-            if target != operand:
-                self.out.line(f"main.copy({self.names.here(target)}, {self.names.here(operand)})")
-            self.out.line(f"main.all_reduce({self.names.here(target)})")
-            return
-        rows = "main.all_gather" if function == "all_gather" else "main.reduce_scatter"
-        self.out.line(f"{rows}({self.names.flat(target)}, {self.names.flat(operand)})")
-
-    def _ll_collective(self, launch: LLCollective) -> None:
-        words = f"self.{launch.out}_words"
-        peers = f"{words}.pointers" if self.dialect.reach is Reach.TABLE else f"{words}.local"
-        scatter, gather = launch.function == "reduce_scatter", launch.function == "all_gather"
-        arguments = ["ll_all_gather" if gather else "ll_reduce", f"({launch.programs},)"]
-        arguments += [f"{self.names.here(name)}.view(-1).view(torch.int32)" for name in (launch.operand, launch.out)]
-        arguments += [f"{words}.local", peers, f"self.{launch.out}_calls", "rank"]
-        sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.schedule.num_ranks}"]
-        if not gather:
-            sizes += [f"SCATTER={scatter}", f"DTYPE={TRITON[self.schedule.buffer(launch.out).dtype]}"]
-        options = ["num_warps=4", *([self.dialect.launch_options] if self.dialect.launch_options else [])]
-        self.out.call("main.launch(", [*arguments, *sizes, *options])

@@ -47,9 +47,7 @@ LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
 
 _GATHERED_THERE = {Algorithm.POOLED, Algorithm.IN_PLACE}  # where the caller reads it
 _ONE_CALL = {Algorithm.LL, Algorithm.LIBRARY}  # that nothing overlaps with
-LL_MOST_BYTES = (
-    512 * 1024
-)  # to a peer: beyond, that LL sends as many bytes of numbers costs more than signals (2 x H200)
+LL_MOST_BYTES = 2 << 20  # to a peer: beyond, signals cost less than as many bytes of numbers as of data (2 x H200)
 
 
 def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...]:

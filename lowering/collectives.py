@@ -1,0 +1,56 @@
+"""Collectives that one call carries out -> host code: calls of the library, and launches of kernels that send words."""
+
+from __future__ import annotations
+
+from lowering.dialect import Dialect, Reach
+from lowering.host_names import HostNames, shape_text
+from lowering.names import TRITON
+from lowering.source import Source
+from tilelink.ir.nodes import LibraryCollective, LLCollective
+from tilelink.ir.schedule import Schedule
+
+
+class CollectivePrinter:
+    """Prints into the class of one schedule."""
+
+    def __init__(self, schedule: Schedule, dialect: Dialect, names: HostNames, out: Source) -> None:
+        self.schedule = schedule
+        self.dialect = dialect
+        self.names = names
+        self.out = out
+
+    def prepare(self) -> None:
+        """Two sets of words for each LL collective, and for each of its programs the number of its last call."""
+        for launch in self.schedule.launches:
+            if isinstance(launch, LLCollective):
+                shape = shape_text((2, self.schedule.num_ranks, launch.places))
+                self.out.line(f"self.{launch.out}_words = fabric.symmetric({shape}, torch.int64)")
+                calls = f"torch.zeros({launch.programs}, dtype={self.dialect.word}, device=fabric.device)"
+                self.out.line(f"self.{launch.out}_calls = {calls}")
+
+    def by_library(self, launch: LibraryCollective) -> None:
+        if launch.function == "all_reduce":
+            out, operand = self.names.here(launch.out), self.names.here(launch.operand)
+            if out != operand:
+                self.out.line(f"main.copy({out}, {operand})")
+            self.out.line(f"main.all_reduce({out})")
+            return
+        flat = [self.names.flat(name) for name in (launch.out, launch.operand)]
+        self.out.line(f"main.{launch.function}({', '.join(flat)})")
+
+    def by_words(self, launch: LLCollective) -> None:
+        words, gather = f"self.{launch.out}_words", launch.function == "all_gather"
+        arguments = ["ll_all_gather" if gather else "ll_reduce", f"({launch.programs},)"]
+        arguments += [f"{self.names.here(name)}.view(-1).view(torch.int32)" for name in (launch.operand, launch.out)]
+        peers = f"{words}.pointers" if self.dialect.reach is Reach.TABLE else f"{words}.local"
+        arguments += [f"{words}.local", peers, f"self.{launch.out}_calls", "rank"]
+        sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.schedule.num_ranks}"]
+        if not gather:
+            dtype = TRITON[self.schedule.buffer(launch.out).dtype]
+            sizes += [f"SCATTER={launch.function == 'reduce_scatter'}", f"DTYPE={dtype}"]
+        # a thread a word, so that a warp stores to a peer in one piece
+        lanes = 64 if self.schedule.machine.arch.startswith("gfx") else 32
+        options = [f"num_warps={max(1, launch.block // lanes)}"]
+        options += [self.dialect.launch_options] if self.dialect.launch_options else []
+        self.out.comment(f"{launch.function} of few bytes: words of data that carry the number of the call")
+        self.out.call("main.launch(", [*arguments, *sizes, *options])
