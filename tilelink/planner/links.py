@@ -19,9 +19,9 @@ _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
 _OUT_OF_STEP_SHARE = 0.82  # of the rate of copies between ranks in step; fitted to 4 x H200
 _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
-# LL collectives, fitted to 64 KB to 4 MB a peer on 2 x H200: of what a link carries, data, beside the numbers of calls and in
+# LL collectives, fitted to 64 KB to 2 MB a peer on 2 x H200: of what a link carries, data, beside the numbers of calls and in
 # words of 8 bytes; and of a launch, what a kernel behind a matmul costs
-_LL_SHARE, _LL_LAUNCH_SHARE = 0.44, 0.8
+_LL_SHARE, _LL_LAUNCH_SHARE = 0.31, 0.7
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
 _LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.4e6
