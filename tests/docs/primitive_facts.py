@@ -25,6 +25,7 @@ from tests.docs.primitives import (
     QUEUE,
     SCATTER,
     WIDTHS,
+    WORDS,
     Code,
     Primitive,
 )
@@ -48,6 +49,7 @@ SCHEDULES: dict[str, tuple[str, dict[str, str]]] = {
     PULL_COPY: (GATHER, {"mover": "CopyEngine()", "transfer": "pull"}),
     FUSED: (GATHER, {"mover": "Fused()", "transfer": "pull"}),
     SCATTER: (SCATTERED, {"mover": "CopyEngine()", "transfer": "push"}),
+    WORDS: (GATHER, {"algorithm": "ll"}),
     QUEUE: ("01_queue.py:queue", {"mover": "CommSms(2)", "chunks": "11", "slots": "2", "consumers": "2"}),
 }
 
@@ -77,8 +79,9 @@ def emitted(label: str, target: str, vendor: str) -> ast.Module:
     """The file of a schedule of `SCHEDULES`, parsed."""
     name, pins = SCHEDULES[label]
     machine = topologies.load(MACHINES[vendor], RANKS)
-    fixed = pins if label == QUEUE else PINS | pins
-    return ast.parse(lowering.emit(load(name).plan_for(machine, sizes(name, RANKS), "bf16", fixed), target))
+    fixed = pins if label in (QUEUE, WORDS) else PINS | pins
+    given = {"M": 16 * RANKS, "K": 64, "N": 16 * RANKS} if label == WORDS else sizes(name, RANKS)  # whole words
+    return ast.parse(lowering.emit(load(name).plan_for(machine, given, "bf16", fixed), target))
 
 
 def spelled(codes: tuple[Code, ...], target: str, vendor: str = "nvidia") -> str:

@@ -48,7 +48,7 @@ class Primitive:
 
 PUSH_SMS, PULL_SMS, FUSED = "push by SMs", "pull by SMs", "fused pull"
 PUSH_COPY, PULL_COPY, SCATTER = "push by copy engine", "pull by copy engine", "scatter by copy engine"
-QUEUE = "queue"
+QUEUE, WORDS = "queue", "ll"
 COPY = Code(PUSH_SMS, "Stream.copy", "cuMemcpyAsync")
 COPY_DIST = Code(PUSH_SMS, "copy_on_stream")
 _NO_MULTICAST = "no: compiled and emulated only, multicast is off on every machine of ours"
@@ -78,9 +78,10 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "int_p",
         LIBSHMEM,
-        "None: the only words that a schedule writes at a peer are those of a `Signal`, and these need release order.",
-        (),
-        (),
+        "A word of an `LLCollective`, of data and the number of the call: stored in one piece, it needs no order. All other "
+        "words that a schedule writes at a peer are those of a `Signal`, and these need release order.",
+        (Code(WORDS, "ll_all_gather", "put_words("),),
+        (Code(WORDS, "ll_all_gather", "put_words("),),
         OPENSHMEM + "test_a_flag_written_by_int_p_needs_a_fence",
     ),
     Primitive(

@@ -47,7 +47,7 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
     """The programs of each kernel fit beside all one-program kernels that spin on side streams meanwhile."""
     spinning = sum(_side_programs(schedule, x) for x in schedule.launches if isinstance(x, CopyProgram))
     for index, launch in enumerate(schedule.launches):
-        if isinstance(launch, LLCollective) and not 0 < launch.programs + spinning <= schedule.machine.num_sms:
+        if isinstance(launch, LLCollective) and launch.programs + spinning > schedule.machine.num_sms:
             fact = f"{launch.programs} programs do not fit on {schedule.machine.num_sms} SMs, and they wait for peers"
             yield Finding(BugClass.RESIDENCY, f"launch {index}, {launch.function}", fact)
         if not isinstance(launch, Kernel):
