@@ -180,13 +180,17 @@ def compare(overlap: Any, inputs: list[torch.Tensor], result: torch.Tensor) -> d
 
 def in_torch(name: str, inputs: list[torch.Tensor]) -> torch.Tensor:
     ranks = dist.get_world_size()
-    if name == "ag_gemm":
-        x, w = inputs
+    if name in ("ag_gemm", "mlp"):
+        x, w, *others = inputs
         whole = torch.empty(x.shape[0] * ranks, x.shape[1], dtype=x.dtype, device=x.device)
         dist.all_gather_into_tensor(whole, x)
-        return whole @ w
-    x, w = inputs
-    y = x @ w
+        if name == "ag_gemm":
+            return whole @ w
+        up, down = others
+        y = (torch.nn.functional.silu(whole @ w) * (whole @ up)) @ down
+    else:
+        x, w = inputs
+        y = x @ w
     if name == "gemm_ar":
         dist.all_reduce(y)
         return y
@@ -197,11 +201,13 @@ def in_torch(name: str, inputs: list[torch.Tensor]) -> torch.Tensor:
 
 def in_float64(name: str, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """The exact result of some rows of this rank's output, and which rows; computed in float64."""
-    x, w = inputs
+    x, w = inputs[:2]
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    if name == "ag_gemm":
+    if name in ("ag_gemm", "mlp"):
         whole = torch.empty(x.shape[0] * ranks, x.shape[1], dtype=x.dtype, device=x.device)
         dist.all_gather(list(whole.chunk(ranks)), x)
+        if name == "mlp":
+            return _mlp_in_float64(whole, *inputs[1:])
         rows = torch.linspace(0, whole.shape[0] - 1, _SAMPLE_ROWS, device=x.device).long()
         return whole[rows].double() @ w.double(), rows
     part = x.shape[0] if name == "gemm_ar" else x.shape[0] // ranks
@@ -215,6 +221,20 @@ def in_float64(name: str, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, tor
             total = summand
     assert total is not None
     return total, rows
+
+
+def _mlp_in_float64(
+    whole: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of some rows of this rank's part of the sum over ranks."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    rows = torch.linspace(0, whole.shape[0] // ranks - 1, _SAMPLE_ROWS, device=whole.device).long()
+    parts = []
+    for part in whole.chunk(ranks):
+        x = part[rows].double()
+        parts.append((torch.nn.functional.silu(x @ gate.double()) * (x @ up.double())) @ down.double())
+        dist.all_reduce(parts[-1])
+    return parts[rank], rows
 
 
 def host_time(op: Any, inputs: list[torch.Tensor]) -> float:
