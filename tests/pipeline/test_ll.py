@@ -68,6 +68,7 @@ def test_words_of_other_types(operator: Overlap, dtype: str) -> None:
     assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
 
 
+@pytest.mark.slow
 def test_a_whole_mlp_of_few_rows() -> None:
     schedule = planned(MLP, {"M": 44, "H": 34, "F": 52})
     assert sum(isinstance(launch, LLCollective) for launch in schedule.launches) == 2

@@ -33,7 +33,7 @@ def results(pins: dict[str, str]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)"])
-@pytest.mark.parametrize("chunks", ["1", "2"])
+@pytest.mark.parametrize("chunks", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_ag_gemm(mover: str, chunks: str) -> None:
     alone = results({"algorithm": "library"})
     overlapped = results({"algorithm": "direct", "mover": mover, "transfer": "push", "chunks": chunks})

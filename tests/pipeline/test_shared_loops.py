@@ -141,6 +141,7 @@ def test_one_loop_computes_what_loops_of_their_own_do(
     assert outcome.equal, f"{schedule}\n{outcome}"
 
 
+@pytest.mark.slow
 def test_what_is_made_of_them_needs_no_memory_in_between() -> None:
     sizes = {"M": 1024, "H": 4096, "F": 14336}
     pins = {"algorithm": "direct", "compute": "triton", "mover": "CopyEngine()", "transfer": "push", "chunks": "1"}
@@ -155,6 +156,7 @@ def test_what_is_made_of_them_needs_no_memory_in_between() -> None:
     assert loop.count("x_left.load(") == 1 and "up = tl.dot(x_left_tile, w_up_desc.load([k, n]), up)" in loop
 
 
+@pytest.mark.slow
 def test_a_schedule_without_pins_has_them_in_one_loop() -> None:
     """It is what was fastest for each MLP of the tables (`candidates_mlp_loops_2xh200.json`)."""
     pins = {"algorithm": "direct", "compute": "triton", "mover": "CopyEngine()", "transfer": "push"}

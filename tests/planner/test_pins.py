@@ -44,7 +44,12 @@ def _with(operator: Overlap, topology: str, pin: dict[str, object]) -> Schedule:
 
 
 SLOW_AR = pytest.param("gemm_ar", marks=pytest.mark.slow)
-NAMES = ["ag_gemm", "gemm_rs", SLOW_AR, pytest.param("mlp", marks=pytest.mark.slow)]
+NAMES = [
+    "gemm_rs",
+    pytest.param("ag_gemm", marks=pytest.mark.slow),
+    SLOW_AR,
+    pytest.param("mlp", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
