@@ -379,19 +379,8 @@ class Finish:
     meets: bool = False
 
 
-Launch = (
-    Begin
-    | AwaitPeers
-    | Kernel
-    | CopyProgram
-    | Publish
-    | TellPlace
-    | CopyOwn
-    | LibraryGemm
-    | LibraryCollective
-    | LLCollective
-    | Finish
-)
+_Between = Begin | AwaitPeers | Publish | TellPlace | Finish  # ranks
+Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | LLCollective
 
 
 @dataclass(frozen=True, slots=True)
