@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.dialect import Dialect, Reach
+from lowering.dialect import Dialect
 from lowering.host_names import HostNames, shape_text
 from lowering.names import TRITON
 from lowering.source import Source
@@ -42,15 +42,18 @@ class CollectivePrinter:
         words, gather = f"self.{launch.out}_words", launch.function == "all_gather"
         arguments = ["ll_all_gather" if gather else "ll_reduce", f"({launch.programs},)"]
         arguments += [f"{self.names.here(name)}.view(-1).view(torch.int32)" for name in (launch.operand, launch.out)]
-        peers = f"{words}.pointers" if self.dialect.reach is Reach.TABLE else f"{words}.local"
-        arguments += [f"{words}.local", peers, f"self.{launch.out}_calls", "rank"]
+        arguments += [
+            f"{words}.local",
+            self.dialect.peers_argument(f"{launch.out}_words"),
+            f"self.{launch.out}_calls",
+            "rank",
+        ]
         sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.schedule.num_ranks}"]
         if not gather:
             dtype = TRITON[self.schedule.buffer(launch.out).dtype]
             sizes += [f"SCATTER={launch.function == 'reduce_scatter'}", f"DTYPE={dtype}"]
         # a thread a word, so that a warp stores to a peer in one piece
-        lanes = 64 if self.schedule.machine.arch.startswith("gfx") else 32
-        options = [f"num_warps={max(1, launch.block // lanes)}"]
+        options = [f"num_warps={max(1, launch.block // self.dialect.warp_threads)}"]
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
         self.out.comment(f"{launch.function} of few bytes: words of data that carry the number of the call")
         self.out.call("main.launch(", [*arguments, *sizes, *options])

@@ -32,6 +32,7 @@ class Dialect:
     closes: str
     stream_wait: str  # method of a stream that holds it until a word is complete
     launch_options: str  # of kernels whose programs wait for each other
+    warp_threads: int
     tokens: bool  # a wait returns a token that the loads behind it take
 
     @property
@@ -39,9 +40,9 @@ class Dialect:
         """Parameter through which words of peers are reached."""
         return "signal_peers" if self.reach is Reach.TABLE else "signals"
 
-    @property
-    def peer_words_argument(self) -> str:
-        return "self.signals.pointers" if self.reach is Reach.TABLE else "self.signals.local"
+    def peers_argument(self, buffer: str) -> str:
+        """What the host passes for `buffer`, for kernels to reach that of peers."""
+        return f"self.{buffer}.pointers" if self.reach is Reach.TABLE else f"self.{buffer}.local"
 
     def peers(self, buffer: str) -> str:
         """Parameter through which `buffer` of peers is reached."""

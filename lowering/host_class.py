@@ -265,7 +265,12 @@ class HostPrinter:
                 self.out.line(f"peer = (rank + step) % {self.schedule.num_ranks}")
                 self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
             return
-        arguments = ["finish_call", f"({self.schedule.num_ranks - 1},)", "self.epoch", self.dialect.peer_words_argument]
+        arguments = [
+            "finish_call",
+            f"({self.schedule.num_ranks - 1},)",
+            "self.epoch",
+            self.dialect.peers_argument("signals"),
+        ]
         sizes = [f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"]
         self.out.call("main.launch(", [*arguments, "rank", *sizes])
 
@@ -274,7 +279,7 @@ class HostPrinter:
         words = f"self.signals.local[{done}:]" if done else "self.signals.local"
         arguments = ["turn_call", f"({self.schedule.num_ranks},)", "self.epoch", "self.counts", words]
         arguments += [
-            self.dialect.peer_words_argument,
+            self.dialect.peers_argument("signals"),
             "rank",
             f"DONE={done}",
             f"NUM_COUNTS={self.num_counts}",

@@ -34,7 +34,7 @@ def numbered(data, call):
 
 @triton.jit
 def arrived(words, call):
-    """The data of `words` once all of them are of call number `call`."""
+    """The data of `words` once all of them are of call number `call`. All threads of the program come out together."""
     found = get_words(words)
     while tl.max(((found >> 32).to(tl.int32) != call).to(tl.int32), axis=0) > 0:
         found = get_words(words)
@@ -120,9 +120,8 @@ def ll_reduce(
         part = rank * WORDS if SCATTER else 0
         own = tl.load(source + part + offsets, mask=offsets < WORDS, other=0)
         one, two = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-        for peer in tl.static_range(
-            NUM_RANKS
-        ):  # in one order on all ranks: where each of them adds, all have the same bits
+        # in one order on all ranks: where each of them adds, all have the same bits
+        for peer in tl.static_range(NUM_RANKS):
             data = own
             if peer != rank:
                 data = arrived(words + turn + peer * size + offsets, call)

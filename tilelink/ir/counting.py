@@ -74,11 +74,6 @@ def _find_notify(
     return None
 
 
-LL_BLOCK = (
-    512  # words that a program of an LL collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
-)
-
-
 def ll_words(part: tuple[int, ...], dtype: str) -> int:
     """Words of 4 bytes of data in what a rank sends to a peer."""
     return math.prod(part) * DTYPE_BYTES[dtype] // 4

@@ -315,8 +315,8 @@ class LibraryGemm:
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryCollective:
-    """`out = function(operand)` by the library on the compute stream."""
+class Collective:
+    """`out = function(operand)` on the compute stream, whole: nothing overlaps with it."""
 
     function: str  # "all_gather" | "reduce_scatter" | "all_reduce"
     out: str
@@ -324,8 +324,13 @@ class LibraryCollective:
 
 
 @dataclass(frozen=True, slots=True)
-class LLCollective:
-    """`out = function(operand)` by one kernel, with the protocol that NCCL calls LL.
+class LibraryCollective(Collective):
+    """By the library."""
+
+
+@dataclass(frozen=True, slots=True)
+class LLCollective(Collective):
+    """By one kernel, with the protocol that NCCL calls LL.
 
     Words of 8 bytes travel, 4 of data and 4 that number the call, stored straight into memory of the peers. Who finds the
     number finds the data, so that there are no signals and no fences. Each of `programs` programs stores its blocks of
@@ -334,9 +339,6 @@ class LLCollective:
     begun the next one, and so has read this set.
     """
 
-    function: str  # as of LibraryCollective
-    out: str
-    operand: str
     words: int  # of data that a rank sends to a peer
     programs: int
     block: int  # words that a program moves at a time

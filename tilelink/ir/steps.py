@@ -210,3 +210,8 @@ Step = (
     | SlotNotify
     | AwaitPlaces
 )
+
+
+def matmuls_together(body: tuple[Step, ...]) -> int:
+    """Matmuls that run in one loop over k."""
+    return 1 + sum(isinstance(step, MatmulBody) and bool(step.beside) for step in body)

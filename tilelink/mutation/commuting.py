@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tilelink.ir.nodes import (
     AwaitPeers,
+    Collective,
     CopyEngine,
     CopyOwn,
     CopyProgram,
     Finish,
     Kernel,
-    LibraryCollective,
     LibraryGemm,
-    LLCollective,
     Memory,
     Publish,
     TellPlace,
@@ -55,7 +54,7 @@ def idempotent(schedule: Schedule, node: object) -> bool:
             return not copy_from
         case LibraryGemm(out=out, left=left, right=right, count=count):
             return not count and out.buffer not in (left.buffer, right.buffer)
-        case LibraryCollective(out=out, operand=operand) | LLCollective(out=out, operand=operand):
+        case Collective(out=out, operand=operand):
             return out != operand
         case Kernel():
             return _kernel_is_idempotent(node) and not schedule.within(node)

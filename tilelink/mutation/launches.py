@@ -8,11 +8,11 @@ from dataclasses import replace
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
+    Collective,
     CopyOwn,
     CopyProgram,
     Finish,
     Kernel,
-    LibraryCollective,
     LibraryGemm,
     LLCollective,
     Publish,
@@ -23,8 +23,7 @@ from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 
 _BEGINNINGS = (Begin, AwaitPeers)
 _COPIES = (CopyProgram, Publish, TellPlace, CopyOwn)
-_COLLECTIVES: tuple[type[LibraryCollective | LLCollective], ...] = (LibraryCollective, LLCollective)
-_COMPUTE = (Kernel, LibraryGemm, *_COLLECTIVES)
+_COMPUTE = (Kernel, LibraryGemm, Collective)
 
 
 def drop_begin(schedule: Schedule) -> Edits:
@@ -133,20 +132,18 @@ def count_of_library_matmul(schedule: Schedule) -> Edits:
 
 def collective_function(schedule: Schedule) -> Edits:
     names = ("all_gather", "reduce_scatter", "all_reduce")
-    for kind in _COLLECTIVES:
-        yield from variants(schedule, kind, lambda site: (replace(site.node, function=name) for name in names))
+    return variants(schedule, Collective, lambda site: (replace(site.node, function=name) for name in names))
 
 
 def collective_buffers(schedule: Schedule) -> Edits:
     """Another operand or another destination of a collective."""
 
-    def change(site: Site[LibraryCollective | LLCollective]) -> Iterator[LibraryCollective | LLCollective]:
+    def change(site: Site[Collective]) -> Iterator[Collective]:
         for buffer in schedule.buffers:
             yield replace(site.node, out=buffer.name)
             yield replace(site.node, operand=buffer.name)
 
-    for kind in _COLLECTIVES:
-        yield from variants(schedule, kind, change)
+    return variants(schedule, Collective, change)
 
 
 def programs_of_a_collective(schedule: Schedule) -> Edits:

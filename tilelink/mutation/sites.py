@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from tilelink.ir.nodes import (
     Axis,
     Buffer,
+    Collective,
     CommRole,
     ComputeRole,
     CopyOwn,
     CopyProgram,
     Exchange,
     Kernel,
-    LibraryCollective,
     LibraryGemm,
-    LLCollective,
     Publish,
     Signal,
     TellPlace,
@@ -233,7 +232,7 @@ def _name(node: object) -> str:
             return node.exchange
         case LibraryGemm(out=out):
             return out.buffer
-        case LibraryCollective(function=function) | LLCollective(function=function):
+        case Collective(function=function):
             return function
         case Wait(signal=signal) | SlotWait(signal=signal) | SlotNotify(signal=signal) | AwaitPlaces(signal=signal):
             return signal

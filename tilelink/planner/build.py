@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.counting import LL_BLOCK, ll_words
 from tilelink.ir.graph import Copy, Map, Relation
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
+    Collective,
     CommRole,
     CommSms,
     CopyEngine,
@@ -20,9 +20,7 @@ from tilelink.ir.nodes import (
     Kernel,
     Kind,
     Launch,
-    LibraryCollective,
     LibraryGemm,
-    LLCollective,
     Machine,
     Publish,
     TellPlace,
@@ -33,6 +31,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Elementwise
 from tilelink.ir.steps import Access, Operand, Store, Wait
 from tilelink.planner.access import Space, produce, read_operand, read_wait
+from tilelink.planner.collective import collective
 from tilelink.planner.layout import (
     Illegal,
     Problem,
@@ -176,7 +175,7 @@ class _Builder:
                 return True
             case LibraryGemm(out=out):
                 return out.buffer in symmetric
-            case LibraryCollective(out=target) | LLCollective(out=target):
+            case Collective(out=target):
                 return target in symmetric
             case Begin() | AwaitPeers() | CopyProgram() | CopyOwn():
                 return False
@@ -215,11 +214,8 @@ class _Builder:
         problem = self.problem
         source = source_buffer(problem, relation)
         if relation.library:
-            function = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
-            if relation.kind is Kind.GATHER and relation.summed:
-                raise Illegal("a gather adds nothing")
-            by_library = LibraryCollective(function[relation.kind], relation.name, source)
-            self.out.append(self._ll(by_library, relation) if relation.ll else by_library)
+            dtype = self.graph.values[relation.name].dtype
+            self.out.append(collective(relation, source, dtype, self._free_sms()))
             if relation.summed:
                 self._after_source(relation.name)
             return
@@ -234,13 +230,6 @@ class _Builder:
             streams = copy_streams(problem.topology, exchange)
             awaits_done = self.turns and not self.meets
             self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
-
-    def _ll(self, call: LibraryCollective, relation: Relation) -> LLCollective:
-        """By as many programs as have something to move and fit beside those that spin on side streams."""
-        words = ll_words(relation.part, self.graph.values[relation.name].dtype)
-        free = self.problem.topology.gpu.num_sms - sum(self._spins(exchange) for exchange in self.exchanges)
-        programs = max(1, min(free, -(-words // LL_BLOCK)))  # what does not fit at all is refuted
-        return LLCollective(call.function, call.out, call.operand, words, programs, LL_BLOCK)
 
     def _before_group(self, index: int) -> None:
         for member in self._members(index):
@@ -262,12 +251,11 @@ class _Builder:
             self._library_gemm(index)
             return
         comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
-        reserved = sum(self._spins(exchange) for exchange in self.exchanges)
         loop = loop_of(problem, index)
         per_sm = loop.tile.per_sm
         if per_sm > 1 and comm:
             raise Illegal(f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one")
-        free = (problem.topology.gpu.num_sms - reserved) * per_sm - sum(role.programs for role in comm)
+        free = self._free_sms() * per_sm - sum(role.programs for role in comm)
         if free < 1:
             raise Illegal("communication leaves no SM for compute")
         role = compute_role(problem, index, self._consumers(index, free))
@@ -312,6 +300,10 @@ class _Builder:
         if wanted > free:
             raise Illegal(f"{wanted} consumers do not fit beside the producers: {free} SMs are left")
         return wanted or free
+
+    def _free_sms(self) -> int:
+        """SMs that nothing holds while it waits on a side stream."""
+        return self.problem.topology.gpu.num_sms - sum(map(self._spins, self.exchanges))
 
     def _spins(self, exchange: Exchange) -> int:
         """SMs that one-program kernels hold while they wait on the exchange's stream."""

@@ -24,6 +24,7 @@ from tilelink.ir.steps import (
     SumParts,
     UserBody,
     Wait,
+    matmuls_together,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.access import (
@@ -364,8 +365,8 @@ def _no_room(role: ComputeRole, dtype: str, gpu: Gpu, loop: TritonLoop) -> str:
     loads = any(isinstance(step, Load | SumParts) for step in flat(role.body))
     scratch = role.prefetch and (loads or Access.POINTER in stores)
     through = Access.DESCRIPTOR in stores
-    matmuls = 1 + sum(isinstance(step, MatmulBody) and bool(step.beside) for step in role.body)
-    return why_not(loop.tile, dtype, gpu, stores_through_shared=through, scratch=scratch, matmuls=matmuls)
+    together = matmuls_together(role.body)
+    return why_not(loop.tile, dtype, gpu, stores_through_shared=through, scratch=scratch, matmuls=together)
 
 
 def _stored_by_pointer(body: tuple[Step, ...]) -> tuple[Step, ...]:

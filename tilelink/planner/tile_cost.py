@@ -9,7 +9,19 @@ from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import IfOwn, Load, MatmulBody, Notify, Operand, Place, Step, Store, SumParts, UserBody
+from tilelink.ir.steps import (
+    IfOwn,
+    Load,
+    MatmulBody,
+    Notify,
+    Operand,
+    Place,
+    Step,
+    Store,
+    SumParts,
+    UserBody,
+    matmuls_together,
+)
 from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
@@ -28,13 +40,9 @@ _STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for it
 _LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 _SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
 _WIDE_TILE = 128 * 256  # elements of a tile that hides any
-_KEPT = (
-    0.5  # of the L2: a right operand of so many bytes stays there until it is read again, of one twice as large nothing
-)
+_KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
 _REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
-_LOAD_US = (
-    1.45  # from the load of a step's operands to its matmul, under load; as many are under way as there are stages
-)
+_LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
 
 _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
 _ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
@@ -94,7 +102,8 @@ class TileCost:
     def _flops_us(self) -> float:
         role, gpu = self.role, self.topology.gpu
         written = [axis for axis in role.axes if not axis.reduction]
-        m, n = written[0].tile, written[-1].tile * self._matmuls()
+        # matmuls in one loop feed the tensor cores like one that is so many times as wide
+        m, n = written[0].tile, written[-1].tile * matmuls_together(self.role.body)
         share = tile_share(m, n, self.kernel.warps)
         dtype = self.schedule.spec.inputs[0].dtype
         rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
@@ -107,17 +116,13 @@ class TileCost:
         )
         return sum(loops)
 
-    def _matmuls(self) -> int:
-        """Matmuls in one loop over k: a tile of them feeds the tensor cores like one that is so many times as wide."""
-        return 1 + sum(isinstance(step, MatmulBody) and bool(step.beside) for step in self.role.body)
-
     def _reduction(self) -> int:
         return sum(axis.extent * axis.segments for axis in self.role.axes if axis.reduction) or 1
 
     def half_us(self, tile_us: float) -> float:
         """Half of a tile, with the start of the loop of halves; `tile_us` is that of a whole one."""
         m, n = (axis.tile for axis in self.role.axes if not axis.reduction)
-        n *= self._matmuls()
+        n *= matmuls_together(self.role.body)
         share = tile_share(m, n, self.kernel.warps) / tile_share(m, n // 2, self.kernel.warps)
         return tile_us * share / 2 + _HALVES_START_US
 

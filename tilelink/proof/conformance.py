@@ -8,12 +8,11 @@ from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph, TileOp
 from tilelink.ir.nodes import (
     Algorithm,
+    Collective,
     Fused,
     Kernel,
     Kind,
-    LibraryCollective,
     LibraryGemm,
-    LLCollective,
     Memory,
     Transfer,
 )
@@ -133,7 +132,7 @@ def _stored(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
                     yield from _store(schedule, graph, at, step)
     made = {step.operand.buffer for kernel in schedule.kernels() for step in _stores(kernel)}
     made |= {x.out.buffer for x in schedule.launches if isinstance(x, LibraryGemm)}
-    made |= {x.out for x in schedule.launches if isinstance(x, LibraryCollective | LLCollective)}
+    made |= {x.out for x in schedule.launches if isinstance(x, Collective)}
     for name in graph.outputs:
         if name not in made:
             yield Finding(BugClass.WRONG_PLACE, f"output {name}", "nothing writes it")

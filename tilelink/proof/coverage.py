@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.ir.nodes import (
+    Collective,
     CopyOwn,
     CopyProgram,
     Exchange,
     Kernel,
     Kind,
-    LibraryCollective,
     LibraryGemm,
-    LLCollective,
     Publish,
     Scope,
     Transfer,
@@ -55,7 +54,7 @@ def coverage(schedule: Schedule) -> Iterator[Finding]:
                 yield from _copy_own(schedule, index, schedule.exchange(exchange))
             case LibraryGemm():
                 yield from _library_gemm(schedule, index, launch)
-            case LibraryCollective(operand=name) | LLCollective(operand=name):
+            case Collective(operand=name):
                 yield from _plain(schedule, f"launch {index}, {launch.function}", name, Portion.WHOLE, index)
 
 

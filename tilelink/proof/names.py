@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
+    Collective,
     CopyOwn,
     CopyProgram,
     Finish,
     Kernel,
-    LibraryCollective,
     LibraryGemm,
-    LLCollective,
     Publish,
     TellPlace,
 )
@@ -90,7 +89,7 @@ def _references(schedule: Schedule) -> Iterator[tuple[str, Reference]]:
                 yield from ((where, reference) for reference in (_of_wait(wait) if wait else ()))
                 if count:
                     yield where, ("signal", count)
-            case LibraryCollective(_, out, operand) | LLCollective(_, out, operand):
+            case Collective(_, out, operand):
                 yield where, ("buffer", out)
                 yield where, ("buffer", operand)
             case Begin() | AwaitPeers() | Finish():

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 from tilelink.ir.counting import ll_words
 from tilelink.ir.graph import TileGraph
-from tilelink.ir.nodes import ComputeRole, Kernel, Kind, LibraryCollective, LibraryGemm, LLCollective, Publish
+from tilelink.ir.nodes import (
+    Collective,
+    ComputeRole,
+    Kernel,
+    Kind,
+    LibraryGemm,
+    LLCollective,
+    Publish,
+)
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Step, Wait
@@ -144,8 +152,8 @@ def exchanges(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
 
 def collectives(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
     functions = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
-    calls = {x.out: x for x in schedule.launches if isinstance(x, LibraryCollective | LLCollective)}
-    count = sum(isinstance(x, LibraryCollective | LLCollective) for x in schedule.launches)
+    calls = {x.out: x for x in schedule.launches if isinstance(x, Collective)}
+    count = sum(isinstance(x, Collective) for x in schedule.launches)
     wanted = {r.name: r for r in graph.relations() if r.library}
     if set(calls) != set(wanted) or count != len(wanted):
         fact = f"collectives make {sorted(calls)}, and the spec needs {sorted(wanted)}"

@@ -30,14 +30,13 @@ from collections.abc import Iterator
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
+    Collective,
     CopyOwn,
     CopyProgram,
     Finish,
     Kernel,
     Launch,
-    LibraryCollective,
     LibraryGemm,
-    LLCollective,
     Memory,
     Publish,
     TellPlace,
@@ -134,7 +133,7 @@ def _disturbs(schedule: Schedule, launch: Launch) -> str:
             return f"peers are told to pull {schedule.exchange(exchange).source}, which they may still pull"
         case LibraryGemm(out=out):
             written = {out.buffer}
-        case LibraryCollective(out=target) | LLCollective(out=target):
+        case Collective(out=target):
             written = {target}
         case TellPlace(exchange=exchange):
             return (
@@ -171,7 +170,7 @@ def _written_once(schedule: Schedule) -> Iterator[Finding]:
         for portion in (Portion.OWN, Portion.OTHERS):
             if count[entry.buffer, portion]:
                 count[entry.buffer, Portion.WHOLE] += 1
-    collected = {launch.out for launch in schedule.launches if isinstance(launch, LibraryCollective | LLCollective)}
+    collected = {launch.out for launch in schedule.launches if isinstance(launch, Collective)}
     for (buffer, portion), times in count.items():
         in_place = buffer in collected and times == 2  # an all-reduce adds in place
         if times > 1 and not in_place:

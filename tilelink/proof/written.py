@@ -13,13 +13,12 @@ from enum import Enum
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
+    Collective,
     CopyOwn,
     CopyProgram,
     Finish,
     Kernel,
-    LibraryCollective,
     LibraryGemm,
-    LLCollective,
     Memory,
     Publish,
     TellPlace,
@@ -66,7 +65,7 @@ def _by_launch(schedule: Schedule, index: int) -> Iterator[Written]:
                 yield Written(index, schedule.exchange(exchange).source, Portion.WHOLE)
         case LibraryGemm(out=out):
             yield Written(index, out.buffer, Portion.WHOLE)
-        case LibraryCollective(out=name) | LLCollective(out=name):
+        case Collective(out=name):
             yield Written(index, name, Portion.WHOLE)
         case Begin() | AwaitPeers() | TellPlace() | Finish() | CopyProgram():
             return
