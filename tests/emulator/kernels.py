@@ -305,3 +305,9 @@ def atomics(words, old):
     tl.store(old + 3, tl.atomic_cas(words + 3, 4, 8, sem="acquire", scope="sys"))
     lane = tl.arange(0, 4)
     tl.atomic_add(words + lane, lane, mask=lane < 2, sem="relaxed", scope="gpu")
+
+
+@triton.jit
+def to_either(one, other, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    tl.store(tl.where(lane % 2 == 0, one + lane, other + lane), lane)

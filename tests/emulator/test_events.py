@@ -88,6 +88,22 @@ def test_descriptor_accesses_and_fences() -> None:
     assert fences == ["cp.async.bulk.wait_group 0", "fence.proxy.async.global"]
 
 
+def test_a_store_into_two_buffers_is_an_access_to_each() -> None:
+    """What lies between them is not touched, wherever they lie."""
+    recorder = Recorder()
+    world = World(2, observers=[recorder])
+    buffers = [fabric.symmetric((8,), torch.int32) for fabric in world.fabrics]
+    world.fabrics[0].main().launch(kernels.to_either, (1,), buffers[1].local, buffers[0].local, BLOCK=8)
+    world.run()
+    first, second = recorder.accesses("to_either")
+    assert [(access.buffer.rank, access.addresses.size) for access in (first, second) if access.buffer] == [
+        (1, 4),
+        (0, 4),
+    ]
+    assert first.end - first.start == second.end - second.start == 7 * 4
+    assert (buffers[1].local + buffers[0].local).tolist() == list(range(8))
+
+
 def happens_before(events: list[Event], first: Access, second: Access) -> bool:
     """Whether tokens lead from the task of `first`, after it, to the task of `second`, before it."""
     reached = {first.task}

@@ -180,6 +180,13 @@ class Machine:
         else:
             start = int(np.minimum.reduce(addresses, axis=None))
             end = int(np.maximum.reduce(addresses, axis=None)) + item_bytes
+            first = self.memory.owner(start)
+            if first is not None and end > first.end:  # what lies between buffers is not touched
+                for part in self.memory.by_owner(addresses):
+                    self.after(
+                        kind, via, part, item_bytes, changed=changed, semantic=semantic, scope=scope, scalar=scalar
+                    )
+                return
         # the version before this access: a loop that writes with its own atomics is not at rest
         if spins and kind is Kind.ATOMIC:  # lanes poll words of their own
             for address in map(int, addresses.flat):

@@ -115,6 +115,15 @@ class MemoryMap:
                 return int(address)
         return None
 
+    def by_owner(self, addresses: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
+        """The addresses of each buffer by themselves, in the order in which buffers come first."""
+        found: dict[int, list[int]] = {}
+        flat = addresses.ravel()
+        for lane, address in enumerate(flat):
+            owner = self.owner(int(address))
+            found.setdefault(owner.start if owner else -1, []).append(lane)
+        return [flat[lanes] for lanes in found.values()]
+
     def describe(self, address: int) -> str:
         """`signal[3] of rank 1`."""
         owner = self.owner(address)

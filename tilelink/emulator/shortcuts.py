@@ -174,7 +174,7 @@ def shape_of(sizes: tuple[int, ...]) -> tuple[tuple[Any, ...], Any]:
     """`shape` and `numel` of a tensor of these sizes; one object for all its uses."""
     known = _shapes.get(sizes)
     if known is None:
-        known = _shapes[sizes] = (tuple(map(tl.constexpr, sizes)), tl.constexpr(math.prod(sizes)))
+        known = _shapes[sizes] = (tl.tuple(list(map(tl.constexpr, sizes))), tl.constexpr(math.prod(sizes)))
     return known
 
 
