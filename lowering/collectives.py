@@ -6,8 +6,10 @@ from lowering.dialect import Dialect
 from lowering.host_names import HostNames, shape_text
 from lowering.names import TRITON
 from lowering.source import Source
-from tilelink.ir.nodes import LibraryCollective, LLCollective
+from lowering.words import words_of_tile
+from tilelink.ir.nodes import Kernel, LibraryCollective, LLCollective
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import SumWords
 
 
 class CollectivePrinter:
@@ -20,13 +22,27 @@ class CollectivePrinter:
         self.out = out
 
     def prepare(self) -> None:
-        """Two sets of words for each LL collective, and for each of its programs the number of its last call."""
+        """Two sets of words for what travels in words, and for each program that sends them the number of its last call."""
         for launch in self.schedule.launches:
             if isinstance(launch, LLCollective):
-                shape = shape_text((2, self.schedule.num_ranks, launch.places))
-                self.out.line(f"self.{launch.out}_words = fabric.symmetric({shape}, torch.int64)")
-                calls = f"torch.zeros({launch.programs}, dtype={self.dialect.word}, device=fabric.device)"
-                self.out.line(f"self.{launch.out}_calls = {calls}")
+                self._words(launch.out, launch.places, launch.programs)
+            if isinstance(launch, Kernel) and launch.compute is not None:
+                for step in launch.compute.body:
+                    if isinstance(step, SumWords):
+                        places = launch.compute.num_tiles * words_of_tile(self.schedule, launch.compute, step)
+                        self._words(step.result, places, launch.compute.programs)
+
+    def _words(self, name: str, places: int, programs: int) -> None:
+        shape = shape_text((2, self.schedule.num_ranks, places))
+        self.out.line(f"self.{name}_words = fabric.symmetric({shape}, torch.int64)")
+        calls = f"torch.zeros({programs}, dtype={self.dialect.word}, device=fabric.device)"
+        self.out.line(f"self.{name}_calls = {calls}")
+
+    def argument(self, parameter: str) -> str:
+        """What the host passes for a parameter of a kernel that has to do with words."""
+        if parameter.endswith("_peers"):
+            return self.dialect.peers_argument(parameter.removesuffix("_peers"))
+        return f"self.{parameter}.local" if parameter.endswith("_words") else f"self.{parameter}"
 
     def by_library(self, launch: LibraryCollective) -> None:
         if launch.function == "all_reduce":
@@ -39,15 +55,11 @@ class CollectivePrinter:
         self.out.line(f"main.{launch.function}({', '.join(flat)})")
 
     def by_words(self, launch: LLCollective) -> None:
-        words, gather = f"self.{launch.out}_words", launch.function == "all_gather"
+        gather = launch.function == "all_gather"
         arguments = ["ll_all_gather" if gather else "ll_reduce", f"({launch.programs},)"]
         arguments += [f"{self.names.here(name)}.view(-1).view(torch.int32)" for name in (launch.operand, launch.out)]
-        arguments += [
-            f"{words}.local",
-            self.dialect.peers_argument(f"{launch.out}_words"),
-            f"self.{launch.out}_calls",
-            "rank",
-        ]
+        arguments += [self.argument(f"{launch.out}_{what}") for what in ("words", "words_peers", "calls")]
+        arguments.append("rank")
         sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.schedule.num_ranks}"]
         if not gather:
             dtype = TRITON[self.schedule.buffer(launch.out).dtype]

@@ -331,6 +331,8 @@ class HostPrinter:
             "signal_peers": "self.signals.pointers",
             "rank": "rank",
         }
+        if name.endswith(("_words", "_words_peers", "_calls")):
+            return self.collectives.argument(name)
         if name in printed.descriptors:
             return self._described.get(printed.descriptors[name]) or self._descriptor(*printed.descriptors[name])
         if name.endswith("_place"):

@@ -13,6 +13,8 @@ from lowering.sums import print_load
 from tilelink.ir.nodes import Axis
 from tilelink.ir.steps import Access, MatmulBody, Operand
 
+_WGMMA_ROWS = 64
+
 Tile = Callable[[], str]  # prints what it needs and returns the expression of the tile
 
 
@@ -20,9 +22,28 @@ def print_matmuls(out: Source, scope: TileScope, bodies: Sequence[MatmulBody]) -
     """Accumulate over the reduction axis, all in the loop of the first; with parts along it, part by part as they arrive."""
     first = bodies[0]
     axis = scope.axis(first.axis)
-    m, n = (a.name for a in scope.role.axes if not a.reduction)
+    m, n = (a for a in scope.role.axes if not a.reduction)
+    turned = _turned(scope, bodies)
+    shape = (n, m) if turned else (m, n)
     for body in bodies:
-        out.line(f"{value_name(body.result)} = tl.zeros((TILE_{m.upper()}, TILE_{n.upper()}), tl.float32)")
+        extents = ", ".join(f"TILE_{side.name.upper()}" for side in shape)
+        out.line(f"{value_name(body.result)} = tl.zeros(({extents}), tl.float32)")
+    _print_parts(out, scope, bodies, axis, turned)
+    if turned:
+        for body in bodies:
+            out.line(f"{value_name(body.result)} = tl.trans({value_name(body.result)})")
+
+
+def _turned(scope: TileScope, bodies: Sequence[MatmulBody]) -> bool:
+    """Whether columns of the product become rows of what is computed: Hopper's tensor cores read operands in shared memory for
+    no fewer than 64 rows."""
+    m, n = (a.tile for a in scope.role.axes if not a.reduction)
+    hopper = scope.schedule.machine.arch.startswith("sm_9")
+    return hopper and m < _WGMMA_ROWS <= n and scope.dtype(bodies[0].left.buffer) != "fp32"
+
+
+def _print_parts(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], axis: Axis, turned: bool) -> None:
+    first = bodies[0]
     if axis.segments > 1:
         scope.need("rank")
         order = scope.role.order.minor_ranks
@@ -30,21 +51,21 @@ def print_matmuls(out: Source, scope: TileScope, bodies: Sequence[MatmulBody]) -
             out.line(f"{axis.name}_segment = {rank_at(order, f'{axis.name}_place')}")
             for wait in first.waits:
                 print_wait(out, scope, wait)
-            _print_reduction(out, scope, bodies, axis)
+            _print_reduction(out, scope, bodies, axis, turned)
         return
     for wait in first.waits:
         print_wait(out, scope, wait)
-    _print_reduction(out, scope, bodies, axis)
+    _print_reduction(out, scope, bodies, axis, turned)
 
 
-def _print_reduction(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], axis: Axis) -> None:
+def _print_reduction(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], axis: Axis, turned: bool) -> None:
     first, step = bodies[0], f"TILE_{axis.name.upper()}"
     load_left = _print_operand(out, scope, first.left, "left")
     loads = [_print_operand(out, scope, body.right, "right") for body in bodies]
     precision = ', input_precision="ieee"' if scope.dtype(first.left.buffer) == "fp32" else ""
     with out.block(f"for {axis.name} in range(0, {axis.extent}, {step}):"):
-        operands = (first.left, *(body.right for body in bodies))
-        if any(operand.access is Access.POINTER for operand in operands):
+        loaded = (first.left, *(body.right for body in bodies))
+        if any(operand.access is Access.POINTER for operand in loaded):
             out.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {step})")
         left = load_left()
         if len(bodies) > 1 and first.left.access is Access.DESCRIPTOR:
@@ -54,7 +75,8 @@ def _print_reduction(out: Source, scope: TileScope, bodies: Sequence[MatmulBody]
         for body, load in zip(bodies, loads, strict=True):
             result = value_name(body.result)
             right = load()
-            out.line(f"{result} = tl.dot({left}, {right}, {result}{precision})")
+            operands = f"tl.trans({right}), tl.trans({left})" if turned else f"{left}, {right}"
+            out.line(f"{result} = tl.dot({operands}, {result}{precision})")
 
 
 def _print_operand(out: Source, scope: TileScope, operand: Operand, side: str) -> Tile:

@@ -120,9 +120,17 @@ def offsets(scope: TileScope, operand: Operand, axis: str) -> str:
     found = scope.axis(axis)
     if axis == operand.item:
         return f"tl.arange(0, TILE_{axis.upper()})"
+    if axis == operand.cut:
+        return f"({axis}_offsets - rank * {share(scope, operand)})"
     if found.segments == 1 or is_local(operand, axis):
         return f"{axis}_offsets"
     return f"({scope.segment(axis)} * {found.extent} + {axis}_offsets)"
+
+
+def share(scope: TileScope, operand: Operand) -> int:
+    """Elements along the axis that is cut of which the buffer has a place."""
+    found = scope.axis(operand.cut)
+    return found.extent * found.segments // operand.own_slots
 
 
 def mask_term(scope: TileScope, axis: Axis) -> str:
@@ -148,6 +156,9 @@ def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
         sides = _sides(dim, len(operand.index), column_only or (rank == 1 and len(operand.index) == 2))
         terms.append(times(f"{vector}{sides}", stride))
         mask = mask_term(scope, scope.axis(axis))
+        if axis == operand.cut:
+            scope.need("rank")
+            mask = f"{axis}_offsets // {share(scope, operand)} == rank"
         if mask:
             masks.append(f"({mask}){sides}" if sides else mask)
     return plus(base, *terms), " & ".join(masks)

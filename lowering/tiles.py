@@ -30,6 +30,7 @@ from lowering.signalling import (
 from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
 from lowering.sums import print_load, print_sum
+from lowering.words import print_call_number, print_last_call, print_sum_words
 from tilelink.ir.nodes import ComputeRole, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
@@ -47,6 +48,7 @@ from tilelink.ir.steps import (
     Step,
     Store,
     SumParts,
+    SumWords,
     UserBody,
     Wait,
 )
@@ -59,12 +61,18 @@ def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Sou
     """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs."""
     scope = TileScope(schedule, dialect, role)
     print_extents(body, role)
+    for step in role.body:
+        if isinstance(step, SumWords):
+            print_call_number(body, scope, step)
     last = role.body[-1]
     if not (role.prefetch and isinstance(last, IfOwn)):
         if role.whole:
             _print_tiles(body, scope, "program", role.whole, role.body)
         if role.halved:
             _print_halves(body, scope)
+        for step in role.body:
+            if isinstance(step, SumWords):
+                print_last_call(body, step)
         return scope
     # the compiler pipelines no loop that branches on its tile: tiles of the own segment, which are last, have their own
     axis, rest = role.axis(last.axis), role.body[:-1]
@@ -144,7 +152,7 @@ def _print_tile(
 
 def _print_origin(out: Source, scope: TileScope, step: Step) -> None:
     """The user's line that a step comes from."""
-    if isinstance(step, MatmulBody | UserBody | SumParts | Apply):
+    if isinstance(step, MatmulBody | UserBody | SumParts | SumWords | Apply):
         for node in scope.schedule.spec.nodes:
             if node.output.name == step.result:
                 out.comment(f"src[{node.line}] {step.result}")
@@ -163,6 +171,8 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             _print_user_body(out, scope, step)
         case SumParts():
             print_sum(out, scope, step)
+        case SumWords():
+            print_sum_words(out, scope, step)
         case Load(result, operand):
             base = print_base(out, scope, operand, f"{operand.buffer}_part")
             where, mask = address(scope, operand, base)

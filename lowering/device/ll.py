@@ -1,8 +1,8 @@
 """Collectives of few bytes by the protocol that NCCL calls LL: a word of 64 bits carries 32 of data and 32 that number the
 call. Who finds the number has the data, since a word is stored and loaded in one piece; there is nothing to order.
 
-Two sets of words take turns. A program comes to the second call after this one only when its peers have begun the next one,
-and so have read the words of this one.
+Two sets of words take turns. A kernel of the second call after this one begins only when its peers have begun the next one,
+and so have read the words of this one: in each call every rank waits for words of every peer.
 """
 
 # mypy: ignore-errors
@@ -42,6 +42,15 @@ def arrived(words, call):
 
 
 @triton.jit
+def arrived_where(words, call, where):
+    """The data of `words` once those of which `where` says so are of call number `call`."""
+    found = get_words(words)
+    while tl.max((((found >> 32).to(tl.int32) != call) & where).to(tl.int32), axis=0) > 0:
+        found = get_words(words)
+    return found.to(tl.int32)
+
+
+@triton.jit
 def first_of(word, DTYPE: tl.constexpr):
     """The element in the lower half of each word, or in all of it, as fp32."""
     if tl.float32 == DTYPE:
@@ -64,6 +73,70 @@ def word_of(first, second, DTYPE: tl.constexpr):
     else:
         low = first.to(DTYPE).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
         return low | (second.to(DTYPE).to(tl.int16, bitcast=True).to(tl.int32) << 16)
+
+
+@triton.jit
+def tile_words(tile, DTYPE: tl.constexpr):
+    """The words of a tile in fp32, rounded to DTYPE, row after row."""
+    if tl.float32 == DTYPE:
+        return tl.reshape(word_of(tile, tile, DTYPE), (tile.shape[0] * tile.shape[1],))
+    else:
+        first, second = tl.split(tl.reshape(tile, (tile.shape[0], tile.shape[1] // 2, 2)))
+        return tl.reshape(word_of(first, second, DTYPE), (tile.shape[0] * tile.shape[1] // 2,))
+
+
+@triton.jit
+def sum_words(
+    tile,
+    words,
+    peer_words,
+    number,
+    call,
+    rank,
+    TILES: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+    DTYPE: tl.constexpr,
+    first=0,
+    SHARE: tl.constexpr = 0,
+    DIM: tl.constexpr = 0,
+):
+    """The sum over ranks of tile `number` of TILES, in fp32, rounded to DTYPE before.
+
+    With a SHARE, element number `first` and those after it along dimension DIM, of a tensor of which each rank gets so many:
+    nothing else is added on this rank than what belongs to it.
+    """
+    own = tile_words(tile, DTYPE)
+    SIZE: tl.constexpr = own.shape[0]
+    ROW: tl.constexpr = SIZE // tile.shape[0]
+    offsets = tl.arange(0, SIZE)
+    place = ((call & 1) * NUM_RANKS * TILES + number) * SIZE + offsets
+    if SHARE:
+        inside = offsets // ROW if DIM == 0 else offsets % ROW * (tile.shape[1] // ROW)
+        owner = (first + inside) // SHARE
+    for step in tl.static_range(1, NUM_RANKS):
+        peer = (rank + step) % NUM_RANKS
+        there = words_of(words, peer_words, peer) + rank * TILES * SIZE + place
+        if SHARE:  # what is not for this peer goes to a place here that nobody reads
+            there = tl.where(owner == peer, there, words + rank * TILES * SIZE + place)
+        put_words(there, numbered(own, call))
+    found = (own,)
+    for step in tl.static_range(1, NUM_RANKS):
+        from_peer = words + (rank + step) % NUM_RANKS * TILES * SIZE + place
+        data = arrived_where(from_peer, call, owner == rank) if SHARE else arrived(from_peer, call)
+        found = found + (data,)
+    one, two = tl.zeros((SIZE,), tl.float32), tl.zeros((SIZE,), tl.float32)
+    # in one order on all ranks: where each of them adds, all have the same bits
+    for peer in tl.static_range(NUM_RANKS):
+        data = own
+        for step in tl.static_range(1, NUM_RANKS):
+            data = tl.where((rank + step) % NUM_RANKS == peer, found[step], data)
+        one += first_of(data, DTYPE)
+        if tl.float32 != DTYPE:
+            two += second_of(data, DTYPE)
+    if tl.float32 == DTYPE:
+        return tl.reshape(one, tile.shape)
+    else:
+        return tl.reshape(tl.join(one, two), tile.shape)
 
 
 @triton.jit(do_not_specialize=["rank"])

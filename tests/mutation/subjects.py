@@ -91,6 +91,18 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 128, "K": 128, "N": 128},
         {"algorithm": "ll", **_TILE},
     ),
+    "all-reduce, LL by tiles": (
+        "04_gemm_ar.py:gemm_ar",
+        "laptop-switch",
+        {"M": 64, "K": 64, "N": 128},
+        {"algorithm": "ll-tiles", **_TILE},
+    ),
+    "scatter, LL by tiles": (
+        "03_gemm_rs.py:gemm_rs",
+        "laptop-switch",
+        {"M": 64, "K": 64, "N": 128},
+        {"algorithm": "ll-tiles", **_TILE},
+    ),
     "gather, LL": (
         "02_ag_gemm.py:ag_gemm",
         "laptop-switch",

@@ -6,6 +6,7 @@ y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = 
 y_sum = all_reduce(y) pooled   ->   the same; an output is gathered in a free place of a pool, not copied
 y_sum = all_reduce(y) in-place ->   the same; an output is gathered where the caller reads it, not copied
 y_sum = f(y) library or ll     ->   y_sum = f(y), by one call
+y_sum = f(y) ll-tiles          ->   y_sum = f(y), by the tiles of y
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 """
 
@@ -33,26 +34,29 @@ from tilelink.ir.user_op import UserOp
 
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
     AllGather: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LIBRARY),
-    ReduceScatter: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LIBRARY),
+    ReduceScatter: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LL_TILES, Algorithm.LIBRARY),
     AllReduce: (
         Algorithm.ONE_SHOT,
         Algorithm.TWO_SHOT,
         Algorithm.IN_PLACE,
         Algorithm.POOLED,
         Algorithm.LL,
+        Algorithm.LL_TILES,
         Algorithm.LIBRARY,
     ),
     SendRecv: (Algorithm.DIRECT,),
 }
 
 _GATHERED_THERE = {Algorithm.POOLED, Algorithm.IN_PLACE}  # where the caller reads it
-_ONE_CALL = {Algorithm.LL, Algorithm.LIBRARY}  # that nothing overlaps with
+_LL = {Algorithm.LL, Algorithm.LL_TILES}
+_ONE_CALL = {*_LL, Algorithm.LIBRARY}  # of which one relation is left, from values to their sum
 LL_MOST_BYTES = 2 << 20  # to a peer: beyond, signals cost less than as many bytes of numbers as of data (2 x H200)
 
 
 def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...]:
     """(name, legal algorithms) of each collective of the spec. Two-shot needs rows that `num_ranks` divides; what is made
-    in place is an output, and nothing else reads it; LL sends a few whole words of 4 bytes to a peer."""
+    in place is an output, and nothing else reads it; LL sends a few whole words of 4 bytes to a peer, and those of a tile are
+    neighbours of a row of it."""
     found = []
     for node in spec.nodes:
         legal = LEGAL_ALGORITHMS.get(type(node.operation))
@@ -65,9 +69,22 @@ def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...
             part = math.prod(node.output.local) * DTYPE_BYTES[node.output.dtype]
             part //= spec.num_ranks if isinstance(node.operation, AllGather) else 1
             if part % 4 or part > LL_MOST_BYTES:
-                illegal |= {Algorithm.LL}
+                illegal |= _LL
+            if not _words_of_tiles(spec, node):
+                illegal |= {Algorithm.LL_TILES}
             found.append((name, tuple(algorithm for algorithm in legal if algorithm not in illegal)))
     return tuple(found)
+
+
+def _words_of_tiles(spec: BoundSpec, node: BoundNode) -> bool:
+    """Whether what `node` adds is made by tiles whose rows are whole words, none of them for two ranks."""
+    maker = next((other for other in spec.nodes if other.output.name == node.inputs[0]), None)
+    if maker is None or not isinstance(maker.operation, Matmul | Elementwise) or len(maker.output.local) != 2:
+        return False
+    cols = maker.output.local[1]
+    if isinstance(node.operation, ReduceScatter) and node.operation.dim == 1:
+        cols //= spec.num_ranks
+    return cols * DTYPE_BYTES[maker.output.dtype] % 4 == 0
 
 
 def expand(spec: BoundSpec, algorithms: Mapping[str, Algorithm]) -> TileGraph:
@@ -177,9 +194,10 @@ class _Expansion:
             shape[dim] *= ranks
         self.values[name] = GraphValue(name, tuple(shape), node.output.dtype)
         by_library = library or summed
-        ll = by_library and self.algorithms[node.output.name] is Algorithm.LL
+        algorithm = self.algorithms[node.output.name] if by_library else None
+        ll, in_tiles = algorithm in _LL, algorithm is Algorithm.LL_TILES
         self.nodes.append(
-            Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by, ll)
+            Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by, ll, in_tiles)
         )
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:

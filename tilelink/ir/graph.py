@@ -116,7 +116,7 @@ class Relation:
 
     `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
     `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is), or, if
-    `ll`, by one kernel that does what such a call would.
+    `ll`, by one kernel that does what such a call would; `in_tiles`: by the kernel that makes the source, tile by tile.
     """
 
     name: str  # value delivered
@@ -131,6 +131,7 @@ class Relation:
     line: str
     by: int = 0  # SHIFT: how far the rank is that receives
     ll: bool = False
+    in_tiles: bool = False
 
     def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
         """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""

@@ -24,6 +24,7 @@ class Algorithm(Word):
     TWO_SHOT = "two-shot"  # all_reduce: reduce_scatter, then all_gather
     POOLED = "pooled"  # two-shot, gathered in a place of a pool that holds nothing of the caller's any more
     LL = "ll"  # one kernel of ours, whose words carry data and the number of the call; for few bytes
+    LL_TILES = "ll-tiles"  # such words, and sums of them, by the tiles that make what is added: no kernel of their own
     IN_PLACE = "in-place"  # two-shot, gathered where the caller reads it: the next call overwrites it there
     LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
 

@@ -42,6 +42,7 @@ from tilelink.ir.steps import (
     Step,
     Store,
     SumParts,
+    SumWords,
     UserBody,
     Wait,
 )
@@ -266,6 +267,10 @@ def _step(step: Step) -> Iterator[str]:
             yield f"{result} = {onto + ' + ' if onto else ''}sum over parts of {_operand(operand)}"
             if wait is not None:
                 yield f"  {_wait(wait)}"
+        case SumWords(result, value, _, cut):
+            yield f"{result} = sum over ranks of {value}{f', of the own share of {cut}' if cut else ''}, by words:"
+            whose = f"the rank whose share of {cut} it is" if cut else "every peer"
+            yield f"  4 bytes of data and 4 that number the call, to {whose}; then those of each peer"
         case Load(result, operand):
             yield f"{result} = load {_operand(operand)}"
         case Apply(result, function, arguments):

@@ -22,7 +22,8 @@ class Operand:
     along that axis positions count from the start of the part. `own` is the buffer that holds the own part if `buffer`
     does not, and `own_slots` how many parts that one has (1: it is the part). `local` lists axes whose position counts
     from the start of the segment although there are no parts (the buffer only has the own segment).
-    `remote`: the part is loaded from the peer it belongs to. `item`: the axis whose tiles are the items of a bounded
+    `remote`: the part is loaded from the peer it belongs to. `cut`: the axis of which the buffer has this rank's share only,
+    one of `own_slots`; other elements of the tile have no place there. `item`: the axis whose tiles are the items of a bounded
     exchange; the tile lies in the slot of its item, and positions along that axis count from the start of the slot.
     """
 
@@ -35,6 +36,7 @@ class Operand:
     local: tuple[str, ...] = ()
     remote: bool = False
     item: str = ""
+    cut: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,21 @@ class SumParts:
     operand: Operand
     wait: Wait | None
     onto: str
+
+
+@dataclass(frozen=True, slots=True)
+class SumWords:
+    """`result` = the sum of the tile `value` over the tiles of all ranks at the same `index`, rounded to its dtype first.
+
+    Every element travels in words that carry the number of the call (`LLCollective`), straight from tile to tile: to the rank
+    whose share of the axis `cut` it lies in, or to every rank if there is none. A tile sends all its words before it waits for
+    those of its peers; there are two sets of them, for calls in turn. The order of the sum is the same on every rank.
+    """
+
+    result: str
+    value: str
+    index: tuple[str, ...]
+    cut: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +218,7 @@ Step = (
     | MatmulBody
     | UserBody
     | SumParts
+    | SumWords
     | Load
     | Apply
     | Store

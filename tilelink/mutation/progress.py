@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilelink.ir.nodes import ComputeRole, CopyEngine, Exchange, LibraryGemm, Transfer
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Apply, IfOwn, Load, MatmulBody, Notify, Step, Store, SumParts, UserBody, Wait
+from tilelink.ir.steps import Apply, IfOwn, Load, MatmulBody, Notify, Step, Store, SumParts, SumWords, UserBody, Wait
 from tilelink.proof.progress import no_circle, residency
 
 
@@ -24,7 +24,7 @@ def waits_of(steps: tuple[Step, ...]) -> Iterator[Wait]:
                     yield wait
             case IfOwn(own=own, others=others):
                 yield from waits_of((*own, *others))
-            case UserBody() | Load() | Apply() | Store() | Notify():
+            case UserBody() | SumWords() | Load() | Apply() | Store() | Notify():
                 pass
 
 
@@ -35,7 +35,7 @@ def notifies_of(steps: tuple[Step, ...]) -> Iterator[Notify]:
                 yield step
             case IfOwn(own=own, others=others):
                 yield from notifies_of((*own, *others))
-            case Wait() | MatmulBody() | UserBody() | SumParts() | Load() | Apply() | Store():
+            case Wait() | MatmulBody() | UserBody() | SumParts() | SumWords() | Load() | Apply() | Store():
                 pass
 
 

@@ -40,6 +40,7 @@ from tilelink.ir.steps import (
     SlotWait,
     Store,
     SumParts,
+    SumWords,
     UserBody,
     Wait,
 )
@@ -242,7 +243,7 @@ def _name(node: object) -> str:
             return buffer
         case Store(operand=operand):
             return operand.buffer
-        case MatmulBody(result=result) | UserBody(result=result) | SumParts(result=result):
+        case MatmulBody(result=result) | UserBody(result=result) | SumParts(result=result) | SumWords(result=result):
             return result
         case Load(result=result) | Apply(result=result):
             return result

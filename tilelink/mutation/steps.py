@@ -17,15 +17,17 @@ from tilelink.ir.steps import (
     Step,
     Store,
     SumParts,
+    SumWords,
     UserBody,
     Wait,
 )
 from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 
-_BODIES: tuple[type[MatmulBody | UserBody | SumParts | Load | Apply], ...] = (
+_BODIES: tuple[type[MatmulBody | UserBody | SumParts | SumWords | Load | Apply], ...] = (
     MatmulBody,
     UserBody,
     SumParts,
+    SumWords,
     Load,
     Apply,
 )
@@ -110,7 +112,7 @@ def duplicate_notify(schedule: Schedule) -> Edits:
 
 def early_notify(schedule: Schedule) -> Edits:
     """A notify before the step that it stands behind: normally before the store that it publishes."""
-    for step in (Wait, MatmulBody, UserBody, SumParts, Load, Apply, Store, Notify, IfOwn):
+    for step in (Wait, MatmulBody, UserBody, SumParts, SumWords, Load, Apply, Store, Notify, IfOwn):
         for site in sites(schedule, step):
             if isinstance(site.follower, Notify):
                 yield f"{site.label} <-> Notify {site.follower.count}", site.swap_with_next()
@@ -219,6 +221,32 @@ def sum_onto_nothing_or_own(schedule: Schedule) -> Edits:
     return variants(schedule, SumParts, change)
 
 
+def words_of_another_value_or_share(schedule: Schedule) -> Edits:
+    """Words of another value of the role, to every rank instead of one, or by another axis."""
+
+    def change(site: Site[SumWords]) -> Iterator[SumWords]:
+        for name in _results(site.role.body if site.role else ()):
+            yield replace(site.node, value=name)
+        for cut in ("", *_axes(site)):
+            yield replace(site.node, cut=cut)
+        yield replace(site.node, index=site.node.index[::-1])
+
+    return variants(schedule, SumWords, change)
+
+
+def store_of_another_share(schedule: Schedule) -> Edits:
+    """All of a tile where the buffer has a share of it, or a share of what it has all of."""
+
+    def change(site: Site[Store]) -> Iterator[Store]:
+        for cut in ("", *site.node.operand.index):
+            yield replace(site.node, operand=replace(site.node.operand, cut=cut))
+        for shares in (1, schedule.num_ranks, 2 * schedule.num_ranks):
+            if site.node.operand.cut:
+                yield replace(site.node, operand=replace(site.node.operand, own_slots=shares))
+
+    return variants(schedule, Store, change)
+
+
 def another_function(schedule: Schedule) -> Edits:
     return variants(
         schedule, Apply, lambda site: [replace(site.node, function=_FUNCTIONS.get(site.node.function, "copy"))]
@@ -229,7 +257,7 @@ def matmul_over_another_axis(schedule: Schedule) -> Edits:
     return variants(schedule, MatmulBody, lambda site: (replace(site.node, axis=axis) for axis in _axes(site)))
 
 
-def _axes(site: Site[Wait] | Site[Notify] | Site[IfOwn] | Site[MatmulBody]) -> tuple[str, ...]:
+def _axes(site: Site[Wait] | Site[Notify] | Site[IfOwn] | Site[MatmulBody] | Site[SumWords]) -> tuple[str, ...]:
     return tuple(axis.name for axis in site.role.axes) if site.role else ()
 
 
@@ -238,7 +266,7 @@ def _results(steps: tuple[Step, ...]) -> Iterator[str]:
         match step:
             case MatmulBody(result=result) | UserBody(result=result) | SumParts(result=result):
                 yield result
-            case Load(result=result) | Apply(result=result):
+            case Load(result=result) | Apply(result=result) | SumWords(result=result):
                 yield result
             case IfOwn(own=own, others=others):
                 yield from _results((*own, *others))
@@ -278,6 +306,8 @@ OPERATORS: tuple[Operator, ...] = (
     always_or_never_own,
     own_axis,
     sum_onto_nothing_or_own,
+    words_of_another_value_or_share,
+    store_of_another_share,
     another_function,
     matmul_over_another_axis,
 )

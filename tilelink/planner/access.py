@@ -8,7 +8,7 @@ from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.graph import Map, Relation, Sum, TileOp
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import Access, AwaitPlaces, Notify, Operand, Place, SlotNotify, SlotWait, Store, Wait
+from tilelink.ir.steps import Access, AwaitPlaces, Notify, Operand, Place, SlotNotify, SlotWait, Store, SumWords, Wait
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.layout import Problem, make_exchange, source_buffer
 
@@ -121,10 +121,15 @@ def consume(exchange: Exchange, rows: str) -> tuple[SlotWait, SlotNotify]:
 
 def send_steps(
     problem: Problem, op: TileOp, relation: Relation, space: Space, rename: dict[str, str]
-) -> tuple[AwaitPlaces | Store | Notify, ...]:
-    """Store the tile into the source of `relation` (or straight to the peers) and count it."""
+) -> tuple[AwaitPlaces | Store | Notify | SumWords, ...]:
+    """Store the tile into the source of `relation` (or straight to the peers) and count it; or add it to those of the peers,
+    and store the sum."""
     index = tuple(rename.get(op.write.axis_of(dim), op.write.axis_of(dim)) for dim in range(len(op.write.index)))
     slot = index[relation.dim] if relation.kind is Kind.SCATTER else ""
+    if relation.in_tiles:
+        shares = problem.num_ranks if slot else 1
+        operand = Operand(relation.name, index, Access.POINTER, own_slots=shares, cut=slot)
+        return SumWords(relation.name, op.name, index, slot), Store(relation.name, operand, Place.HERE)
     if relation.library:
         operand = Operand(source_buffer(problem, relation), index, Access.POINTER, slot=slot, local=space.local)
         return (Store(op.name, operand, Place.HERE),)

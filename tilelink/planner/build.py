@@ -213,6 +213,11 @@ class _Builder:
     def _relation(self, relation: Relation) -> None:
         problem = self.problem
         source = source_buffer(problem, relation)
+        if relation.in_tiles:
+            if not problem.by_tiles(relation.source):
+                raise Illegal(f"{relation.source} is not made by tiles that could add what those of peers make")
+            self._after_source(relation.name)
+            return
         if relation.library:
             dtype = self.graph.values[relation.name].dtype
             self.out.append(collective(relation, source, dtype, self._free_sms()))

@@ -140,6 +140,8 @@ def needs_own_copy(problem: Problem, relation: Relation) -> bool:
 def source_buffer(problem: Problem, relation: Relation) -> str:
     """Buffer that the exchange reads; empty if tiles store straight to their peers."""
     source = relation.source
+    if relation.in_tiles:
+        return ""
     if relation.kind is Kind.SHIFT:
         return source
     if relation.kind is Kind.REDUCE and problem.maker(source) >= 0:

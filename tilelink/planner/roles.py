@@ -22,6 +22,7 @@ from tilelink.ir.steps import (
     Step,
     Store,
     SumParts,
+    SumWords,
     UserBody,
     Wait,
     matmuls_together,
@@ -62,6 +63,10 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     )
     order = _tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
     body = _body(problem, index, space, folded[0] if folded else -1)
+    if any(isinstance(step, SumWords) for step in flat(body)) and any(axis.segments > 1 for axis in axes):
+        raise Illegal(
+            f"tiles of {group.name} go through parts in an order of each rank's own, and their words meet in one"
+        )
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
     fitted = replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
@@ -98,7 +103,7 @@ def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
     if isinstance(last, IfOwn) and (last.axis != role.order.major or role.order.nest is not Nest.RANK_MAJOR):
         return False
     for at, step in points(0, role):
-        if isinstance(step, Notify) and step.then:
+        if isinstance(step, SumWords) or (isinstance(step, Notify) and step.then):
             return False
         match step:
             case MatmulBody(left=left, right=right, axis=axis):
@@ -125,7 +130,7 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
                 axis = slot_axis(op, read, relation)
                 segments[rename.get(axis, axis)] = problem.num_ranks
         for relation in sends(problem, op):
-            if relation.kind is Kind.SCATTER:
+            if relation.kind is Kind.SCATTER and not relation.in_tiles:
                 axis = op.write.axis_of(relation.dim)
                 segments[rename.get(axis, axis)] = problem.num_ranks
     written = [axis.name for axis in anchor.axes if not axis.reduction]

@@ -45,6 +45,7 @@ _COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
+_BY_STORES = (Algorithm.POOLED, Algorithm.IN_PLACE, Algorithm.LL, Algorithm.LL_TILES)  # of programs, to peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         if networked:  # peers on other nodes have no address here
             kept = [a for a in kept if a is Algorithm.LIBRARY]
         if not atomics:  # ranks meet by counting each other
-            kept = [a for a in kept if a not in (Algorithm.POOLED, Algorithm.IN_PLACE, Algorithm.LL)]
+            kept = [a for a in kept if a not in _BY_STORES]
         names.append(name)
         options.append(kept)
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
@@ -80,6 +81,8 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         algorithms = tuple(zip(names, chosen, strict=True))
         graph = expand(spec, dict(algorithms))
         for library in _library_sets(matmuls, pins):
+            if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
+                continue
             for shared in _shared(shareable(graph, library), pins):
                 loops = tuple((name, name in shared) for name in shareable(graph, library))
                 structure = Structure(algorithms, library, loops, graph, group_ops(graph, library, shared))

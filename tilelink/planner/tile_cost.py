@@ -19,7 +19,9 @@ from tilelink.ir.steps import (
     Step,
     Store,
     SumParts,
+    SumWords,
     UserBody,
+    Wait,
     matmuls_together,
 )
 from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE
@@ -31,7 +33,10 @@ _PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 _COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 _LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
-_MEMORY_SHARE = 0.72  # of what a copy reaches, a tile loop reads and writes
+_MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
+_STREAM_SHARE = 0.72  # of it, loops that load and store
+_SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
+_SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
@@ -39,9 +44,11 @@ _STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behi
 _STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 _LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 _SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
+_WORDS_US = 1.6  # until words of a tile are there
+_WORDS_GB_PER_S = 3.6  # of them that a program sends (2 x H200, 16 and 64 rows)
 _WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
-_REDUCTION_STEP_US = 0.27  # a step of 64 along k takes at least this long, however small the tile
+_REDUCTION_STEP_US = 0.27  # a step along k takes at least this long, however small the tile
 _LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
 
 _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
@@ -74,13 +81,35 @@ class TileCost:
 
     def tile_us(self) -> float:
         """A tile of any segment, without what own tiles add: the slowest of tensor cores, memory and remote loads."""
-        role, gpu = self.role, self.topology.gpu
-        memory = self._traffic() / role.num_tiles / (gpu.memory_gb_per_s * _MEMORY_SHARE / role.programs) / 1e3
+        role, memory = self.role, self._memory_us()
         start = _PREFETCHED_START_US if role.prefetch else _START_US
-        busy = max(self._compute_us(), memory, self._remote_us()) + self._stores_us() + self._loads_us()
+        computed = self._compute_us()
+        if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
+            computed = (computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
+        busy = max(computed, memory, self._remote_us()) + self._stores_us() + self._loads_us()
         beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
-        return busy * beside + start + count * self._counts()
+        return busy * beside + start + count * self._counts() + self._words_us()
+
+    def _memory_us(self) -> float:
+        """What the tiles of a round move between memory and L2, while all programs do."""
+        rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
+        if not any(isinstance(step, MatmulBody) for step in self.role.body):
+            return traffic / self.role.num_tiles / (rate * _STREAM_SHARE / self.role.programs) / 1e3
+        return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * _MEMORY_SHARE) / 1e3
+
+    def _words_us(self) -> float:
+        """Words of a tile to peers and back: as fast as one program stores and polls, or as the link lets all of them."""
+        total = 0.0
+        for step in self.role.body:
+            if isinstance(step, SumWords):
+                sums = self.schedule.buffer(step.result)
+                tile = math.prod(self.role.axis(name).tile for name in step.index) * DTYPE_BYTES[sums.dtype]
+                ranks, topology = self.topology.num_ranks, self.topology
+                sent = 2 * tile * (ranks - 1) / (ranks if step.cut else 1)  # as many bytes of numbers as of data
+                link = topology.link_gb_per_s(0, 1) / self.role.programs
+                total += _WORDS_US + sent / min(_WORDS_GB_PER_S, link) / 1e3
+        return total
 
     def tensor_us(self) -> float:
         """How long the tensor cores of an SM are busy with all tiles at the sustained clock."""
@@ -93,11 +122,25 @@ class TileCost:
         tile = math.prod(axis.tile for axis in self.role.axes if not axis.reduction)
         loads = [step.operand.buffer for step in self.role.body if isinstance(step, Load)]
         num_bytes = sum(tile * DTYPE_BYTES[self.schedule.buffer(name).dtype] for name in loads)
-        return num_bytes / (self.topology.gpu.memory_gb_per_s * _MEMORY_SHARE / self.role.programs) / 1e3
+        return num_bytes / (self.topology.gpu.memory_gb_per_s * _STREAM_SHARE / self.role.programs) / 1e3
 
     def _compute_us(self) -> float:
         step = max(_REDUCTION_STEP_US, _LOAD_US / self.kernel.stages)
-        return max(self._flops_us(), self._bodies() * self._reduction() / 64 * step)
+        deep = max([64, *(axis.tile for axis in self.role.axes if axis.reduction)])
+        return max(self._flops_us(), self._shared_us(), self._bodies() * self._reduction() / deep * step)
+
+    def _shared_us(self) -> float:
+        """What passes the shared memory of an SM: operands are stored there once, and read for each 64 rows of the product,
+        which is what an instruction of Hopper's tensor cores computes."""
+        written = [axis.tile for axis in self.role.axes if not axis.reduction]
+        if len(written) != 2 or max(written) < 64:
+            return 0.0
+        m, n = written[0], written[1] * matmuls_together(self.role.body)
+        rows, cols = (n, m) if m < 64 else (m, n)
+        beside = max(1.0, self.kernel.warps / 4 / (rows / 64))  # groups of four warps that share rows read them each
+        passed = (rows + cols) + rows / 64 * (64 * beside + cols)
+        size = DTYPE_BYTES[self.schedule.spec.inputs[0].dtype]
+        return self._bodies() * passed * self._reduction() * size / (_SHARED_GB_PER_S / self.kernel.per_sm) / 1e3
 
     def _flops_us(self) -> float:
         role, gpu = self.role, self.topology.gpu
@@ -135,9 +178,14 @@ class TileCost:
         major = role.axis(role.order.major)
         groups = major.segments * -(-major.tiles // role.order.group)
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
+        waits = any(isinstance(step, Wait) and step.slot == role.order.major for step in role.body)
         for step in role.body:
             if isinstance(step, MatmulBody):
-                traffic += again * read_again(self._bytes(step.right.buffer), self.topology)
+                size = self._bytes(step.right.buffer)
+                # tiles that wait for their part follow the others through the right operand, and find what the L2 still has
+                follow = waits and size > 2 * self.topology.gpu.l2_bytes
+                times = max(again, major.segments - 1.0) if follow else again
+                traffic += times * read_again(size, self.topology)
         return traffic
 
     def _counts(self) -> int:

@@ -28,6 +28,12 @@ MATMUL_TILES = (
     TileShape(32, 32, 32, 4, 2),
     TileShape(16, 128, 64, 4, 5),
     TileShape(16, 64, 64, 4, 4),
+    TileShape(128, 64, 128, 4, 4),
+    TileShape(64, 64, 128, 4, 6),
+    TileShape(64, 32, 128, 4, 6),
+    TileShape(32, 64, 128, 4, 6),
+    TileShape(16, 64, 256, 4, 4),
+    TileShape(16, 64, 128, 4, 6),
     TileShape(16, 32, 32, 4, 2),
     TileShape(16, 16, 16, 4, 2),
 )
@@ -42,6 +48,7 @@ STREAM_TILES = (
     TileShape(16, 64, 0, 4, 1),
     TileShape(16, 16, 0, 4, 1),
 )
+_DEEP_STEP, _FEW_ROWS = 64, 256  # longer steps of k are for loops that wait for memory: less to do for each of them
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
 _REGISTERS = 65536  # 32-bit registers of an SM (CUDA programming guide)
 _MOST_REGISTERS = 255  # of a thread: a program that computes large tiles takes them all
@@ -59,7 +66,8 @@ def matmul_tiles(matmuls: int) -> tuple[TileShape, ...]:
 def suits(tile: TileShape, rows: int, cols: int) -> bool:
     """No dimension of the tile is more than twice what there is to compute, nor a sixteenth of it."""
     large = tile.m <= max(16, 2 * rows - 1) and tile.n <= max(16, 2 * cols - 1)
-    return large and not (tile.m * 16 < rows and tile.m < 64 and rows > 512)
+    waits_only = rows <= _FEW_ROWS or tile.k <= _DEEP_STEP
+    return large and waits_only and not (tile.m * 16 < rows and tile.m < 64 and rows > 512)
 
 
 def shared_bytes(

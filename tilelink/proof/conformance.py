@@ -25,6 +25,7 @@ from tilelink.proof.operands import extents, fits, loaded, renaming
 from tilelink.proof.orders import collectives, exchanges, movers, orders, sources
 from tilelink.proof.values import same_function, values
 from tilelink.proof.walk import Point, points, reads
+from tilelink.proof.words import stored_sum, words
 
 
 def graph_of(schedule: Schedule) -> TileGraph:
@@ -44,6 +45,7 @@ def conformance(schedule: Schedule) -> Iterator[Finding]:
     yield from exchanges(schedule, graph)
     yield from sources(schedule, graph)
     yield from collectives(schedule, graph)
+    yield from words(schedule, graph)
     computed = list(_computed(schedule, graph))
     for op in graph.ops():
         times = sum(name == op.name for name, _, _ in computed)
@@ -156,6 +158,10 @@ def _stores(kernel: Kernel) -> list[Store]:
 
 def _store(schedule: Schedule, graph: TileGraph, at: Point, step: Store) -> Iterator[Finding]:
     where = f"{at}, store of {step.value}"
+    summed = graph.relation(step.value)
+    if summed is not None and summed.in_tiles:
+        yield from stored_sum(schedule, graph, summed, at, step)
+        return
     op = graph.op(step.value)
     if op is None:
         yield Finding(BugClass.WRONG_PLACE, where, f"the spec makes no value {step.value}")
@@ -187,6 +193,8 @@ def _store(schedule: Schedule, graph: TileGraph, at: Point, step: Store) -> Iter
 def _destinations(schedule: Schedule, relation: Relation, index: tuple[str, ...]) -> list[tuple[str, str]]:
     """(buffer, slot axis) where the source of `relation` is stored tile by tile."""
     slot = index[relation.dim] if relation.kind is Kind.SCATTER else ""
+    if relation.in_tiles:
+        return []  # its tiles stay in registers
     if relation.library:
         return [(name, slot) for name in (*staging_names(relation), relation.name)]
     exchange = schedule.exchange(relation.name)

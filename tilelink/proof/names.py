@@ -29,6 +29,7 @@ from tilelink.ir.steps import (
     Step,
     Store,
     SumParts,
+    SumWords,
     Wait,
 )
 from tilelink.proof.bug_class import BugClass
@@ -149,7 +150,9 @@ def _axes(at: Point, step: Step) -> Iterator[Finding]:
             spoken.append(operand.item)
     match step:
         case Store(operand=operand):
-            spoken += [axis for axis in (*operand.index, operand.slot) if axis]
+            spoken += [axis for axis in (*operand.index, operand.slot, operand.cut) if axis]
+        case SumWords(index=index, cut=cut):
+            spoken += [axis for axis in (*index, cut) if axis]
         case Notify(slot=slot, rows=rows):
             spoken += [rows, *([slot] if slot else [])]
         case Wait(slot=slot, rows=rows, every=every):

@@ -17,7 +17,7 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Step, Wait
+from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Step, SumWords, Wait
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import flat, staging_names
 from tilelink.proof.findings import Finding
@@ -119,6 +119,8 @@ def _halves(role: ComputeRole, where: str) -> Iterator[Finding]:
     steps = (*role.body, *flat(role.body))  # `flat` leaves branches out
     if any(isinstance(step, Notify | SlotNotify) for step in steps):
         yield Finding(BugClass.SIGNAL_TOO_EARLY, where, "tiles are halved, and count as whole ones")
+    if any(isinstance(step, SumWords) for step in steps):
+        yield Finding(BugClass.WRONG_PLACE, where, "tiles are halved, and their words are those of whole ones")
     if any(_waits_whole(step, role.order.minor) for step in steps):
         yield Finding(BugClass.WRONG_PLACE, where, "tiles are halved, and wait as whole ones")
 
@@ -154,7 +156,7 @@ def collectives(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
     functions = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
     calls = {x.out: x for x in schedule.launches if isinstance(x, Collective)}
     count = sum(isinstance(x, Collective) for x in schedule.launches)
-    wanted = {r.name: r for r in graph.relations() if r.library}
+    wanted = {r.name: r for r in graph.relations() if r.library and not r.in_tiles}
     if set(calls) != set(wanted) or count != len(wanted):
         fact = f"collectives make {sorted(calls)}, and the spec needs {sorted(wanted)}"
         yield Finding(BugClass.WRONG_PLACE, "launches", fact)

@@ -35,7 +35,7 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import AwaitPlaces, MatmulBody, SlotWait, Step, SumParts, Wait
+from tilelink.ir.steps import AwaitPlaces, MatmulBody, SlotWait, Step, SumParts, SumWords, Wait
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.circle import WaitFor
 from tilelink.proof.contract import flat, is_counted
@@ -66,7 +66,7 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
 
 def _spins(step: Step) -> bool:
     match step:
-        case Wait() | SlotWait() | AwaitPlaces():
+        case Wait() | SlotWait() | AwaitPlaces() | SumWords():
             return True
         case SumParts(wait=wait):
             return wait is not None

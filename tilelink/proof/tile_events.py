@@ -9,7 +9,19 @@ from typing import NamedTuple
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
 from tilelink.ir.order import RankOrder
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import AwaitPlaces, IfOwn, MatmulBody, Notify, Place, SlotNotify, SlotWait, Step, SumParts, Wait
+from tilelink.ir.steps import (
+    AwaitPlaces,
+    IfOwn,
+    MatmulBody,
+    Notify,
+    Place,
+    SlotNotify,
+    SlotWait,
+    Step,
+    SumParts,
+    SumWords,
+    Wait,
+)
 from tilelink.proof.circle import WaitFor
 from tilelink.proof.walk import chunks_of
 
@@ -44,6 +56,8 @@ def _axes_of_syncs(steps: tuple[Step, ...]) -> frozenset[str]:
                 found |= {wait.slot, wait.rows} if wait is not None else set()
             case SlotWait(rows=rows) | SlotNotify(rows=rows):
                 found |= {rows}
+            case SumWords(index=index):
+                found |= set(index)
             case IfOwn(axis, own, others):
                 found |= {axis} | _axes_of_syncs(own) | _axes_of_syncs(others)
             case _:
@@ -195,6 +209,10 @@ class TileEvents:
                 case SlotWait(rows=rows):
                     word = use_word(self.schedule.exchange(step.exchange), step, tile[rows][1])
                     yield [word] if word else [], []
+                case SumWords(result=result):  # sent before those of the same tile of a peer are waited for
+                    word = f"words of {result}{sorted(tile.items())}"
+                    yield [], [word]
+                    yield [word], []
                 case AwaitPlaces(signal):
                     yield [place_word(signal, distance) for distance in range(self.schedule.num_ranks)], []
                 case SlotNotify(rows=rows):

@@ -23,6 +23,7 @@ from tilelink.ir.steps import (
     Step,
     Store,
     SumParts,
+    SumWords,
     UserBody,
     Wait,
 )
@@ -75,6 +76,8 @@ def _made_before_used(where: str, steps: tuple[Step, ...], made: set[str]) -> It
                 used = arguments
             case Store(value=value):
                 used = (value,)
+            case SumWords(value=value):
+                used = (value,)
             case SumParts(onto=onto):
                 used = (onto,) if onto else ()
             case IfOwn(_, own, others):
@@ -85,7 +88,7 @@ def _made_before_used(where: str, steps: tuple[Step, ...], made: set[str]) -> It
         for name in used:
             if name not in made:
                 yield Finding(BugClass.WRONG_PLACE, where, f"{type(step).__name__} takes {name}, which is made later")
-        if isinstance(step, Apply | SumParts | MatmulBody | UserBody | Load):
+        if isinstance(step, Apply | SumParts | SumWords | MatmulBody | UserBody | Load):
             made.add(step.result)
 
 

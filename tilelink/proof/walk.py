@@ -19,6 +19,7 @@ from tilelink.ir.steps import (
     Step,
     Store,
     SumParts,
+    SumWords,
     UserBody,
     Wait,
 )
@@ -81,7 +82,7 @@ def reads(step: Step) -> tuple[tuple[Operand, tuple[Wait, ...]], ...]:
             return ((operand, (wait,) if wait is not None else ()),)
         case Load(operand=operand):
             return ((operand, ()),)
-        case Wait() | Apply() | Store() | Notify() | IfOwn() | SlotWait() | SlotNotify() | AwaitPlaces():
+        case Wait() | Apply() | SumWords() | Store() | Notify() | IfOwn() | SlotWait() | SlotNotify() | AwaitPlaces():
             return ()
 
 
@@ -125,4 +126,6 @@ def extent_of(role: ComputeRole, operand: Operand, name: str) -> int:
     axis = role.axis(name)
     if name == operand.item:
         return axis.tile
+    if name == operand.cut:
+        return axis.extent * axis.segments // operand.own_slots
     return axis.extent if is_local(operand, name) else axis.extent * axis.segments

@@ -1,0 +1,42 @@
+"""Sums by words of tiles -> Triton: which call it is, the sum itself, and the number for the next call."""
+
+from __future__ import annotations
+
+import math
+
+from lowering.names import TRITON, element_bytes, value_name
+from lowering.operands import TileScope
+from lowering.source import Source
+from tilelink.ir.nodes import ComputeRole
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import SumWords
+
+
+def words_of_tile(schedule: Schedule, role: ComputeRole, step: SumWords) -> int:
+    """Words of 4 bytes of data that a tile sends to a peer, at most."""
+    elements = math.prod(role.axis(name).tile for name in step.index)
+    return elements * element_bytes(schedule.buffer(step.result).dtype) // 4
+
+
+def print_call_number(out: Source, scope: TileScope, step: SumWords) -> None:
+    scope.need(f"{step.result}_words", f"{step.result}_words_peers", f"{step.result}_calls")
+    out.line(f"{step.result}_call = tl.load({step.result}_calls + program).to(tl.int32) + 1")
+
+
+def print_sum_words(out: Source, scope: TileScope, step: SumWords) -> None:
+    scope.need("rank")
+    name, role = step.result, scope.role
+    arguments = [value_name(step.value), f"{name}_words", f"{name}_words_peers", "tile", f"{name}_call", "rank"]
+    arguments += [
+        f"TILES={role.num_tiles}",
+        f"NUM_RANKS={scope.schedule.num_ranks}",
+        f"DTYPE={TRITON[scope.dtype(name)]}",
+    ]
+    if step.cut:
+        share = role.axis(step.cut).extent // scope.schedule.num_ranks
+        arguments += [f"first={step.cut}", f"SHARE={share}", f"DIM={step.index.index(step.cut)}"]
+    out.call(f"{value_name(name)} = sum_words(", arguments)
+
+
+def print_last_call(out: Source, step: SumWords) -> None:
+    out.line(f"tl.store({step.result}_calls + program, {step.result}_call)")

@@ -1,0 +1,223 @@
+"""Words that tiles send themselves: emulated for both targets and all dtypes, proved, refuted where they must be, planned
+where weights are read for few rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+import torch
+
+import lowering
+import tilelink
+import topologies
+from tests.adversary.bugs import edited, verdict
+from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink import Shard, Tensor, dims
+from tilelink.emulator import World
+from tilelink.errors import NoLegalSchedule
+from tilelink.ir.expand import LL_MOST_BYTES, collectives
+from tilelink.ir.nodes import Algorithm, Collective, Kernel
+from tilelink.ir.spec import bind
+from tilelink.ir.steps import Step, Store, SumWords
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.verify import verify
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.reference import make_inputs
+from tilelink.runtime.run import run_emulated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilelink.ir.schedule import Schedule
+    from tilelink.overlap import Overlap
+
+M, N, K = dims("M N K")
+GEMM_RS, GEMM_AR, MLP = load("03_gemm_rs.py:gemm_rs"), load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")
+
+
+@tilelink.overlap
+def scatter_columns(x: Annotated[Tensor, (M, K), Shard(1)], w: Annotated[Tensor, (K, N), Shard(0)]) -> Tensor:
+    return tilelink.reduce_scatter(tilelink.matmul(x, w), dim=1)
+
+
+@tilelink.overlap
+def reduce_scaled(
+    x: Annotated[Tensor, (M, K), Shard(1)],
+    w: Annotated[Tensor, (K, N), Shard(0)],
+    scale: Annotated[Tensor, (M, N)],
+) -> Tensor:
+    return tilelink.relu(tilelink.all_reduce(tilelink.matmul(x, w) * scale))
+
+
+CASES = {
+    "scatter rows": (GEMM_RS, {"M": 32, "K": 64, "N": 64}),
+    "a tile for several ranks, ragged": (GEMM_RS, {"M": 20, "K": 48, "N": 72}),
+    "tiles of one rank each": (GEMM_RS, {"M": 128, "K": 64, "N": 32}),
+    "scatter columns": (scatter_columns, {"M": 24, "K": 64, "N": 128}),
+    "reduce": (GEMM_AR, {"M": 5, "K": 64, "N": 66}),
+    "several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}),
+    "behind an epilogue": (reduce_scaled, {"M": 16, "K": 64, "N": 64}),
+}
+
+
+def planned(
+    operator: Overlap, sizes: dict[str, int], dtype: str = "bf16", topology: str = "laptop-switch", **pins: str
+) -> Schedule:
+    return operator.plan_for(topologies.load(topology, 4), sizes, dtype, {"algorithm": "ll-tiles", **pins})
+
+
+def with_steps(schedule: Schedule, change: Callable[[Step], Step | None], **role: Any) -> Schedule:
+    """With other steps, and other fields of roles, in its kernels; a step that becomes None is left out."""
+    launches = []
+    for launch in schedule.launches:
+        if isinstance(launch, Kernel) and launch.compute is not None:
+            body = tuple(step for step in map(change, launch.compute.body) if step is not None)
+            launch = replace(launch, compute=replace(launch.compute, body=body, **role))
+        launches.append(launch)
+    return replace(schedule, launches=tuple(launches))
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+@pytest.mark.parametrize("name", CASES)
+def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
+    schedule = planned(*CASES[name])
+    assert not any(isinstance(launch, Collective) for launch in schedule.launches)
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of words more than once
+    assert outcome.equal, f"{schedule}\n{outcome}"
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("operator", [GEMM_RS, GEMM_AR, scatter_columns], ids=lambda operator: operator.name)
+def test_words_of_other_types(operator: Overlap, dtype: str) -> None:
+    schedule = planned(operator, {"M": 16, "K": 32, "N": 64}, dtype)
+    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
+
+
+@pytest.mark.slow
+def test_an_mlp_whose_last_tiles_send_words() -> None:
+    schedule = MLP.plan_for(
+        topologies.load("laptop-switch", 4),
+        {"M": 48, "H": 64, "F": 64},
+        "bf16",
+        {"x_full.algorithm": "ll", "out.algorithm": "ll-tiles"},
+    )
+    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
+
+
+def test_all_ranks_add_in_one_order() -> None:
+    """All have the same bits, though sums of floats depend on the order."""
+    schedule = planned(GEMM_AR, {"M": 16, "K": 256, "N": 64})
+    build = operator_class(load_source(lowering.emit(schedule), "ll_tiles"))
+    world = World(4, num_sms=schedule.machine.num_sms, seed=3)
+    operators = [build(fabric) for fabric in world.fabrics]
+    inputs = make_inputs(schedule.spec, 5)
+    first, *others = [operator(*parts.values()) for operator, parts in zip(operators, inputs, strict=True)]
+    world.run()
+    assert first.any() and all(torch.equal(first, other) for other in others)
+
+
+def _edit(kind: type, **fields: object) -> Callable[[Step], Step | None]:
+    """A change of all steps of a kind; nothing is left of them without fields."""
+
+    def change(step: Step) -> Step | None:
+        one: Any = step
+        if isinstance(step, kind):
+            one = replace(one, **fields) if fields else None
+        changed: Step | None = one
+        return changed
+
+    return change
+
+
+MISTAKES: dict[str, tuple[Callable[[Step], Step | None], str]] = {
+    "nothing is added": (_edit(SumWords), "tiles add it 0 times"),
+    "of another value": (_edit(SumWords, value="x"), "it adds x"),
+    "every rank gets everything": (_edit(SumWords, cut=""), "cut along nothing"),
+    "shares of the other axis": (_edit(SumWords, cut="n"), "cut along n"),
+    "indexed the other way": (_edit(SumWords, index=("n", "m")), "at [n, m]"),
+    "nothing is stored": (_edit(Store), "nothing stores out"),
+    "what was not added is stored": (_edit(Store, value="y"), "out"),
+    "another sum": (_edit(SumWords, result="y"), "do not say that tiles make y"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_the_proof_refutes(name: str) -> None:
+    schedule = planned(*CASES["scatter rows"])
+    assert verify(schedule).proved
+    change, fact = MISTAKES[name]
+    found = verify(with_steps(schedule, change)).findings
+    assert any(fact in finding.fact for finding in found), found
+
+
+def test_a_share_is_stored_as_one() -> None:
+    schedule = planned(*CASES["scatter rows"])
+
+    def whole(step: Step) -> Step:
+        return replace(step, operand=replace(step.operand, cut="")) if isinstance(step, Store) else step
+
+    found = verify(with_steps(schedule, whole)).findings
+    assert any("its share along m" in finding.fact for finding in found), found
+
+
+def test_programs_that_wait_for_peers_fit() -> None:
+    schedule = planned(*CASES["several tiles a program"])
+    small = replace(schedule, machine=replace(schedule.machine, num_sms=1))
+    assert BugClass.RESIDENCY in [finding.bug for finding in verify(small).findings]
+
+
+def test_tiles_stay_whole_and_in_one_order() -> None:
+    schedule = planned(*CASES["several tiles a program"])
+    found = verify(with_steps(schedule, lambda step: step, halved=1)).findings
+    assert any("their words are those of whole ones" in finding.fact for finding in found), found
+    kernel = schedule.kernels()[0]
+    assert kernel.compute is not None
+    m, *others = kernel.compute.axes
+    cut = (replace(m, extent=m.extent // 4, segments=4), *others)
+    found = verify(with_steps(schedule, lambda step: step, axes=cut)).findings
+    assert any("words of one tile meet those of another" in finding.fact for finding in found), found
+
+
+PLANTED = {
+    "one set of words": ("place = ((call & 1) * NUM_RANKS * TILES", "place = (0 * NUM_RANKS * TILES"),
+    "nobody waits": ("!= call) & where).to(tl.int32)", "!= call) & where).to(tl.int32) * 0"),
+    "the number of the call stays": ("out_calls + program, out_call)", "out_calls + program, out_call - 1)"),
+    "shares of the next rank": ("owner == peer", "owner == (peer + 1) % NUM_RANKS"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_mistakes_in_the_kernel_are_found(name: str) -> None:
+    source = lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}))
+    assert not verdict(source).refuted
+    assert verdict(edited(source, PLANTED[name])).refuted, name
+
+
+def test_where_it_is_legal() -> None:
+    """Of what tiles make, for few whole words, none of which belongs to two ranks; not with the library's matmul."""
+
+    def legal(operator: Overlap, sizes: dict[str, int]) -> bool:
+        ((_, algorithms),) = collectives(bind(operator.spec, sizes, 4, "bf16"))
+        return Algorithm.LL_TILES in algorithms
+
+    most = LL_MOST_BYTES // 2 // 64
+    assert legal(GEMM_AR, {"M": most, "K": 64, "N": 64}) and not legal(GEMM_AR, {"M": most + 1, "K": 64, "N": 64})
+    assert legal(scatter_columns, {"M": 16, "K": 64, "N": 72}) and not legal(
+        scatter_columns, {"M": 16, "K": 64, "N": 68}
+    )
+    assert not legal(GEMM_RS, {"M": 16, "K": 64, "N": 33})
+    with pytest.raises(NoLegalSchedule):
+        planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, compute="library")
+    with pytest.raises(NoLegalSchedule):
+        planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, topology="l20-pcie")
+
+
+@pytest.mark.parametrize(("rows", "algorithm"), [(16, "ll-tiles"), (64, "ll-tiles"), (2048, "direct")])
+def test_it_is_planned_where_it_was_fastest(rows: int, algorithm: str) -> None:
+    """As measured on 2 x H200 (`candidates_ll_tiles_2xh200.json`)."""
+    machine = topologies.load("h200-nvswitch", 2)
+    schedule = GEMM_RS.plan_for(machine, {"M": rows, "K": 14336, "N": 4096}, "bf16", {})
+    assert dict(schedule.choices)["out.algorithm"] == algorithm
