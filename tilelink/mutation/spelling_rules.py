@@ -103,7 +103,7 @@ def descriptor_for_an_output(pair: Pair) -> bool:
     buffer, axes = pair.before.buffer(found.owner.buffer), [role.axis(name) for name in found.owner.index if name]
     whole = all(axis.extent % axis.tile == 0 and axis.tile <= LARGEST_TILE for axis in axes if axis.tile)
     even = len(axes) == 2 and buffer.shape[-1] * DTYPE_BYTES[buffer.dtype] % 16 == 0
-    fresh = buffer.memory is Memory.OUTPUT and not found.owner.slot
+    fresh = buffer.memory is Memory.OUTPUT and not found.owner.slot and not found.owner.cut
     return fresh and whole and even and pair.before.machine.tensor_descriptors
 
 
