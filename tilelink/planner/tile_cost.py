@@ -29,6 +29,7 @@ from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _START_US = 1.2  # fill and drain of the software pipeline of one tile
+_AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
 _PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 _COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
@@ -85,6 +86,9 @@ class TileCost:
         start = _PREFETCHED_START_US if role.prefetch else _START_US
         computed = self._compute_us()
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
+            rounds = -(-role.num_tiles // role.programs)
+            if memory > computed and not role.prefetch:
+                start += _AGAIN_US * (rounds - 1) / rounds
             computed = (computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
         busy = max(computed, memory, self._remote_us()) + self._stores_us() + self._loads_us()
         beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0

@@ -38,7 +38,14 @@ MATMUL_TILES = (
     TileShape(16, 16, 16, 4, 2),
 )
 # Of matmuls in one loop over k: they share the tile of the left operand, and one beside the other takes what these take.
-_DEEP = TileShape(128, 128, 64, 8, 4)  # of two; where they end in one tile to store, there is room for a fourth stage
+_PAIRS = (
+    TileShape(128, 128, 64, 8, 4),  # where they end in one tile to store, there is room for a fourth stage
+    TileShape(64, 128, 64, 4, 3),
+    TileShape(64, 64, 128, 4, 4),
+    TileShape(32, 128, 64, 4, 4),
+    TileShape(16, 128, 64, 4, 5),
+    TileShape(16, 64, 128, 4, 5),
+)
 # For ops that stream through memory once.
 STREAM_TILES = (
     TileShape(64, 256, 0, 8, 1),
@@ -59,8 +66,9 @@ def matmul_tiles(matmuls: int) -> tuple[TileShape, ...]:
     """Tile shapes worth trying for so many matmuls in one loop, each of which has such a tile."""
     if matmuls == 1:
         return MATMUL_TILES
-    narrow = [replace(tile, n=1 << ((tile.n // matmuls).bit_length() - 1)) for tile in MATMUL_TILES]
-    return tuple(dict.fromkeys([_DEEP, *(tile for tile in narrow if tile.n >= SMALLEST_DOT)]))
+    shallow = [tile for tile in MATMUL_TILES if tile.k <= _DEEP_STEP]
+    narrow = [replace(tile, n=1 << ((tile.n // matmuls).bit_length() - 1)) for tile in shallow]
+    return tuple(dict.fromkeys([*_PAIRS, *(tile for tile in narrow if tile.n >= SMALLEST_DOT)]))
 
 
 def suits(tile: TileShape, rows: int, cols: int) -> bool:
