@@ -76,6 +76,12 @@ CASES: list[tuple[str, dict[str, int], list[dict[str, str]]]] = [
         [{**DIRECT, **PUSH}, {**DIRECT, **PUSH, "mover": "CommSms(16)"}, {**DIRECT, **FUSED, "transfer": "pull"}],
     ),
 ]
+# words that number the call, of a kernel or of tiles
+WORDS = [{"algorithm": "ll", "compute": "library"}, {"algorithm": "ll-tiles", "compute": "triton"}]
+CASES += [
+    ("gemm_rs", {"M": 64, "K": 14336, "N": 4096}, WORDS),
+    ("gemm_ar", {"M": 16, "K": 14336, "N": 4096}, WORDS),
+]
 # producers and consumers of the queue between neighbours; B is of one rank
 CASES.append(
     (
