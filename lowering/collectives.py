@@ -66,6 +66,7 @@ class CollectivePrinter:
             sizes += [f"SCATTER={launch.function == 'reduce_scatter'}", f"DTYPE={dtype}"]
         # a thread a word, so that a warp stores to a peer in one piece
         options = [f"num_warps={max(1, launch.block // self.dialect.warp_threads)}"]
+        options += [f"per_sm={launch.per_sm}"] if launch.per_sm > 1 else []
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
         self.out.comment(f"{launch.function} of few bytes: words of data that carry the number of the call")
         self.out.call("main.launch(", [*arguments, *sizes, *options])

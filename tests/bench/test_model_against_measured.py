@@ -46,7 +46,7 @@ def candidates(file: Path) -> list[Measured]:
             pins = dict(one.schedule.choices)
             again = declaration(row.operator).plan_for(machine, row.sizes, row.dtype, pins)
             assert pins.items() <= dict(again.choices).items()  # fields may have come since
-            name = f"{record.machine.num_ranks} {row.key}"
+            name = f"{file.stem} {row.key}"  # only what took part in one run is compared
             found.append(Measured(name, one.name, again.predicted_us, mean(times[key])))
         return found
 
@@ -60,8 +60,8 @@ def found() -> list[Measured]:
 
 @pytest.mark.slow
 def test_predictions_are_near_what_was_measured(found: list[Measured]) -> None:
-    assert len(found) > 150
-    assert mean(one.error for one in found) < 0.065
+    assert len(found) > 400
+    assert mean(one.error for one in found) < 0.056
     worst = max(found, key=lambda one: one.error)
     assert worst.error < 0.35, worst
 

@@ -3,11 +3,15 @@ where they must be, planned where few bytes travel."""
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from triton import knobs
 
 import lowering
 import topologies
@@ -22,6 +26,7 @@ from tilelink.ir.spec import bind
 from tilelink.overlap import Overlap
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
+from tilelink.runtime.aot import compile_launch, record
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import make_inputs
 from tilelink.runtime.run import run_emulated
@@ -31,7 +36,8 @@ GEMM_AR, MLP = load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")
 CASES = {
     "gather": (AG_GEMM, {"M": 32, "K": 64, "N": 64}),
     "gather, ragged": (AG_GEMM, {"M": 44, "K": 34, "N": 52}),
-    "several blocks a program": (AG_GEMM, {"M": 128, "K": 256, "N": 16}),
+    "several programs an SM": (AG_GEMM, {"M": 256, "K": 256, "N": 16}),
+    "several blocks a program": (AG_GEMM, {"M": 640, "K": 256, "N": 16}),
     "scatter": (GEMM_RS, {"M": 32, "K": 64, "N": 66}),
     "reduce": (GEMM_AR, {"M": 5, "K": 64, "N": 66}),
 }
@@ -45,8 +51,11 @@ def collective(schedule: Schedule) -> LLCollective:
     return next(launch for launch in schedule.launches if isinstance(launch, LLCollective))
 
 
+LONG = ("several blocks a program",)
+
+
 @pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in CASES])
 def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
     schedule = planned(*CASES[name])
     outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of words more than once
@@ -111,6 +120,36 @@ def test_what_the_proof_refutes(fields: dict[str, object], bug: BugClass) -> Non
     schedule = planned(*CASES["gather"])
     assert verify(schedule).proved
     assert bug in [finding.bug for finding in verify(changed(schedule, **fields)).findings]
+
+
+def test_programs_share_sms_where_there_are_more_blocks() -> None:
+    """So that all blocks travel at once; a program moves several where even those are too few."""
+    few, shared, most = (collective(planned(*CASES[name])) for name in ("gather", *list(CASES)[2:4]))
+    assert (few.programs, few.per_sm, few.sms) == (1, 1, 1)
+    assert (shared.programs, shared.per_sm, shared.sms) == (16, 2, 8)
+    assert (most.programs, most.per_sm, most.sms) == (32, 4, 8) and most.words > 32 * most.block
+    alone = verify(changed(planned(*CASES["several programs an SM"]), per_sm=1))
+    assert [finding.bug for finding in alone.findings] == [BugClass.RESIDENCY]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", [AG_GEMM, GEMM_RS, GEMM_AR], ids=lambda operator: operator.name)
+def test_as_many_programs_fit_an_sm(operator: Overlap, tmp_path: Path) -> None:
+    """By the registers that ptxas gives them, as the fabric asks the driver where there is one."""
+    machine = topologies.load("h200-nvswitch", 4)
+    schedule = operator.plan_for(machine, {"M": 256, "K": 4096, "N": 4096}, "bf16", {"algorithm": "ll"})
+    assert collective(schedule).per_sm > 1
+    launch = next(one for one in record(load_source(lowering.emit(schedule), "ll"), 4) if "ll_" in str(one.kernel))
+    kernel = compile_launch(launch, "sm_90")
+    (tmp_path / "ll.ptx").write_text(kernel.asm["ptx"])
+    ptxas = knobs.nvidia.ptxas.path
+    told = [ptxas, "-v", "-arch=sm_90a", str(tmp_path / "ll.ptx"), "-o", str(tmp_path / "ll.cubin")]
+    registers = re.search(
+        r"Used (\d+) registers", subprocess.run(told, capture_output=True, text=True, check=True).stderr
+    )
+    assert registers is not None
+    threads = 32 * kernel.metadata.num_warps
+    assert 4 * threads * int(registers[1]) <= 65536 and 4 * threads <= 2048
 
 
 def test_the_library_does_not_carry_out_what_is_ll() -> None:

@@ -343,6 +343,12 @@ class LLCollective(Collective):
     words: int  # of data that a rank sends to a peer
     programs: int
     block: int  # words that a program moves at a time
+    per_sm: int = 1  # programs that share an SM, so that all blocks are on their way at once
+
+    @property
+    def sms(self) -> int:
+        """SMs that its programs take."""
+        return -(-self.programs // self.per_sm)
 
     @property
     def places(self) -> int:

@@ -117,8 +117,9 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield from _library_gemm(schedule, launch)
         case LibraryCollective(function, out, operand):
             yield f"library: {out} = {function}({operand})"
-        case LLCollective(function, out, operand, words, programs, block):
-            yield f"ll: {out} = {function}({operand}), {programs} programs, blocks of {block} words:"
+        case LLCollective(function, out, operand, words, programs, block, per_sm):
+            many = f", {per_sm} an SM" if per_sm > 1 else ""
+            yield f"ll: {out} = {function}({operand}), {programs} programs{many}, blocks of {block} words:"
             yield f"  {words} words to each peer, of 4 bytes of data and 4 that number the call; then those of each peer"
 
 

@@ -148,8 +148,10 @@ def collective_buffers(schedule: Schedule) -> Edits:
 
 def programs_of_a_collective(schedule: Schedule) -> Edits:
     """More than there are SMs, or none."""
-    numbers = (0, schedule.machine.num_sms + 1)
-    return variants(schedule, LLCollective, lambda site: (replace(site.node, programs=n) for n in numbers))
+    sms = schedule.machine.num_sms
+    return variants(
+        schedule, LLCollective, lambda site: (replace(site.node, programs=n) for n in (0, sms * site.node.per_sm + 1))
+    )
 
 
 def finish_by_copy(schedule: Schedule) -> Edits:

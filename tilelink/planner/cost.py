@@ -33,9 +33,10 @@ from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
+from tilelink.planner.library_cost import library_matmul
 from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, ll_us, num_links, queue_us
 from tilelink.planner.loop import Index, Loop, Times, positions
-from tilelink.planner.tile_cost import TileCost, read_again, tile_share
+from tilelink.planner.tile_cost import TileCost
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
@@ -52,42 +53,11 @@ _AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
 _DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
 _BOOST, _RELIEF = 0.1, 0.4  # tensor cores that rest so much of the time run faster by so much: GPUs are held to a power
-_LIBRARY_STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
-_LIBRARY_FILL_US = 2.3  # first loads and last stores of a library matmul
-_LIBRARY_SPLITS = 8  # into so many pieces along k at most, if tiles are too few for all SMs
-_WAVE_SHARE = 0.94  # of what whole waves would cost, a library's matmul pays; 32 shapes in 1 to 8 pieces on H200
-_ODD_ROW_BYTES, _ODD_WAVE_SHARE = 128, 0.2  # the same where rows of the weights are no multiple of so many bytes
-_LIBRARY_SHARE = 1.01  # of the rate of the best tile loop, the library's matmul
-_SHORT, _SHORT_US = 0.3, 30.0  # short library matmuls gain so much, fading over so long; by hand, after sweep_4xh200
-_SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
-_PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
 def predict_us(schedule: Schedule, topology: Topology) -> float:
     """Time of one call in a CUDA graph."""
     return _Model(schedule, topology).run()
-
-
-def library_splits(rows: float, cols: float, num_sms: int) -> int:
-    """Pieces along k of each tile of a library matmul whose tiles alone would leave SMs idle."""
-    tiles = math.ceil(rows / 128) * math.ceil(cols / 128)
-    return max(1, min(_LIBRARY_SPLITS, num_sms // tiles))
-
-
-def library_waves(rows: float, cols: float, num_sms: int, element_bytes: int = 2) -> float:
-    """Time of a library matmul over that of one whose tiles come in whole waves: the best of three tile widths, since the
-    library chooses one; it takes 256 where tiles of that width cover the columns and fill the GPU. Rows of odd bytes have
-    kernels of their own, which lose less. Measured on H200 (`docs/performance.md`)."""
-    splits = library_splits(rows, cols, num_sms)
-    covered = cols % 256 == 0 and math.ceil(rows / 128) * cols / 256 >= num_sms
-    ratios = []
-    for width in (256,) if covered else (128, 192, 256):
-        columns = math.ceil(cols / width)
-        tiles = math.ceil(rows / 128) * columns * splits
-        padded = math.ceil(tiles / num_sms) * num_sms / tiles * columns * width / cols
-        ratios.append(padded / tile_share(128, width, 8 if width > 128 else 4))
-    share = _ODD_WAVE_SHARE if cols * element_bytes % _ODD_ROW_BYTES else _WAVE_SHARE
-    return 1.0 + share * (min(ratios) - 1.0)
 
 
 class _Model:
@@ -218,36 +188,23 @@ class _Model:
         self.now -= _JOINED_US if kernel.joined else 0.0
 
     def _library_gemm(self, gemm: LibraryGemm) -> None:
-        out, left = self._bytes(gemm.out.buffer), self._bytes(gemm.left.buffer)
         right = self.schedule.buffer(gemm.right.buffer)
-        rows = out / DTYPE_BYTES[right.dtype] / right.shape[-1]
-        flops = 2 * rows * right.shape[-2] * right.shape[-1]
-        compute = flops / (self.gpu.tflops(right.dtype) * self.gpu.gemm_efficiency) / 1e6
+        rows = self._bytes(gemm.out.buffer) // DTYPE_BYTES[right.dtype] // right.shape[-1]
         exchange = self.schedule.exchange(gemm.split) if gemm.split else None
         pieces = self.topology.num_ranks * exchange.chunks if exchange is not None else 1
-        weights = self._bytes(gemm.right.buffer)
-        traffic = out + left + weights + (pieces - 1) * read_again(weights, self.topology)
-        memory = traffic / self.gpu.memory_gb_per_s / 1e3
-        splits = library_splits(rows / pieces, right.shape[-1], self.gpu.num_sms)
-        least = right.shape[-2] / 64 / splits * _LIBRARY_STEP_US
-        waves = library_waves(rows / pieces, right.shape[-1], self.gpu.num_sms, DTYPE_BYTES[right.dtype])
-        busy = compute * waves / _LIBRARY_SHARE
-        busy *= 1.0 - _SHORT * math.exp(-busy / _SHORT_US)
-        self.tensor_us += compute
-        # a matmul whose operands take about as long as its flops hides neither completely
-        both = (busy**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
-        total = max(both, least) + _LIBRARY_FILL_US
+        k, cols = right.shape[-2:]
+        matmul = library_matmul(self.topology, rows, cols, k, right.dtype, pieces)
+        self.tensor_us += matmul.tensor_us
+        self.now += self.gpu.kernel_launch_us
         if exchange is None:
-            self.now += self.gpu.kernel_launch_us + total
+            self.now += matmul.total_us
             return
-        # a piece that does not fill the GPU takes as long as one wave
-        piece = max(total / pieces, least + _LIBRARY_FILL_US) + self.gpu.kernel_launch_us + _PIECE_US
         arrivals = np.sort(self.arrivals[exchange.name].ravel()) if exchange.name in self.arrivals else None
         made = []
         for step in range(pieces):
             if gemm.wait is not None and arrivals is not None and step >= exchange.chunks:
                 self.now = max(self.now, float(arrivals[step - exchange.chunks]))
-            self.now += piece
+            self.now += matmul.piece_us + (self.gpu.kernel_launch_us if step else 0.0)
             made.append(self.now)
         if gemm.count:
             count = self.peers * exchange.chunks

@@ -21,7 +21,7 @@ _OUT_OF_STEP_SHARE = 0.82  # of the rate of copies between ranks in step; fitted
 _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
 # LL collectives, fitted to 64 KB to 2 MB a peer on 2 x H200: of what a link carries, data, beside the numbers of calls and in
 # words of 8 bytes; and of a launch, what a kernel behind a matmul costs
-_LL_SHARE, _LL_LAUNCH_SHARE = 0.31, 0.7
+LL_SHARE, _LL_LAUNCH_SHARE = 0.38, 0.7
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
 _LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.4e6
@@ -100,7 +100,7 @@ def ll_us(topology: Topology, part_bytes: int) -> float:
     ranks = topology.num_ranks
     link = min(topology.link_gb_per_s(0, peer) for peer in range(1, ranks)) * num_links(topology)
     start = _LL_LAUNCH_SHARE * topology.gpu.kernel_launch_us + max(level.signal_us for level in topology.levels)
-    return start + (ranks - 1) * part_bytes / (_LL_SHARE * link) / 1e3
+    return start + (ranks - 1) * part_bytes / (LL_SHARE * link) / 1e3
 
 
 def library_us(topology: Topology, function: str, out_bytes: int) -> float:

@@ -47,8 +47,9 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
     """The programs of each kernel fit beside all one-program kernels that spin on side streams meanwhile."""
     spinning = sum(_side_programs(schedule, x) for x in schedule.launches if isinstance(x, CopyProgram))
     for index, launch in enumerate(schedule.launches):
-        if isinstance(launch, LLCollective) and launch.programs + spinning > schedule.machine.num_sms:
-            fact = f"{launch.programs} programs do not fit on {schedule.machine.num_sms} SMs, and they wait for peers"
+        if isinstance(launch, LLCollective) and launch.sms + spinning > schedule.machine.num_sms:
+            programs = f"{launch.programs} programs{_shared(launch)}"
+            fact = f"{programs} do not fit on {schedule.machine.num_sms} SMs, and they wait for peers"
             yield Finding(BugClass.RESIDENCY, f"launch {index}, {launch.function}", fact)
         if not isinstance(launch, Kernel):
             continue
@@ -56,12 +57,15 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
         waits = bool(launch.comm) or (launch.compute is not None and any(map(_spins, flat(launch.compute.body))))
         if needed > schedule.machine.num_sms and (waits or spinning):
             beside = f" and {spinning} that hold up side streams" if spinning else ""
-            many = f", {launch.per_sm} an SM," if launch.per_sm > 1 else ""
             fact = (
-                f"{launch.programs} programs{many}{beside} do not fit on {schedule.machine.num_sms} SMs, "
+                f"{launch.programs} programs{_shared(launch)}{beside} do not fit on {schedule.machine.num_sms} SMs, "
                 "and those that wait do not leave theirs"
             )
             yield Finding(BugClass.RESIDENCY, f"launch {index}, {launch.name}", fact)
+
+
+def _shared(launch: Kernel | LLCollective) -> str:
+    return f", {launch.per_sm} an SM," if launch.per_sm > 1 else ""
 
 
 def _spins(step: Step) -> bool:
