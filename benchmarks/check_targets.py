@@ -82,6 +82,12 @@ CASES += [
     ("gemm_rs", {"M": 64, "K": 14336, "N": 4096}, WORDS),
     ("gemm_ar", {"M": 16, "K": 14336, "N": 4096}, WORDS),
 ]
+# weights that lie as [N, K]; LL of more blocks than SMs
+CASES += [
+    ("linear_rs", {"M": 64, "K": 14336, "N": 4096}, [WORDS[1]]),
+    ("linear_rs", {"M": 256, "K": 14336, "N": 4096}, [WORDS[0], {**DIRECT, **PUSH, "y.compute": "triton"}]),
+    ("ag_linear", {"M": 2048, "K": 4096, "N": 14336}, [{**DIRECT, **PUSH, "compute": "triton", "chunks": "2"}]),
+]
 # producers and consumers of the queue between neighbours; B is of one rank
 CASES.append(
     (

@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("operator")
     parser.add_argument("sizes", nargs="+", help="M=8192 K=14336 N=4096")
     parser.add_argument("--pin", action="append", default=[])
+    parser.add_argument("--k-major", action="store_true", help="weights that lie as [N, K]")
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--json", default="")
     parser.add_argument("--commit", default="unknown")
@@ -66,7 +67,7 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     (operator,) = parse_operators([arguments.operator])
-    overlap = declaration(operator)
+    overlap = declaration(operator, arguments.k_major)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     sizes = parse_sizes(arguments.sizes)
     schedule = overlap.plan("h200-nvswitch", ranks, pin=parse_pins(arguments.pin), **sizes)
@@ -76,7 +77,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     op = build(fabric)
     sets = [module.make_inputs(fabric, seed) for seed in range(SETS)]
     expected = [op(*inputs).clone() for inputs in sets]
-    accuracy = [compare(overlap, inputs, result) for inputs, result in zip(sets, expected, strict=True)]
+    accuracy = [
+        compare(operator.value, as_matrices(inputs, arguments.k_major), result)
+        for inputs, result in zip(sets, expected, strict=True)
+    ]
     alone = not gpus_are_shared()  # NCCL takes one rank a GPU, and ranks that take turns have no times
     same_bits = without_overlap(overlap, schedule, sets, expected) if operator.value == "ag_gemm" and alone else None
     host_us = host_time(op, sets[0]) if alone else None
@@ -108,6 +112,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "operator": operator.value,
         "sizes": sizes,
+        "k_major": arguments.k_major,
         "num_ranks": ranks,
         "machine": machine(),
         "commit": arguments.commit,
@@ -121,6 +126,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "same_bits_without_overlap": same_bits,
         "accuracy": {key: max(one[key] for one in accuracy) for key in accuracy[0]},
     }
+
+
+def as_matrices(inputs: list[torch.Tensor], k_major: bool) -> list[torch.Tensor]:
+    """Activations, and weights as [K, N]."""
+    return [inputs[0], *(weight.t() if k_major else weight for weight in inputs[1:])]
 
 
 def without_overlap(overlap: Any, schedule: Any, sets: list[Any], expected: list[torch.Tensor]) -> bool | None:
@@ -166,15 +176,15 @@ def replays(
     return wrong
 
 
-def compare(overlap: Any, inputs: list[torch.Tensor], result: torch.Tensor) -> dict[str, float]:
+def compare(name: str, inputs: list[torch.Tensor], result: torch.Tensor) -> dict[str, float]:
     """Relative error (Frobenius norm) of a sample of rows against float64: ours, and that of NCCL + cuBLAS, if it can run."""
-    exact, rows = in_float64(overlap.spec.name, inputs)
+    exact, rows = in_float64(name, inputs)
     norm = exact.norm()
 
     def error(found: torch.Tensor) -> float:
         return float((found[rows].double() - exact).norm() / norm)
 
-    library = {} if gpus_are_shared() else {"nccl_cublas": error(in_torch(overlap.spec.name, inputs))}
+    library = {} if gpus_are_shared() else {"nccl_cublas": error(in_torch(name, inputs))}
     return {"ours": error(result), **library}
 
 

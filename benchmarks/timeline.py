@@ -118,7 +118,8 @@ def run(row: Row, source: str, name: str, device: CudaDevice) -> tuple[float, to
 
 def load(row: Row, device: CudaDevice) -> None:
     """100 ms of the row's first matmul alone, so that clocks are those of the benchmark; then all ranks begin."""
-    (m, k), (_, n) = input_shapes(row, device.num_ranks)[:2]
+    (m, k), weight = input_shapes(row, device.num_ranks)[:2]
+    n = weight[0 if row.k_major else 1]
     a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((m, k), (k, n)))
     end = time.perf_counter() + _LOAD_S
     while time.perf_counter() < end:

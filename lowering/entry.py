@@ -39,8 +39,8 @@ def print_reference(schedule: Schedule) -> str:
 
 def _expression(node: BoundNode) -> str:
     match node.operation:
-        case Matmul():
-            return f"{node.inputs[0]} @ {node.inputs[1]}"
+        case Matmul(transposed):
+            return f"{node.inputs[0]} @ {node.inputs[1]}{'.T' if transposed else ''}"
         case Elementwise(function):
             return TORCH_FUNCTIONS[function].format(*node.inputs)
         case AllGather(dim):
@@ -186,5 +186,6 @@ def input_scales(spec: BoundSpec) -> dict[str, float]:
         for name in rights:
             shape = spec.value(name).shape
             if name in origin and len(shape) == 2:
-                scales[origin[name]] = shape[0] ** -0.5
+                lies_as_n_k = isinstance(node.operation, Matmul) and node.operation.transposed
+                scales[origin[name]] = shape[1 if lies_as_n_k else 0] ** -0.5
     return scales

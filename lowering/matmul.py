@@ -75,7 +75,9 @@ def _print_reduction(out: Source, scope: TileScope, bodies: Sequence[MatmulBody]
         for body, load in zip(bodies, loads, strict=True):
             result = value_name(body.result)
             right = load()
-            operands = f"tl.trans({right}), tl.trans({left})" if turned else f"{left}, {right}"
+            if body.transposed != turned:
+                right = f"tl.trans({right})"
+            operands = f"{right}, tl.trans({left})" if turned else f"{left}, {right}"
             out.line(f"{result} = tl.dot({operands}, {result}{precision})")
 
 

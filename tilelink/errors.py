@@ -61,6 +61,14 @@ class NotATensor(TileLinkError):
     )
 
 
+class TransposedOperand(TileLinkError):
+    template = (
+        "{what} got {tensor}.T, and only the right operand of matmul may be transposed: its tiles are loaded as they lie "
+        "and turned on their way to the tensor cores. Anything else would need a copy of the tensor.\n"
+        "Legal: matmul(a, {tensor}.T), a @ {tensor}.T; or declare {tensor} in the layout that {what} reads."
+    )
+
+
 class UnknownOp(TileLinkError, AttributeError):
     """Also an AttributeError, because it is what a missing name of the package raises."""
 

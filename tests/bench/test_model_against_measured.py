@@ -44,7 +44,7 @@ def candidates(file: Path) -> list[Measured]:
         for key, one in first.items():
             assert one.schedule is not None
             pins = dict(one.schedule.choices)
-            again = declaration(row.operator).plan_for(machine, row.sizes, row.dtype, pins)
+            again = declaration(row.operator, row.k_major).plan_for(machine, row.sizes, row.dtype, pins)
             assert pins.items() <= dict(again.choices).items()  # fields may have come since
             name = f"{file.stem} {row.key}"  # only what took part in one run is compared
             found.append(Measured(name, one.name, again.predicted_us, mean(times[key])))

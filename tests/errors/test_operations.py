@@ -20,6 +20,7 @@ from tilelink.errors import (
     NotATensor,
     NothingToGather,
     NothingToReduce,
+    TransposedOperand,
     UnknownOp,
 )
 
@@ -251,3 +252,42 @@ def test_mixed_dtypes() -> None:
     }
     assert "Legal: equal dtypes" in str(caught.value)
     assert "tilelink.matmul(a, b)" in blamed_line(caught.value, __file__)
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (lambda a, b: a.T @ b, "@"),
+        (lambda a, b: tilelink.matmul(a.T, b), "matmul"),
+        (lambda a, b: a + b.T, "+"),
+        (lambda a, b: b.T * a, "*"),
+        (lambda a, _: tilelink.silu(a.T), "silu"),
+        (lambda a, _: tilelink.reduce_scatter(a.T, 0), "reduce_scatter"),
+    ],
+)
+def test_a_transposed_tensor_where_none_goes(function: Callable[..., Tensor], what: str) -> None:
+    def two(a: Annotated[Tensor, (M, M)], b: Annotated[Tensor, (M, M)]) -> object:
+        return function(a, b)
+
+    with pytest.raises(TransposedOperand) as caught:
+        tilelink.overlap(two)
+    assert caught.value.facts["what"] == what
+    assert "only the right operand" in str(caught.value)
+
+
+def test_transposed_operands_of_other_shapes() -> None:
+    def differ(a: Annotated[Tensor, (M, K)], b: Annotated[Tensor, (K, N)]) -> object:
+        return a @ b.T
+
+    def sharded(a: Annotated[Tensor, (M, K)], b: Annotated[Tensor, (N, K), Shard(1)]) -> object:
+        return a @ b.T
+
+    def row(a: Annotated[Tensor, (M, K)], b: Annotated[Tensor, (K,)]) -> object:
+        return a @ b.T
+
+    with pytest.raises(MatmulMismatch, match=r"matmul of a \[M, K\] and b.T \[N, K\]"):
+        tilelink.overlap(differ)
+    with pytest.raises(MatmulPlacement, match=r"b.T \(Shard\(0\)\)"):
+        tilelink.overlap(sharded)
+    with pytest.raises(BadShape, match="transposed tensor b"):
+        tilelink.overlap(row)

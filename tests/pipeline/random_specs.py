@@ -73,14 +73,14 @@ def _step(rng: random.Random, x: Tensor, fresh, columns: int) -> Tensor:  # type
                     lambda: tilelink.reduce_scatter(x, 0),
                     lambda: tilelink.reduce_scatter(x, 1),
                     lambda: tilelink.all_reduce(x),
-                    lambda: tilelink.matmul(x, fresh((cols, columns), Replicate())),
+                    lambda: _times(rng, x, (cols, columns), Replicate(), fresh),
                 )
             )()
         case Shard(0):
             return rng.choice(
                 (
                     lambda: tilelink.all_gather(x, 0),
-                    lambda: tilelink.matmul(x, fresh((cols, columns), Replicate())),
+                    lambda: _times(rng, x, (cols, columns), Replicate(), fresh),
                     lambda: _pointwise(rng, x, lambda: fresh((cols,), Replicate())),
                 )
             )()
@@ -88,20 +88,32 @@ def _step(rng: random.Random, x: Tensor, fresh, columns: int) -> Tensor:  # type
             return rng.choice(
                 (
                     lambda: tilelink.all_gather(x, 1),
-                    lambda: tilelink.matmul(x, fresh((cols, columns), Shard(0))),
+                    lambda: _times(rng, x, (cols, columns), Shard(0), fresh),
                     lambda: _pointwise(rng, x, lambda: fresh((cols,), Shard(0))),
                 )
             )()
         case _:
             return rng.choice(
                 (
-                    lambda: tilelink.matmul(x, fresh((cols, columns), rng.choice((Replicate(), Shard(1))))),
-                    lambda: tilelink.matmul(x, tilelink.all_gather(fresh((cols, columns), Shard(0)), 0)),
-                    lambda: tilelink.matmul(x, tilelink.all_gather(fresh((cols, columns), Shard(1)), 1)),
+                    lambda: _times(rng, x, (cols, columns), rng.choice((Replicate(), Shard(1))), fresh),
+                    lambda: _times(rng, x, (cols, columns), Shard(0), fresh, gathered=True),
+                    lambda: _times(rng, x, (cols, columns), Shard(1), fresh, gathered=True),
                     lambda: _pointwise(rng, x, lambda: fresh((cols,), Replicate())),
                     lambda: _pointwise(rng, x, lambda: tilelink.all_gather(fresh((cols,), Shard(0)), 0)),
                 )
             )()
+
+
+def _times(rng: random.Random, x: Tensor, shape, placement, fresh, gathered: bool = False) -> Tensor:  # type: ignore[no-untyped-def]
+    """x @ w of a new w of this shape and placement, which now and then lies the other way."""
+    transposed = rng.random() < 0.4
+    if transposed:
+        shape = shape[::-1]
+        placement = Shard(1 - placement.dim) if isinstance(placement, Shard) else placement
+    w = fresh(shape, placement)
+    if gathered:
+        w = tilelink.all_gather(w, placement.dim)
+    return tilelink.matmul(x, w.T if transposed else w)
 
 
 def _pointwise(rng: random.Random, x: Tensor, row) -> Tensor:  # type: ignore[no-untyped-def]

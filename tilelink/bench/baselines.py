@@ -69,7 +69,7 @@ def sequential(setting: Setting) -> Call:
 
             def gather_matmul() -> Outputs:
                 dist.all_gather_into_tensor(full, x)
-                torch.mm(full, setting.inputs[1], out=out)
+                torch.mm(full, setting.weights[0], out=out)
                 return (out,)
 
             return gather_matmul
@@ -77,7 +77,7 @@ def sequential(setting: Setting) -> Call:
             y, part = setting.empty(row.m, row.hidden), setting.empty(row.m // ranks, row.hidden)
 
             def matmul_scatter() -> Outputs:
-                torch.mm(x, setting.inputs[1], out=y)
+                torch.mm(x, setting.weights[0], out=y)
                 dist.reduce_scatter_tensor(part, y)
                 return (part,)
 
@@ -86,7 +86,7 @@ def sequential(setting: Setting) -> Call:
             total = setting.empty(row.m, row.hidden)
 
             def matmul_reduce() -> Outputs:
-                torch.mm(x, setting.inputs[1], out=total)
+                torch.mm(x, setting.weights[0], out=total)
                 dist.all_reduce(total)
                 return (total,)
 
@@ -100,7 +100,7 @@ def _sequential_mlp(setting: Setting) -> Call:
     full, y = setting.empty(row.m, row.hidden), setting.empty(row.m, row.hidden)
     merged, hidden = setting.empty(row.m, 2 * row.ffn // ranks), setting.empty(row.m, row.ffn // ranks)
     part = setting.empty(row.m // ranks, row.hidden)
-    first, last = merged_weight(setting), setting.inputs[3]
+    first, last = merged_weight(setting), setting.weights[2]
 
     def mlp() -> Outputs:
         dist.all_gather_into_tensor(full, x)
@@ -114,7 +114,9 @@ def _sequential_mlp(setting: Setting) -> Call:
 
 
 def merged_weight(setting: Setting) -> torch.Tensor:
-    """[H, 2F/R]: gate and up beside each other."""
+    """[H, 2F/R]: gate and up beside each other, in the layout of both."""
+    if setting.row.k_major:
+        return torch.cat(setting.inputs[1:3]).t()
     return torch.cat(setting.inputs[1:3], dim=1)
 
 
@@ -128,19 +130,19 @@ def async_tp(setting: Setting, fused: FusedOperators) -> Call:
     row, x, group = setting.row, setting.x, group_name()
     match row.operator:
         case Operator.AG_GEMM:
-            return lambda: (fused.gather_matmul(x, [setting.inputs[1]], 0, group)[1][0],)
+            return lambda: (fused.gather_matmul(x, [setting.weights[0]], 0, group)[1][0],)
         case Operator.GEMM_RS:
-            return lambda: (fused.matmul_scatter(x, setting.inputs[1], "sum", 0, group),)
+            return lambda: (fused.matmul_scatter(x, setting.weights[0], "sum", 0, group),)
         case Operator.GEMM_AR:
             total = setting.empty(row.m, row.hidden)
 
             def scatter_then_gather() -> Outputs:
-                dist.all_gather_into_tensor(total, fused.matmul_scatter(x, setting.inputs[1], "sum", 0, group))
+                dist.all_gather_into_tensor(total, fused.matmul_scatter(x, setting.weights[0], "sum", 0, group))
                 return (total,)
 
             return scatter_then_gather
         case Operator.MLP:
-            first, last = merged_weight(setting), setting.inputs[3]
+            first, last = merged_weight(setting), setting.weights[2]
             hidden = setting.empty(row.m, row.ffn // setting.num_ranks)
 
             def mlp() -> Outputs:
@@ -160,7 +162,7 @@ def one_shot(setting: Setting) -> Call:
     y, group = _symmetric(setting), group_name()
 
     def call() -> Outputs:
-        torch.mm(setting.x, setting.inputs[1], out=y)
+        torch.mm(setting.x, setting.weights[0], out=y)
         return (torch.ops.symm_mem.one_shot_all_reduce(y, "sum", group),)
 
     return call
@@ -171,7 +173,7 @@ def two_shot(setting: Setting) -> Call:
     y, group = _symmetric(setting), group_name()
 
     def call() -> Outputs:
-        torch.mm(setting.x, setting.inputs[1], out=y)
+        torch.mm(setting.x, setting.weights[0], out=y)
         return (torch.ops.symm_mem.two_shot_all_reduce_(y, "sum", group),)
 
     return call
@@ -182,12 +184,12 @@ def gemm_alone(setting: Setting, k_major: bool = False) -> Call:
     row, ranks = setting.row, setting.num_ranks
     match row.operator:
         case Operator.AG_GEMM:
-            pairs = [(setting.x.repeat(ranks, 1), setting.inputs[1])]
+            pairs = [(setting.x.repeat(ranks, 1), setting.weights[0])]
         case Operator.GEMM_RS | Operator.GEMM_AR:
-            pairs = [(setting.x, setting.inputs[1])]
+            pairs = [(setting.x, setting.weights[0])]
         case Operator.MLP:
             hidden = torch.randn_like(setting.empty(row.m, row.ffn // ranks)).mul_(0.5)
-            pairs = [(setting.x.repeat(ranks, 1), merged_weight(setting)), (hidden, setting.inputs[3])]
+            pairs = [(setting.x.repeat(ranks, 1), merged_weight(setting)), (hidden, setting.weights[2])]
     if k_major:
         pairs = [(left, right.t().contiguous().t()) for left, right in pairs]
     results = [setting.empty(left.shape[0], right.shape[1]) for left, right in pairs]

@@ -26,6 +26,11 @@ class Mode(Enum):
     EAGER = "eager"
 
 
+def matrices(row: Row, weights: Inputs) -> Inputs:
+    """Weights as [K, N], however they lie."""
+    return tuple(weight.t() if row.k_major else weight for weight in weights)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A row on one rank. `inputs` stay where they are: fresh activations are copied into them."""
@@ -38,6 +43,11 @@ class Setting:
     @property
     def x(self) -> torch.Tensor:
         return self.inputs[0]
+
+    @property
+    def weights(self) -> Inputs:
+        """As [K, N], however they lie."""
+        return matrices(self.row, self.inputs[1:])
 
     def empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=self.x.dtype, device=self.x.device)

@@ -17,7 +17,7 @@ class UnknownRow(UserError):
     template = (
         "--rows {name} names no shape.{hint}\n"
         "Legal: default, sweep, MODEL, MODEL-mM, MODEL-sweep with a MODEL of {legal}; or ROWSxHIDDENxFFN, "
-        "for example 8192x4096x14336."
+        "for example 8192x4096x14336. A name that ends in -kmajor means weights that lie as [N, K]."
     )
 
 

@@ -10,6 +10,7 @@ import torch
 
 from lowering.names import class_name
 from tilelink.bench.errors import FileFitsNoRow, MalformedFile, NotAnEmittedFile
+from tilelink.bench.operators import declaration
 from tilelink.bench.plans import Candidate, Origin, PlannedRow
 from tilelink.bench.problem import input_shapes
 from tilelink.bench.rows import Operator, Row
@@ -31,7 +32,7 @@ class EmittedFile:
     def fits(self, row: Row, num_ranks: int) -> bool:
         wanted = tuple((shape, TORCH_DTYPES[row.dtype]) for shape in input_shapes(row, num_ranks))
         # what adds and scatters takes the same inputs as what adds for all: a class that has the name of one is no other
-        named = {class_name(operator.value): operator for operator in Operator}
+        named = {class_name(declaration(operator, row.k_major).spec.name): operator for operator in Operator}
         other = named.get(self.operator, row.operator) is not row.operator
         return num_ranks == self.num_ranks and self.inputs == wanted and not other
 

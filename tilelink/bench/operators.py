@@ -51,13 +51,46 @@ def queue(x: Annotated[Tensor, (B, C), Shard(0)]) -> Tensor:
     return send_recv(x, by=1)
 
 
-def declaration(operator: Operator) -> Overlap:
+@overlap
+def ag_linear(x: Annotated[Tensor, (M, K), Shard(0)], w: Annotated[Tensor, (N, K), Shard(0)]) -> Tensor:
+    return matmul(all_gather(x, dim=0), w.T)
+
+
+@overlap
+def linear_rs(x: Annotated[Tensor, (M, K), Shard(1)], w: Annotated[Tensor, (N, K), Shard(1)]) -> Tensor:
+    y = matmul(x, w.T)
+    return reduce_scatter(y, dim=0)
+
+
+@overlap
+def linear_ar(x: Annotated[Tensor, (M, K), Shard(1)], w: Annotated[Tensor, (N, K), Shard(1)]) -> Tensor:
+    y = matmul(x, w.T)
+    return all_reduce(y)
+
+
+@overlap
+def linear_mlp(
+    x: Annotated[Tensor, (M, H), Shard(0)],
+    w_gate: Annotated[Tensor, (F, H), Shard(0)],
+    w_up: Annotated[Tensor, (F, H), Shard(0)],
+    w_down: Annotated[Tensor, (H, F), Shard(1)],
+) -> Tensor:
+    x_full = all_gather(x, dim=0)
+    gate = matmul(x_full, w_gate.T)
+    up = matmul(x_full, w_up.T)
+    hidden = mul(silu(gate), up)
+    y = matmul(hidden, w_down.T)
+    return reduce_scatter(y, dim=0)
+
+
+def declaration(operator: Operator, k_major: bool = False) -> Overlap:
+    """The operator; with `k_major`, of weights that lie as [N, K]."""
     match operator:
         case Operator.AG_GEMM:
-            return ag_gemm
+            return ag_linear if k_major else ag_gemm
         case Operator.GEMM_RS:
-            return gemm_rs
+            return linear_rs if k_major else gemm_rs
         case Operator.GEMM_AR:
-            return gemm_ar
+            return linear_ar if k_major else gemm_ar
         case Operator.MLP:
-            return mlp
+            return linear_mlp if k_major else mlp

@@ -116,7 +116,7 @@ def _candidate(
     row: Row, topology: Topology, label: str, origin: Origin, pins: tuple[tuple[str, str], ...]
 ) -> Candidate:
     try:
-        schedule = declaration(row.operator).plan_for(topology, row.sizes, row.dtype, dict(pins))
+        schedule = declaration(row.operator, row.k_major).plan_for(topology, row.sizes, row.dtype, dict(pins))
     except UserError as error:
         return Candidate(label, origin, None, f"{type(error).__name__}: {error}")
     return Candidate(label, origin, schedule, "")
@@ -124,13 +124,13 @@ def _candidate(
 
 def _placeable(row: Row, topology: Topology) -> bool:
     """Whether an output could be put together in place, if the next call may overwrite it."""
-    spec = bind(declaration(row.operator).spec, row.sizes, topology.num_ranks, row.dtype)
+    spec = bind(declaration(row.operator, row.k_major).spec, row.sizes, topology.num_ranks, row.dtype)
     return any(Algorithm.IN_PLACE in legal for _, legal in collectives(spec))
 
 
 def _best_structures(row: Row, request: Request) -> list[Schedule]:
     """The best schedule of each structure, the smallest predicted time first."""
-    spec = bind(declaration(row.operator).spec, row.sizes, request.topology.num_ranks, row.dtype)
+    spec = bind(declaration(row.operator, row.k_major).spec, row.sizes, request.topology.num_ranks, row.dtype)
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
     found = []
     for structure in structures(spec, request.topology, {}):

@@ -6,14 +6,19 @@ import torch
 import torch.distributed as dist
 
 from lowering.entry import TOLERANCES
-from tilelink.bench.contender import Inputs
+from tilelink.bench.contender import Inputs, matrices
 from tilelink.bench.record import NOT_FINITE
 from tilelink.bench.rows import Operator, Row
 from tilelink.runtime.reference import TORCH_DTYPES
 
 
 def input_shapes(row: Row, num_ranks: int) -> list[tuple[int, int]]:
-    """Local shapes, activations first."""
+    """Local shapes, activations first; weights as they lie."""
+    activations, *weights = _plain_shapes(row, num_ranks)
+    return [activations, *(((n, k) if row.k_major else (k, n)) for k, n in weights)]
+
+
+def _plain_shapes(row: Row, num_ranks: int) -> list[tuple[int, int]]:
     ffn = row.ffn // num_ranks
     match row.operator:
         case Operator.AG_GEMM:
@@ -56,7 +61,7 @@ def _normal(shape: tuple[int, int], scale: float, seed: int, dtype: str, device:
 
 def reference(row: Row, inputs: Inputs) -> torch.Tensor:
     """The local output in fp32, from the inputs of all ranks of the default process group."""
-    x, *weights = (tensor.float() for tensor in inputs)
+    x, *weights = (tensor.float() for tensor in (inputs[0], *matrices(row, inputs[1:])))
     match row.operator:
         case Operator.AG_GEMM:
             return _gathered(x) @ weights[0]

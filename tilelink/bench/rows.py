@@ -29,6 +29,7 @@ MODELS = {  # hidden, ffn
 }
 FULL_M = 8192  # rows (tokens) of a name without -mM
 SWEEP_M = tuple(2**power for power in range(4, 15))  # 16 ... 16384
+K_MAJOR = "-kmajor"  # end of the name of a row whose weights lie as [N, K], as those of torch.nn.Linear
 DEFAULT_NAMES = (*MODELS, "llama3-8b-m2048", "llama3-70b-m1024")
 DEFAULT_MLP_NAMES = tuple(f"{model}{m}" for model in ("llama3-8b", "llama3-70b") for m in ("", "-m2048", "-m1024"))
 
@@ -47,6 +48,11 @@ class Row:
     @property
     def key(self) -> str:
         return f"{self.operator.value} {self.name} {self.dtype}"
+
+    @property
+    def k_major(self) -> bool:
+        """Whether weights lie as [N, K]."""
+        return self.name.endswith(K_MAJOR)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -103,24 +109,27 @@ def select(operators: Sequence[Operator], names: Iterable[str], dtype: str, num_
 def _expanded(name: str, operator: Operator) -> tuple[str, ...]:
     if name == "default":
         return DEFAULT_MLP_NAMES if operator is Operator.MLP else DEFAULT_NAMES
-    model = "llama3-8b" if name == "sweep" else name.removesuffix("-sweep")
-    if name.endswith("sweep") and model in MODELS:
-        return tuple(f"{model}-m{m}" for m in SWEEP_M)
+    plain, layout = name.removesuffix(K_MAJOR), K_MAJOR if name.endswith(K_MAJOR) else ""
+    model = "llama3-8b" if plain == "sweep" else plain.removesuffix("-sweep")
+    if plain.endswith("sweep") and model in MODELS:
+        return tuple(f"{model}-m{m}{layout}" for m in SWEEP_M)
     return (name,)
 
 
 def _row(operator: Operator, name: str, dtype: str) -> Row:
-    custom = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", name)
+    plain, layout = name.removesuffix(K_MAJOR), K_MAJOR if name.endswith(K_MAJOR) else ""
+    custom = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", plain)
     if custom:
         m, hidden, ffn = (int(text) for text in custom.groups())
         return Row(operator, name, m, hidden, ffn, dtype)
-    known = re.fullmatch(r"(.+?)(?:-m([1-9]\d*))?", name)
+    known = re.fullmatch(r"(.+?)(?:-m([1-9]\d*))?", plain)
     if known is None or known[1] not in MODELS:
         legal = ["default", "sweep", *MODELS]
         raise UnknownRow(name=name, hint=did_you_mean(name, legal), legal=", ".join(MODELS))
     hidden, ffn = MODELS[known[1]]
     m = int(known[2] or FULL_M)
-    return Row(operator, known[1] if m == FULL_M else f"{known[1]}-m{m}", m, hidden, ffn, dtype)
+    rows = "" if m == FULL_M else f"-m{m}"
+    return Row(operator, f"{known[1]}{rows}{layout}", m, hidden, ffn, dtype)
 
 
 def _check_shares(row: Row, num_ranks: int) -> None:

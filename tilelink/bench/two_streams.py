@@ -96,7 +96,7 @@ class Reduce:
 
 def two_streams(setting: Setting, chunks: int) -> Call:
     """One call of the operation in `chunks` chunks, fewer where there are fewer rows."""
-    row, x, weights = setting.row, setting.x, setting.inputs[1:]
+    row, x, weights = setting.row, setting.x, setting.weights
     match row.operator:
         case Operator.AG_GEMM:
             gather = Gather(setting, x, weights[0], chunks)

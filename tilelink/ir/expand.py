@@ -219,10 +219,11 @@ def _maps(
     """Axes, access map of each operand, access map of the result."""
     m, n, k, part = (_symbol(name) for name in ("m", "n", "k", "part"))
     match operation:
-        case Matmul():
-            (rows, inner), (_, cols) = shapes
+        case Matmul(transposed):
+            (rows, inner), right = shapes
+            cols = right[0] if transposed else right[1]
             three = (GraphAxis("m", rows, False), GraphAxis("n", cols, False), GraphAxis("k", inner, True))
-            return three, ((m, k), (k, n)), (m, n)
+            return three, ((m, k), (n, k) if transposed else (k, n)), (m, n)
         case Elementwise() | Copy():
             shape = max(shapes, key=lambda s: (len(s), s[0]))
             written: Index = (m, n)[: len(shape)]

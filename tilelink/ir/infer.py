@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import sympy
 
@@ -40,8 +41,9 @@ _MATMUL_RULES: dict[tuple[Placement, Placement], Placement] = {
 def infer(operation: Operation, operands: Sequence[Value], location: Location) -> Inferred:
     """Shape and placement of `operation(*operands)`; raises the error of the first rule it breaks."""
     match operation:
-        case Matmul():
-            return _matmul(operands[0], operands[1], location)
+        case Matmul(transposed):
+            right = _transposed(operands[1]) if transposed else operands[1]
+            return _matmul(operands[0], right, location)
         case Elementwise(function):
             return _elementwise(function, operands, location)
         case AllGather(dim):
@@ -88,6 +90,12 @@ def _matmul(left: Value, right: Value, location: Location) -> Inferred:
             legal="; ".join(f"{a} @ {b} -> {c}" for (a, b), c in _MATMUL_RULES.items()),
         )
     return (left.shape[0], right.shape[1]), placement
+
+
+def _transposed(value: Value) -> Value:
+    """As it takes part in a matmul: [K, N]."""
+    placement = Shard(1 - value.placement.dim) if isinstance(value.placement, Shard) else value.placement
+    return replace(value, name=f"{value.name}.T", shape=value.shape[::-1], placement=placement)
 
 
 def _why_not(left: Placement, right: Placement) -> str:

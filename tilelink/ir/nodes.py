@@ -314,6 +314,11 @@ class LibraryGemm:
     wait: Wait | None  # of the split exchange
     count: str  # signal raised per (part, chunk), or empty
 
+    @property
+    def transposed(self) -> bool:
+        """Whether `right` lies as [N, K]."""
+        return self.right.index[-1] != self.out.index[-1]
+
 
 @dataclass(frozen=True, slots=True)
 class Collective:

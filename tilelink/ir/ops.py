@@ -6,18 +6,21 @@ from collections.abc import Callable, Mapping
 
 import sympy
 
-from tilelink.errors import BadUserOp, NotATensor
+from tilelink.errors import BadUserOp, NotATensor, TransposedOperand
 from tilelink.ir.location import here
 from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Operation, ReduceScatter, SendRecv
-from tilelink.ir.tensor import Tensor
+from tilelink.ir.tensor import Tensor, Transposed
 from tilelink.ir.user_op import make_user_op
 
 
-def matmul(a: Tensor, b: Tensor) -> Tensor:
+def matmul(a: Tensor, b: Tensor | Transposed) -> Tensor:
     """`[M, K] @ [K, N] -> [M, N]`, accumulated in fp32. Contraction over a sharded dimension yields Partial.
 
-    Raises BadShape, MatmulMismatch, MatmulPlacement, MixedDtypes, NotATensor.
+    `matmul(x, w.T)` takes weights that lie as [N, K], as those of `torch.nn.Linear` do.
+    Raises BadShape, MatmulMismatch, MatmulPlacement, MixedDtypes, NotATensor, TransposedOperand.
     """
+    if isinstance(b, Transposed):
+        return _record(Matmul(transposed=True), (a, b.tensor), "matmul")
     return _record(Matmul(), (a, b), "matmul")
 
 
@@ -95,6 +98,8 @@ def op(
 def _record(operation: Operation, operands: tuple[Tensor, ...], what: str) -> Tensor:
     location = here()
     for operand in operands:
+        if isinstance(operand, Transposed):
+            raise TransposedOperand(location, what=what, tensor=operand.tensor.name)
         if not isinstance(operand, Tensor) or operand.trace is None or operand.trace is not operands[0].trace:
             raise NotATensor(location, what=what, value=repr(operand))
     trace = operands[0].trace

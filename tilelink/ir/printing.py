@@ -136,14 +136,15 @@ def _finish(schedule: Schedule, finish: Finish) -> str:
 
 
 def _library_gemm(schedule: Schedule, launch: LibraryGemm) -> Iterator[str]:
+    right = f"{_operand(launch.right)}{'.T' if launch.transposed else ''}"
     if not launch.split:
-        yield f"library: {launch.out.buffer} = {_operand(launch.left)} @ {_operand(launch.right)}"
+        yield f"library: {launch.out.buffer} = {_operand(launch.left)} @ {right}"
         return
     exchange = schedule.exchange(launch.split)
     yield f"library, {_rank_loop(launch.order, 'part')}, {_count(exchange.chunks, 'chunk')} of {exchange.chunk_rows} rows each:"
     if launch.wait is not None:
         yield f"  wait {launch.wait.signal}[part, chunk] unless own"
-    yield f"  {launch.out.buffer}[part, chunk] = {_operand(launch.left)}[part, chunk] @ {_operand(launch.right)}"
+    yield f"  {launch.out.buffer}[part, chunk] = {_operand(launch.left)}[part, chunk] @ {right}"
     if launch.count:
         yield f"  notify {launch.count}[part, chunk]"
 
@@ -258,9 +259,10 @@ def _step(step: Step) -> Iterator[str]:
         case Wait():
             yield _wait(step)
         case MatmulBody(result, left, right, axis, waits, beside):
+            turned = ".T" if step.transposed else ""
             loop = f" in the loop of {beside}" if beside else ""
             access = f"{left.access.value} and {right.access.value}"
-            yield f"{result} = {_operand(left)} @ {_operand(right)} over {axis}{loop}, {access}"
+            yield f"{result} = {_operand(left)} @ {_operand(right)}{turned} over {axis}{loop}, {access}"
             yield from (f"  {_wait(wait)}" for wait in waits if not beside)
         case UserBody(result, function, operands):
             yield f"{result} = {function}({', '.join(_operand(operand) for _, operand in operands)})"

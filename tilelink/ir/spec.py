@@ -31,7 +31,10 @@ DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """`[M, K] @ [K, N] -> [M, N]`, accumulated in fp32."""
+    """`[M, K] @ [K, N] -> [M, N]`, accumulated in fp32. With `transposed` the right operand lies as [N, K], row after row along
+    the contracted dimension, as the weights of `torch.nn.Linear` do."""
+
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,11 @@ class MatmulBody:
     waits: tuple[Wait, ...]
     beside: str = ""
 
+    @property
+    def transposed(self) -> bool:
+        """Whether `right` lies as [N, K]: its tiles are turned on their way to the tensor cores."""
+        return self.right.index[-1] == self.axis
+
 
 @dataclass(frozen=True, slots=True)
 class UserBody:

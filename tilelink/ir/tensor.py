@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeAlias
 
 import sympy
 
-from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, UnknownOp, UnknownPlacement
+from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, TransposedOperand, UnknownOp, UnknownPlacement
 from tilelink.ir.location import Location, here
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import Elementwise, Matmul, Operation
@@ -77,8 +78,18 @@ class Tensor:
     def __mul__(self, other: Tensor) -> Tensor:
         return self._binary(Elementwise("mul"), other, "*")
 
-    def __matmul__(self, other: Tensor) -> Tensor:
+    def __matmul__(self, other: Tensor | Transposed) -> Tensor:
+        if isinstance(other, Transposed):
+            return self._binary(Matmul(transposed=True), other.tensor, "@")
         return self._binary(Matmul(), other, "@")
+
+    @property
+    def T(self) -> Transposed:
+        """The right operand of a matmul, of a tensor that lies as [N, K]. Raises BadShape unless it has two dimensions."""
+        if len(self.shape) != 2:
+            what = f"transposed tensor {self.name}"
+            raise BadShape(here(), what=what, rank=len(self.shape), shape=_list(self.shape), legal="2")
+        return Transposed(self)
 
     # Python tries these when the left operand is no Tensor, which is a mistake
     def __radd__(self, other: object) -> NoReturn:
@@ -95,12 +106,38 @@ class Tensor:
     __pow__ = __rpow__ = _unknown("**")
 
     def _binary(self, operation: Operation, other: Tensor, what: str) -> Tensor:
+        if isinstance(other, Transposed):
+            raise TransposedOperand(here(), what=what, tensor=other.tensor.name)
         if not isinstance(other, Tensor) or self.trace is None or other.trace is not self.trace:
             raise NotATensor(here(), what=what, value=repr(other))
         return self.trace.record(operation, (self, other), here())
 
     def __repr__(self) -> str:
         return f"Tensor({_list(self.shape)}, placement={self.placement})"
+
+
+def _turned(sign: str) -> Callable[..., NoReturn]:
+    """A method for an operator that transposed tensors have not."""
+
+    def refuse(operand: Transposed, *_: object) -> NoReturn:
+        raise TransposedOperand(here(), what=sign, tensor=operand.tensor.name)
+
+    return refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """`tensor` as [K, N], which lies as [N, K]. Only the right operand of a matmul may be one."""
+
+    tensor: Tensor
+
+    @property
+    def T(self) -> Tensor:
+        return self.tensor
+
+    __add__ = __radd__ = _turned("+")
+    __mul__ = __rmul__ = _turned("*")
+    __matmul__ = __rmatmul__ = _turned("@")  # a Tensor on the left has taken it before
 
 
 def _list(shape: Sequence[object]) -> str:

@@ -189,10 +189,10 @@ class _Model:
 
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         right = self.schedule.buffer(gemm.right.buffer)
-        rows = self._bytes(gemm.out.buffer) // DTYPE_BYTES[right.dtype] // right.shape[-1]
         exchange = self.schedule.exchange(gemm.split) if gemm.split else None
         pieces = self.topology.num_ranks * exchange.chunks if exchange is not None else 1
-        k, cols = right.shape[-2:]
+        k, cols = right.shape[::-1] if gemm.transposed else right.shape
+        rows = self._bytes(gemm.out.buffer) // DTYPE_BYTES[right.dtype] // cols
         matmul = library_matmul(self.topology, rows, cols, k, right.dtype, pieces)
         self.tensor_us += matmul.tensor_us
         self.now += self.gpu.kernel_launch_us

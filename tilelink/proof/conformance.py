@@ -84,8 +84,8 @@ def _homes(graph: TileGraph, value: str) -> set[str]:
 
 
 def _same_operands(graph: TileGraph, op: TileOp, gemm: LibraryGemm) -> bool:
-    names = [gemm.left.buffer, gemm.right.buffer]
-    return len(op.reads) == 2 and names == [read.value for read in op.reads]
+    operands = [(operand.buffer, operand.index) for operand in (gemm.left, gemm.right)]
+    return operands == [(read.value, tuple(map(str, read.index))) for read in op.reads]
 
 
 def _operation(schedule: Schedule, graph: TileGraph, op: TileOp, at: Point, step: Step) -> Iterator[Finding]:

@@ -67,8 +67,9 @@ def expected(spec: BoundSpec, ranks: list[dict[str, torch.Tensor]]) -> list[tupl
 def _apply(spec: BoundSpec, node: BoundNode, operands: list[list[torch.Tensor]]) -> list[torch.Tensor]:
     ranks = range(spec.num_ranks)
     match node.operation:
-        case Matmul():
-            return [operands[0][rank] @ operands[1][rank] for rank in ranks]
+        case Matmul(transposed):
+            rights = [right.T if transposed else right for right in operands[1]]
+            return [operands[0][rank] @ rights[rank] for rank in ranks]
         case Elementwise(name):
             pointwise = _ELEMENTWISE[name]
             return [pointwise(*(operand[rank] for operand in operands)) for rank in ranks]
