@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import lowering
 import topologies
 from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import Spec, bind
+from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import trace
+from tilelink.planner.choices import pin_text
 from tilelink.planner.plan import plan
 from tilelink.runtime.operator import build_operator, fabric_ranks
 from topologies.topology import Topology
+
+
+@lru_cache(maxsize=256)
+def _planned(spec: BoundSpec, topology: Topology, pins: tuple[tuple[str, str], ...]) -> Schedule:
+    return plan(spec, topology, dict(pins))
 
 
 class Overlap:
@@ -52,8 +59,13 @@ class Overlap:
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
     ) -> Schedule:
-        """`plan` with the sizes in a mapping: for sizes whose names are those of other parameters."""
-        return plan(bind(self.spec, sizes, topology.num_ranks, dtype), topology, pin, log)
+        """`plan` with the sizes in a mapping: for sizes whose names are those of other parameters.
+
+        The last plans are remembered, except where `log` is to get the lines of their search.
+        """
+        bound = bind(self.spec, sizes, topology.num_ranks, dtype)
+        pins = {name: pin_text(value) for name, value in (pin or {}).items()}
+        return plan(bound, topology, pins, log) if log is not None else _planned(bound, topology, tuple(pins.items()))
 
     def graph(self, num_ranks: int, dtype: str = "bf16", **sizes: int) -> TileGraph:
         """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.

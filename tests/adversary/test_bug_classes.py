@@ -294,6 +294,7 @@ CASES = {
         for name, case in CASES.items()
     ],
 )
+@pytest.mark.quick(3)
 def test_the_class_and_the_line(name: str) -> None:
     case = CASES[name]
     source = edited(case.source, *case.edits)

@@ -71,6 +71,7 @@ QUICK = (
 @pytest.mark.parametrize(
     "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
+@pytest.mark.quick(1)
 def test_a_wrong_value_of_a_slot(case: str, target: str) -> None:
     side, line, before, after, at_least, equal = CASES[case]
     found = verdict(changed(target, side, line, before, after)).counterexample

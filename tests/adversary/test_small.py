@@ -36,6 +36,7 @@ def kinds(exchange: Exchange) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.quick(8)
 def test_structure_is_kept(seed: int) -> None:
     schedule, small = sampled(seed)
     assert [type(launch) for launch in small.launches] == [type(launch) for launch in schedule.launches]
@@ -47,6 +48,7 @@ def test_structure_is_kept(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 104))
+@pytest.mark.quick(2)
 def test_it_runs_right(seed: int) -> None:
     _, small = sampled(seed)
     outcome = run_trial(

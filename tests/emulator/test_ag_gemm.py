@@ -49,6 +49,7 @@ def emulate(world: World, by: str, calls: int = 1, **options: bool) -> None:
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])
 @pytest.mark.parametrize("by", ["copy engine", "SMs"])
+@pytest.mark.quick(3)
 def test_equal_to_torch_over_several_calls(num_ranks: int, by: str, seed: int) -> None:
     emulate(World(num_ranks, num_sms=5, seed=seed), by, calls=2)
 

@@ -84,6 +84,7 @@ def test_a_right_operator_is_right_under_every_policy(name: str) -> None:
 
 @pytest.mark.parametrize("switch_every", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick(3)
 def test_a_loop_that_never_rests_starves_nobody(name: str, switch_every: int) -> None:
     """A poll that counts its rounds looks like work: strict orders have to turn away from it."""
     world = World(3, num_sms=1, policy=policy_by_name(name), switch_every=switch_every, step_limit=100_000)

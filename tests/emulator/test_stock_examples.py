@@ -80,6 +80,7 @@ def policies(num_ranks: int) -> Sequence[Policy]:
 
 @pytest.mark.parametrize("name", ["one_shot_all_reduce.py", "copy_engine_all_gather.py"])
 @pytest.mark.parametrize("num_ranks", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.quick(2)
 def test_examples_equal_their_reference(name: str, num_ranks: int) -> None:
     module = load(EXAMPLES / name)
     assert all(is_right(module, num_ranks, calls=3, seed=seed) for seed in range(3))

@@ -192,5 +192,5 @@ def test_a_refuted_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = Finding(BugClass.CIRCLE, "launch 1", "it waits for itself")
     monkeypatch.setattr(planner, "verify", lambda schedule: Proof(schedule.hash, (finding,), (), 0.0))
     with pytest.raises(ScheduleRefuted) as refused:
-        ag_gemm.plan("laptop-switch", 2, M=64, K=32, N=64)
+        ag_gemm.plan("laptop-switch", 2, M=72, K=40, N=104)  # sizes that nothing else has planned, or it is remembered
     assert refused.value.facts["findings"] == (finding,)

@@ -33,6 +33,7 @@ def _bound(operator: Overlap) -> BoundSpec:
 
 @pytest.mark.parametrize("operator", [ag_gemm, gemm_rs, gemm_ar, mlp], ids=lambda operator: operator.name)
 @pytest.mark.parametrize("topology", ["laptop-switch", "laptop-mesh"])
+@pytest.mark.quick(5)
 def test_round_trips(operator: Overlap, topology: str) -> None:
     machine, rng = topologies.load(topology, 4), random.Random(operator.name + topology)
     for _ in range(4):

@@ -98,6 +98,7 @@ def rule(label: str, operator: str, text: str) -> str:
         ("gather, SMs pull", "machine sms", "8 -> 4", "fewer sms are enough"),
     ],
 )
+@pytest.mark.quick(10)
 def test_what_is_claimed(label: str, operator: str, text: str, expected: str) -> None:
     assert rule(label, operator, text) == expected
 
@@ -118,6 +119,7 @@ def test_signals_may_be_renamed_but_not_shared() -> None:
     assert claimed(0, 0, 2, 4) == ""  # the last word is not allocated
 
 
+@pytest.mark.slow
 def test_the_original_is_equivalent_to_itself() -> None:
     for label in SUBJECTS:
         stored = Schedule.from_json(subject(label).to_json())

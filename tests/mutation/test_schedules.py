@@ -17,12 +17,14 @@ from tilelink.mutation.schedules import mutants, schedule_operators
 from tilelink.mutation.sites import sites
 
 
+@pytest.mark.slow
 def test_every_operator_is_alive() -> None:
     found = Counter(mutant.operator for label in SUBJECTS for mutant in mutants(subject(label)))
     assert [name for name in schedule_operators() if not found[name]] == []
 
 
 @pytest.mark.parametrize("label", SUBJECTS)
+@pytest.mark.quick(8)
 def test_mutants_differ(label: str) -> None:
     original = subject(label)
     found = [mutant.schedule for mutant in mutants(original)]
@@ -80,6 +82,7 @@ def one(label: str, operator: str, text: str) -> ScheduleMutant:
         ("scatter, fused push", "store place", "Store y_parts: place peer -> every peer"),
     ],
 )
+@pytest.mark.quick(3)
 def test_planner_bugs_are_killed_by_a_run(label: str, operator: str, text: str) -> None:
     assert judge_schedule_by_run(one(label, operator, text)).killed
 
@@ -91,6 +94,7 @@ SOME = ("gather, fused pull, ragged", "gather, no atomics", "scatter, SMs push, 
 @pytest.mark.parametrize(
     "label", [label if label in SOME else pytest.param(label, marks=pytest.mark.slow) for label in SUBJECTS]
 )
+@pytest.mark.quick(2)
 def test_originals_survive(label: str) -> None:
     """A judge that kills everything would find every mutant."""
     schedule = subject(label)

@@ -75,6 +75,7 @@ def one(label: str, operator: str, text: str) -> SourceMutant:
         ("gather, library matmul", "drop signal copy", "self.copy_x_full.copy(arrived"),
     ],
 )
+@pytest.mark.quick(2)
 def test_bugs_are_killed_by_a_run(label: str, operator: str, text: str) -> None:
     assert judge_source_by_run(subject(label))(one(label, operator, text)).killed
 

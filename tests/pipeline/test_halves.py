@@ -47,6 +47,7 @@ def role_of(schedule: Schedule) -> ComputeRole:
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.quick(2)
 def test_they_compute_what_whole_tiles_would(name: str, target: str) -> None:
     schedule = planned(name)
     role = role_of(schedule)

@@ -44,6 +44,7 @@ def planned(num_ranks: int, pins: dict[str, str], rows: int = 40) -> Schedule:
     "num_ranks", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.quick(3)
 def test_runs(name: str, num_ranks: int, target: str) -> None:
     schedule = planned(num_ranks, SCHEDULES[name])
     assert schedule.buffer("out").memory is Memory.SYMMETRIC
@@ -127,6 +128,7 @@ def test_what_cannot_be_put_together_in_place(topology: str, rows: int, pins: di
         (GEMM_AR, {"algorithm": "two-shot", "y_parts.mover": "CopyEngine()", "out_whole.mover": "CommSms(2)"}),
     ],
 )
+@pytest.mark.quick(1)
 def test_calls_end_together_where_they_would_wait_at_the_beginning(name: str, pins: dict[str, str]) -> None:
     schedule = load(name).plan("laptop-switch", 3, pin=pins, M=96, K=96, N=96)
     assert not any(isinstance(launch, Begin) for launch in schedule.launches)

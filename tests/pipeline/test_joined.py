@@ -58,6 +58,7 @@ def joined(schedule: Schedule) -> list[str]:
     "num_ranks", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.quick(2)
 def test_runs(name: str, num_ranks: int, target: str) -> None:
     schedule = planned(num_ranks, {**TWO_SHOT, **SCHEDULES[name]})
     assert joined(schedule) == ["out_kernel"]
@@ -100,6 +101,7 @@ def test_a_launch_of_its_own(pins: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.quick(1)
 def test_what_folds_into_the_copy_goes_on_too(num_ranks: int) -> None:
     pins = {"algorithm": "two-shot", "mover": "Fused()", "transfer": "push", "compute": "triton", "sum": "epilogue"}
     tiles = {"y.tile": "16x32x16/4w2s"}

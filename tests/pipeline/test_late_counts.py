@@ -57,6 +57,7 @@ def with_role(schedule: Schedule, role: ComputeRole) -> Schedule:
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.quick(2)
 def test_chunks_are_complete_all_the_same(name: str, target: str) -> None:
     schedule = planned(name)
     assert role_of(schedule).counts_late

@@ -56,6 +56,7 @@ LONG = ("several blocks a program",)
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in CASES])
+@pytest.mark.quick(3)
 def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
     schedule = planned(*CASES[name])
     outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of words more than once
@@ -64,6 +65,7 @@ def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 @pytest.mark.parametrize("operator", [AG_GEMM, GEMM_RS, GEMM_AR], ids=lambda operator: operator.name)
+@pytest.mark.quick(2)
 def test_words_of_other_types(operator: Overlap, dtype: str) -> None:
     schedule = planned(operator, {"M": 16, "K": 32, "N": 64}, dtype)
     assert (

@@ -81,6 +81,7 @@ def with_steps(schedule: Schedule, change: Callable[[Step], Step | None], **role
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.quick(3)
 def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
     schedule = planned(*CASES[name])
     assert not any(isinstance(launch, Collective) for launch in schedule.launches)
@@ -90,6 +91,7 @@ def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 @pytest.mark.parametrize("operator", [GEMM_RS, GEMM_AR, scatter_columns], ids=lambda operator: operator.name)
+@pytest.mark.quick(2)
 def test_words_of_other_types(operator: Overlap, dtype: str) -> None:
     schedule = planned(operator, {"M": 16, "K": 32, "N": 64}, dtype)
     assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
@@ -216,6 +218,7 @@ def test_where_it_is_legal() -> None:
 
 
 @pytest.mark.parametrize(("rows", "algorithm"), [(16, "ll-tiles"), (64, "ll-tiles"), (2048, "direct")])
+@pytest.mark.quick(1)
 def test_it_is_planned_where_it_was_fastest(rows: int, algorithm: str) -> None:
     """As measured on 2 x H200 (`candidates_ll_tiles_2xh200.json`)."""
     machine = topologies.load("h200-nvswitch", 2)

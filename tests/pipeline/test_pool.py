@@ -63,6 +63,7 @@ class Running:
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.quick(2)
 def test_runs(name: str, num_ranks: int, target: str) -> None:
     schedule = planned(num_ranks, SCHEDULES[name])
     assert schedule.buffer("out").memory is Memory.POOL

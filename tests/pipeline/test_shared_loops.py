@@ -130,6 +130,7 @@ def test_matmuls_come_first_in_their_group() -> None:
         pytest.param(MLP, {"M": 44, "H": 33, "F": 52}, "laptop-switch", id="mlp", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.quick(2)
 def test_one_loop_computes_what_loops_of_their_own_do(
     operator: Overlap, sizes: dict[str, int], topology: str, target: str
 ) -> None:

@@ -112,6 +112,7 @@ def test_in_another_order_it_hangs() -> None:
 
 
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, 12))])
+@pytest.mark.slow
 def test_schedules_of_the_space(block: int) -> None:
     for seed in range(20 * block, 20 * block + 20):
         rng = random.Random(seed)

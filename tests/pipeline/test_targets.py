@@ -91,6 +91,7 @@ def outputs(schedule: Schedule, target: str) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(("name", "number"), EMULATED)
+@pytest.mark.quick(2)
 def test_the_same_bits(name: str, number: int) -> None:
     schedule = planned(name, number)
     for one, other in zip(outputs(schedule, "triton"), outputs(schedule, DISTRIBUTED), strict=True):

@@ -53,6 +53,7 @@ def planned(
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.quick(3)
 def test_it_gives_what_torch_gives(name: str, target: str) -> None:
     schedule = planned(name)
     assert Schedule.from_json(schedule.to_json()) == schedule
@@ -72,6 +73,7 @@ def results(schedule: Schedule, inputs: list[dict[str, torch.Tensor]]) -> list[t
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 @pytest.mark.parametrize("name", ["gather, copies", "a shared loop"])
+@pytest.mark.quick(1)
 def test_the_layout_changes_no_bit(name: str, dtype: str) -> None:
     transposed, plain = planned(name, dtype=dtype), planned(name, dtype=dtype, plain=True)
     choices = dict(plain.choices)
@@ -120,6 +122,7 @@ def test_the_proof_knows_how_weights_lie(name: str, plain: bool) -> None:
 
 @pytest.mark.parametrize("rows", [64, 256, 2048])
 @pytest.mark.parametrize("operator", [Operator.AG_GEMM, Operator.GEMM_RS])
+@pytest.mark.quick(2)
 def test_the_layout_changes_no_plan(operator: Operator, rows: int) -> None:
     """Loops take as long with either, and the model knows no layout of the library's matmul."""
     machine = topologies.load("h200-nvswitch", 2)
@@ -128,6 +131,7 @@ def test_the_layout_changes_no_plan(operator: Operator, rows: int) -> None:
     assert (one.choices, one.predicted_us) == (other.choices, other.predicted_us)
 
 
+@pytest.mark.slow
 def test_loops_are_shared_by_weights_that_lie_alike() -> None:
     schedule = planned("a shared loop")
     bodies = [x for x in schedule.launches if isinstance(x, Kernel) and x.compute is not None]

@@ -19,6 +19,7 @@ TURNED = {
 
 
 @pytest.mark.parametrize("name", TURNED)
+@pytest.mark.quick(2)
 def test_the_product_is_the_same(name: str) -> None:
     example, sizes, pins = TURNED[name]
     pins = {**pins, "compute": "triton", "tile": "16x64x32/4w2s"}

@@ -47,6 +47,7 @@ QUICK = [pytest.param(name, marks=[pytest.mark.slow] if "mlp" in name else []) f
 
 @pytest.mark.parametrize("topology", ["laptop-mesh", pytest.param("laptop-switch", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.quick(3)
 def test_planned(name: str, topology: str) -> None:
     check(name, topology, 4, "bf16", {}, calls=3)
 
@@ -131,6 +132,7 @@ GATHERED = {
         ),
     ],
 )
+@pytest.mark.quick(1)
 def test_own_tiles(name: str, pins: dict[str, str], prefetch: bool, late: bool, slices: int) -> None:
     """Own tiles in a loop of their own, a round late, and in slices of columns."""
     machine = topologies.load("h200-nvswitch", 4)

@@ -54,6 +54,7 @@ NAMES = [
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick(2)
 def test_all_choices_pinned_back(name: str, topology: str) -> None:
     found = _planned(name, topology)
     assert _with(OPERATORS[name], topology, dict(found.choices)) == found
@@ -117,6 +118,7 @@ ALL_PINS = [(name, *pin) for name in ("ag_gemm", "gemm_rs", "gemm_ar") for pin i
     ids=lambda item: pin_text(item),
 )
 @pytest.mark.parametrize("topology", ["laptop-switch", pytest.param("laptop-mesh", marks=pytest.mark.slow)])
+@pytest.mark.quick(14)
 def test_a_field_pinned_for_all_values(name: str, topology: str, field: str, pin: object) -> None:
     value = pin_text(pin)
     try:
@@ -176,6 +178,7 @@ def test_pins_reach_the_nodes() -> None:
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick(1)
 def test_the_library_schedule_is_in_the_space(name: str, topology: str) -> None:
     """NCCL and cuBLAS, nothing overlapped: the planner never has to choose something that it predicts to be slower."""
     library = _with(OPERATORS[name], topology, {"algorithm": "library", "compute": "library"})

@@ -74,7 +74,17 @@ def test_the_choice_is_no_worse_than_random_ones(operator: Overlap, topology: st
 
 
 @pytest.mark.parametrize("topology", topologies.names())
+@pytest.mark.quick(6)
 def test_every_machine(topology: str) -> None:
     found = ag_gemm.plan(topology, M=4096, K=1024, N=4096)
     assert found.num_ranks == topologies.load(topology).num_ranks
     assert found.predicted_us > 0
+
+
+def test_a_plan_is_remembered_unless_its_search_is_logged() -> None:
+    sizes = {"M": 264, "K": 64, "N": 136}
+    first, again, other = (ag_gemm.plan("laptop-switch", 2, pin=pin, **sizes) for pin in ({}, {}, {"chunks": 1}))
+    assert again is first and other is not first
+    lines: list[str] = []
+    logged = ag_gemm.plan("laptop-switch", 2, log=lines.append, **sizes)
+    assert lines and logged == first
