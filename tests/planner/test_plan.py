@@ -82,9 +82,9 @@ def test_every_machine(topology: str) -> None:
 
 
 def test_a_plan_is_remembered_unless_its_search_is_logged() -> None:
-    sizes = {"M": 264, "K": 64, "N": 136}
-    first, again, other = (ag_gemm.plan("laptop-switch", 2, pin=pin, **sizes) for pin in ({}, {}, {"chunks": 1}))
+    sizes, machine = {"M": 264, "K": 64, "N": 136}, topologies.load("laptop-switch", 2)
+    first, again, other = (ag_gemm.plan_for(machine, sizes, pin=pin) for pin in ({}, {}, {"chunks": 1}))
     assert again is first and other is not first
     lines: list[str] = []
-    logged = ag_gemm.plan("laptop-switch", 2, log=lines.append, **sizes)
+    logged = ag_gemm.plan_for(machine, sizes, log=lines.append)
     assert lines and logged == first
