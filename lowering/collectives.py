@@ -7,7 +7,8 @@ from lowering.host_names import HostNames, shape_text
 from lowering.names import TRITON
 from lowering.source import Source
 from lowering.words import words_of_tile
-from tilelink.ir.nodes import Kernel, LibraryCollective, LLCollective
+from tilelink.ir.calls import LibraryCollective, LLCollective
+from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SumWords
 

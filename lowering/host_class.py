@@ -11,6 +11,7 @@ from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name, place, places
 from lowering.positions import rank_at
 from lowering.source import Source
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -22,9 +23,6 @@ from tilelink.ir.nodes import (
     Kernel,
     Kind,
     Launch,
-    LibraryCollective,
-    LibraryGemm,
-    LLCollective,
     Memory,
     Publish,
     Scope,

@@ -19,8 +19,9 @@ from tests.adversary.bugs import edited, verdict
 from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink.emulator import World
 from tilelink.errors import NoLegalSchedule
+from tilelink.ir.calls import LibraryCollective, LLCollective
 from tilelink.ir.expand import LL_MOST_BYTES, collectives
-from tilelink.ir.nodes import Algorithm, LibraryCollective, LLCollective
+from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.overlap import Overlap

@@ -17,8 +17,9 @@ from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink import Shard, Tensor, dims
 from tilelink.emulator import World
 from tilelink.errors import NoLegalSchedule
+from tilelink.ir.calls import Collective
 from tilelink.ir.expand import LL_MOST_BYTES, collectives
-from tilelink.ir.nodes import Algorithm, Collective, Kernel
+from tilelink.ir.nodes import Algorithm, Kernel
 from tilelink.ir.spec import bind
 from tilelink.ir.steps import Step, Store, SumWords
 from tilelink.proof.bug_class import BugClass

@@ -14,7 +14,8 @@ from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator
 from tilelink.emulator import World
-from tilelink.ir.nodes import Kernel, LibraryGemm
+from tilelink.ir.calls import LibraryGemm
+from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import MatmulBody
 from tilelink.proof.bug_class import BugClass

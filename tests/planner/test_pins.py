@@ -11,7 +11,8 @@ import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
 from tilelink import Algorithm, CommSms, CopyEngine, Fused, Nest, TileShape, Transfer
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.nodes import CopyProgram, Kernel, LibraryCollective, LibraryGemm
+from tilelink.ir.calls import LibraryCollective, LibraryGemm
+from tilelink.ir.nodes import CopyProgram, Kernel
 from tilelink.ir.spec import Matmul, bind
 from tilelink.planner.choices import OUTPUTS, pin_text
 from tilelink.planner.space import pin_names

@@ -11,6 +11,7 @@ import pytest
 
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
+from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Axis,
@@ -21,7 +22,6 @@ from tilelink.ir.nodes import (
     Exchange,
     Finish,
     Kernel,
-    LibraryCollective,
     Machine,
     Memory,
     Publish,

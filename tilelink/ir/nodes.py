@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
-from tilelink.ir.steps import Operand, SlotNotify, SlotWait, Step, Wait
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
+from tilelink.ir.order import ChunkOrder, Die, TileOrder
+from tilelink.ir.steps import SlotNotify, SlotWait, Step
 from tilelink.ir.word import Word
 
 
@@ -296,69 +297,6 @@ class CopyOwn:
     """Copy the own part of `exchange` from its source into its target."""
 
     exchange: str
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryGemm:
-    """`out = left @ right` by the library on the compute stream.
-
-    With `split`, one call for each (part, chunk) of that exchange, in `order`: after waiting for the chunk if the exchange
-    delivers `left`, before raising it if the exchange takes `out`.
-    """
-
-    out: Operand
-    left: Operand
-    right: Operand
-    split: str  # exchange, or empty: one call
-    order: RankOrder
-    wait: Wait | None  # of the split exchange
-    count: str  # signal raised per (part, chunk), or empty
-
-    @property
-    def transposed(self) -> bool:
-        """Whether `right` lies as [N, K]."""
-        return self.right.index[-1] != self.out.index[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """`out = function(operand)` on the compute stream, whole: nothing overlaps with it."""
-
-    function: str  # "all_gather" | "reduce_scatter" | "all_reduce"
-    out: str
-    operand: str
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryCollective(Collective):
-    """By the library."""
-
-
-@dataclass(frozen=True, slots=True)
-class LLCollective(Collective):
-    """By one kernel, with the protocol that NCCL calls LL.
-
-    Words of 8 bytes travel, 4 of data and 4 that number the call, stored straight into memory of the peers. Who finds the
-    number finds the data, so that there are no signals and no fences. Each of `programs` programs stores its blocks of
-    `block` words at every peer, before it waits for the same blocks of the peers: so no rank waits for one that waits.
-    There are two sets of words, for calls in turn. A program comes to the second call after this one only when every peer has
-    begun the next one, and so has read this set.
-    """
-
-    words: int  # of data that a rank sends to a peer
-    programs: int
-    block: int  # words that a program moves at a time
-    per_sm: int = 1  # programs that share an SM, so that all blocks are on their way at once
-
-    @property
-    def sms(self) -> int:
-        """SMs that its programs take."""
-        return -(-self.programs // self.per_sm)
-
-    @property
-    def places(self) -> int:
-        """Words for what a rank sends, in whole blocks."""
-        return -(-self.words // self.block) * self.block
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Axis,
@@ -18,9 +19,6 @@ from tilelink.ir.nodes import (
     Kernel,
     Kind,
     Launch,
-    LibraryCollective,
-    LibraryGemm,
-    LLCollective,
     Memory,
     Publish,
     Scope,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tilelink.ir import nodes, order, placement, spec, steps, user_op
+from tilelink.ir import calls, nodes, order, placement, spec, steps, user_op
 from tilelink.ir.nodes import (
     AwaitPeers,
     Buffer,
@@ -30,7 +30,7 @@ from tilelink.ir.printing import print_schedule
 from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
 
-_MODULES = (nodes, order, placement, spec, steps, user_op)
+_MODULES = (calls, nodes, order, placement, spec, steps, user_op)
 
 
 @dataclass(frozen=True, slots=True)

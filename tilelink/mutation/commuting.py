@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.nodes import (
     AwaitPeers,
-    Collective,
     CopyEngine,
     CopyOwn,
     CopyProgram,
     Finish,
     Kernel,
-    LibraryGemm,
     Memory,
     Publish,
     TellPlace,

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilelink.ir.nodes import (
-    AwaitPeers,
-    Begin,
-    Collective,
-    CopyOwn,
-    CopyProgram,
-    Finish,
-    Kernel,
-    LibraryGemm,
-    LLCollective,
-    Publish,
-    TellPlace,
-)
+from tilelink.ir.calls import Collective, LibraryGemm, LLCollective
+from tilelink.ir.nodes import AwaitPeers, Begin, CopyOwn, CopyProgram, Finish, Kernel, Publish, TellPlace
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 

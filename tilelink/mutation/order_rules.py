@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.nodes import (
-    Axis,
-    CommRole,
-    ComputeRole,
-    CopyProgram,
-    Exchange,
-    Finish,
-    Kernel,
-    LibraryGemm,
-    Memory,
-    Transfer,
-)
+from tilelink.ir.calls import LibraryGemm
+from tilelink.ir.nodes import Axis, CommRole, ComputeRole, CopyProgram, Exchange, Finish, Kernel, Memory, Transfer
 from tilelink.ir.order import ChunkOrder, Die, RankOrder, TileOrder
 from tilelink.ir.steps import SMALLEST_DOT, Access, IfOwn, Notify, Operand, SlotNotify, SlotWait, UserBody, Wait
 from tilelink.mutation.commuting import commute, idempotent

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import ComputeRole, CopyEngine, Exchange, LibraryGemm, Transfer
+from tilelink.ir.calls import LibraryGemm
+from tilelink.ir.nodes import ComputeRole, CopyEngine, Exchange, Transfer
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Apply, IfOwn, Load, MatmulBody, Notify, Step, Store, SumParts, SumWords, UserBody, Wait

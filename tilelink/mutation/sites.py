@@ -12,17 +12,16 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.nodes import (
     Axis,
     Buffer,
-    Collective,
     CommRole,
     ComputeRole,
     CopyOwn,
     CopyProgram,
     Exchange,
     Kernel,
-    LibraryGemm,
     Publish,
     Signal,
     TellPlace,

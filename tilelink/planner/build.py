@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.graph import Copy, Map, Relation
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
-    Collective,
     CommRole,
     CommSms,
     CopyEngine,
@@ -20,7 +20,6 @@ from tilelink.ir.nodes import (
     Kernel,
     Kind,
     Launch,
-    LibraryGemm,
     Machine,
     Publish,
     TellPlace,

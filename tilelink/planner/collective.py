@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tilelink.ir.calls import LibraryCollective, LLCollective
 from tilelink.ir.counting import ll_words
 from tilelink.ir.graph import Relation
-from tilelink.ir.nodes import Kind, LibraryCollective, LLCollective
+from tilelink.ir.nodes import Kind
 from tilelink.planner.layout import Illegal
 
 _BLOCK = (

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -22,9 +23,6 @@ from tilelink.ir.nodes import (
     Fused,
     Kernel,
     Kind,
-    LibraryCollective,
-    LibraryGemm,
-    LLCollective,
     Publish,
     TellPlace,
     Transfer,

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph, TileOp
-from tilelink.ir.nodes import (
-    Algorithm,
-    Collective,
-    Fused,
-    Kernel,
-    Kind,
-    LibraryGemm,
-    Memory,
-    Transfer,
-)
+from tilelink.ir.nodes import Algorithm, Fused, Kernel, Kind, Memory, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Apply, Load, MatmulBody, Place, Step, Store, SumParts, UserBody
 from tilelink.proof.bug_class import BugClass

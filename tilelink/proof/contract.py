@@ -21,19 +21,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilelink.ir.calls import LibraryGemm
 from tilelink.ir.graph import Relation
-from tilelink.ir.nodes import (
-    CommSms,
-    CopyEngine,
-    Exchange,
-    Fused,
-    Kernel,
-    Kind,
-    LibraryGemm,
-    Memory,
-    Scope,
-    Transfer,
-)
+from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kernel, Kind, Memory, Scope, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import IfOwn, Notify, Step
 

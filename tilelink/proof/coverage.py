@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import (
-    Collective,
-    CopyOwn,
-    CopyProgram,
-    Exchange,
-    Kernel,
-    Kind,
-    LibraryGemm,
-    Publish,
-    Scope,
-    Transfer,
-)
+from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.nodes import CopyOwn, CopyProgram, Exchange, Kernel, Kind, Publish, Scope, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand, Step, SumParts, Wait
 from tilelink.proof.bug_class import BugClass

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import (
-    AwaitPeers,
-    Begin,
-    Collective,
-    CopyOwn,
-    CopyProgram,
-    Finish,
-    Kernel,
-    LibraryGemm,
-    Publish,
-    TellPlace,
-)
+from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.nodes import AwaitPeers, Begin, CopyOwn, CopyProgram, Finish, Kernel, Publish, TellPlace
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     AwaitPlaces,

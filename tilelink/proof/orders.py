@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilelink.ir.calls import Collective, LibraryGemm, LLCollective
 from tilelink.ir.counting import ll_words
 from tilelink.ir.graph import TileGraph
-from tilelink.ir.nodes import (
-    Collective,
-    ComputeRole,
-    Kernel,
-    Kind,
-    LibraryGemm,
-    LLCollective,
-    Publish,
-)
+from tilelink.ir.nodes import ComputeRole, Kernel, Kind, Publish
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, Step, SumWords, Wait

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -26,9 +27,6 @@ from tilelink.ir.nodes import (
     Finish,
     Kernel,
     Kind,
-    LibraryCollective,
-    LibraryGemm,
-    LLCollective,
     Publish,
     TellPlace,
     Transfer,

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from tilelink.ir.calls import LibraryGemm
 from tilelink.ir.counting import chunk_arrivals
-from tilelink.ir.nodes import (
-    CommSms,
-    CopyEngine,
-    CopyProgram,
-    Exchange,
-    Fused,
-    Kernel,
-    Kind,
-    LibraryGemm,
-    Publish,
-    Transfer,
-)
+from tilelink.ir.nodes import CommSms, CopyEngine, CopyProgram, Exchange, Fused, Kernel, Kind, Publish, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Notify, Place, Store
 from tilelink.proof.bug_class import BugClass

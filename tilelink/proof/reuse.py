@@ -27,16 +27,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
-    Collective,
     CopyOwn,
     CopyProgram,
     Finish,
     Kernel,
     Launch,
-    LibraryGemm,
     Memory,
     Publish,
     TellPlace,

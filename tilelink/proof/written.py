@@ -10,19 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from tilelink.ir.nodes import (
-    AwaitPeers,
-    Begin,
-    Collective,
-    CopyOwn,
-    CopyProgram,
-    Finish,
-    Kernel,
-    LibraryGemm,
-    Memory,
-    Publish,
-    TellPlace,
-)
+from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.nodes import AwaitPeers, Begin, CopyOwn, CopyProgram, Finish, Kernel, Memory, Publish, TellPlace
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Place, Store
 from tilelink.proof.walk import Point, extent_of, points

@@ -12,7 +12,7 @@ import torch
 
 from tilelink.emulator import World
 from tilelink.errors import FabricUnavailable, RunFailed
-from tilelink.ir.nodes import LibraryCollective
+from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.load import in_dialect, load_source, operator_class
