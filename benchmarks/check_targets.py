@@ -76,11 +76,16 @@ CASES: list[tuple[str, dict[str, int], list[dict[str, str]]]] = [
         [{**DIRECT, **PUSH}, {**DIRECT, **PUSH, "mover": "CommSms(16)"}, {**DIRECT, **FUSED, "transfer": "pull"}],
     ),
 ]
-# words that number the call, of a kernel or of tiles
-WORDS = [{"algorithm": "ll", "compute": "library"}, {"algorithm": "ll-tiles", "compute": "triton"}]
+# words that number the call, and those that are all data, of a kernel or of tiles
+WORDS = [
+    {"algorithm": "ll", "compute": "library"},
+    {"algorithm": "ll-tiles", "compute": "triton"},
+    {"algorithm": "lamport", "compute": "library"},
+    {"algorithm": "lamport-tiles", "compute": "triton"},
+]
 CASES += [
     ("gemm_rs", {"M": 64, "K": 14336, "N": 4096}, WORDS),
-    ("gemm_ar", {"M": 16, "K": 14336, "N": 4096}, WORDS),
+    ("gemm_ar", {"M": 16, "K": 14336, "N": 4096}, [*WORDS, {"algorithm": "lamport-two-shot", "compute": "library"}]),
 ]
 # weights that lie as [N, K]; LL of more blocks than SMs
 CASES += [

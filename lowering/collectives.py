@@ -7,10 +7,11 @@ from lowering.host_names import HostNames, shape_text
 from lowering.names import TRITON
 from lowering.source import Source
 from lowering.words import words_of_tile
-from tilelink.ir.calls import LibraryCollective, LLCollective
+from tilelink.ir.calls import LibraryCollective, WordCollective
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SumWords
+from tilelink.ir.word import Protocol
 
 
 class CollectivePrinter:
@@ -25,16 +26,17 @@ class CollectivePrinter:
     def prepare(self) -> None:
         """Two sets of words for what travels in words, and for each program that sends them the number of its last call."""
         for launch in self.schedule.launches:
-            if isinstance(launch, LLCollective):
-                self._words(launch.out, launch.places, launch.programs)
+            if isinstance(launch, WordCollective):
+                self._words(launch.out, launch.shots * self.schedule.num_ranks, launch.places, launch.programs)
             if isinstance(launch, Kernel) and launch.compute is not None:
                 for step in launch.compute.body:
                     if isinstance(step, SumWords):
                         places = launch.compute.num_tiles * words_of_tile(self.schedule, launch.compute, step)
-                        self._words(step.result, places, launch.compute.programs)
+                        self._words(step.result, self.schedule.num_ranks, places, launch.compute.programs)
 
-    def _words(self, name: str, places: int, programs: int) -> None:
-        shape = shape_text((2, self.schedule.num_ranks, places))
+    def _words(self, name: str, sets: int, places: int, programs: int) -> None:
+        """Of as many senders, or senders and shots; empty as memory is that nobody has written to."""
+        shape = shape_text((2, sets, places))
         self.out.line(f"self.{name}_words = fabric.symmetric({shape}, torch.int64)")
         calls = f"torch.zeros({programs}, dtype={self.dialect.word}, device=fabric.device)"
         self.out.line(f"self.{name}_calls = {calls}")
@@ -55,19 +57,22 @@ class CollectivePrinter:
         flat = [self.names.flat(name) for name in (launch.out, launch.operand)]
         self.out.line(f"main.{launch.function}({', '.join(flat)})")
 
-    def by_words(self, launch: LLCollective) -> None:
+    def by_words(self, launch: WordCollective) -> None:
         gather = launch.function == "all_gather"
-        arguments = ["ll_all_gather" if gather else "ll_reduce", f"({launch.programs},)"]
-        arguments += [f"{self.names.here(name)}.view(-1).view(torch.int32)" for name in (launch.operand, launch.out)]
+        arguments = ["words_gather" if gather else "words_reduce", f"({launch.programs},)"]
+        data = f"view(-1).view(torch.int{8 * launch.protocol.data_bytes})"
+        arguments += [f"{self.names.here(name)}.{data}" for name in (launch.operand, launch.out)]
         arguments += [self.argument(f"{launch.out}_{what}") for what in ("words", "words_peers", "calls")]
         arguments.append("rank")
         sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.schedule.num_ranks}"]
+        sizes.append(f"NUMBERED={launch.protocol is Protocol.LL}")
         if not gather:
-            dtype = TRITON[self.schedule.buffer(launch.out).dtype]
-            sizes += [f"SCATTER={launch.function == 'reduce_scatter'}", f"DTYPE={dtype}"]
+            sizes.append(f"DTYPE={TRITON[self.schedule.buffer(launch.out).dtype]}")
+            sizes.append(f"SCATTER={launch.function == 'reduce_scatter' or launch.shots > 1}")
+            sizes.append(f"GATHER={launch.shots > 1}")
         # a thread a word, so that a warp stores to a peer in one piece
         options = [f"num_warps={max(1, launch.block // self.dialect.warp_threads)}"]
         options += [f"per_sm={launch.per_sm}"] if launch.per_sm > 1 else []
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
-        self.out.comment(f"{launch.function} of few bytes: words of data that carry the number of the call")
+        self.out.comment(f"{launch.function} of few bytes, in words that say themselves that they have arrived")
         self.out.call("main.launch(", [*arguments, *sizes, *options])

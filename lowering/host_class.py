@@ -11,7 +11,7 @@ from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name, place, places
 from lowering.positions import rank_at
 from lowering.source import Source
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -236,7 +236,7 @@ class HostPrinter:
                 self._library_gemm(launch)
             case LibraryCollective():
                 self.collectives.by_library(launch)
-            case LLCollective():
+            case WordCollective():
                 self.collectives.by_words(launch)
 
     def _await_peers(self) -> None:

@@ -56,7 +56,7 @@ from triton_dist.language.extra.language_extra import __syncthreads, atomic_add,
 from triton_dist.utils import finalize_distributed, initialize_distributed, launch_cooperative_grid_options
 """
 
-_PORTABLE_HELPERS = ("places", "ll", "calls", "orders", "movement", "math")
+_PORTABLE_HELPERS = ("places", "words", "calls", "orders", "movement", "math")
 _FABRICS = ("inputs", "pool", "library", "gpu_fabric")
 
 

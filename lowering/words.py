@@ -10,12 +10,13 @@ from lowering.source import Source
 from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SumWords
+from tilelink.ir.word import Protocol
 
 
 def words_of_tile(schedule: Schedule, role: ComputeRole, step: SumWords) -> int:
-    """Words of 4 bytes of data that a tile sends to a peer, at most."""
+    """Words that a tile sends to a peer, at most."""
     elements = math.prod(role.axis(name).tile for name in step.index)
-    return elements * element_bytes(schedule.buffer(step.result).dtype) // 4
+    return elements * element_bytes(schedule.buffer(step.result).dtype) // step.protocol.data_bytes
 
 
 def print_call_number(out: Source, scope: TileScope, step: SumWords) -> None:
@@ -31,6 +32,7 @@ def print_sum_words(out: Source, scope: TileScope, step: SumWords) -> None:
         f"TILES={role.num_tiles}",
         f"NUM_RANKS={scope.schedule.num_ranks}",
         f"DTYPE={TRITON[scope.dtype(name)]}",
+        f"NUMBERED={step.protocol is Protocol.LL}",
     ]
     if step.cut:
         share = role.axis(step.cut).extent // scope.schedule.num_ranks

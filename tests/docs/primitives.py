@@ -78,10 +78,10 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "int_p",
         LIBSHMEM,
-        "A word of an `LLCollective`, of data and the number of the call: stored in one piece, it needs no order. All other "
+        "A word of a `WordCollective`, which says itself that it has arrived: stored in one piece, it needs no order. All other "
         "words that a schedule writes at a peer are those of a `Signal`, and these need release order.",
-        (Code(WORDS, "ll_all_gather", "put_words("),),
-        (Code(WORDS, "ll_all_gather", "put_words("),),
+        (Code(WORDS, "words_gather", "put_words("),),
+        (Code(WORDS, "words_gather", "put_words("),),
         OPENSHMEM + "test_a_flag_written_by_int_p_needs_a_fence",
     ),
     Primitive(

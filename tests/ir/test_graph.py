@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tilelink
 from tilelink import Overlap, Partial, Shard, Tensor, dims
-from tilelink.ir.expand import collectives, expand
+from tilelink.ir.expand import BY_WORDS, collectives, expand
 from tilelink.ir.graph import GraphAxis, Map, Relation, TileGraph, TileOp
 from tilelink.ir.nodes import Algorithm, Kind
 from tilelink.ir.spec import bind
@@ -76,7 +76,7 @@ OPERATORS = (gather_rows, gather_inner, gather_weights, gather_row, scatter_rows
 def _graph(operator: Overlap, num_ranks: int, sizes: Mapping[str, int], last: bool = False) -> TileGraph:
     """The graph with the first, or the last, algorithm of each collective that is not one call."""
     bound = bind(operator.spec, sizes, num_ranks, "bf16")
-    one_call = (Algorithm.LL, Algorithm.LL_TILES, Algorithm.LIBRARY)
+    one_call = (*BY_WORDS, Algorithm.LIBRARY)
     chosen = {name: [a for a in legal if a not in one_call] for name, legal in collectives(bound)}
     return expand(bound, {name: legal[-1 if last else 0] for name, legal in chosen.items()})
 

@@ -103,6 +103,18 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 64, "K": 64, "N": 128},
         {"algorithm": "ll-tiles", **_TILE},
     ),
+    "all-reduce, Lamport in two shots": (
+        "04_gemm_ar.py:gemm_ar",
+        "laptop-switch",
+        {"M": 64, "K": 64, "N": 128},
+        {"algorithm": "lamport-two-shot", **_TILE},
+    ),
+    "scatter, Lamport by tiles": (
+        "03_gemm_rs.py:gemm_rs",
+        "laptop-switch",
+        {"M": 64, "K": 64, "N": 128},
+        {"algorithm": "lamport-tiles", **_TILE},
+    ),
     "gather, LL": (
         "02_ag_gemm.py:ag_gemm",
         "laptop-switch",

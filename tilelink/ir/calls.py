@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.order import RankOrder
 from tilelink.ir.steps import Operand, Wait
+from tilelink.ir.word import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +46,23 @@ class LibraryCollective(Collective):
 
 
 @dataclass(frozen=True, slots=True)
-class LLCollective(Collective):
-    """By one kernel, with the protocol that NCCL calls LL.
+class WordCollective(Collective):
+    """By one kernel, whose words of 8 bytes say themselves that they have arrived (`protocol`), stored straight into memory
+    of the peers: there are no signals and no fences.
 
-    Words of 8 bytes travel, 4 of data and 4 that number the call, stored straight into memory of the peers. Who finds the
-    number finds the data, so that there are no signals and no fences. Each of `programs` programs stores its blocks of
-    `block` words at every peer, before it waits for the same blocks of the peers: so no rank waits for one that waits.
+    Each of `programs` programs stores its blocks of `block` words at every peer, before it waits for the same blocks of the
+    peers: so no rank waits for one that waits. An all_reduce in two `shots` sends part p of the summands to peer p, and then
+    its sum to every peer, which is less where there are more than two ranks; a program sends sums when it has added its blocks.
     There are two sets of words, for calls in turn. A program comes to the second call after this one only when every peer has
-    begun the next one, and so has read this set.
+    begun the next one, and so has read this set, and emptied it where words say by that that they have not arrived.
     """
 
-    words: int  # of data that a rank sends to a peer
+    words: int  # that a rank sends to a peer in a shot
     programs: int
     block: int  # words that a program moves at a time
     per_sm: int = 1  # programs that share an SM, so that all blocks are on their way at once
+    protocol: Protocol = Protocol.LL
+    shots: int = 1
 
     @property
     def sms(self) -> int:

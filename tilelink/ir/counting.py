@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
@@ -74,6 +75,8 @@ def _find_notify(
     return None
 
 
-def ll_words(part: tuple[int, ...], dtype: str) -> int:
-    """Words of 4 bytes of data in what a rank sends to a peer."""
-    return math.prod(part) * DTYPE_BYTES[dtype] // 4
+def words_sent(relation: Relation, dtype: str) -> int:
+    """Words in what a rank sends to a peer, in each shot."""
+    assert relation.protocol is not None, "words have a protocol"
+    shares = relation.num_ranks if relation.shots > 1 else 1
+    return math.prod(relation.part) * DTYPE_BYTES[dtype] // relation.protocol.data_bytes // shares

@@ -5,8 +5,8 @@ y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m,
 y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
 y_sum = all_reduce(y) pooled   ->   the same; an output is gathered in a free place of a pool, not copied
 y_sum = all_reduce(y) in-place ->   the same; an output is gathered where the caller reads it, not copied
-y_sum = f(y) library or ll     ->   y_sum = f(y), by one call
-y_sum = f(y) ll-tiles          ->   y_sum = f(y), by the tiles of y
+y_sum = f(y) library or words  ->   y_sum = f(y), by one call
+y_sum = f(y) words of tiles    ->   y_sum = f(y), by the tiles of y
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -31,10 +32,18 @@ from tilelink.ir.spec import (
     SendRecv,
 )
 from tilelink.ir.user_op import UserOp
+from tilelink.ir.word import Protocol
 
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
-    AllGather: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LIBRARY),
-    ReduceScatter: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LL_TILES, Algorithm.LIBRARY),
+    AllGather: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LAMPORT, Algorithm.LIBRARY),
+    ReduceScatter: (
+        Algorithm.DIRECT,
+        Algorithm.LL,
+        Algorithm.LL_TILES,
+        Algorithm.LAMPORT,
+        Algorithm.LAMPORT_TILES,
+        Algorithm.LIBRARY,
+    ),
     AllReduce: (
         Algorithm.ONE_SHOT,
         Algorithm.TWO_SHOT,
@@ -42,21 +51,41 @@ LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
         Algorithm.POOLED,
         Algorithm.LL,
         Algorithm.LL_TILES,
+        Algorithm.LAMPORT,
+        Algorithm.LAMPORT_TILES,
+        Algorithm.LAMPORT_TWO_SHOT,
         Algorithm.LIBRARY,
     ),
     SendRecv: (Algorithm.DIRECT,),
 }
 
 _GATHERED_THERE = {Algorithm.POOLED, Algorithm.IN_PLACE}  # where the caller reads it
-_LL = {Algorithm.LL, Algorithm.LL_TILES}
-_ONE_CALL = {*_LL, Algorithm.LIBRARY}  # of which one relation is left, from values to their sum
-LL_MOST_BYTES = 2 << 20  # to a peer: beyond, signals cost less than as many bytes of numbers as of data (2 x H200)
+
+
+@dataclass(frozen=True, slots=True)
+class ByWords:
+    """How an algorithm moves words (`WordCollective`, `SumWords`)."""
+
+    protocol: Protocol
+    in_tiles: bool = False
+    shots: int = 1
+
+
+BY_WORDS = {
+    Algorithm.LL: ByWords(Protocol.LL),
+    Algorithm.LL_TILES: ByWords(Protocol.LL, in_tiles=True),
+    Algorithm.LAMPORT: ByWords(Protocol.LAMPORT),
+    Algorithm.LAMPORT_TILES: ByWords(Protocol.LAMPORT, in_tiles=True),
+    Algorithm.LAMPORT_TWO_SHOT: ByWords(Protocol.LAMPORT, shots=2),
+}
+_ONE_CALL = {*BY_WORDS, Algorithm.LIBRARY}  # of which one relation is left, from values to their sum
+MOST_WORDS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that words of LL carry (2 x H200)
 
 
 def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...]:
     """(name, legal algorithms) of each collective of the spec. Two-shot needs rows that `num_ranks` divides; what is made
-    in place is an output, and nothing else reads it; LL sends a few whole words of 4 bytes to a peer, and those of a tile are
-    neighbours of a row of it."""
+    in place is an output, and nothing else reads it; what travels in words are a few whole ones to a peer, and those of a tile
+    are neighbours of a row of it."""
     found = []
     for node in spec.nodes:
         legal = LEGAL_ALGORITHMS.get(type(node.operation))
@@ -68,15 +97,18 @@ def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...
                 illegal |= _GATHERED_THERE
             part = math.prod(node.output.local) * DTYPE_BYTES[node.output.dtype]
             part //= spec.num_ranks if isinstance(node.operation, AllGather) else 1
-            if part % 4 or part > LL_MOST_BYTES:
-                illegal |= _LL
-            if not _words_of_tiles(spec, node):
-                illegal |= {Algorithm.LL_TILES}
+            illegal |= {algorithm for algorithm, by in BY_WORDS.items() if not _whole_words(spec, node, by, part)}
             found.append((name, tuple(algorithm for algorithm in legal if algorithm not in illegal)))
     return tuple(found)
 
 
-def _words_of_tiles(spec: BoundSpec, node: BoundNode) -> bool:
+def _whole_words(spec: BoundSpec, node: BoundNode, by: ByWords, part: int) -> bool:
+    """Whether the `part` bytes that go to a peer, or a share of them for each rank, are a few whole words."""
+    words, rest = divmod(part, by.protocol.data_bytes * (spec.num_ranks if by.shots > 1 else 1))
+    return not rest and words <= MOST_WORDS and (not by.in_tiles or _words_of_tiles(spec, node, by.protocol))
+
+
+def _words_of_tiles(spec: BoundSpec, node: BoundNode, protocol: Protocol) -> bool:
     """Whether what `node` adds is made by tiles whose rows are whole words, none of them for two ranks."""
     maker = next((other for other in spec.nodes if other.output.name == node.inputs[0]), None)
     if maker is None or not isinstance(maker.operation, Matmul | Elementwise) or len(maker.output.local) != 2:
@@ -84,7 +116,7 @@ def _words_of_tiles(spec: BoundSpec, node: BoundNode) -> bool:
     cols = maker.output.local[1]
     if isinstance(node.operation, ReduceScatter) and node.operation.dim == 1:
         cols //= spec.num_ranks
-    return cols * DTYPE_BYTES[maker.output.dtype] % 4 == 0
+    return cols * DTYPE_BYTES[maker.output.dtype] % protocol.data_bytes == 0
 
 
 def expand(spec: BoundSpec, algorithms: Mapping[str, Algorithm]) -> TileGraph:
@@ -194,11 +226,11 @@ class _Expansion:
             shape[dim] *= ranks
         self.values[name] = GraphValue(name, tuple(shape), node.output.dtype)
         by_library = library or summed
-        algorithm = self.algorithms[node.output.name] if by_library else None
-        ll, in_tiles = algorithm in _LL, algorithm is Algorithm.LL_TILES
-        self.nodes.append(
-            Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by, ll, in_tiles)
-        )
+        words = BY_WORDS.get(self.algorithms[node.output.name]) if by_library else None
+        relation = Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by)
+        if words is not None:
+            relation = replace(relation, protocol=words.protocol, in_tiles=words.in_tiles, shots=words.shots)
+        self.nodes.append(relation)
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:
         shapes = [self.values[name].shape for name in inputs]

@@ -17,6 +17,7 @@ import sympy
 from tilelink.ir.nodes import Kind
 from tilelink.ir.spec import Elementwise, Matmul
 from tilelink.ir.user_op import UserOp
+from tilelink.ir.word import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class Relation:
 
     `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
     `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is), or, if
-    `ll`, by one kernel that does what such a call would; `in_tiles`: by the kernel that makes the source, tile by tile.
+    there is a `protocol`, by one kernel that does what such a call would with words, in so many `shots`; `in_tiles`: by the
+    kernel that makes the source, tile by tile.
     """
 
     name: str  # value delivered
@@ -130,8 +132,9 @@ class Relation:
     library: bool
     line: str
     by: int = 0  # SHIFT: how far the rank is that receives
-    ll: bool = False
+    protocol: Protocol | None = None
     in_tiles: bool = False
+    shots: int = 1
 
     def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
         """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.order import ChunkOrder, Die, TileOrder
 from tilelink.ir.steps import SlotNotify, SlotWait, Step
 from tilelink.ir.word import Word
@@ -26,6 +26,11 @@ class Algorithm(Word):
     POOLED = "pooled"  # two-shot, gathered in a place of a pool that holds nothing of the caller's any more
     LL = "ll"  # one kernel of ours, whose words carry data and the number of the call; for few bytes
     LL_TILES = "ll-tiles"  # such words, and sums of them, by the tiles that make what is added: no kernel of their own
+    LAMPORT = "lamport"  # as LL, with words that are all data: an empty one has not arrived
+    LAMPORT_TILES = "lamport-tiles"  # as LL_TILES, with such words
+    LAMPORT_TWO_SHOT = (
+        "lamport-two-shot"  # all_reduce: as LAMPORT, parts to their ranks, then sums to all, in one kernel
+    )
     IN_PLACE = "in-place"  # two-shot, gathered where the caller reads it: the next call overwrites it there
     LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
 
@@ -332,7 +337,7 @@ class Finish:
 
 
 _Between = Begin | AwaitPeers | Publish | TellPlace | Finish  # ranks
-Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | LLCollective
+Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | WordCollective
 
 
 @dataclass(frozen=True, slots=True)

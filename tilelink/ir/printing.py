@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Axis,
@@ -44,6 +44,7 @@ from tilelink.ir.steps import (
     UserBody,
     Wait,
 )
+from tilelink.ir.word import Protocol
 
 if TYPE_CHECKING:
     from tilelink.ir.schedule import Schedule
@@ -115,10 +116,20 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield from _library_gemm(schedule, launch)
         case LibraryCollective(function, out, operand):
             yield f"library: {out} = {function}({operand})"
-        case LLCollective(function, out, operand, words, programs, block, per_sm):
+        case WordCollective(function, out, operand, words, programs, block, per_sm, protocol, shots):
             many = f", {per_sm} an SM" if per_sm > 1 else ""
-            yield f"ll: {out} = {function}({operand}), {programs} programs{many}, blocks of {block} words:"
-            yield f"  {words} words to each peer, of 4 bytes of data and 4 that number the call; then those of each peer"
+            yield f"{protocol.value}: {out} = {function}({operand}), {programs} programs{many}, blocks of {block} words:"
+            each = f"{words} words to each peer, {_words(protocol)}"
+            if shots == 1:
+                yield f"  {each}; then those of each peer"
+            else:
+                yield f"  {each}, of its part; then those of each peer, their sum to each peer, the sums of each peer"
+
+
+def _words(protocol: Protocol) -> str:
+    if protocol is Protocol.LL:
+        return "of 4 bytes of data and 4 that number the call"
+    return "of 8 bytes of data, emptied when they are read"
 
 
 def _last_call(schedule: Schedule) -> str:
@@ -268,10 +279,10 @@ def _step(step: Step) -> Iterator[str]:
             yield f"{result} = {onto + ' + ' if onto else ''}sum over parts of {_operand(operand)}"
             if wait is not None:
                 yield f"  {_wait(wait)}"
-        case SumWords(result, value, _, cut):
+        case SumWords(result, value, _, cut, protocol):
             yield f"{result} = sum over ranks of {value}{f', of the own share of {cut}' if cut else ''}, by words:"
             whose = f"the rank whose share of {cut} it is" if cut else "every peer"
-            yield f"  4 bytes of data and 4 that number the call, to {whose}; then those of each peer"
+            yield f"  {_words(protocol)}, to {whose}; then those of each peer"
         case Load(result, operand):
             yield f"{result} = load {_operand(operand)}"
         case Apply(result, function, arguments):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelink.ir.word import Word
+from tilelink.ir.word import Protocol, Word
 
 
 class Access(Word):
@@ -110,15 +110,17 @@ class SumParts:
 class SumWords:
     """`result` = the sum of the tile `value` over the tiles of all ranks at the same `index`, rounded to its dtype first.
 
-    Every element travels in words that carry the number of the call (`LLCollective`), straight from tile to tile: to the rank
-    whose share of the axis `cut` it lies in, or to every rank if there is none. A tile sends all its words before it waits for
-    those of its peers; there are two sets of them, for calls in turn. The order of the sum is the same on every rank.
+    Every element travels in words that say themselves that they have arrived (`WordCollective`), straight from tile to tile:
+    to the rank whose share of the axis `cut` it lies in, or to every rank if there is none. A tile sends all its words before
+    it waits for those of its peers; there are two sets of them, for calls in turn. The order of the sum is the same on every
+    rank.
     """
 
     result: str
     value: str
     index: tuple[str, ...]
     cut: str
+    protocol: Protocol = Protocol.LL
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilelink.ir.calls import Collective, LibraryGemm, LLCollective
+from tilelink.ir.calls import Collective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import AwaitPeers, Begin, CopyOwn, CopyProgram, Finish, Kernel, Publish, TellPlace
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.word import Protocol
 from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 
 _BEGINNINGS = (Begin, AwaitPeers)
@@ -139,8 +140,19 @@ def programs_of_a_collective(schedule: Schedule) -> Edits:
     """More than there are SMs, or none."""
     sms = schedule.machine.num_sms
     return variants(
-        schedule, LLCollective, lambda site: (replace(site.node, programs=n) for n in (0, sms * site.node.per_sm + 1))
+        schedule, WordCollective, lambda site: (replace(site.node, programs=n) for n in (0, sms * site.node.per_sm + 1))
     )
+
+
+def words_of_another_protocol(schedule: Schedule) -> Edits:
+    """Numbered where they are to be emptied, or the other way; in one shot more."""
+
+    def change(site: Site[WordCollective]) -> Iterator[WordCollective]:
+        for protocol in set(Protocol) - {site.node.protocol}:
+            yield replace(site.node, protocol=protocol)
+        yield replace(site.node, shots=3 - site.node.shots)
+
+    return variants(schedule, WordCollective, change)
 
 
 def finish_by_copy(schedule: Schedule) -> Edits:
@@ -199,6 +211,7 @@ OPERATORS: tuple[Operator, ...] = (
     collective_function,
     collective_buffers,
     programs_of_a_collective,
+    words_of_another_protocol,
     finish_by_copy,
     finish_that_turns,
     finish_that_meets,

@@ -21,6 +21,7 @@ from tilelink.ir.steps import (
     UserBody,
     Wait,
 )
+from tilelink.ir.word import Protocol
 from tilelink.mutation.sites import Edits, Operator, Site, sites, variants
 
 _BODIES: tuple[type[MatmulBody | UserBody | SumParts | SumWords | Load | Apply], ...] = (
@@ -222,7 +223,7 @@ def sum_onto_nothing_or_own(schedule: Schedule) -> Edits:
 
 
 def words_of_another_value_or_share(schedule: Schedule) -> Edits:
-    """Words of another value of the role, to every rank instead of one, or by another axis."""
+    """Words of another value of the role, to every rank instead of one, by another axis, or of another protocol."""
 
     def change(site: Site[SumWords]) -> Iterator[SumWords]:
         for name in _results(site.role.body if site.role else ()):
@@ -230,6 +231,8 @@ def words_of_another_value_or_share(schedule: Schedule) -> Edits:
         for cut in ("", *_axes(site)):
             yield replace(site.node, cut=cut)
         yield replace(site.node, index=site.node.index[::-1])
+        for protocol in set(Protocol) - {site.node.protocol}:
+            yield replace(site.node, protocol=protocol)
 
     return variants(schedule, SumWords, change)
 

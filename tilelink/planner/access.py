@@ -129,7 +129,9 @@ def send_steps(
     if relation.in_tiles:
         shares = problem.num_ranks if slot else 1
         operand = Operand(relation.name, index, Access.POINTER, own_slots=shares, cut=slot)
-        return SumWords(relation.name, op.name, index, slot), Store(relation.name, operand, Place.HERE)
+        assert relation.protocol is not None, "tiles that add send words"
+        total = SumWords(relation.name, op.name, index, slot, relation.protocol)
+        return total, Store(relation.name, operand, Place.HERE)
     if relation.library:
         operand = Operand(source_buffer(problem, relation), index, Access.POINTER, slot=slot, local=space.local)
         return (Store(op.name, operand, Place.HERE),)

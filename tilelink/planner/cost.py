@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -32,7 +32,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.planner.library_cost import library_matmul
-from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, ll_us, num_links, queue_us
+from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, chunk_times, library_us, num_links, queue_us, words_us
 from tilelink.planner.loop import Index, Loop, Times, positions
 from tilelink.planner.tile_cost import TileCost
 from tilelink.proof.contract import flat
@@ -104,8 +104,8 @@ class _Model:
                 case LibraryCollective(function, out, operand):
                     size = max(self._bytes(out), self._bytes(operand))
                     self.now += library_us(self.topology, function, size)
-                case LLCollective(words=words):
-                    self.now += ll_us(self.topology, 4 * words)
+                case WordCollective(words=words, shots=shots):
+                    self.now += words_us(self.topology, words, shots)
         copies = [x for x in self.schedule.exchanges if isinstance(x.mover, CopyEngine)]
         drag = _DRAG_US * sum(self.peers * x.chunks for x in copies)
         total = max(self.now, self.streams_end) + drag

@@ -6,6 +6,7 @@ import math
 
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Transfer
 from tilelink.ir.order import Nest
+from tilelink.ir.word import WORD_BYTES
 from topologies.topology import Fabric, Topology
 
 FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
@@ -19,9 +20,9 @@ _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
 _OUT_OF_STEP_SHARE = 0.82  # of the rate of copies between ranks in step; fitted to 4 x H200
 _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
-# LL collectives, fitted to 64 KB to 2 MB a peer on 2 x H200: of what a link carries, data, beside the numbers of calls and in
-# words of 8 bytes; and of a launch, what a kernel behind a matmul costs
-LL_SHARE, _LL_LAUNCH_SHARE = 0.38, 0.7
+# collectives by words, fitted to 128 KB to 4 MB of words of LL a peer on 2 x H200: of what a link carries, words of 8 bytes;
+# and of a launch, what a kernel behind a matmul costs
+WORD_SHARE, _WORD_LAUNCH_SHARE = 0.76, 0.7
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
 _LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.4e6
@@ -95,12 +96,14 @@ def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consume
     return exchange.chunks * each + there
 
 
-def ll_us(topology: Topology, part_bytes: int) -> float:
-    """An LL collective that sends and receives `part_bytes` to and from each peer, with its launch."""
+def words_us(topology: Topology, words: int, shots: int) -> float:
+    """A collective that sends and receives so many words to and from each peer in each of so many shots, with its launch. A
+    word takes as long whatever of it is data: that was measured for LL only."""
     ranks = topology.num_ranks
     link = min(topology.link_gb_per_s(0, peer) for peer in range(1, ranks)) * num_links(topology)
-    start = _LL_LAUNCH_SHARE * topology.gpu.kernel_launch_us + max(level.signal_us for level in topology.levels)
-    return start + (ranks - 1) * part_bytes / (LL_SHARE * link) / 1e3
+    there = max(level.signal_us for level in topology.levels)
+    start = _WORD_LAUNCH_SHARE * topology.gpu.kernel_launch_us
+    return start + shots * (there + (ranks - 1) * WORD_BYTES * words / (WORD_SHARE * link) / 1e3)
 
 
 def library_us(topology: Topology, function: str, out_bytes: int) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from tilelink.ir.expand import collectives, expand
+from tilelink.ir.expand import BY_WORDS, collectives, expand
 from tilelink.ir.graph import Relation, Sum, TileGraph
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
@@ -45,7 +45,12 @@ _COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
-_BY_STORES = (Algorithm.POOLED, Algorithm.IN_PLACE, Algorithm.LL, Algorithm.LL_TILES)  # of programs, to peers
+_BY_STORES = (Algorithm.POOLED, Algorithm.IN_PLACE, *BY_WORDS)  # of programs, to peers
+_ASKED_FOR = (
+    Algorithm.LAMPORT,
+    Algorithm.LAMPORT_TILES,
+    Algorithm.LAMPORT_TWO_SHOT,
+)  # never measured: planned if pinned
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,8 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
     names, options = [], []
     for name, legal in collectives(spec):
         wanted = pinned(pins, name, "algorithm")
-        kept = [a for a in legal if wanted == a.value or (wanted is None and (reuses or a is not Algorithm.IN_PLACE))]
+        left_out = _ASKED_FOR if reuses else (*_ASKED_FOR, Algorithm.IN_PLACE)
+        kept = [a for a in legal if wanted == a.value or (wanted is None and a not in left_out)]
         if networked:  # peers on other nodes have no address here
             kept = [a for a in kept if a is Algorithm.LIBRARY]
         if not atomics:  # ranks meet by counting each other

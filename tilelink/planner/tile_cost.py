@@ -24,7 +24,8 @@ from tilelink.ir.steps import (
     Wait,
     matmuls_together,
 )
-from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, LL_SHARE, SUM_LOAD_SHARE
+from tilelink.ir.word import WORD_BYTES
+from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, WORD_SHARE
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
@@ -110,8 +111,9 @@ class TileCost:
                 sums = self.schedule.buffer(step.result)
                 tile = math.prod(self.role.axis(name).tile for name in step.index) * DTYPE_BYTES[sums.dtype]
                 ranks, topology = self.topology.num_ranks, self.topology
-                sent = 2 * tile * (ranks - 1) / (ranks if step.cut else 1)  # as many bytes of numbers as of data
-                link = 2 * LL_SHARE * topology.link_gb_per_s(0, 1) / self.role.programs
+                words = tile / step.protocol.data_bytes
+                sent = words * WORD_BYTES * (ranks - 1) / (ranks if step.cut else 1)
+                link = WORD_SHARE * topology.link_gb_per_s(0, 1) / self.role.programs
                 total += _WORDS_US + sent / min(_WORDS_GB_PER_S, link) / 1e3
         return total
 

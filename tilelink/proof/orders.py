@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.calls import Collective, LibraryGemm, LLCollective
-from tilelink.ir.counting import ll_words
+from tilelink.ir.calls import Collective, LibraryGemm, WordCollective
+from tilelink.ir.counting import words_sent
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.nodes import ComputeRole, Kernel, Kind, Publish
 from tilelink.ir.order import Nest, RankOrder
@@ -156,11 +156,16 @@ def collectives(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
         return
     for name, relation in wanted.items():
         found = calls[name]
-        if isinstance(found, LLCollective) is not relation.ll:
-            fact = f"{type(found).__name__} carries out what the choices say is {'ll' if relation.ll else 'of the library'}"
+        by_words = isinstance(found, WordCollective)
+        if by_words is (relation.protocol is None):
+            said = "of the library" if by_words else "by words"
+            fact = f"{type(found).__name__} carries out what the choices say is {said}"
             yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
-        elif isinstance(found, LLCollective):
-            if found.words != ll_words(relation.part, graph.values[name].dtype):
+        elif isinstance(found, WordCollective):
+            if (found.protocol, found.shots) != (relation.protocol, relation.shots):
+                fact = f"words of {found.protocol.value} travel in {found.shots} shots, and the choices say otherwise"
+                yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
+            elif found.words != words_sent(relation, graph.values[name].dtype):
                 fact = (
                     f"{found.words} words travel to a peer, and its part is {relation.part} {graph.values[name].dtype}"
                 )

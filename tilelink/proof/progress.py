@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, LLCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -45,7 +45,7 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
     """The programs of each kernel fit beside all one-program kernels that spin on side streams meanwhile."""
     spinning = sum(_side_programs(schedule, x) for x in schedule.launches if isinstance(x, CopyProgram))
     for index, launch in enumerate(schedule.launches):
-        if isinstance(launch, LLCollective) and launch.sms + spinning > schedule.machine.num_sms:
+        if isinstance(launch, WordCollective) and launch.sms + spinning > schedule.machine.num_sms:
             programs = f"{launch.programs} programs{_shared(launch)}"
             fact = f"{programs} do not fit on {schedule.machine.num_sms} SMs, and they wait for peers"
             yield Finding(BugClass.RESIDENCY, f"launch {index}, {launch.function}", fact)
@@ -62,7 +62,7 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
             yield Finding(BugClass.RESIDENCY, f"launch {index}, {launch.name}", fact)
 
 
-def _shared(launch: Kernel | LLCollective) -> str:
+def _shared(launch: Kernel | WordCollective) -> str:
     return f", {launch.per_sm} an SM," if launch.per_sm > 1 else ""
 
 
@@ -139,7 +139,7 @@ def build(schedule: Schedule) -> WaitFor:
                 if meets:
                     relation.raises("done of this call", told)
                     relation.waits(end, "done of this call")
-            case LLCollective(out=out):  # every program stores at all peers before it waits for any
+            case WordCollective(out=out):  # every program stores at all peers before it waits for any
                 relation.raises(f"words of {out}", start)
                 relation.waits(end, f"words of {out}")
             case Begin() | AwaitPeers() | CopyOwn() | LibraryCollective():

@@ -18,10 +18,11 @@ from tilelink import Shard, Tensor, dims
 from tilelink.emulator import World
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.calls import Collective
-from tilelink.ir.expand import LL_MOST_BYTES, collectives
+from tilelink.ir.expand import MOST_WORDS, collectives
 from tilelink.ir.nodes import Algorithm, Kernel
 from tilelink.ir.spec import bind
 from tilelink.ir.steps import Step, Store, SumWords
+from tilelink.ir.word import Protocol
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
 from tilelink.runtime.load import load_source, operator_class
@@ -52,21 +53,29 @@ def reduce_scaled(
     return tilelink.relu(tilelink.all_reduce(tilelink.matmul(x, w) * scale))
 
 
-CASES = {
-    "scatter rows": (GEMM_RS, {"M": 32, "K": 64, "N": 64}),
-    "a tile for several ranks, ragged": (GEMM_RS, {"M": 20, "K": 48, "N": 72}),
-    "tiles of one rank each": (GEMM_RS, {"M": 128, "K": 64, "N": 32}),
-    "scatter columns": (scatter_columns, {"M": 24, "K": 64, "N": 128}),
-    "reduce": (GEMM_AR, {"M": 5, "K": 64, "N": 66}),
-    "several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}),
-    "behind an epilogue": (reduce_scaled, {"M": 16, "K": 64, "N": 64}),
+CASES: dict[str, tuple[Overlap, dict[str, int], str]] = {
+    "scatter rows": (GEMM_RS, {"M": 32, "K": 64, "N": 64}, "ll-tiles"),
+    "all data, a tile for several ranks, ragged": (GEMM_RS, {"M": 20, "K": 48, "N": 72}, "lamport-tiles"),
+    "a tile for several ranks, ragged": (GEMM_RS, {"M": 20, "K": 48, "N": 72}, "ll-tiles"),
+    "tiles of one rank each": (GEMM_RS, {"M": 128, "K": 64, "N": 32}, "ll-tiles"),
+    "all data, scatter columns": (scatter_columns, {"M": 24, "K": 64, "N": 128}, "lamport-tiles"),
+    "scatter columns": (scatter_columns, {"M": 24, "K": 64, "N": 128}, "ll-tiles"),
+    "reduce": (GEMM_AR, {"M": 5, "K": 64, "N": 66}, "ll-tiles"),
+    "several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}, "ll-tiles"),
+    "all data, several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}, "lamport-tiles"),
+    "behind an epilogue": (reduce_scaled, {"M": 16, "K": 64, "N": 64}, "ll-tiles"),
 }
 
 
 def planned(
-    operator: Overlap, sizes: dict[str, int], dtype: str = "bf16", topology: str = "laptop-switch", **pins: str
+    operator: Overlap,
+    sizes: dict[str, int],
+    algorithm: str = "ll-tiles",
+    dtype: str = "bf16",
+    topology: str = "laptop-switch",
+    **pins: str,
 ) -> Schedule:
-    return operator.plan_for(topologies.load(topology, 4), sizes, dtype, {"algorithm": "ll-tiles", **pins})
+    return operator.plan_for(topologies.load(topology, 4), sizes, dtype, {"algorithm": algorithm, **pins})
 
 
 def with_steps(schedule: Schedule, change: Callable[[Step], Step | None], **role: Any) -> Schedule:
@@ -91,10 +100,11 @@ def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles"])
 @pytest.mark.parametrize("operator", [GEMM_RS, GEMM_AR, scatter_columns], ids=lambda operator: operator.name)
 @pytest.mark.quick(2)
-def test_words_of_other_types(operator: Overlap, dtype: str) -> None:
-    schedule = planned(operator, {"M": 16, "K": 32, "N": 64}, dtype)
+def test_words_of_other_types(operator: Overlap, algorithm: str, dtype: str) -> None:
+    schedule = planned(operator, {"M": 16, "K": 32, "N": 64}, algorithm, dtype)
     assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
 
 
@@ -109,10 +119,11 @@ def test_an_mlp_whose_last_tiles_send_words() -> None:
     assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
 
 
-def test_all_ranks_add_in_one_order() -> None:
+@pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles"])
+def test_all_ranks_add_in_one_order(algorithm: str) -> None:
     """All have the same bits, though sums of floats depend on the order."""
-    schedule = planned(GEMM_AR, {"M": 16, "K": 256, "N": 64})
-    build = operator_class(load_source(lowering.emit(schedule), "ll_tiles"))
+    schedule = planned(GEMM_AR, {"M": 16, "K": 256, "N": 64}, algorithm)
+    build = operator_class(load_source(lowering.emit(schedule), "word_tiles"))
     world = World(4, num_sms=schedule.machine.num_sms, seed=3)
     operators = [build(fabric) for fabric in world.fabrics]
     inputs = make_inputs(schedule.spec, 5)
@@ -139,6 +150,7 @@ MISTAKES: dict[str, tuple[Callable[[Step], Step | None], str]] = {
     "of another value": (_edit(SumWords, value="x"), "it adds x"),
     "every rank gets everything": (_edit(SumWords, cut=""), "cut along nothing"),
     "shares of the other axis": (_edit(SumWords, cut="n"), "cut along n"),
+    "words that nobody asked for": (_edit(SumWords, protocol=Protocol.LAMPORT), "its words are of lamport"),
     "indexed the other way": (_edit(SumWords, index=("n", "m")), "at [n, m]"),
     "nothing is stored": (_edit(Store), "nothing stores out"),
     "what was not added is stored": (_edit(Store, value="y"), "out"),
@@ -185,33 +197,42 @@ def test_tiles_stay_whole_and_in_one_order() -> None:
 
 PLANTED = {
     "one set of words": ("place = ((call & 1) * NUM_RANKS * TILES", "place = (0 * NUM_RANKS * TILES"),
-    "nobody waits": ("!= call) & where).to(tl.int32)", "!= call) & where).to(tl.int32) * 0"),
+    "nobody waits": ("NUMBERED) * where", "NUMBERED) * 0"),
     "the number of the call stays": ("out_calls + program, out_call)", "out_calls + program, out_call - 1)"),
     "shares of the next rank": ("owner == peer", "owner == (peer + 1) % NUM_RANKS"),
 }
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles"])
 @pytest.mark.parametrize("name", PLANTED)
-def test_mistakes_in_the_kernel_are_found(name: str) -> None:
-    source = lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}))
+def test_mistakes_in_the_kernel_are_found(name: str, algorithm: str) -> None:
+    source = lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, algorithm))
     assert not verdict(source).refuted
     assert verdict(edited(source, PLANTED[name])).refuted, name
+
+
+@pytest.mark.slow
+def test_words_that_nobody_empties_are_found() -> None:
+    source = lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, "lamport-tiles"))
+    assert verdict(edited(source, ("put_words(words, tl.zeros(words.shape, tl.int64))", "pass"))).refuted
 
 
 def test_where_it_is_legal() -> None:
     """Of what tiles make, for few whole words, none of which belongs to two ranks; not with the library's matmul."""
 
-    def legal(operator: Overlap, sizes: dict[str, int]) -> bool:
+    def legal(operator: Overlap, sizes: dict[str, int], algorithm: Algorithm = Algorithm.LL_TILES) -> bool:
         ((_, algorithms),) = collectives(bind(operator.spec, sizes, 4, "bf16"))
-        return Algorithm.LL_TILES in algorithms
+        return algorithm in algorithms
 
-    most = LL_MOST_BYTES // 2 // 64
+    most = MOST_WORDS * 2 // 64
     assert legal(GEMM_AR, {"M": most, "K": 64, "N": 64}) and not legal(GEMM_AR, {"M": most + 1, "K": 64, "N": 64})
     assert legal(scatter_columns, {"M": 16, "K": 64, "N": 72}) and not legal(
         scatter_columns, {"M": 16, "K": 64, "N": 68}
     )
     assert not legal(GEMM_RS, {"M": 16, "K": 64, "N": 33})
+    assert not legal(GEMM_RS, {"M": 16, "K": 64, "N": 34}, Algorithm.LAMPORT_TILES)
+    assert legal(GEMM_RS, {"M": 16, "K": 64, "N": 36}, Algorithm.LAMPORT_TILES)
     with pytest.raises(NoLegalSchedule):
         planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, compute="library")
     with pytest.raises(NoLegalSchedule):

@@ -1,0 +1,284 @@
+"""Collectives whose words say themselves that they have arrived: emulated for both targets and all dtypes, proved, refuted
+where they must be, planned where few bytes travel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from triton import knobs
+
+import lowering
+import topologies
+from tests.adversary.bugs import edited, verdict
+from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink.emulator import World
+from tilelink.errors import NoLegalSchedule
+from tilelink.ir.calls import LibraryCollective, WordCollective
+from tilelink.ir.expand import MOST_WORDS, collectives
+from tilelink.ir.nodes import Algorithm
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
+from tilelink.ir.word import Protocol
+from tilelink.overlap import Overlap
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.verify import verify
+from tilelink.runtime.aot import compile_launch, record
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.reference import make_inputs
+from tilelink.runtime.run import run_emulated
+
+AG_GEMM, GEMM_RS = load("02_ag_gemm.py:ag_gemm"), load("03_gemm_rs.py:gemm_rs")
+GEMM_AR, MLP = load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")
+CASES: dict[str, tuple[Overlap, dict[str, int], str]] = {
+    "gather": (AG_GEMM, {"M": 32, "K": 64, "N": 64}, "ll"),
+    "gather, all data": (AG_GEMM, {"M": 32, "K": 64, "N": 64}, "lamport"),
+    "in two shots": (GEMM_AR, {"M": 5, "K": 64, "N": 64}, "lamport-two-shot"),
+    "gather, ragged": (AG_GEMM, {"M": 44, "K": 34, "N": 52}, "ll"),
+    "gather, all data, ragged": (AG_GEMM, {"M": 44, "K": 68, "N": 52}, "lamport"),
+    "several programs an SM": (AG_GEMM, {"M": 256, "K": 256, "N": 16}, "ll"),
+    "several blocks a program": (AG_GEMM, {"M": 640, "K": 256, "N": 16}, "ll"),
+    "several blocks a program, all data": (AG_GEMM, {"M": 1152, "K": 256, "N": 16}, "lamport"),
+    "several blocks a program, in two shots": (GEMM_AR, {"M": 1152, "K": 16, "N": 256}, "lamport-two-shot"),
+    "scatter": (GEMM_RS, {"M": 32, "K": 64, "N": 66}, "ll"),
+    "scatter, all data": (GEMM_RS, {"M": 32, "K": 64, "N": 68}, "lamport"),
+    "reduce": (GEMM_AR, {"M": 5, "K": 64, "N": 66}, "ll"),
+    "reduce, all data": (GEMM_AR, {"M": 6, "K": 64, "N": 66}, "lamport"),
+}
+
+
+def planned(
+    operator: Overlap,
+    sizes: dict[str, int],
+    algorithm: str = "ll",
+    dtype: str = "bf16",
+    topology: str = "laptop-switch",
+) -> Schedule:
+    return operator.plan_for(topologies.load(topology, 4), sizes, dtype, {"algorithm": algorithm})
+
+
+def collective(schedule: Schedule) -> WordCollective:
+    return next(launch for launch in schedule.launches if isinstance(launch, WordCollective))
+
+
+LONG = [name for name in CASES if name.startswith("several blocks")]
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in CASES])
+@pytest.mark.quick(3)
+def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
+    schedule = planned(*CASES[name])
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of words more than once
+    assert outcome.equal, f"{schedule}\n{outcome}"
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("algorithm", ["ll", "lamport"])
+@pytest.mark.parametrize("operator", [AG_GEMM, GEMM_RS, GEMM_AR], ids=lambda operator: operator.name)
+@pytest.mark.quick(2)
+def test_words_of_other_types(operator: Overlap, algorithm: str, dtype: str) -> None:
+    schedule = planned(operator, {"M": 16, "K": 32, "N": 64}, algorithm, dtype)
+    sent = {"ag_gemm": 4 * 32, "gemm_rs": 4 * 64, "gemm_ar": 16 * 64}[operator.name] * {"fp16": 2, "fp32": 4}[dtype]
+    assert collective(schedule).words == sent // {"ll": 4, "lamport": 8}[algorithm]
+    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
+
+
+def test_shots_send_a_share_each() -> None:
+    one, two = (
+        collective(planned(GEMM_AR, {"M": 16, "K": 64, "N": 64}, name)) for name in ("lamport", "lamport-two-shot")
+    )
+    assert (one.shots, two.shots) == (1, 2) and one.words == 4 * two.words
+
+
+class Bits(NamedTuple):
+    """What a rank gathers, as bits of its elements."""
+
+    bits: int
+    dtype: torch.dtype
+
+
+EMPTY_OR_NEARLY = [
+    Bits(-1, torch.int16),
+    Bits(0, torch.int16),
+    Bits(-(2**15), torch.int16),
+    Bits(2**15 - 1, torch.int16),
+]
+
+
+@pytest.mark.parametrize("given", EMPTY_OR_NEARLY, ids=str)
+def test_data_that_look_like_an_empty_word_arrive(given: Bits) -> None:
+    """Every word of the peers is of these bits; only NaNs in all elements may become other NaNs."""
+    schedule = planned(AG_GEMM, {"M": 16, "K": 16, "N": 16}, "lamport")
+    build = operator_class(load_source(lowering.emit(schedule), "words"))
+    world = World(4, num_sms=schedule.machine.num_sms, seed=3)
+    x = torch.full((4, 16), given.bits, dtype=given.dtype).view(torch.bfloat16)
+    w = torch.eye(16, 4, dtype=torch.bfloat16)
+    outs = [build(fabric)(x, w) for fabric in world.fabrics]
+    for _ in range(3):
+        world.run()
+    expected = x.float() @ w.float()
+    assert all(torch.equal(out.float().nan_to_num(7.0), expected.repeat(4, 1).nan_to_num(7.0)) for out in outs)
+
+
+@pytest.mark.slow
+def test_a_whole_mlp_of_few_rows() -> None:
+    schedule = planned(MLP, {"M": 44, "H": 34, "F": 52})
+    assert sum(isinstance(launch, WordCollective) for launch in schedule.launches) == 2
+    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
+
+
+@pytest.mark.parametrize("algorithm", ["ll", "lamport", "lamport-two-shot"])
+def test_all_ranks_add_in_one_order(algorithm: str) -> None:
+    """All have the same bits, though sums of floats depend on the order."""
+    schedule = planned(GEMM_AR, {"M": 16, "K": 256, "N": 64}, algorithm)
+    build = operator_class(load_source(lowering.emit(schedule), "words"))
+    world = World(4, num_sms=schedule.machine.num_sms, seed=3)
+    operators = [build(fabric) for fabric in world.fabrics]
+    inputs = make_inputs(schedule.spec, 5)
+    first, *others = [operator(*parts.values()) for operator, parts in zip(operators, inputs, strict=True)]
+    world.run()
+    assert first.any() and all(torch.equal(first, other) for other in others)
+
+
+def changed(schedule: Schedule, **fields: Any) -> Schedule:
+    """With other fields of its collective."""
+    there = collective(schedule)
+    launches = (replace(x, **fields) if x is there else x for x in schedule.launches)
+    return replace(schedule, launches=tuple(launches))
+
+
+@pytest.mark.parametrize(
+    ("fields", "bug"),
+    [
+        ({"programs": 9}, BugClass.RESIDENCY),
+        ({"programs": 0}, BugClass.WRONG_PLACE),
+        ({"words": 64}, BugClass.WRONG_PLACE),
+        ({"block": 96}, BugClass.WRONG_PLACE),
+        ({"function": "reduce_scatter"}, BugClass.WRONG_PLACE),
+        ({"operand": "w"}, BugClass.WRONG_PLACE),
+        ({"protocol": Protocol.LAMPORT}, BugClass.WRONG_PLACE),
+        ({"shots": 2}, BugClass.WRONG_PLACE),
+    ],
+    ids=str,
+)
+def test_what_the_proof_refutes(fields: dict[str, object], bug: BugClass) -> None:
+    schedule = planned(*CASES["gather"])
+    assert verify(schedule).proved
+    assert bug in [finding.bug for finding in verify(changed(schedule, **fields)).findings]
+
+
+def test_programs_share_sms_where_there_are_more_blocks() -> None:
+    """So that all blocks travel at once; a program moves several where even those are too few."""
+    names = ("gather", "several programs an SM", "several blocks a program")
+    few, shared, most = (collective(planned(*CASES[name])) for name in names)
+    assert (few.programs, few.per_sm, few.sms) == (1, 1, 1)
+    assert (shared.programs, shared.per_sm, shared.sms) == (16, 2, 8)
+    assert (most.programs, most.per_sm, most.sms) == (32, 4, 8) and most.words > 32 * most.block
+    alone = verify(changed(planned(*CASES["several programs an SM"]), per_sm=1))
+    assert [finding.bug for finding in alone.findings] == [BugClass.RESIDENCY]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ll", "lamport", "lamport-two-shot"])
+@pytest.mark.parametrize("operator", [AG_GEMM, GEMM_RS, GEMM_AR], ids=lambda operator: operator.name)
+def test_as_many_programs_fit_an_sm(operator: Overlap, algorithm: str, tmp_path: Path) -> None:
+    """By the registers that ptxas gives them, as the fabric asks the driver where there is one."""
+    machine = topologies.load("h200-nvswitch", 4)
+    if algorithm == "lamport-two-shot" and operator is not GEMM_AR:
+        pytest.skip("of an all_reduce alone")
+    rows = 256 if algorithm == "ll" else 512
+    schedule = operator.plan_for(machine, {"M": rows, "K": 4096, "N": 4096}, "bf16", {"algorithm": algorithm})
+    assert collective(schedule).per_sm > 1
+    launch = next(one for one in record(load_source(lowering.emit(schedule), "ll"), 4) if "words_" in str(one.kernel))
+    kernel = compile_launch(launch, "sm_90")
+    (tmp_path / "ll.ptx").write_text(kernel.asm["ptx"])
+    ptxas = knobs.nvidia.ptxas.path
+    told = [ptxas, "-v", "-arch=sm_90a", str(tmp_path / "ll.ptx"), "-o", str(tmp_path / "ll.cubin")]
+    registers = re.search(
+        r"Used (\d+) registers", subprocess.run(told, capture_output=True, text=True, check=True).stderr
+    )
+    assert registers is not None
+    threads = 32 * kernel.metadata.num_warps
+    assert 4 * threads * int(registers[1]) <= 65536 and 4 * threads <= 2048
+
+
+def test_the_library_does_not_carry_out_what_goes_by_words() -> None:
+    schedule = planned(*CASES["gather"])
+    there = collective(schedule)
+    library = LibraryCollective(there.function, there.out, there.operand)
+    launches = tuple(library if x is there else x for x in schedule.launches)
+    proof = verify(replace(schedule, launches=launches))
+    assert any("LibraryCollective carries out what" in finding.fact for finding in proof.findings)
+
+
+PLANTED = {
+    "one set of words": ("gather", "turn = (call & 1) * NUM_RANKS * size", "turn = 0 * NUM_RANKS * size"),
+    "nobody waits": ("gather", "!= call).to(tl.int32)", "!= call).to(tl.int32) * 0"),
+    "the number of the call stays": (
+        "gather",
+        "tl.store(calls + program, call)",
+        "tl.store(calls + program, call - 1)",
+    ),
+    "one set, all data": ("gather, all data", "turn = (call & 1) * NUM_RANKS * size", "turn = 0 * NUM_RANKS * size"),
+    "nobody waits, all data": ("gather, all data", "(found == 0).to(tl.int32)", "(found == 0).to(tl.int32) * 0"),
+    "nobody empties words": ("gather, all data", "put_words(words, tl.zeros(words.shape, tl.int64))", "pass"),
+    "sums in the places of summands": ("in two shots", "sums_turn = turn + NUM_RANKS * size", "sums_turn = turn"),
+    "the next rank's sums": ("in two shots", "out + peer * WORDS", "out + (peer + 1) % NUM_RANKS * WORDS"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_mistakes_in_the_kernel_are_found(name: str) -> None:
+    """Where ranks are late, and one begins the next call before another one has read the words of this one."""
+    case, *edit = PLANTED[name]
+    source = lowering.emit(planned(*CASES[case]))
+    assert not verdict(source).refuted
+    assert verdict(edited(source, (edit[0], edit[1]))).refuted, name
+
+
+def test_where_it_is_legal() -> None:
+    """On links that carry atomics, for few whole words."""
+    assert Algorithm.LL in dict(collectives(bind(AG_GEMM.spec, {"M": 32, "K": 64, "N": 64}, 4, "bf16")))["x_full"]
+    rows = 4 * (MOST_WORDS * 2 // 64)
+    for m, k in ((rows, 64), (rows + 4, 64), (4, 33)):
+        legal = dict(collectives(bind(AG_GEMM.spec, {"M": m, "K": k, "N": 64}, 4, "bf16")))["x_full"]
+        assert (Algorithm.LL in legal) is (m == rows)
+        assert (Algorithm.LAMPORT in legal) is (m >= rows)  # twice as much, in whole words of twice as much
+    with pytest.raises(NoLegalSchedule, match="algorithm"):
+        planned(AG_GEMM, {"M": 32, "K": 64, "N": 64}, topology="l20-pcie")
+    for n in (64, 66):  # shares of a rank are whole words, too
+        legal = dict(collectives(bind(GEMM_AR.spec, {"M": 6, "K": 64, "N": n}, 4, "bf16")))["out"]
+        assert Algorithm.LAMPORT in legal and (Algorithm.LAMPORT_TWO_SHOT in legal) is (n == 64)
+
+
+def test_what_was_never_measured_is_planned_if_pinned() -> None:
+    machine = topologies.load("h200-nvswitch", 4)
+    sizes = {"M": 128, "K": 14336, "N": 4096}
+    found = {
+        algorithm: GEMM_AR.plan_for(machine, sizes, "bf16", {"algorithm": algorithm} if algorithm else {})
+        for algorithm in ("", "ll", "lamport", "lamport-two-shot")
+    }
+    assert "lamport" not in dict(found[""].choices)["out.algorithm"]
+    times = [found[name].predicted_us for name in ("ll", "lamport", "lamport-two-shot")]
+    assert times == sorted(times, reverse=True)  # half the words, and half of these with three peers
+
+
+@pytest.mark.parametrize(("rows", "algorithm"), [(16, "ll"), (64, "ll"), (2048, "direct")])
+def test_it_is_planned_where_it_was_fastest(rows: int, algorithm: str) -> None:
+    """As measured on 2 x H200 (`sweep_2xh200.json`)."""
+    machine = topologies.load("h200-nvswitch", 2)
+    schedule = AG_GEMM.plan_for(machine, {"M": rows, "K": 4096, "N": 14336}, "bf16", {})
+    assert dict(schedule.choices)["x_full.algorithm"] == algorithm
+
+
+def test_calls_are_replayed() -> None:
+    """NCCL must not be captured by one rank alone; a kernel may be."""
+    sizes = {"M": 32, "K": 64, "N": 64}
+    assert "self.fabric.run(self.enqueue, main" in lowering.emit(planned(AG_GEMM, sizes))
