@@ -83,9 +83,13 @@ WORDS = [
     {"algorithm": "lamport", "compute": "library"},
     {"algorithm": "lamport-tiles", "compute": "triton"},
 ]
+TWO_SHOTS = [
+    {"algorithm": "lamport-two-shot", "compute": "library"},
+    {"algorithm": "lamport-tiles-two-shot", "compute": "triton"},
+]
 CASES += [
     ("gemm_rs", {"M": 64, "K": 14336, "N": 4096}, WORDS),
-    ("gemm_ar", {"M": 16, "K": 14336, "N": 4096}, [*WORDS, {"algorithm": "lamport-two-shot", "compute": "library"}]),
+    ("gemm_ar", {"M": 16, "K": 14336, "N": 4096}, [*WORDS, *TWO_SHOTS]),
 ]
 # weights that lie as [N, K]; LL of more blocks than SMs
 CASES += [

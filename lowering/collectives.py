@@ -32,7 +32,7 @@ class CollectivePrinter:
                 for step in launch.compute.body:
                     if isinstance(step, SumWords):
                         places = launch.compute.num_tiles * words_of_tile(self.schedule, launch.compute, step)
-                        self._words(step.result, self.schedule.num_ranks, places, launch.compute.programs)
+                        self._words(step.result, step.shots * self.schedule.num_ranks, places, launch.compute.programs)
 
     def _words(self, name: str, sets: int, places: int, programs: int) -> None:
         """Of as many senders, or senders and shots; empty as memory is that nobody has written to."""

@@ -14,7 +14,7 @@ from tilelink.ir.word import Protocol
 
 
 def words_of_tile(schedule: Schedule, role: ComputeRole, step: SumWords) -> int:
-    """Words that a tile sends to a peer, at most."""
+    """Words that a tile sends to a peer in a shot, at most."""
     elements = math.prod(role.axis(name).tile for name in step.index)
     return elements * element_bytes(schedule.buffer(step.result).dtype) // step.protocol.data_bytes
 
@@ -34,6 +34,8 @@ def print_sum_words(out: Source, scope: TileScope, step: SumWords) -> None:
         f"DTYPE={TRITON[scope.dtype(name)]}",
         f"NUMBERED={step.protocol is Protocol.LL}",
     ]
+    if step.shots > 1:
+        arguments.append("GATHER=True")
     if step.cut:
         share = role.axis(step.cut).extent // scope.schedule.num_ranks
         arguments += [f"first={step.cut}", f"SHARE={share}", f"DIM={step.index.index(step.cut)}"]

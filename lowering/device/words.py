@@ -170,35 +170,53 @@ def sum_words(
     first=0,
     SHARE: tl.constexpr = 0,
     DIM: tl.constexpr = 0,
+    GATHER: tl.constexpr = False,
 ):
     """The sum over ranks of tile `number` of TILES, in fp32, rounded to DTYPE before.
 
     With a SHARE, element number `first` and those after it along dimension DIM, of a tensor of which each rank gets so many:
-    nothing else is added on this rank than what belongs to it.
+    nothing else is added on this rank than what belongs to it. With GATHER each rank adds an equal share of the words, and
+    sends the sums, rounded to DTYPE, to all.
     """
     own = tile_data(tile, DTYPE, NUMBERED)
     SIZE: tl.constexpr = own.shape[0]
     ROW: tl.constexpr = SIZE // tile.shape[0]
+    SENDER: tl.constexpr = TILES * SIZE  # words of one
     offsets = tl.arange(0, SIZE)
-    place = ((call & 1) * NUM_RANKS * TILES + number) * SIZE + offsets
-    if SHARE:
-        inside = offsets // ROW if DIM == 0 else offsets % ROW * (tile.shape[1] // ROW)
-        owner = (first + inside) // SHARE
-    for step in tl.static_range(1, NUM_RANKS):
-        peer = (rank + step) % NUM_RANKS
-        there = words_of(words, peer_words, peer) + rank * TILES * SIZE + place
-        if SHARE:  # what is not for this peer goes to a place here that nobody reads
-            there = tl.where(owner == peer, there, words + rank * TILES * SIZE + place)
+    place = ((call & 1) * (2 if GATHER else 1) * NUM_RANKS * TILES + number) * SIZE + offsets
+    mine = 1
+    if GATHER or SHARE:
+        if GATHER:
+            owner = offsets * NUM_RANKS // SIZE
+        else:
+            inside = offsets // ROW if DIM == 0 else offsets % ROW * (tile.shape[1] // ROW)
+            owner = (first + inside) // SHARE
+        mine = (owner == rank).to(tl.int32)
+        there = words + rank * SENDER + place  # what is for no peer goes to a place here that nobody reads
+        for step in tl.static_range(1, NUM_RANKS):
+            peer = (rank + step) % NUM_RANKS
+            there = tl.where(owner == peer, words_of(words, peer_words, peer) + rank * SENDER + place, there)
         put_words(there, sent(own, call))
+    else:
+        for step in tl.static_range(1, NUM_RANKS):
+            there = words_of(words, peer_words, (rank + step) % NUM_RANKS)
+            put_words(there + rank * SENDER + place, sent(own, call))
     found = (own,)
-    mine = (owner == rank).to(tl.int32) if SHARE else 1
     for step in tl.static_range(1, NUM_RANKS):
-        from_peer = words + (rank + step) % NUM_RANKS * TILES * SIZE + place
+        from_peer = words + (rank + step) % NUM_RANKS * SENDER + place
         found = found + (arrived(from_peer, call, NUMBERED, mine),)
     # in one order on all ranks: where each of them adds, all have the same bits
     sums = elements_of(of_rank(found, 0, rank), DTYPE)
     for peer in tl.static_range(1, NUM_RANKS):
         sums = added(sums, elements_of(of_rank(found, peer, rank), DTYPE))
+    if GATHER:
+        total, place = data_of(sums, DTYPE), place + NUM_RANKS * SENDER
+        nowhere = words + rank * SENDER + place
+        for step in tl.static_range(1, NUM_RANKS):
+            there = words_of(words, peer_words, (rank + step) % NUM_RANKS) + rank * SENDER + place
+            put_words(tl.where(owner == rank, there, nowhere), sent(total, call))
+        data = arrived(words + owner * SENDER + place, call, NUMBERED, 1 - mine)
+        sums = elements_of(tl.where(owner == rank, total, data), DTYPE)
     return tile_of(sums, tile.shape)
 
 

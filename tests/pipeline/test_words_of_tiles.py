@@ -63,6 +63,8 @@ CASES: dict[str, tuple[Overlap, dict[str, int], str]] = {
     "reduce": (GEMM_AR, {"M": 5, "K": 64, "N": 66}, "ll-tiles"),
     "several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}, "ll-tiles"),
     "all data, several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}, "lamport-tiles"),
+    "two shots": (GEMM_AR, {"M": 5, "K": 64, "N": 68}, "lamport-tiles-two-shot"),
+    "two shots, several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}, "lamport-tiles-two-shot"),
     "behind an epilogue": (reduce_scaled, {"M": 16, "K": 64, "N": 64}, "ll-tiles"),
 }
 
@@ -119,7 +121,7 @@ def test_an_mlp_whose_last_tiles_send_words() -> None:
     assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
 
 
-@pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles"])
+@pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles", "lamport-tiles-two-shot"])
 def test_all_ranks_add_in_one_order(algorithm: str) -> None:
     """All have the same bits, though sums of floats depend on the order."""
     schedule = planned(GEMM_AR, {"M": 16, "K": 256, "N": 64}, algorithm)
@@ -151,6 +153,7 @@ MISTAKES: dict[str, tuple[Callable[[Step], Step | None], str]] = {
     "every rank gets everything": (_edit(SumWords, cut=""), "cut along nothing"),
     "shares of the other axis": (_edit(SumWords, cut="n"), "cut along n"),
     "words that nobody asked for": (_edit(SumWords, protocol=Protocol.LAMPORT), "its words are of lamport"),
+    "another number of shots": (_edit(SumWords, shots=2), "in 2 shots"),
     "indexed the other way": (_edit(SumWords, index=("n", "m")), "at [n, m]"),
     "nothing is stored": (_edit(Store), "nothing stores out"),
     "what was not added is stored": (_edit(Store, value="y"), "out"),
@@ -196,7 +199,7 @@ def test_tiles_stay_whole_and_in_one_order() -> None:
 
 
 PLANTED = {
-    "one set of words": ("place = ((call & 1) * NUM_RANKS * TILES", "place = (0 * NUM_RANKS * TILES"),
+    "one set of words": ("place = ((call & 1) *", "place = (0 *"),
     "nobody waits": ("NUMBERED) * where", "NUMBERED) * 0"),
     "the number of the call stays": ("out_calls + program, out_call)", "out_calls + program, out_call - 1)"),
     "shares of the next rank": ("owner == peer", "owner == (peer + 1) % NUM_RANKS"),

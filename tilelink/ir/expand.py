@@ -54,6 +54,7 @@ LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
         Algorithm.LAMPORT,
         Algorithm.LAMPORT_TILES,
         Algorithm.LAMPORT_TWO_SHOT,
+        Algorithm.LAMPORT_TILES_TWO_SHOT,
         Algorithm.LIBRARY,
     ),
     SendRecv: (Algorithm.DIRECT,),
@@ -77,6 +78,7 @@ BY_WORDS = {
     Algorithm.LAMPORT: ByWords(Protocol.LAMPORT),
     Algorithm.LAMPORT_TILES: ByWords(Protocol.LAMPORT, in_tiles=True),
     Algorithm.LAMPORT_TWO_SHOT: ByWords(Protocol.LAMPORT, shots=2),
+    Algorithm.LAMPORT_TILES_TWO_SHOT: ByWords(Protocol.LAMPORT, in_tiles=True, shots=2),
 }
 _ONE_CALL = {*BY_WORDS, Algorithm.LIBRARY}  # of which one relation is left, from values to their sum
 MOST_WORDS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that words of LL carry (2 x H200)
@@ -103,8 +105,10 @@ def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...
 
 
 def _whole_words(spec: BoundSpec, node: BoundNode, by: ByWords, part: int) -> bool:
-    """Whether the `part` bytes that go to a peer, or a share of them for each rank, are a few whole words."""
-    words, rest = divmod(part, by.protocol.data_bytes * (spec.num_ranks if by.shots > 1 else 1))
+    """Whether the `part` bytes that go to a peer, or a share of them for each rank, are a few whole words; tiles have shares of
+    their own."""
+    shares = spec.num_ranks if by.shots > 1 and not by.in_tiles else 1
+    words, rest = divmod(part, by.protocol.data_bytes * shares)
     return not rest and words <= MOST_WORDS and (not by.in_tiles or _words_of_tiles(spec, node, by.protocol))
 
 

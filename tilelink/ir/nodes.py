@@ -28,9 +28,8 @@ class Algorithm(Word):
     LL_TILES = "ll-tiles"  # such words, and sums of them, by the tiles that make what is added: no kernel of their own
     LAMPORT = "lamport"  # as LL, with words that are all data: an empty one has not arrived
     LAMPORT_TILES = "lamport-tiles"  # as LL_TILES, with such words
-    LAMPORT_TWO_SHOT = (
-        "lamport-two-shot"  # all_reduce: as LAMPORT, parts to their ranks, then sums to all, in one kernel
-    )
+    LAMPORT_TWO_SHOT = "lamport-two-shot"  # all_reduce: as LAMPORT, parts to their ranks, sums to all, in one kernel
+    LAMPORT_TILES_TWO_SHOT = "lamport-tiles-two-shot"  # the same by tiles, of which each rank adds a share
     IN_PLACE = "in-place"  # two-shot, gathered where the caller reads it: the next call overwrites it there
     LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
 

@@ -279,10 +279,13 @@ def _step(step: Step) -> Iterator[str]:
             yield f"{result} = {onto + ' + ' if onto else ''}sum over parts of {_operand(operand)}"
             if wait is not None:
                 yield f"  {_wait(wait)}"
-        case SumWords(result, value, _, cut, protocol):
+        case SumWords(result, value, _, cut, protocol, shots):
             yield f"{result} = sum over ranks of {value}{f', of the own share of {cut}' if cut else ''}, by words:"
             whose = f"the rank whose share of {cut} it is" if cut else "every peer"
-            yield f"  {_words(protocol)}, to {whose}; then those of each peer"
+            if shots == 1:
+                yield f"  {_words(protocol)}, to {whose}; then those of each peer"
+            else:
+                yield f"  {_words(protocol)}, a share to each peer; then those of each peer, their sum to each, the sums of each"
         case Load(result, operand):
             yield f"{result} = load {_operand(operand)}"
         case Apply(result, function, arguments):

@@ -113,7 +113,8 @@ class SumWords:
     Every element travels in words that say themselves that they have arrived (`WordCollective`), straight from tile to tile:
     to the rank whose share of the axis `cut` it lies in, or to every rank if there is none. A tile sends all its words before
     it waits for those of its peers; there are two sets of them, for calls in turn. The order of the sum is the same on every
-    rank.
+    rank. In two `shots`, without a `cut`, each rank adds an equal share of the words of the tile, and sends its sums to every
+    peer before it waits for theirs.
     """
 
     result: str
@@ -121,6 +122,7 @@ class SumWords:
     index: tuple[str, ...]
     cut: str
     protocol: Protocol = Protocol.LL
+    shots: int = 1
 
 
 @dataclass(frozen=True, slots=True)

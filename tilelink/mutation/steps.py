@@ -233,6 +233,7 @@ def words_of_another_value_or_share(schedule: Schedule) -> Edits:
         yield replace(site.node, index=site.node.index[::-1])
         for protocol in set(Protocol) - {site.node.protocol}:
             yield replace(site.node, protocol=protocol)
+        yield replace(site.node, shots=3 - site.node.shots)
 
     return variants(schedule, SumWords, change)
 

@@ -130,7 +130,7 @@ def send_steps(
         shares = problem.num_ranks if slot else 1
         operand = Operand(relation.name, index, Access.POINTER, own_slots=shares, cut=slot)
         assert relation.protocol is not None, "tiles that add send words"
-        total = SumWords(relation.name, op.name, index, slot, relation.protocol)
+        total = SumWords(relation.name, op.name, index, slot, relation.protocol, relation.shots)
         return total, Store(relation.name, operand, Place.HERE)
     if relation.library:
         operand = Operand(source_buffer(problem, relation), index, Access.POINTER, slot=slot, local=space.local)

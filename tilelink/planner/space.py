@@ -17,6 +17,7 @@ from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.ir.user_op import UserOp
+from tilelink.ir.word import Protocol
 from tilelink.planner.choices import (
     COMPUTE_FIELDS,
     EXCHANGE_FIELDS,
@@ -46,11 +47,8 @@ _CHUNKS = (1, 2, 4, 8, 16)
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
 _BY_STORES = (Algorithm.POOLED, Algorithm.IN_PLACE, *BY_WORDS)  # of programs, to peers
-_ASKED_FOR = (
-    Algorithm.LAMPORT,
-    Algorithm.LAMPORT_TILES,
-    Algorithm.LAMPORT_TWO_SHOT,
-)  # never measured: planned if pinned
+# never measured: planned if pinned
+_ASKED_FOR = tuple(algorithm for algorithm, by in BY_WORDS.items() if by.protocol is Protocol.LAMPORT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,9 @@ class TileCost:
                 tile = math.prod(self.role.axis(name).tile for name in step.index) * DTYPE_BYTES[sums.dtype]
                 ranks, topology = self.topology.num_ranks, self.topology
                 words = tile / step.protocol.data_bytes
-                sent = words * WORD_BYTES * (ranks - 1) / (ranks if step.cut else 1)
+                sent = step.shots * words * WORD_BYTES * (ranks - 1) / (ranks if step.cut or step.shots > 1 else 1)
                 link = WORD_SHARE * topology.link_gb_per_s(0, 1) / self.role.programs
-                total += _WORDS_US + sent / min(_WORDS_GB_PER_S, link) / 1e3
+                total += step.shots * _WORDS_US + sent / min(_WORDS_GB_PER_S, link) / 1e3
         return total
 
     def tensor_us(self) -> float:

@@ -45,8 +45,8 @@ def _sum(graph: TileGraph, relation: Relation, at: Point, step: SumWords) -> Ite
         got = f"{step.value} at [{', '.join(step.index)}], cut along {step.cut or 'nothing'}"
         fact = f"it adds {got}, not {relation.source} at [{', '.join(index)}], cut along {cut or 'nothing'}"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
-    if step.protocol is not relation.protocol:
-        fact = f"its words are of {step.protocol.value}, and the choices say otherwise"
+    if (step.protocol, step.shots) != (relation.protocol, relation.shots):
+        fact = f"its words are of {step.protocol.value} in {step.shots} shots, and the choices say otherwise"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
     if any(axis.segments > 1 for axis in at.role.axes):
         fact = "each rank goes through segments from its own on, so that words of one tile meet those of another"
