@@ -97,6 +97,8 @@ SHORT_PINS: list[tuple[str, object]] = [
     ("nest", Nest.CHUNK_MAJOR),
     ("compute", "triton"),
     ("compute", "library"),
+    ("streams", "one"),
+    ("streams", "peer"),
     ("tile", TileShape(32, 32, 32, 4, 2)),
     ("tile", TileShape(16, 128, 32, 4, 3)),  # not enumerated
     ("tile", "library"),
@@ -130,7 +132,7 @@ def test_a_field_pinned_for_all_values(name: str, topology: str, field: str, pin
     chosen = {full: text for full, text in found.choices if full.endswith(f".{field}")}
     assert value in chosen.values()
     free = {full.partition(".")[0] for full, text in chosen.items() if text != value}
-    if field in ("algorithm", "mover", "transfer", "chunks", "nest"):
+    if field in ("algorithm", "mover", "transfer", "chunks", "nest", "streams"):
         assert not free
     elif field != "sum":  # sums have a loop and tiles of their own
         assert not free & _matmuls(found)

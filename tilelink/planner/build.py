@@ -35,7 +35,6 @@ from tilelink.planner.layout import (
     Illegal,
     Problem,
     by_programs,
-    copy_streams,
     is_matmul,
     make_buffers,
     make_exchange,
@@ -231,7 +230,7 @@ class _Builder:
             self.out.append(Publish(relation.name, staged, within=False))
         if isinstance(exchange.mover, CopyEngine):
             counted = tiles or problem.split_source(relation)
-            streams = copy_streams(problem.topology, exchange)
+            streams = self._streams(relation)
             awaits_done = self.turns and not self.meets
             self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
 
@@ -309,13 +308,17 @@ class _Builder:
         """SMs that nothing holds while it waits on a side stream."""
         return self.problem.topology.gpu.num_sms - sum(map(self._spins, self.exchanges))
 
+    def _streams(self, relation: Relation) -> int:
+        """Of a copy program."""
+        return self.problem.num_ranks - 1 if self.problem.choice(relation).per_peer else 1
+
     def _spins(self, exchange: Exchange) -> int:
         """SMs that one-program kernels hold while they wait on the exchange's stream."""
         relation = self.graph.relation(exchange.name)
         assert relation is not None
         if not isinstance(exchange.mover, CopyEngine):
             return 0
-        streams = copy_streams(self.problem.topology, exchange)
+        streams = self._streams(relation)
         if exchange.transfer is Transfer.PULL:
             return streams
         counted = self.problem.by_tiles(relation.source) or self.problem.split_source(relation)

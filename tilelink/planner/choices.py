@@ -18,7 +18,7 @@ class ExchangeChoice:
     """How one relation is carried out.
 
     `slots`: places for chunks at the receiver if it is bounded, else 0. `consumers`: programs that take its items, 0 for
-    as many as there is room for.
+    as many as there is room for. `per_peer`: copy engines have a stream for each peer instead of one.
     """
 
     mover: Mover
@@ -27,6 +27,7 @@ class ExchangeChoice:
     nest: Nest
     slots: int = 0
     consumers: int = 0
+    per_peer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,15 @@ class Choices:
 
 
 def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
-    """Texts of the fields; `slots` and `consumers` only where the exchange is bounded."""
+    """Texts of the fields; `slots` and `consumers` only where the exchange is bounded, `streams` of copy engines."""
     bounded = {"slots": str(choice.slots), "consumers": str(choice.consumers or "all")} if choice.slots else {}
+    streams = {"streams": "peer" if choice.per_peer else "one"} if isinstance(choice.mover, CopyEngine) else {}
     return {
         "mover": mover_text(choice.mover),
         "transfer": choice.transfer.value,
         "chunks": str(choice.chunks),
         "nest": choice.nest.value,
+        **streams,
         **bounded,
     }
 
@@ -160,7 +163,7 @@ def pin_text(value: object) -> str:
 
 # a pin that decides nothing: what the caller promises not to read any more when the next call begins
 OUTPUTS, FRESH, REUSED = "outputs", "fresh", "reused"
-EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest", "slots", "consumers")
+EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest", "streams", "slots", "consumers")
 COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "tail", "count", "sum")
 
 

@@ -148,20 +148,28 @@ class _Model:
         made, arrivals = self.made[exchange.name], np.zeros((self.peers, exchange.chunks))
         others = sorted(span for name, spans in self.port.items() if name != exchange.name for span in spans)
         spans: list[tuple[float, float]] = []
-        end = 0.0
+        streams = self._streams(exchange)
+        free, end = [0.0] * streams, 0.0
         for step, us in enumerate(times):
             if exchange.order.nest is Nest.RANK_MAJOR:
                 place, chunk = divmod(step, exchange.chunks)
             else:
                 chunk, place = divmod(step, self.peers)
-            start = max(end, float(made[place, chunk])) + min(us, COPY_START_US)
-            end = _through(others, start, max(0.0, us - COPY_START_US))
+            # what a stream starts while bytes of another one pass the port costs nothing
+            start = max(free[place % streams], float(made[place, chunk])) + min(us, COPY_START_US)
+            end = free[place % streams] = _through(others, max(end, start), max(0.0, us - COPY_START_US))
             spans.append((start, end))
             arrivals[place, chunk] = end
         if num_links(self.topology) == 1:
             self.port[exchange.name] = spans
         self.arrivals[exchange.name] = arrivals + self.topology.levels[0].signal_us
         self.streams_end = max(self.streams_end, end)
+
+    def _streams(self, exchange: Exchange) -> int:
+        """Of its copies, of which one after the other passes the port. Where each peer has a link of its own, the times of
+        all of them at once are those of one queue."""
+        copies = (x for x in self.schedule.launches if isinstance(x, CopyProgram) and x.exchange == exchange.name)
+        return next((x.streams for x in copies), 1) if num_links(self.topology) == 1 else 1
 
     def _kernel(self, kernel: Kernel) -> None:
         begin = self.now + (0.0 if kernel.joined else self.gpu.kernel_launch_us)

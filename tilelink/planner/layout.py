@@ -290,11 +290,10 @@ def peer_atomics(topology: Topology) -> bool:
     return all(level.peer_atomics for level in topology.levels)
 
 
-def copy_streams(topology: Topology, exchange: Exchange) -> int:
-    """Streams of a copy program: one a peer where peers have links of their own and get their chunks in turns; one where
-    all chunks leave through the same port, at which copies to several peers at once are slower than one after the other."""
-    own_links = topology.levels[0].fabric is Fabric.FULL_MESH
-    return topology.num_ranks - 1 if own_links and exchange.order.nest is Nest.CHUNK_MAJOR else 1
+def streams_per_peer(topology: Topology, nest: Nest) -> bool:
+    """Whether a copy program has a stream for each peer unless a pin says so: where peers have links of their own and get
+    their chunks in turns. Where all chunks leave through the same port it was not measured to be faster."""
+    return topology.levels[0].fabric is Fabric.FULL_MESH and nest is Nest.CHUNK_MAJOR
 
 
 def make_signals(

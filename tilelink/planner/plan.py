@@ -29,7 +29,12 @@ from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
 _FREE_FIELDS = ("chunks", "group", "slots", "consumers")
-_WORDS = {"prefetch": ("yes", "no"), "tail": ("whole", "halves"), "count": ("at once", "late")}
+_WORDS = {
+    "prefetch": ("yes", "no"),
+    "tail": ("whole", "halves"),
+    "count": ("at once", "late"),
+    "streams": ("one", "peer"),
+}
 _SWEEPS = 2
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _BEAM = 4  # movers of an exchange of which all chunks and orders are tried

@@ -35,7 +35,7 @@ from tilelink.planner.choices import (
     pinned,
 )
 from tilelink.planner.group import Group, group_ops, shareable
-from tilelink.planner.layout import item_counts, peer_atomics
+from tilelink.planner.layout import item_counts, peer_atomics, streams_per_peer
 from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
@@ -117,7 +117,7 @@ def _applied(structure: Structure, topology: Topology, pins: Pins) -> set[str]:
             exchanges = [exchange_fields(o) for o in exchange_options(structure, relation, topology, pins)]
             for field in EXCHANGE_FIELDS:
                 if not exchanges or any(field in o for o in exchanges):
-                    texts.append((relation.name, field, {o[field] for o in exchanges}))
+                    texts.append((relation.name, field, {o[field] for o in exchanges if field in o}))
     for group in structure.groups:
         computes = [compute_fields(o) for o in compute_options(structure, group, topology, pins)]
         texts += ((group.name, field, {o[field] for o in computes}) for field in COMPUTE_FIELDS)
@@ -152,6 +152,7 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     asked = pinned(pins, relation.name, "chunks")
     if asked is not None and asked.isdigit() and 1 <= int(asked) <= relation.part[0]:
         chunks = [int(asked)]
+    streams = pinned(pins, relation.name, "streams")
     atomics = peer_atomics(topology)
     options = []
     for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
@@ -159,7 +160,11 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
             continue
         if not atomics and not isinstance(mover, CopyEngine):
             continue  # signals from SMs are atomics on the peer's memory
-        options.append(ExchangeChoice(mover, transfer, count, nest))
+        per_peer = streams == "peer" or (streams is None and streams_per_peer(topology, nest))
+        if isinstance(mover, CopyEngine):
+            options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer))
+        elif streams is None:  # it is pinned of copies
+            options.append(ExchangeChoice(mover, transfer, count, nest))
     return [o for o in options if _keeps(exchange_fields(o), relation.name, EXCHANGE_FIELDS, pins)]
 
 
