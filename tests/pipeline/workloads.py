@@ -11,7 +11,7 @@ import pytest
 import topologies
 from tilelink.ir.spec import bind
 from tilelink.overlap import Overlap
-from tilelink.planner.space import pin_names
+from tilelink.planner.pins import pin_names
 from tilelink.spec_file import load_overlap
 
 # the quick suite runs files of one target; that both give the same bits is seen in test_targets.py

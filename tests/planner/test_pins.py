@@ -15,7 +15,7 @@ from tilelink.ir.calls import LibraryCollective, LibraryGemm
 from tilelink.ir.nodes import CopyProgram, Kernel
 from tilelink.ir.spec import Matmul, bind
 from tilelink.planner.choices import OUTPUTS, pin_text
-from tilelink.planner.space import pin_names
+from tilelink.planner.pins import pin_names
 
 if TYPE_CHECKING:
     from tilelink import Overlap, Schedule

@@ -14,8 +14,9 @@ from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.nodes import Algorithm, Kind, Memory, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
+from tilelink.planner.pins import pin_names
 from tilelink.planner.sample import sample_schedule
-from tilelink.planner.space import exchange_options, pin_names, structures
+from tilelink.planner.space import exchange_options, structures
 from tilelink.proof.verify import verify
 
 QUEUE = load("01_queue.py:queue")

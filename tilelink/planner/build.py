@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilelink.ir.calls import Collective, LibraryGemm
-from tilelink.ir.graph import Copy, Map, Relation
+from tilelink.ir.graph import Copy, Relation
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -28,23 +28,22 @@ from tilelink.ir.nodes import (
 from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Elementwise
-from tilelink.ir.steps import Access, Operand, Store, Wait
-from tilelink.planner.access import Space, produce, read_operand, read_wait
+from tilelink.ir.steps import Store, Wait
+from tilelink.planner.access import produce
 from tilelink.planner.collective import collective
 from tilelink.planner.layout import (
     Illegal,
     Problem,
     by_programs,
-    is_matmul,
     make_buffers,
     make_exchange,
     make_signals,
     meets_at_end,
     peer_atomics,
-    rank_order,
     source_buffer,
 )
-from tilelink.planner.roles import compute_role, loop_of, sends
+from tilelink.planner.library_matmul import library_gemm
+from tilelink.planner.roles import compute_role, loop_of
 from tilelink.proof.contract import flat
 
 
@@ -251,7 +250,7 @@ class _Builder:
     def _group(self, index: int) -> None:
         problem = self.problem
         if problem.is_library(index):
-            self._library_gemm(index)
+            self.out.append(library_gemm(self.problem, self.problem.groups[index]))
             return
         comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
         loop = loop_of(problem, index)
@@ -342,58 +341,3 @@ class _Builder:
         if exchange.slots:
             return CommRole(relation.name, exchange.mover.num_sms, *produce(exchange))
         return CommRole(relation.name, exchange.mover.num_sms)
-
-    def _library_gemm(self, index: int) -> None:
-        problem, group = self.problem, self.problem.groups[index]
-        if not is_matmul(group) or len(group.ops) > 1:
-            raise Illegal(f"{group.name} is no plain matmul, so the library does not compute it")
-        op = group.anchor
-        outs = [op.name] if problem.is_kept(op.name) else []
-        targets = sends(problem, op)
-        if len(outs) + len(targets) != 1:
-            raise Illegal(f"{op.name} has several destinations, and a library matmul writes one")
-        space = Space(
-            {axis.name: axis.extent for axis in op.axes},
-            {axis.name: 1 for axis in op.axes},
-            {axis.name: 0 for axis in op.axes},
-        )
-        left, right = (read_operand(problem, op, read, space, {}) for read in op.reads)
-        left, wait, split = self._library_operand(op.reads[0], left)
-        if right.slot:
-            raise Illegal(f"{op.reads[1].value} lies in parts, which the library cannot read as one matrix")
-        if not targets:
-            order = rank_order(problem.topology, 0)
-            out = Operand(op.name, ("m", "n"), Access.POINTER)
-            self.out.append(LibraryGemm(out, left, right, split, order, wait, ""))
-            return
-        self._library_gemm_into(targets[0], left, right, split, wait)
-
-    def _library_operand(self, read: Map, operand: Operand) -> tuple[Operand, Wait | None, str]:
-        relation = self.graph.relation(read.value)
-        if relation is None or self.problem.is_plain(relation):
-            return operand, None, ""
-        if relation.library or relation.dim != 0 or operand.remote:
-            raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
-        op = self.graph.consumers(relation.name)[0]
-        return operand, read_wait(self.problem, op, read, {}), relation.name
-
-    def _library_gemm_into(
-        self, relation: Relation, left: Operand, right: Operand, split: str, wait: Wait | None
-    ) -> None:
-        """The output goes into an exchange: chunk by chunk where copy engines push it."""
-        order = rank_order(self.problem.topology, 1)
-        if relation.kind is Kind.REDUCE or relation.library:
-            if relation.dim != 0:
-                raise Illegal(f"parts of {relation.source} along columns are not one matrix for the library")
-            out = Operand(source_buffer(self.problem, relation), ("m", "n"), Access.POINTER)
-            order = rank_order(self.problem.topology, 0)
-            self.out.append(LibraryGemm(out, left, right, split, order, wait, ""))
-            return
-        if split or (relation.kind is Kind.SCATTER and relation.dim != 0):
-            raise Illegal(f"parts of {relation.source} are not one matrix for the library")
-        out = Operand(source_buffer(self.problem, relation), ("m", "n"), Access.POINTER)
-        if self.problem.split_source(relation):
-            gemm = LibraryGemm(out, left, right, relation.name, order, None, f"{relation.name}_count")
-            self.out.append(gemm)
-            return
-        self.out.append(LibraryGemm(out, left, right, "", order, None, ""))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from tilelink.errors import IllegalPin, NoLegalSchedule, ScheduleRefuted, UnknownPin, did_you_mean
+from tilelink.errors import NoLegalSchedule, ScheduleRefuted
 from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
@@ -24,17 +24,11 @@ from tilelink.planner.cost import predict_us
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.open_fields import is_open, opened, settled, with_field
-from tilelink.planner.space import Structure, compute_options, exchange_options, parse_tile, pin_names, structures
+from tilelink.planner.pins import check_pins
+from tilelink.planner.space import Structure, compute_options, exchange_options, structures
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
-_FREE_FIELDS = ("chunks", "group", "slots", "consumers")
-_WORDS = {
-    "prefetch": ("yes", "no"),
-    "tail": ("whole", "halves"),
-    "count": ("at once", "late"),
-    "streams": ("one", "peer"),
-}
 _SWEEPS = 2
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _BEAM = 4  # movers of an exchange of which all chunks and orders are tried
@@ -145,41 +139,6 @@ def _structure_text(structure: Structure) -> str:
     parts += [f"{name} by library" for name in sorted(structure.library)]
     parts += [f"{name} in a shared loop" for name, shared in structure.loops if shared]
     return ", ".join(parts) or "no collective"
-
-
-def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> None:
-    """Every pin names a field, and its value is one that some schedule has. Raises UnknownPin, IllegalPin."""
-    if not pins:
-        return
-    known = pin_names(spec, topology)
-    fields = sorted({name.rpartition(".")[2] for name in known})
-    for name, value in pins.items():
-        legal = known.get(name) or {
-            text for full, texts in known.items() if full.endswith(f".{name}") for text in texts
-        }
-        if not legal or ("." not in name and name not in fields):
-            listed = ", ".join([*fields, *known])
-            raise UnknownPin(name=name, hint=did_you_mean(name, [*fields, *known]), legal=listed)
-        if value not in legal and not _parses(name.rpartition(".")[2], value, topology):
-            shown = ", ".join(sorted(legal, key=lambda text: (len(text), text)))
-            raise IllegalPin(name=name, value=value, reason="no schedule of this spec has it", legal=shown)
-
-
-def _parses(field: str, value: str, topology: Topology) -> bool:
-    """Whether a value that is not enumerated has a meaning of its own."""
-    if field in _FREE_FIELDS:
-        return value.isdigit() and int(value) > 0
-    if field == "tile":
-        return parse_tile(value) is not None
-    if field in _WORDS:
-        return value in _WORDS[field]
-    number = value.removeprefix("CommSms(").removesuffix(")")
-    return (
-        field == "mover"
-        and value == f"CommSms({number})"
-        and number.isdigit()
-        and 0 < int(number) < topology.gpu.num_sms
-    )
 
 
 def _best_of(

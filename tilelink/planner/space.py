@@ -21,7 +21,6 @@ from tilelink.ir.word import Protocol
 from tilelink.planner.choices import (
     COMPUTE_FIELDS,
     EXCHANGE_FIELDS,
-    FRESH,
     ITEM_TILE,
     OUTPUTS,
     REUSED,
@@ -256,25 +255,3 @@ def parse_tile(text: str) -> TileShape | None:
     powers = all(size and size & (size - 1) == 0 for size in (m, n, warps)) and (k & (k - 1)) == 0
     sizes = powers and m >= 16 and n >= 16 and stages >= 1 and per_sm >= 1
     return TileShape(m, n, k, warps, stages, per_sm) if sizes else None
-
-
-def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:
-    """Every legal pin name with the texts that the space has for it (more are legal for SMs, chunks and tiles)."""
-    names: dict[str, set[str]] = {OUTPUTS: {FRESH, REUSED}}
-    for collective, legal in collectives(spec):
-        names.setdefault(f"{collective}.algorithm", set()).update(a.value for a in legal)
-    for structure in structures(spec, topology, {OUTPUTS: REUSED}):
-        for relation in structure.graph.relations():
-            if not relation.library:
-                for option in exchange_options(structure, relation, topology, {}):
-                    for field, text in exchange_fields(option).items():
-                        names.setdefault(f"{relation.name}.{field}", set()).add(text)
-        for group in structure.groups:
-            for choice in compute_options(structure, group, topology, {}):
-                for field, text in compute_fields(choice).items():
-                    names.setdefault(f"{group.name}.{field}", set()).add(text)
-        for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
-            names.setdefault(f"{matmul.name}.compute", set()).update(("triton", "library"))
-        for matmul_name, _ in structure.loops:
-            names.setdefault(f"{matmul_name}.loop", set()).update(map(loop_text, (True, False)))
-    return names

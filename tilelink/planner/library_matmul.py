@@ -1,0 +1,67 @@
+"""Matmuls that the library computes -> their launch: whole, or chunk by chunk of an exchange."""
+
+from __future__ import annotations
+
+from tilelink.ir.calls import LibraryGemm
+from tilelink.ir.graph import Map, Relation
+from tilelink.ir.nodes import Kind
+from tilelink.ir.steps import Access, Operand, Wait
+from tilelink.planner.access import Space, read_operand, read_wait
+from tilelink.planner.group import Group
+from tilelink.planner.layout import Illegal, Problem, is_matmul, rank_order, source_buffer
+from tilelink.planner.roles import sends
+
+
+def library_gemm(problem: Problem, group: Group) -> LibraryGemm:
+    """The launch that computes `group`. Raises Illegal."""
+    if not is_matmul(group) or len(group.ops) > 1:
+        raise Illegal(f"{group.name} is no plain matmul, so the library does not compute it")
+    op = group.anchor
+    outs = [op.name] if problem.is_kept(op.name) else []
+    targets = sends(problem, op)
+    if len(outs) + len(targets) != 1:
+        raise Illegal(f"{op.name} has several destinations, and a library matmul writes one")
+    space = Space(
+        {axis.name: axis.extent for axis in op.axes},
+        {axis.name: 1 for axis in op.axes},
+        {axis.name: 0 for axis in op.axes},
+    )
+    left, right = (read_operand(problem, op, read, space, {}) for read in op.reads)
+    left, wait, split = _left(problem, op.reads[0], left)
+    if right.slot:
+        raise Illegal(f"{op.reads[1].value} lies in parts, which the library cannot read as one matrix")
+    if not targets:
+        order = rank_order(problem.topology, 0)
+        out = Operand(op.name, ("m", "n"), Access.POINTER)
+        return LibraryGemm(out, left, right, split, order, wait, "")
+    return _into(problem, targets[0], left, right, split, wait)
+
+
+def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Operand, Wait | None, str]:
+    """The left operand, what chunks of it are waited for, and the exchange that brings them."""
+    relation = problem.graph.relation(read.value)
+    if relation is None or problem.is_plain(relation):
+        return operand, None, ""
+    if relation.library or relation.dim != 0 or operand.remote:
+        raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
+    op = problem.graph.consumers(relation.name)[0]
+    return operand, read_wait(problem, op, read, {}), relation.name
+
+
+def _into(
+    problem: Problem, relation: Relation, left: Operand, right: Operand, split: str, wait: Wait | None
+) -> LibraryGemm:
+    """The output goes into an exchange: chunk by chunk where copy engines push it."""
+    order = rank_order(problem.topology, 1)
+    if relation.kind is Kind.REDUCE or relation.library:
+        if relation.dim != 0:
+            raise Illegal(f"parts of {relation.source} along columns are not one matrix for the library")
+        out = Operand(source_buffer(problem, relation), ("m", "n"), Access.POINTER)
+        order = rank_order(problem.topology, 0)
+        return LibraryGemm(out, left, right, split, order, wait, "")
+    if split or (relation.kind is Kind.SCATTER and relation.dim != 0):
+        raise Illegal(f"parts of {relation.source} are not one matrix for the library")
+    out = Operand(source_buffer(problem, relation), ("m", "n"), Access.POINTER)
+    if problem.split_source(relation):
+        return LibraryGemm(out, left, right, relation.name, order, None, f"{relation.name}_count")
+    return LibraryGemm(out, left, right, "", order, None, "")
