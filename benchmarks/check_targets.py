@@ -88,6 +88,7 @@ TWO_SHOTS = [
     {"algorithm": "lamport-tiles-two-shot", "compute": "triton"},
 ]
 CASES += [
+    ("ag_gemm", {"M": 64, "K": 4096, "N": 14336}, [WORDS[1], WORDS[3]]),
     ("gemm_rs", {"M": 64, "K": 14336, "N": 4096}, WORDS),
     ("gemm_ar", {"M": 16, "K": 14336, "N": 4096}, [*WORDS, *TWO_SHOTS]),
 ]

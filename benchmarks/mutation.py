@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,6 +71,23 @@ PINS: dict[str, list[dict[str, str]]] = {
     ],
     "06_user_op.py:ag_squared_relu": [{"mover": "CommSms(8)", "transfer": "push", "chunks": "2"}],
 }
+FEW_ROWS = 64  # by words
+WORDS: dict[str, tuple[str, ...]] = {
+    "02_ag_gemm.py:ag_gemm": ("ll", "lamport"),
+    "03_gemm_rs.py:gemm_rs": ("ll-tiles", "lamport-tiles"),
+    "04_gemm_ar.py:gemm_ar": ("ll", "lamport-two-shot", "lamport-tiles-two-shot"),
+}
+
+
+def cases() -> Iterator[tuple[str, dict[str, int], dict[str, str]]]:
+    """(workload, sizes, pins)"""
+    for name, variants in PINS.items():
+        for pins in variants:
+            wanted = pins if "algorithm" in pins or name.startswith("04") else pins | {"algorithm": "direct"}
+            yield name, SIZES[name], wanted
+    for name, algorithms in WORDS.items():
+        for algorithm in algorithms:
+            yield name, SIZES[name] | {"M": FEW_ROWS}, {"algorithm": algorithm, "compute": "triton"}
 
 
 def main() -> None:
@@ -82,19 +100,17 @@ def main() -> None:
     arguments = parser.parse_args()
     begin = time.perf_counter()
     found: list[tuple[str, dict[str, str], Campaign]] = []
-    for name, variants in PINS.items():
+    machine = topologies.load("h200-nvswitch", arguments.ranks)
+    for name, sizes, pins in cases():
         overlap = load_overlap(str(ROOT / "examples" / name))
-        machine = topologies.load("h200-nvswitch", arguments.ranks)
-        for pins in variants:
-            wanted = pins if "algorithm" in pins or name.startswith("04") else pins | {"algorithm": "direct"}
-            schedule = overlap.plan_for(machine, SIZES[name], "bf16", wanted)
-            small = small_form(overlap.spec, schedule, machine)
-            one = campaign(small, arguments.sample, arguments.seed)
-            found.append((name.partition(":")[2], pins, one))
-            print(f"{name} {pins}\n  {one.schedules.summary()}\n  {one.sources.summary()}", flush=True)
-            for report in (one.schedules, one.sources):
-                for outcome in (*report.of(Fate.SURVIVED), *report.of(Fate.UNDECIDED), *report.contradictions):
-                    print(f"    {outcome.fate.value} {outcome.operator}: {outcome.site} {outcome.claimed} {outcome.by}")
+        schedule = overlap.plan_for(machine, sizes, "bf16", pins)
+        small = small_form(overlap.spec, schedule, machine)
+        one = campaign(small, arguments.sample, arguments.seed)
+        found.append((name.partition(":")[2], pins, one))
+        print(f"{name} {pins}\n  {one.schedules.summary()}\n  {one.sources.summary()}", flush=True)
+        for report in (one.schedules, one.sources):
+            for outcome in (*report.of(Fate.SURVIVED), *report.of(Fate.UNDECIDED), *report.contradictions):
+                print(f"    {outcome.fate.value} {outcome.operator}: {outcome.site} {outcome.claimed} {outcome.by}")
     whole = Campaign(merged(*(one.schedules for _, _, one in found)), merged(*(one.sources for _, _, one in found)))
     print(whole.text())
     if arguments.json:

@@ -7,8 +7,10 @@ from lowering.names import place, plus
 from lowering.operands import LoopScope
 from lowering.signalling import slot_of
 from lowering.source import Source
+from tilelink.ir.calls import WordCollective
 from tilelink.ir.nodes import AwaitPeers, Finish, Kernel, Publish, Scope, TellPlace
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.word import Protocol
 
 
 class Carried:
@@ -25,6 +27,8 @@ class Carried:
                     self._publish(launch)
                 case TellPlace(exchange):
                     self._tell_place(exchange)
+                case WordCollective():
+                    self._gather(launch)
                 case Finish():
                     self._finish(kernel, launch)
                 case _:
@@ -63,6 +67,16 @@ class Carried:
                 plus(str(first), "rank"), schedule.num_ranks, f"told({place(target)}, call)"
             )
             self.first.line(told)
+
+    def _gather(self, launch: WordCollective) -> None:
+        name = launch.out
+        pointers = [f"{name}_{what}" for what in ("source_data", "data", "words", "words_peers", "calls", "gathered")]
+        self.scope.need(*pointers, "rank")
+        sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.scope.schedule.num_ranks}"]
+        sizes.append(f"NUMBERED={launch.protocol is Protocol.LL}")
+        self.first.call("gather_first(", [*pointers, "rank", *sizes])
+        if self.scope.schedule.machine.tensor_descriptors:
+            self.first.line("fence_descriptors()")
 
     def _finish(self, kernel: Kernel, finish: Finish) -> None:
         schedule = self.scope.schedule

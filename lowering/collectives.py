@@ -28,6 +28,9 @@ class CollectivePrinter:
         for launch in self.schedule.launches:
             if isinstance(launch, WordCollective):
                 self._words(launch.out, launch.shots * self.schedule.num_ranks, launch.places, launch.programs)
+                if launch.within:
+                    count = f"torch.zeros(1, dtype={self.dialect.word}, device=fabric.device)"
+                    self.out.line(f"self.{launch.out}_gathered = {count}  # by programs, in all calls")
             if isinstance(launch, Kernel) and launch.compute is not None:
                 for step in launch.compute.body:
                     if isinstance(step, SumWords):
@@ -43,9 +46,16 @@ class CollectivePrinter:
 
     def argument(self, parameter: str) -> str:
         """What the host passes for a parameter of a kernel that has to do with words."""
+        for launch in self.schedule.launches:
+            if isinstance(launch, WordCollective) and parameter in (f"{launch.out}_source_data", f"{launch.out}_data"):
+                return self._data(launch, launch.operand if parameter.endswith("_source_data") else launch.out)
         if parameter.endswith("_peers"):
             return self.dialect.peers_argument(parameter.removesuffix("_peers"))
         return f"self.{parameter}.local" if parameter.endswith("_words") else f"self.{parameter}"
+
+    def _data(self, launch: WordCollective, buffer: str) -> str:
+        """A buffer as the data of words."""
+        return f"{self.names.here(buffer)}.view(-1).view(torch.int{8 * launch.protocol.data_bytes})"
 
     def by_library(self, launch: LibraryCollective) -> None:
         if launch.function == "all_reduce":
@@ -60,8 +70,7 @@ class CollectivePrinter:
     def by_words(self, launch: WordCollective) -> None:
         gather = launch.function == "all_gather"
         arguments = ["words_gather" if gather else "words_reduce", f"({launch.programs},)"]
-        data = f"view(-1).view(torch.int{8 * launch.protocol.data_bytes})"
-        arguments += [f"{self.names.here(name)}.{data}" for name in (launch.operand, launch.out)]
+        arguments += [self._data(launch, name) for name in (launch.operand, launch.out)]
         arguments += [self.argument(f"{launch.out}_{what}") for what in ("words", "words_peers", "calls")]
         arguments.append("rank")
         sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.schedule.num_ranks}"]

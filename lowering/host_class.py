@@ -195,7 +195,7 @@ class HostPrinter:
 
     def _launch(self, launch: Launch) -> None:
         match launch:
-            case AwaitPeers() | Publish() | TellPlace() if launch.within:
+            case AwaitPeers() | Publish() | TellPlace() | WordCollective() if launch.within:
                 pass  # programs of the kernel beside it do it
             case Finish() if launch.within:
                 if self.schedule.has_signal("copied"):
@@ -329,7 +329,7 @@ class HostPrinter:
             "signal_peers": "self.signals.pointers",
             "rank": "rank",
         }
-        if name.endswith(("_words", "_words_peers", "_calls")):
+        if name.endswith(("_words", "_words_peers", "_calls", "_data", "_gathered")):
             return self.collectives.argument(name)
         if name in printed.descriptors:
             return self._described.get(printed.descriptors[name]) or self._descriptor(*printed.descriptors[name])

@@ -15,7 +15,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lowering.device.signals import words_of
+from lowering.device.counts import count_up
+from lowering.device.signals import wait_use, words_of
 
 
 @triton.jit
@@ -251,6 +252,27 @@ def words_gather(
             data = arrived(words + turn + peer * size + offsets, call, NUMBERED)
             tl.store(out + peer * WORDS + offsets, data, mask=offsets < WORDS)
     tl.store(calls + program, call)
+
+
+@triton.jit
+def gather_first(
+    source,
+    out,
+    words,
+    peer_words,
+    calls,
+    gathered,
+    rank,
+    WORDS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+    NUMBERED: tl.constexpr,
+):
+    """`words_gather` by all programs of a kernel, none of which goes on before all have done their blocks: `gathered` counts
+    these, in all calls."""
+    words_gather(source, out, words, peer_words, calls, rank, WORDS, BLOCK, NUM_RANKS, NUMBERED)
+    count_up(gathered)
+    wait_use(gathered, tl.load(calls + tl.program_id(0)).to(tl.int32) * tl.num_programs(0))
 
 
 @triton.jit(do_not_specialize=["rank"])

@@ -53,6 +53,8 @@ class WordCollective(Collective):
     Each of `programs` programs stores its blocks of `block` words at every peer, before it waits for the same blocks of the
     peers: so no rank waits for one that waits. An all_reduce in two `shots` sends part p of the summands to peer p, and then
     its sum to every peer, which is less where there are more than two ranks; a program sends sums when it has added its blocks.
+    An all_gather can be carried out `within` the kernel behind it, by all of its programs before their tiles, none of which goes
+    on before all have done their blocks.
     There are two sets of words, for calls in turn. A program comes to the second call after this one only when every peer has
     begun the next one, and so has read this set, and emptied it where words say by that that they have not arrived.
     """
@@ -63,6 +65,7 @@ class WordCollective(Collective):
     per_sm: int = 1  # programs that share an SM, so that all blocks are on their way at once
     protocol: Protocol = Protocol.LL
     shots: int = 1
+    within: bool = False
 
     @property
     def sms(self) -> int:

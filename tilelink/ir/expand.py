@@ -6,7 +6,7 @@ y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = 
 y_sum = all_reduce(y) pooled   ->   the same; an output is gathered in a free place of a pool, not copied
 y_sum = all_reduce(y) in-place ->   the same; an output is gathered where the caller reads it, not copied
 y_sum = f(y) library or words  ->   y_sum = f(y), by one call
-y_sum = f(y) words of tiles    ->   y_sum = f(y), by the tiles of y
+y_sum = f(y) words of tiles    ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 """
 
@@ -35,7 +35,14 @@ from tilelink.ir.user_op import UserOp
 from tilelink.ir.word import Protocol
 
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
-    AllGather: (Algorithm.DIRECT, Algorithm.LL, Algorithm.LAMPORT, Algorithm.LIBRARY),
+    AllGather: (
+        Algorithm.DIRECT,
+        Algorithm.LL,
+        Algorithm.LL_TILES,
+        Algorithm.LAMPORT,
+        Algorithm.LAMPORT_TILES,
+        Algorithm.LIBRARY,
+    ),
     ReduceScatter: (
         Algorithm.DIRECT,
         Algorithm.LL,
@@ -113,7 +120,10 @@ def _whole_words(spec: BoundSpec, node: BoundNode, by: ByWords, part: int) -> bo
 
 
 def _words_of_tiles(spec: BoundSpec, node: BoundNode, protocol: Protocol) -> bool:
-    """Whether what `node` adds is made by tiles whose rows are whole words, none of them for two ranks."""
+    """Whether what `node` adds is made by tiles whose rows are whole words, none of them for two ranks; a gather takes no
+    tiles apart."""
+    if isinstance(node.operation, AllGather):
+        return True
     maker = next((other for other in spec.nodes if other.output.name == node.inputs[0]), None)
     if maker is None or not isinstance(maker.operation, Matmul | Elementwise) or len(maker.output.local) != 2:
         return False
@@ -233,7 +243,9 @@ class _Expansion:
         words = BY_WORDS.get(self.algorithms[node.output.name]) if by_library else None
         relation = Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by)
         if words is not None:
-            relation = replace(relation, protocol=words.protocol, in_tiles=words.in_tiles, shots=words.shots)
+            within = words.in_tiles and kind is Kind.GATHER
+            relation = replace(relation, protocol=words.protocol, shots=words.shots, within=within)
+            relation = replace(relation, in_tiles=words.in_tiles and not within)
         self.nodes.append(relation)
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:

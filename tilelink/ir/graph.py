@@ -118,7 +118,7 @@ class Relation:
     `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
     `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is), or, if
     there is a `protocol`, by one kernel that does what such a call would with words, in so many `shots`; `in_tiles`: by the
-    kernel that makes the source, tile by tile.
+    kernel that makes the source, tile by tile; `within`: by the kernel that reads the value first, before its tiles.
     """
 
     name: str  # value delivered
@@ -135,6 +135,7 @@ class Relation:
     protocol: Protocol | None = None
     in_tiles: bool = False
     shots: int = 1
+    within: bool = False
 
     def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
         """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""

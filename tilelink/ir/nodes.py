@@ -25,7 +25,7 @@ class Algorithm(Word):
     TWO_SHOT = "two-shot"  # all_reduce: reduce_scatter, then all_gather
     POOLED = "pooled"  # two-shot, gathered in a place of a pool that holds nothing of the caller's any more
     LL = "ll"  # one kernel of ours, whose words carry data and the number of the call; for few bytes
-    LL_TILES = "ll-tiles"  # such words, and sums of them, by the tiles that make what is added: no kernel of their own
+    LL_TILES = "ll-tiles"  # such words by the kernel that makes what is added, in its tiles, or reads what is gathered
     LAMPORT = "lamport"  # as LL, with words that are all data: an empty one has not arrived
     LAMPORT_TILES = "lamport-tiles"  # as LL_TILES, with such words
     LAMPORT_TWO_SHOT = "lamport-two-shot"  # all_reduce: as LAMPORT, parts to their ranks, sums to all, in one kernel

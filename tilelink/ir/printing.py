@@ -116,9 +116,10 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
             yield from _library_gemm(schedule, launch)
         case LibraryCollective(function, out, operand):
             yield f"library: {out} = {function}({operand})"
-        case WordCollective(function, out, operand, words, programs, block, per_sm, protocol, shots):
+        case WordCollective(function, out, operand, words, programs, block, per_sm, protocol, shots, within):
             many = f", {per_sm} an SM" if per_sm > 1 else ""
-            yield f"{protocol.value}: {out} = {function}({operand}), {programs} programs{many}, blocks of {block} words:"
+            who = "all programs of the next kernel, before their tiles" if within else f"{programs} programs{many}"
+            yield f"{protocol.value}: {out} = {function}({operand}), {who}, blocks of {block} words:"
             each = f"{words} words to each peer, {_words(protocol)}"
             if shots == 1:
                 yield f"  {each}; then those of each peer"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tilelink.ir import calls, nodes, order, placement, spec, steps, user_op
+from tilelink.ir.calls import WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Buffer,
@@ -74,7 +75,9 @@ class Schedule:
         at = self._index(kernel)
         first = at
         while (
-            first and isinstance(before := self.launches[first - 1], AwaitPeers | Publish | TellPlace) and before.within
+            first
+            and isinstance(before := self.launches[first - 1], AwaitPeers | Publish | TellPlace | WordCollective)
+            and before.within
         ):
             first -= 1
         last = self._index(self.joined_to(kernel)[-1])

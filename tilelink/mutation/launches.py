@@ -174,6 +174,7 @@ def within_a_kernel(schedule: Schedule) -> Edits:
     """Carried out by programs of a kernel, or by a launch of its own."""
     yield from variants(schedule, AwaitPeers, lambda site: [replace(site.node, within=not site.node.within)])
     yield from variants(schedule, Publish, lambda site: [replace(site.node, within=not site.node.within)])
+    yield from variants(schedule, WordCollective, lambda site: [replace(site.node, within=not site.node.within)])
     yield from variants(schedule, Finish, lambda site: [replace(site.node, within=not site.node.within)])
 
 

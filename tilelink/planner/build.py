@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.calls import Collective, LibraryGemm, WordCollective
 from tilelink.ir.graph import Copy, Relation
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -30,7 +30,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.planner.access import produce
-from tilelink.planner.collective import collective
+from tilelink.planner.collective import collective, gather_within
 from tilelink.planner.layout import (
     Illegal,
     Problem,
@@ -89,6 +89,7 @@ class _Builder:
         self.out: list[Launch] = []
         self.kernels: list[tuple[int, Kernel]] = []  # of which group, so far
         self.done: set[str] = set()  # relations whose host-side launches are out
+        self.before_tiles: list[Relation] = []  # gathered by the first kernel that reads them, which is to come
 
     def launches(self) -> tuple[Launch, ...]:
         """Begin, what inputs feed, then each group with what it needs before and what it feeds after, Finish."""
@@ -109,6 +110,8 @@ class _Builder:
                 if self.problem.host(member) == index:
                     for op in self.problem.groups[member].ops:
                         self._after_source(op.name)
+        if self.before_tiles:
+            raise Illegal(f"no tile loop reads {self.before_tiles[0].name}")
         if self.exchanges:
             by_copy = not peer_atomics(self.problem.topology)
             programs = self.turns and by_programs(self.exchanges)
@@ -155,7 +158,7 @@ class _Builder:
         for index in reversed(range(len(self.out) - 1)):
             launch, behind = self.out[index : index + 2]
             into = isinstance(behind, Kernel) or (
-                isinstance(behind, AwaitPeers | Publish | TellPlace) and behind.within
+                isinstance(behind, AwaitPeers | Publish | TellPlace | WordCollective) and behind.within
             )
             if into and (isinstance(launch, AwaitPeers) or (isinstance(launch, Publish) and not launch.copy_from)):
                 self.out[index] = replace(launch, within=True)
@@ -215,6 +218,9 @@ class _Builder:
                 raise Illegal(f"{relation.source} is not made by tiles that could add what those of peers make")
             self._after_source(relation.name)
             return
+        if relation.within:
+            self.before_tiles.append(relation)
+            return
         if relation.library:
             dtype = self.graph.values[relation.name].dtype
             self.out.append(collective(relation, source, dtype, self._free_sms()))
@@ -250,6 +256,8 @@ class _Builder:
     def _group(self, index: int) -> None:
         problem = self.problem
         if problem.is_library(index):
+            if self._gathered_by(index):
+                raise Illegal(f"the library computes {problem.groups[index].name}, and its kernels gather nothing")
             self.out.append(library_gemm(self.problem, self.problem.groups[index]))
             return
         comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
@@ -266,8 +274,17 @@ class _Builder:
         if self._goes_on(index, kernel):
             steps = [self._for_own(step) if isinstance(step, Wait) else step for step in role.body]
             kernel = replace(kernel, compute=replace(role, body=tuple(steps)), joined=True)
+        for relation in self._gathered_by(index):
+            self.before_tiles.remove(relation)
+            dtype = self.graph.values[relation.name].dtype
+            self.out.append(gather_within(relation, source_buffer(problem, relation), dtype, kernel))
         self.out.append(kernel)
         self.kernels.append((index, kernel))
+
+    def _gathered_by(self, index: int) -> list[Relation]:
+        """What programs of this group's kernel gather before their tiles."""
+        reads = {value for member in self._members(index) for value in self.problem.groups[member].reads()}
+        return [relation for relation in self.before_tiles if relation.name in reads]
 
     def _goes_on(self, index: int, kernel: Kernel) -> bool:
         """Whether programs of the kernel before can go on with `kernel`: it only reads what tiles of that one store at every

@@ -5,10 +5,12 @@ from __future__ import annotations
 from tilelink.ir.calls import LibraryCollective, WordCollective
 from tilelink.ir.counting import words_sent
 from tilelink.ir.graph import Relation
-from tilelink.ir.nodes import Kind
+from tilelink.ir.nodes import Kernel, Kind
+from tilelink.ir.word import Protocol
 from tilelink.planner.layout import Illegal
 
 _BLOCK = 512  # words that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
+_WARP = 32  # words: a thread moves one, so that a warp stores to a peer in one piece
 _MOST_PER_SM = 4  # programs of 16 warps: 2,048 threads of 32 registers fill an SM of each GPU whose links carry atomics
 _FUNCTIONS = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
 
@@ -27,3 +29,14 @@ def collective(relation: Relation, source: str, dtype: str, free_sms: int) -> Li
     programs = max(1, min(free_sms * per_sm, blocks))  # what does not fit at all is refuted
     by = relation.protocol, relation.shots
     return WordCollective(function, relation.name, source, words, programs, _BLOCK, per_sm, *by)
+
+
+def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -> WordCollective:
+    """The same by all programs of `kernel`, before their tiles. Raises Illegal."""
+    if kernel.comm or kernel.joined:
+        raise Illegal(
+            f"programs of {kernel.name} communicate or go on from other tiles, and {relation.name} comes first"
+        )
+    words, block = words_sent(relation, dtype), _WARP * kernel.warps
+    by = relation.protocol or Protocol.LL, relation.shots, True
+    return WordCollective("all_gather", relation.name, source, words, kernel.programs, block, kernel.per_sm, *by)

@@ -104,8 +104,8 @@ class _Model:
                 case LibraryCollective(function, out, operand):
                     size = max(self._bytes(out), self._bytes(operand))
                     self.now += library_us(self.topology, function, size)
-                case WordCollective(words=words, shots=shots):
-                    self.now += words_us(self.topology, words, shots)
+                case WordCollective(words=words, shots=shots, within=within):
+                    self.now += words_us(self.topology, words, shots, within=within)
         copies = [x for x in self.schedule.exchanges if isinstance(x.mover, CopyEngine)]
         drag = _DRAG_US * sum(self.peers * x.chunks for x in copies)
         total = max(self.now, self.streams_end) + drag

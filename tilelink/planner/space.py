@@ -15,7 +15,7 @@ from tilelink.ir.expand import BY_WORDS, collectives, expand
 from tilelink.ir.graph import Relation, Sum, TileGraph
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
-from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.ir.spec import AllGather, BoundSpec, Matmul
 from tilelink.ir.user_op import UserOp
 from tilelink.ir.word import Protocol
 from tilelink.planner.choices import (
@@ -68,10 +68,12 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
     atomics = peer_atomics(topology)
     reuses = pins.get(OUTPUTS) == REUSED
     decisions = set(pins) - {OUTPUTS}
+    gathers = {node.output.name for node in spec.nodes if isinstance(node.operation, AllGather)}
     names, options = [], []
     for name, legal in collectives(spec):
         wanted = pinned(pins, name, "algorithm")
-        left_out = _ASKED_FOR if reuses else (*_ASKED_FOR, Algorithm.IN_PLACE)
+        left_out = [*_ASKED_FOR, *(() if reuses else (Algorithm.IN_PLACE,))]
+        left_out += [Algorithm.LL_TILES] if name in gathers else []  # not measured either
         kept = [a for a in legal if wanted == a.value or (wanted is None and a not in left_out)]
         if networked:  # peers on other nodes have no address here
             kept = [a for a in kept if a is Algorithm.LIBRARY]

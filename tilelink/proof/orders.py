@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilelink.ir.calls import Collective, LibraryGemm, WordCollective
 from tilelink.ir.counting import words_sent
-from tilelink.ir.graph import TileGraph
+from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import ComputeRole, Kernel, Kind, Publish
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.schedule import Schedule
@@ -170,6 +170,7 @@ def collectives(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
                     f"{found.words} words travel to a peer, and its part is {relation.part} {graph.values[name].dtype}"
                 )
                 yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
+            yield from _within(schedule, relation, found)
             if min(found.programs, found.block) < 1 or found.block & (found.block - 1):
                 fact = f"{found.programs} programs cannot move blocks of {found.block} words, a power of two"
                 yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
@@ -180,3 +181,20 @@ def collectives(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
         if calls[name].operand not in sources:
             fact = f"it sends {calls[name].operand}, not {relation.source}"
             yield Finding(BugClass.WRONG_PLACE, f"collective {name}", fact)
+
+
+def _within(schedule: Schedule, relation: Relation, found: WordCollective) -> Iterator[Finding]:
+    """A gather within a kernel is done by all of its programs, which do nothing else but its tiles."""
+    where = f"collective {relation.name}"
+    if found.within is not relation.within:
+        fact = (
+            f"it is carried out {'within a kernel' if found.within else 'by a launch'}, and the choices say otherwise"
+        )
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
+    elif found.within:
+        kernel = next((one for one in schedule.kernels() if any(x is found for x in schedule.within(one))), None)
+        if kernel is not None and (found.programs != schedule.grid(kernel) or kernel.comm):
+            fact = (
+                f"{found.programs} programs gather, and {kernel.name} has {schedule.grid(kernel)}, which wait for all"
+            )
+            yield Finding(BugClass.RESIDENCY, where, fact)

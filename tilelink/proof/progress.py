@@ -45,14 +45,21 @@ def residency(schedule: Schedule) -> Iterator[Finding]:
     """The programs of each kernel fit beside all one-program kernels that spin on side streams meanwhile."""
     spinning = sum(_side_programs(schedule, x) for x in schedule.launches if isinstance(x, CopyProgram))
     for index, launch in enumerate(schedule.launches):
-        if isinstance(launch, WordCollective) and launch.sms + spinning > schedule.machine.num_sms:
+        if (
+            isinstance(launch, WordCollective)
+            and not launch.within
+            and launch.sms + spinning > schedule.machine.num_sms
+        ):
             programs = f"{launch.programs} programs{_shared(launch)}"
             fact = f"{programs} do not fit on {schedule.machine.num_sms} SMs, and they wait for peers"
             yield Finding(BugClass.RESIDENCY, f"launch {index}, {launch.function}", fact)
         if not isinstance(launch, Kernel):
             continue
         needed = launch.sms + spinning
-        waits = bool(launch.comm) or (launch.compute is not None and any(map(_spins, flat(launch.compute.body))))
+        gathers = any(isinstance(one, WordCollective) for one in schedule.within(launch))  # and waits for all programs
+        waits = (
+            gathers or bool(launch.comm) or (launch.compute is not None and any(map(_spins, flat(launch.compute.body))))
+        )
         if needed > schedule.machine.num_sms and (waits or spinning):
             beside = f" and {spinning} that hold up side streams" if spinning else ""
             fact = (

@@ -1,0 +1,131 @@
+"""Gathers by words that programs of a kernel do before their tiles: emulated for both targets, proved, refuted where they
+must be, legal where a tile loop reads what is gathered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import lowering
+import topologies
+from tests.adversary.bugs import edited, verdict
+from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink.errors import NoLegalSchedule
+from tilelink.ir.calls import WordCollective
+from tilelink.ir.nodes import AwaitPeers
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.verify import verify
+from tilelink.runtime.run import run_emulated
+
+if TYPE_CHECKING:
+    from tilelink.ir.schedule import Schedule
+    from tilelink.overlap import Overlap
+
+AG_GEMM, MLP = load("02_ag_gemm.py:ag_gemm"), load("05_mlp.py:mlp")
+USER_OP = load("06_user_op.py:ag_squared_relu")
+CASES: dict[str, tuple[Overlap, dict[str, int], dict[str, str]]] = {
+    "all data": (AG_GEMM, {"M": 32, "K": 64, "N": 256}, {"algorithm": "lamport-tiles"}),
+    "numbered": (AG_GEMM, {"M": 32, "K": 64, "N": 256}, {"algorithm": "ll-tiles"}),
+    "ragged": (AG_GEMM, {"M": 44, "K": 68, "N": 52}, {"algorithm": "lamport-tiles"}),
+    "several blocks a program": (AG_GEMM, {"M": 256, "K": 256, "N": 256}, {"algorithm": "lamport-tiles"}),
+    "before gate and up": (MLP, {"M": 48, "H": 64, "F": 64}, {"algorithm": "lamport-tiles"}),
+    "behind a wait for peers": (MLP, {"M": 48, "H": 64, "F": 64}, {"algorithm": "ll-tiles", "out.algorithm": "direct"}),
+    "before a user's tiles": (USER_OP, {"M": 32, "K": 64, "N": 64}, {"algorithm": "lamport-tiles"}),
+}
+
+
+def planned(name: str, **pins: str) -> Schedule:
+    operator, sizes, mine = CASES[name]
+    return operator.plan_for(topologies.load("laptop-switch", 4), sizes, "bf16", {**mine, **pins})
+
+
+def gather(schedule: Schedule) -> WordCollective:
+    return next(x for x in schedule.launches if isinstance(x, WordCollective))
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.quick(3)
+def test_it_gives_what_a_gather_gives(name: str, target: str) -> None:
+    schedule = planned(name)
+    found = gather(schedule)
+    (kernel,) = (one for one in schedule.kernels() if any(x is found for x in schedule.within(one)))
+    assert found.within and found.programs == schedule.grid(kernel) and found.block == 32 * kernel.warps
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=4)  # each set of words twice
+    assert outcome.equal, f"{schedule}\n{outcome}"
+
+
+def test_one_launch_fewer() -> None:
+    by_launch = AG_GEMM.plan_for(
+        topologies.load("laptop-switch", 4), CASES["all data"][1], "bf16", {"algorithm": "lamport"}
+    )
+    for schedule, launches in ((planned("all data"), 1), (by_launch, 2)):
+        assert lowering.emit(schedule).split("def enqueue")[1].split("def ")[0].count("main.launch(") == launches
+
+
+def changed(schedule: Schedule, **fields: Any) -> Schedule:
+    there = gather(schedule)
+    return replace(schedule, launches=tuple(replace(x, **fields) if x is there else x for x in schedule.launches))
+
+
+@pytest.mark.parametrize(
+    ("fields", "bug"),
+    [
+        ({"programs": 1}, BugClass.RESIDENCY),
+        ({"within": False}, BugClass.WRONG_PLACE),
+        ({"block": 96}, BugClass.WRONG_PLACE),
+        ({"operand": "w"}, BugClass.WRONG_PLACE),
+    ],
+    ids=str,
+)
+def test_what_the_proof_refutes(fields: dict[str, object], bug: BugClass) -> None:
+    schedule = planned("several blocks a program")
+    assert verify(schedule).proved
+    assert bug in [finding.bug for finding in verify(changed(schedule, **fields)).findings]
+
+
+def test_its_kernel_stands_behind_it_and_fits() -> None:
+    schedule = planned("all data")
+    behind = replace(schedule, launches=schedule.launches[::-1])
+    assert any("no kernel beside it" in finding.fact for finding in verify(behind).findings)
+    small = replace(schedule, machine=replace(schedule.machine, num_sms=1))
+    assert BugClass.RESIDENCY in [finding.bug for finding in verify(small).findings]
+
+
+def test_other_things_come_first_in_the_same_kernel() -> None:
+    """Peers may be awaited by the same programs, in either order."""
+    schedule = planned("behind a wait for peers")
+    kernel = next(one for one in schedule.kernels() if gather(schedule) in schedule.within(one))
+    at = schedule.launches.index(kernel)
+    awaits = next((x for x in schedule.launches if isinstance(x, AwaitPeers)), AwaitPeers(within=True))
+    others = [x for x in schedule.launches[:at] if not isinstance(x, AwaitPeers)]
+    first = replace(schedule, launches=(*others, awaits, *(x for x in schedule.launches[at:] if x is not awaits)))
+    assert {type(x) for x in first.within(kernel)} >= {AwaitPeers, WordCollective}
+    assert run_emulated(first, lowering.emit(first), calls=3).equal
+
+
+def test_where_it_is_legal() -> None:
+    """Where a tile loop reads what is gathered, and does not communicate."""
+    with pytest.raises(NoLegalSchedule, match="gather nothing"):
+        planned("all data", compute="library")
+    with pytest.raises(NoLegalSchedule):
+        AG_GEMM.plan_for(topologies.load("l20-pcie", 4), CASES["all data"][1], "bf16", CASES["all data"][2])
+    chosen = AG_GEMM.plan_for(topologies.load("h200-nvswitch", 4), {"M": 16, "K": 4096, "N": 14336}, "bf16", {})
+    assert not gather(chosen).within  # never measured: only if pinned
+
+
+PLANTED = {
+    "nobody waits for the other programs": ("wait_use(gathered, tl", "wait_use(gathered, 0 * tl"),
+    "too few are waited for": ("* tl.num_programs(0))", "* (tl.num_programs(0) - 1))"),
+    "nobody waits for words": ("missing(found, call, NUMBERED) * where", "missing(found, call, NUMBERED) * 0"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_mistakes_in_the_kernel_are_found(name: str) -> None:
+    source = lowering.emit(planned("several blocks a program"))
+    assert not verdict(source).refuted
+    assert verdict(edited(source, PLANTED[name])).refuted, name
