@@ -258,21 +258,37 @@ def test_where_it_is_legal() -> None:
         assert Algorithm.LAMPORT in legal and (Algorithm.LAMPORT_TWO_SHOT in legal) is (n == 64)
 
 
-def test_what_was_never_measured_is_planned_if_pinned() -> None:
+def test_fewer_words_are_expected_to_take_less_time() -> None:
     machine = topologies.load("h200-nvswitch", 4)
     sizes = {"M": 128, "K": 14336, "N": 4096}
-    found = {
-        algorithm: GEMM_AR.plan_for(machine, sizes, "bf16", {"algorithm": algorithm} if algorithm else {})
-        for algorithm in ("", "ll", "lamport", "lamport-two-shot")
-    }
-    assert "lamport" not in dict(found[""].choices)["out.algorithm"]
-    times = [found[name].predicted_us for name in ("ll", "lamport", "lamport-two-shot")]
+    times = [
+        GEMM_AR.plan_for(machine, sizes, "bf16", {"algorithm": algorithm}).predicted_us
+        for algorithm in ("ll", "lamport", "lamport-two-shot")
+    ]
     assert times == sorted(times, reverse=True)  # half the words, and half of these with three peers
 
 
-@pytest.mark.parametrize(("rows", "algorithm"), [(16, "ll"), (64, "ll"), (2048, "direct")])
-def test_it_is_planned_where_it_was_fastest(rows: int, algorithm: str) -> None:
-    """As measured on 2 x H200 (`sweep_2xh200.json`)."""
+def test_words_of_half_data_are_planned_where_there_are_no_others() -> None:
+    machine = topologies.load("h200-nvswitch", 2)
+    odd, even = (GEMM_AR.plan_for(machine, {"M": 1, "K": 1024, "N": n}, "bf16", {}) for n in (1026, 1028))
+    assert dict(odd.choices)["out.algorithm"] == "ll-tiles"
+    assert dict(even.choices)["out.algorithm"] == "lamport-tiles"
+
+
+@pytest.mark.parametrize(("rows", "words"), [(256, True), (512, False)])
+def test_more_words_than_were_measured_are_planned_if_pinned(rows: int, words: bool) -> None:
+    """On 4 ranks 512 rows of 8 KiB are 786,432 words in two shots."""
+    machine = topologies.load("h200-nvswitch", 4)
+    sizes = {"M": rows, "K": 14336, "N": 4096}
+    free = GEMM_AR.plan_for(machine, sizes, "bf16", {})
+    pinned = GEMM_AR.plan_for(machine, sizes, "bf16", {"algorithm": "lamport-two-shot"})
+    assert (dict(free.choices)["out.algorithm"] == "lamport-two-shot") is words
+    assert dict(pinned.choices)["out.algorithm"] == "lamport-two-shot"
+
+
+@pytest.mark.parametrize(("rows", "algorithm"), [(16, "lamport"), (64, "lamport"), (2048, "direct")])
+def test_it_is_planned_where_words_were_fastest(rows: int, algorithm: str) -> None:
+    """As measured on 2 x H200 with words of LL (`sweep_2xh200.json`), of which there are twice as many."""
     machine = topologies.load("h200-nvswitch", 2)
     schedule = AG_GEMM.plan_for(machine, {"M": rows, "K": 4096, "N": 14336}, "bf16", {})
     assert dict(schedule.choices)["x_full.algorithm"] == algorithm

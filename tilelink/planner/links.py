@@ -23,6 +23,7 @@ _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitte
 # collectives by words, fitted to 128 KB to 4 MB of words of LL a peer on 2 x H200: of what a link carries, words of 8 bytes;
 # and of a launch, what a kernel behind a matmul costs
 WORD_SHARE, _WORD_LAUNCH_SHARE = 0.76, 0.7
+_SHOT_US = 1.0  # beginning another shot of words; 0.6 to 1.9 where one H200 stands for two or four ranks
 _ALL_PROGRAMS_US = 1.5  # all programs of a kernel wait for each other; not measured
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
@@ -99,12 +100,12 @@ def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consume
 
 def words_us(topology: Topology, words: int, shots: int, *, within: bool) -> float:
     """A collective that sends and receives so many words to and from each peer in each of so many shots, with its launch, or
-    with what its programs wait for each other `within` a kernel. A word takes as long whatever of it is data: that was measured
-    for LL only."""
+    with what its programs wait for each other `within` a kernel. A word takes as long whatever of it is data."""
     ranks = topology.num_ranks
     link = min(topology.link_gb_per_s(0, peer) for peer in range(1, ranks)) * num_links(topology)
     there = max(level.signal_us for level in topology.levels)
     start = _ALL_PROGRAMS_US if within else _WORD_LAUNCH_SHARE * topology.gpu.kernel_launch_us
+    start += _SHOT_US * (shots - 1)
     return start + shots * (there + (ranks - 1) * WORD_BYTES * words / (WORD_SHARE * link) / 1e3)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
-from tilelink.ir.expand import BY_WORDS, collectives, expand
+from tilelink.ir.counting import words_sent
+from tilelink.ir.expand import BY_WORDS, ByWords, collectives, expand
 from tilelink.ir.graph import Relation, Sum, TileGraph
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
@@ -46,8 +47,9 @@ _CHUNKS = (1, 2, 4, 8, 16)
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
 _BY_STORES = (Algorithm.POOLED, Algorithm.IN_PLACE, *BY_WORDS)  # of programs, to peers
-# never measured: planned if pinned
-_ASKED_FOR = tuple(algorithm for algorithm, by in BY_WORDS.items() if by.protocol is Protocol.LAMPORT)
+_MOST_SENT = 512 << 10  # words that a rank sends in a call (LL, 2 x H200): beyond, words are planned if pinned
+# words of LL take as long as words of Lamport, and are twice as many (one H200): planned where there are no whole ones of 8 bytes
+_LL = {algorithm: by for algorithm, by in BY_WORDS.items() if by.protocol is Protocol.LL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,11 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
     names, options = [], []
     for name, legal in collectives(spec):
         wanted = pinned(pins, name, "algorithm")
-        left_out = [*_ASKED_FOR, *(() if reuses else (Algorithm.IN_PLACE,))]
-        left_out += [Algorithm.LL_TILES] if name in gathers else []  # not measured either
+        left_out = [Algorithm.LAMPORT_TILES_TWO_SHOT]  # never timed
+        left_out += [] if reuses else [Algorithm.IN_PLACE]
+        left_out += [one for one, by in _LL.items() if any(BY_WORDS.get(a) == _as_lamport(by) for a in legal)]
+        if name in gathers:  # one launch takes longer than two, unless the L2 still has the weights (one H200)
+            left_out += [one for one, by in BY_WORDS.items() if by.in_tiles]
         kept = [a for a in legal if wanted == a.value or (wanted is None and a not in left_out)]
         if networked:  # peers on other nodes have no address here
             kept = [a for a in kept if a is Algorithm.LIBRARY]
@@ -85,6 +90,11 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
     for chosen in product(*options):
         algorithms = tuple(zip(names, chosen, strict=True))
         graph = expand(spec, dict(algorithms))
+        if any(
+            _sends_many(graph, relation) and not pinned(pins, relation.name, "algorithm")
+            for relation in graph.relations()
+        ):
+            continue
         for library in _library_sets(matmuls, pins):
             if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
                 continue
@@ -93,6 +103,18 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
                 structure = Structure(algorithms, library, loops, graph, group_ops(graph, library, shared))
                 if decisions <= _applied(structure, topology, pins):
                     yield structure
+
+
+def _sends_many(graph: TileGraph, relation: Relation) -> bool:
+    """Whether a rank sends more words for it than was measured."""
+    if relation.protocol is None:
+        return False
+    words = words_sent(relation, graph.values[relation.name].dtype)
+    return (relation.num_ranks - 1) * relation.shots * words > _MOST_SENT
+
+
+def _as_lamport(by: ByWords) -> ByWords:
+    return replace(by, protocol=Protocol.LAMPORT)
 
 
 def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:
