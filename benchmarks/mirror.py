@@ -28,6 +28,7 @@ import torch
 
 import lowering
 from tilelink.bench.job import read_job
+from tilelink.bench.rows import Operator, Row
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
@@ -118,7 +119,7 @@ def time_us(graph: torch.cuda.CUDAGraph, calls: int) -> float:
     return float(begin.elapsed_time(end)) * 1e3 / _REPLAYS / calls  # type: ignore[no-untyped-call]
 
 
-def measure(key: str, schedules: dict[str, Schedule]) -> dict[str, Any]:
+def measure(row: Row, schedules: dict[str, Schedule]) -> dict[str, Any]:
     """One row: a time for each schedule, whether replays make what eager calls make, and the time of the matmul alone."""
     operators = {label: operator_on_one(lowering.emit(schedule), label) for label, schedule in schedules.items()}
     inputs = next(iter(operators.values())).INPUTS
@@ -135,17 +136,18 @@ def measure(key: str, schedules: dict[str, Schedule]) -> dict[str, Any]:
         graphs[label].replay()
         equal = equal and all(torch.equal(a, b) for a, b in zip(eager, made, strict=True))
         held.append(made)
-    gathers = key.startswith("ag_gemm")
+    gathers = row.operator is Operator.AG_GEMM
     ranks = next(iter(operators.values())).NUM_RANKS
     lefts = [torch.cat([x] * ranks) if gathers else x for x, _ in sets]
-    graphs["matmul"], made = captured(torch.mm, [[left, some[1]] for left, some in zip(lefts, sets, strict=True)])
+    rights = [some[1].t() if row.k_major else some[1] for some in sets]
+    graphs["matmul"], made = captured(torch.mm, [list(pair) for pair in zip(lefts, rights, strict=True)])
     held.append(made)
     samples: dict[str, list[float]] = {label: [] for label in graphs}
     for _ in range(_ROUNDS):
         for label, graph in graphs.items():
             samples[label].append(time_us(graph, count))
     return {
-        "row": key,
+        "row": row.key,
         "num_ranks": ranks,
         "us": {label: round(statistics.median(some), 2) for label, some in samples.items()},
         "spread_us": {label: round(max(some) - min(some), 2) for label, some in samples.items()},
@@ -168,7 +170,7 @@ def main() -> None:
                 c.label: c.schedule for c in planned.candidates if c.schedule is not None and mirrors(c.schedule)
             }
             if schedules:
-                rows.append(measure(planned.row.key, schedules))
+                rows.append(measure(planned.row, schedules))
                 print(rows[-1]["row"], rows[-1]["num_ranks"], rows[-1]["us"], flush=True)
                 torch.cuda.empty_cache()
     if arguments.json is not None:
