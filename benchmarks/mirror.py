@@ -77,9 +77,9 @@ def mirrors(schedule: Schedule) -> bool:
     return not (schedule.exchanges or shares or comm or library)
 
 
-def operator_on_one(source: str, label: str) -> Any:
+def operator_on_one(source: str, name: str) -> Any:
     """The operator of an emitted file on a fabric of one GPU."""
-    module = load_source(source, label)
+    module = load_source(source, name)
     build: Any = operator_class(module)
     base: Any = fabric_class(module)
 
@@ -121,7 +121,9 @@ def time_us(graph: torch.cuda.CUDAGraph, calls: int) -> float:
 
 def measure(row: Row, schedules: dict[str, Schedule]) -> dict[str, Any]:
     """One row: a time for each schedule, whether replays make what eager calls make, and the time of the matmul alone."""
-    operators = {label: operator_on_one(lowering.emit(schedule), label) for label, schedule in schedules.items()}
+    operators = {
+        label: operator_on_one(lowering.emit(schedule), schedule.name) for label, schedule in schedules.items()
+    }
     inputs = next(iter(operators.values())).INPUTS
     size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in inputs.values())
     count = max(2, min(_MOST_SETS, _COLD_BYTES // size + 1))
