@@ -69,8 +69,18 @@ def collective(schedule: Schedule) -> WordCollective:
 LONG = [name for name in CASES if name.startswith("several blocks")]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_a_program_moves_several_blocks(name: str) -> None:
+    schedule = planned(*CASES[name])
+    found = collective(schedule)
+    assert found.places // found.block > found.programs
+    outcome = run_emulated(schedule, lowering.emit(schedule), calls=4)  # each set of words twice
+    assert outcome.equal, f"{schedule}\n{outcome}"
+
+
 @pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in CASES])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])
 @pytest.mark.quick(3)
 def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
     schedule = planned(*CASES[name])
@@ -280,6 +290,7 @@ def test_words_of_half_data_are_planned_where_there_are_no_others() -> None:
     assert dict(even.choices)["out.algorithm"] == "lamport-tiles"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "words"), [(256, True), (512, False)])
 def test_more_words_than_were_measured_are_planned_if_pinned(rows: int, words: bool) -> None:
     """On 4 ranks 512 rows of 8 KiB are 786,432 words in two shots."""
