@@ -230,7 +230,7 @@ class TestRun:
         assert result.exit_code == 0
 
 
-@pytest.mark.slow  # the quick suite runs it as a command of the README
+@pytest.mark.slow
 def test_demo(invoke: Invoke, spec_path: Path) -> None:
     result = invoke("demo")
     assert result.exit_code == 0

@@ -22,7 +22,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/design.md", "docs/cli.md", "docs/verification.md")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 NEEDS_GPUS = ("--device cuda", "topo detect")
-SLOW = ("examples/05_mlp.py", "tilelink verify", "tilelink mutate")  # many structures to plan, many runs
+SLOW = (
+    "examples/05_mlp.py",
+    "tilelink verify",
+    "tilelink mutate",
+    "tilelink demo",
+)  # many structures to plan, many runs
 VARIES = re.compile(r"\d\.\de[+-]\d\d|\d+\.\d s$", re.MULTILINE)  # errors and seconds of a run
 
 

@@ -114,6 +114,7 @@ def compiles(source: str, topology: str, arch: str) -> None:
     assert seen
 
 
+@pytest.mark.slow
 def test_signals_are_released_behind_a_barrier() -> None:
     """In PTX every release follows a CTA barrier with no store to global memory between them."""
     source = emit(

@@ -48,7 +48,7 @@ def gather(schedule: Schedule) -> WordCollective:
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 def test_it_gives_what_a_gather_gives(name: str, target: str) -> None:
     schedule = planned(name)
     found = gather(schedule)
@@ -95,6 +95,7 @@ def test_its_kernel_stands_behind_it_and_fits() -> None:
     assert BugClass.RESIDENCY in [finding.bug for finding in verify(small).findings]
 
 
+@pytest.mark.slow
 def test_other_things_come_first_in_the_same_kernel() -> None:
     """Peers may be awaited by the same programs, in either order."""
     schedule = planned("behind a wait for peers")

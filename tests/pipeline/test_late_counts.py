@@ -75,6 +75,7 @@ def test_a_tile_is_counted_before_the_next_one_is_stored_and_the_last_behind_the
     assert "a tile is counted when the next one of its program is computed" in str(schedule)
 
 
+@pytest.mark.slow
 def test_the_planner_takes_it_where_a_program_has_several_tiles_to_count() -> None:
     topology = topologies.load("h200-nvswitch", 4)
     sizes = {"M": 8192, "K": 11008, "N": 4096}

@@ -207,7 +207,7 @@ def summed(x: Annotated[Tensor, (B, C), Partial()]) -> Tensor:
         (summed, {"B": 3 * 8, "C": 12}, {"x_sum.algorithm": "library"}),
     ],
 )
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 def test_queues_among_other_ops(
     operator: tilelink.Overlap, sizes: dict[str, int], pins: dict[str, str], target: str
 ) -> None:

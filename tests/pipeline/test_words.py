@@ -81,7 +81,7 @@ def test_a_program_moves_several_blocks(name: str) -> None:
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
     schedule = planned(*CASES[name])
     outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of words more than once

@@ -93,7 +93,7 @@ def with_steps(schedule: Schedule, change: Callable[[Step], Step | None], **role
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
     schedule = planned(*CASES[name])
     assert not any(isinstance(launch, Collective) for launch in schedule.launches)
