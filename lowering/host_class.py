@@ -14,6 +14,7 @@ from lowering.source import Source
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
+    BeforeKernel,
     Begin,
     Buffer,
     CopyOwn,
@@ -26,7 +27,6 @@ from tilelink.ir.nodes import (
     Memory,
     Publish,
     Scope,
-    TellPlace,
 )
 from tilelink.ir.schedule import Schedule
 
@@ -195,7 +195,7 @@ class HostPrinter:
 
     def _launch(self, launch: Launch) -> None:
         match launch:
-            case AwaitPeers() | Publish() | TellPlace() | WordCollective() if launch.within:
+            case _ if isinstance(launch, BeforeKernel) and launch.within:
                 pass  # programs of the kernel beside it do it
             case Finish() if launch.within:
                 if self.schedule.has_signal("copied"):

@@ -336,6 +336,8 @@ class Finish:
 
 
 _Between = Begin | AwaitPeers | Publish | TellPlace | Finish  # ranks
+# programs of the kernel behind them may carry these out, before all else: `within`
+BeforeKernel = AwaitPeers | Publish | TellPlace | WordCollective
 Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | WordCollective
 
 

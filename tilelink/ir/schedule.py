@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tilelink.ir import calls, nodes, order, placement, spec, steps, user_op
-from tilelink.ir.calls import WordCollective
 from tilelink.ir.nodes import (
-    AwaitPeers,
+    BeforeKernel,
     Buffer,
     CopyProgram,
     Exchange,
@@ -23,9 +22,7 @@ from tilelink.ir.nodes import (
     Kernel,
     Launch,
     Machine,
-    Publish,
     Signal,
-    TellPlace,
 )
 from tilelink.ir.printing import print_schedule
 from tilelink.ir.serialize import decode, to_json
@@ -74,11 +71,7 @@ class Schedule:
         kernels that are joined to it."""
         at = self._index(kernel)
         first = at
-        while (
-            first
-            and isinstance(before := self.launches[first - 1], AwaitPeers | Publish | TellPlace | WordCollective)
-            and before.within
-        ):
+        while first and isinstance(before := self.launches[first - 1], BeforeKernel) and before.within:
             first -= 1
         last = self._index(self.joined_to(kernel)[-1])
         later = [x for x in self.launches[last + 1 :] if not isinstance(x, CopyProgram)]

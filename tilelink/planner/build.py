@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import Collective, LibraryGemm, WordCollective
+from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.graph import Copy, Relation
 from tilelink.ir.nodes import (
     AwaitPeers,
+    BeforeKernel,
     Begin,
     CommRole,
     CommSms,
@@ -157,9 +158,7 @@ class _Builder:
         """Into a kernel that comes right behind go the wait for peers and publications that copy nothing."""
         for index in reversed(range(len(self.out) - 1)):
             launch, behind = self.out[index : index + 2]
-            into = isinstance(behind, Kernel) or (
-                isinstance(behind, AwaitPeers | Publish | TellPlace | WordCollective) and behind.within
-            )
+            into = isinstance(behind, Kernel) or (isinstance(behind, BeforeKernel) and behind.within)
             if into and (isinstance(launch, AwaitPeers) or (isinstance(launch, Publish) and not launch.copy_from)):
                 self.out[index] = replace(launch, within=True)
 

@@ -27,9 +27,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tilelink.ir.calls import Collective, LibraryGemm, WordCollective
+from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.nodes import (
     AwaitPeers,
+    BeforeKernel,
     Begin,
     CopyOwn,
     CopyProgram,
@@ -148,8 +149,7 @@ def _carried(schedule: Schedule) -> Iterator[Finding]:
     """What programs of a kernel carry out stands right before that kernel, or right behind it."""
     known = {id(launch) for kernel in schedule.kernels() for launch in schedule.within(kernel)}
     for index, launch in enumerate(schedule.launches):
-        carried = isinstance(launch, AwaitPeers | Publish | TellPlace | Finish | WordCollective) and launch.within
-        if carried and id(launch) not in known:
+        if isinstance(launch, BeforeKernel | Finish) and launch.within and id(launch) not in known:
             fact = "no kernel beside it has a program that does it"
             yield Finding(BugClass.WRONG_PLACE, f"launch {index}", fact)
         if isinstance(launch, Publish) and launch.within and launch.copy_from:
