@@ -7,10 +7,10 @@ from lowering.names import place, plus
 from lowering.operands import LoopScope
 from lowering.signalling import slot_of
 from lowering.source import Source
+from lowering.words import collective_sizes
 from tilelink.ir.calls import WordCollective
 from tilelink.ir.nodes import AwaitPeers, Finish, Kernel, Publish, Scope, TellPlace
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.word import Protocol
 
 
 class Carried:
@@ -72,8 +72,7 @@ class Carried:
         name = launch.out
         pointers = [f"{name}_{what}" for what in ("source_data", "data", "words", "words_peers", "calls", "gathered")]
         self.scope.need(*pointers, "rank")
-        sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.scope.schedule.num_ranks}"]
-        sizes.append(f"NUMBERED={launch.protocol is Protocol.LL}")
+        sizes = collective_sizes(launch, self.scope.schedule.num_ranks)
         self.first.call("gather_first(", [*pointers, "rank", *sizes])
         if self.scope.schedule.machine.tensor_descriptors:
             self.first.line("fence_descriptors()")

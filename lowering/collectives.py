@@ -6,12 +6,11 @@ from lowering.dialect import Dialect
 from lowering.host_names import HostNames, shape_text
 from lowering.names import TRITON
 from lowering.source import Source
-from lowering.words import words_of_tile
+from lowering.words import collective_sizes, words_of_tile
 from tilelink.ir.calls import LibraryCollective, WordCollective
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SumWords
-from tilelink.ir.word import Protocol
 
 
 class CollectivePrinter:
@@ -73,8 +72,7 @@ class CollectivePrinter:
         arguments += [self._data(launch, name) for name in (launch.operand, launch.out)]
         arguments += [self.argument(f"{launch.out}_{what}") for what in ("words", "words_peers", "calls")]
         arguments.append("rank")
-        sizes = [f"WORDS={launch.words}", f"BLOCK={launch.block}", f"NUM_RANKS={self.schedule.num_ranks}"]
-        sizes.append(f"NUMBERED={launch.protocol is Protocol.LL}")
+        sizes = collective_sizes(launch, self.schedule.num_ranks)
         if not gather:
             sizes.append(f"DTYPE={TRITON[self.schedule.buffer(launch.out).dtype]}")
             sizes.append(f"SCATTER={launch.function == 'reduce_scatter' or launch.shots > 1}")

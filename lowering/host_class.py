@@ -11,6 +11,7 @@ from lowering.kernels import PrintedKernel
 from lowering.names import TORCH, class_name, place, places
 from lowering.positions import rank_at
 from lowering.source import Source
+from lowering.words import SUFFIXES
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -329,7 +330,7 @@ class HostPrinter:
             "signal_peers": "self.signals.pointers",
             "rank": "rank",
         }
-        if name.endswith(("_words", "_words_peers", "_calls", "_data", "_gathered")):
+        if name.endswith(SUFFIXES):
             return self.collectives.argument(name)
         if name in printed.descriptors:
             return self._described.get(printed.descriptors[name]) or self._descriptor(*printed.descriptors[name])

@@ -1,4 +1,4 @@
-"""Sums by words of tiles -> Triton: which call it is, the sum itself, and the number for the next call."""
+"""What travels in words -> Triton: sizes of collectives, and sums of tiles with the numbers of their calls."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ import math
 from lowering.names import TRITON, element_bytes, value_name
 from lowering.operands import TileScope
 from lowering.source import Source
+from tilelink.ir.calls import WordCollective
 from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SumWords
 from tilelink.ir.word import Protocol
+
+# of kernel parameters that the host class knows from the collective they are named after
+SUFFIXES = ("_words", "_words_peers", "_calls", "_data", "_gathered")
+
+
+def collective_sizes(launch: WordCollective, num_ranks: int) -> list[str]:
+    """Arguments that all collectives have, in a kernel of their own or within another one."""
+    sizes = {"WORDS": launch.words, "BLOCK": launch.block, "NUM_RANKS": num_ranks}
+    sizes["NUMBERED"] = launch.protocol is Protocol.LL
+    return [f"{name}={value}" for name, value in sizes.items()]
 
 
 def words_of_tile(schedule: Schedule, role: ComputeRole, step: SumWords) -> int:
