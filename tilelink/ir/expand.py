@@ -34,32 +34,16 @@ from tilelink.ir.spec import (
 from tilelink.ir.user_op import UserOp
 from tilelink.ir.word import Protocol
 
+_IN_ONE_SHOT = (Algorithm.LL, Algorithm.LL_TILES, Algorithm.LAMPORT, Algorithm.LAMPORT_TILES)  # by words
 LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
-    AllGather: (
-        Algorithm.DIRECT,
-        Algorithm.LL,
-        Algorithm.LL_TILES,
-        Algorithm.LAMPORT,
-        Algorithm.LAMPORT_TILES,
-        Algorithm.LIBRARY,
-    ),
-    ReduceScatter: (
-        Algorithm.DIRECT,
-        Algorithm.LL,
-        Algorithm.LL_TILES,
-        Algorithm.LAMPORT,
-        Algorithm.LAMPORT_TILES,
-        Algorithm.LIBRARY,
-    ),
+    AllGather: (Algorithm.DIRECT, *_IN_ONE_SHOT, Algorithm.LIBRARY),
+    ReduceScatter: (Algorithm.DIRECT, *_IN_ONE_SHOT, Algorithm.LIBRARY),
     AllReduce: (
         Algorithm.ONE_SHOT,
         Algorithm.TWO_SHOT,
         Algorithm.IN_PLACE,
         Algorithm.POOLED,
-        Algorithm.LL,
-        Algorithm.LL_TILES,
-        Algorithm.LAMPORT,
-        Algorithm.LAMPORT_TILES,
+        *_IN_ONE_SHOT,
         Algorithm.LAMPORT_TWO_SHOT,
         Algorithm.LAMPORT_TILES_TWO_SHOT,
         Algorithm.LIBRARY,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tilelink.ir.counting import words_sent
-from tilelink.ir.expand import BY_WORDS, ByWords, collectives, expand
+from tilelink.ir.expand import BY_WORDS, collectives, expand
 from tilelink.ir.graph import Relation, Sum, TileGraph
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
@@ -48,7 +48,6 @@ _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
 _BY_STORES = (Algorithm.POOLED, Algorithm.IN_PLACE, *BY_WORDS)  # of programs, to peers
 _MOST_SENT = 512 << 10  # words that a rank sends in a call (LL, 2 x H200): beyond, words are planned if pinned
-# words of LL take as long as words of Lamport, and are twice as many (one H200): planned where there are no whole ones of 8 bytes
 _LL = {algorithm: by for algorithm, by in BY_WORDS.items() if by.protocol is Protocol.LL}
 
 
@@ -74,11 +73,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
     names, options = [], []
     for name, legal in collectives(spec):
         wanted = pinned(pins, name, "algorithm")
-        left_out = [Algorithm.LAMPORT_TILES_TWO_SHOT]  # never timed
-        left_out += [] if reuses else [Algorithm.IN_PLACE]
-        left_out += [one for one, by in _LL.items() if any(BY_WORDS.get(a) == _as_lamport(by) for a in legal)]
-        if name in gathers:  # one launch takes longer than two, unless the L2 still has the weights (one H200)
-            left_out += [one for one, by in BY_WORDS.items() if by.in_tiles]
+        left_out = _left_out(legal, gathers=name in gathers, reuses=reuses)
         kept = [a for a in legal if wanted == a.value or (wanted is None and a not in left_out)]
         if networked:  # peers on other nodes have no address here
             kept = [a for a in kept if a is Algorithm.LIBRARY]
@@ -105,16 +100,25 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
                     yield structure
 
 
+def _left_out(legal: tuple[Algorithm, ...], *, gathers: bool, reuses: bool) -> set[Algorithm]:
+    """Algorithms of a collective that are planned only if pinned."""
+    found = {Algorithm.LAMPORT_TILES_TWO_SHOT}  # never timed
+    if not reuses:
+        found.add(Algorithm.IN_PLACE)
+    # a word of LL takes as long as one of Lamport and carries half as much (one H200)
+    by_lamport = [BY_WORDS[a] for a in legal if a in BY_WORDS and a not in _LL]
+    found |= {a for a, by in _LL.items() if replace(by, protocol=Protocol.LAMPORT) in by_lamport}
+    if gathers:  # one launch takes longer than two, unless the L2 still has the weights (one H200)
+        found |= {a for a, by in BY_WORDS.items() if by.in_tiles}
+    return found
+
+
 def _sends_many(graph: TileGraph, relation: Relation) -> bool:
     """Whether a rank sends more words for it than was measured."""
     if relation.protocol is None:
         return False
     words = words_sent(relation, graph.values[relation.name].dtype)
     return (relation.num_ranks - 1) * relation.shots * words > _MOST_SENT
-
-
-def _as_lamport(by: ByWords) -> ByWords:
-    return replace(by, protocol=Protocol.LAMPORT)
 
 
 def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:
