@@ -27,8 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import lowering
+from tilelink.bench.contender import Inputs, matrices
 from tilelink.bench.job import read_job
-from tilelink.bench.rows import Operator, Row
+from tilelink.bench.problem import input_shapes, make_inputs
+from tilelink.bench.rows import ELEMENT_BYTES, Operator, Row
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
@@ -83,7 +85,7 @@ def operator_on_one(source: str, name: str) -> Any:
     build: Any = operator_class(module)
     base: Any = fabric_class(module)
 
-    class Fabric(base):  # type: ignore[misc]
+    class Fabric(base):
         def agree(self, schedule: str) -> None:
             pass
 
@@ -96,7 +98,7 @@ def operator_on_one(source: str, name: str) -> Any:
     return build(Fabric(OneGpu(build.NUM_RANKS)))
 
 
-def captured(call: Callable[..., Any], sets: list[list[torch.Tensor]]) -> tuple[torch.cuda.CUDAGraph, list[Any]]:
+def captured(call: Callable[..., Any], sets: list[Inputs]) -> tuple[torch.cuda.CUDAGraph, list[Any]]:
     """A graph of a call for each set of inputs, and what it makes."""
     for inputs in sets:
         call(*inputs)
@@ -110,27 +112,25 @@ def captured(call: Callable[..., Any], sets: list[list[torch.Tensor]]) -> tuple[
 def time_us(graph: torch.cuda.CUDAGraph, calls: int) -> float:
     """Of one call, behind one replay that nobody times."""
     graph.replay()
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    begin.record()  # type: ignore[no-untyped-call]
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
     for _ in range(_REPLAYS):
         graph.replay()
-    end.record()  # type: ignore[no-untyped-call]
-    end.synchronize()  # type: ignore[no-untyped-call]
-    return float(begin.elapsed_time(end)) * 1e3 / _REPLAYS / calls  # type: ignore[no-untyped-call]
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3 / _REPLAYS / calls
 
 
 def measure(row: Row, schedules: dict[str, Schedule]) -> dict[str, Any]:
-    """One row: a time for each schedule, whether replays make what eager calls make, and the time of the matmul alone."""
+    """One row: a time for each schedule, whether replays make what eager calls make, and the time of the matmul alone, if the
+    row has one matmul."""
     operators = {
         label: operator_on_one(lowering.emit(schedule), schedule.name) for label, schedule in schedules.items()
     }
-    inputs = next(iter(operators.values())).INPUTS
-    size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in inputs.values())
+    ranks = next(iter(operators.values())).NUM_RANKS
+    size = sum(math.prod(shape) for shape in input_shapes(row, ranks)) * ELEMENT_BYTES[row.dtype]
     count = max(2, min(_MOST_SETS, _COLD_BYTES // size + 1))
-    torch.manual_seed(0)
-    sets = [
-        [(0.05 * torch.randn(shape, device="cuda")).to(dtype) for shape, dtype in inputs.values()] for _ in range(count)
-    ]
+    sets = [make_inputs(row, 0, ranks, seed, torch.device("cuda")) for seed in range(count)]
     graphs, held, equal = dict[str, torch.cuda.CUDAGraph](), [], True
     for label, operator in operators.items():
         eager = [operator(*some) for some in sets]
@@ -138,12 +138,11 @@ def measure(row: Row, schedules: dict[str, Schedule]) -> dict[str, Any]:
         graphs[label].replay()
         equal = equal and all(torch.equal(a, b) for a, b in zip(eager, made, strict=True))
         held.append(made)
-    gathers = row.operator is Operator.AG_GEMM
-    ranks = next(iter(operators.values())).NUM_RANKS
-    lefts = [torch.cat([x] * ranks) if gathers else x for x, _ in sets]
-    rights = [some[1].t() if row.k_major else some[1] for some in sets]
-    graphs["matmul"], made = captured(torch.mm, [list(pair) for pair in zip(lefts, rights, strict=True)])
-    held.append(made)
+    if row.operator is not Operator.MLP:
+        gathered = ranks if row.operator is Operator.AG_GEMM else 1
+        operands = [(torch.cat([x] * gathered), *matrices(row, (w,))) for x, w in sets]
+        graphs["matmul"], made = captured(torch.mm, operands)
+        held += [operands, made]  # graphs read and write them
     samples: dict[str, list[float]] = {label: [] for label in graphs}
     for _ in range(_ROUNDS):
         for label, graph in graphs.items():
