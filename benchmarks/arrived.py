@@ -1,0 +1,105 @@
+"""On one GPU: what the kernels of a schedule take where nothing is waited for, since everything has arrived.
+
+    python benchmarks/bench.py gemm_rs --ranks 4 --rows llama-7b --variant pair:tile=128x128x64/4w3s2p --write-plans plans.json
+    python benchmarks/arrived.py plans.json --json arrived.json
+
+Signals are raised once, to numbers that no call reaches; parts of peers are random; copies move nothing, and stores to peers
+stay here. What is left is what tiles, counts, sums and the end of a call cost: the rest of what an operator takes among several
+GPUs is links and waits. An edited file takes part as well (`bench.py --file`), so that one sees what a line costs.
+Calls in a CUDA graph, contenders in a new order each round, each behind 40 ms of the matmul alone (of the first contender, if
+the row has several matmuls), median over rounds.
+Left out is what needs more of peers than signals: words, places of pools, programs that copy, the library's collectives.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import lowering
+from benchmarks.one_gpu import Results, captured, cold_inputs, operands, operator_on_one, results, run, time_us
+from tilelink.bench.plans import Candidate, PlannedRow
+from tilelink.bench.rows import Operator
+from tilelink.ir.calls import Collective
+from tilelink.ir.nodes import CommSms, Kind, TellPlace, Transfer
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import SumWords
+
+_ROUNDS = 9
+_LOAD_US, _SAMPLE_US = 40e3, 4e3
+_RAISED = 1 << 30  # later than the call of any signal
+
+
+class Arrived:
+    """Memory of this rank, and of its peers: their signals lie behind those of this rank, their tensors are this one."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, ranks: int) -> None:
+        size, step = math.prod(shape), 0 if dtype.is_floating_point else shape[-1]
+        if dtype.is_floating_point:
+            self.memory = torch.randn(size, device=device).to(dtype)
+        else:
+            self.memory = torch.full((size + ranks * step,), _RAISED, dtype=dtype, device=device)
+        self.local = self.memory[:size].view(shape)
+        self.peers = (self.local,) * ranks
+        places = [self.memory.data_ptr() + peer * step * self.memory.element_size() for peer in range(ranks)]
+        self.pointers = torch.tensor(places, dtype=torch.int64, device=device)
+
+
+def arrives(schedule: Schedule) -> bool:
+    """Whether signals are all that a call waits for."""
+    steps = [step for kernel in schedule.kernels() if kernel.compute is not None for step in kernel.compute.body]
+    asks = any(isinstance(launch, Collective | TellPlace) for launch in schedule.launches)
+    pushed = all(x.transfer is Transfer.PUSH and x.kind is not Kind.SHIFT for x in schedule.exchanges)
+    by_programs = any(isinstance(x.mover, CommSms) for x in schedule.exchanges)
+    return pushed and not (asks or by_programs or any(isinstance(step, SumWords) for step in steps))
+
+
+def source_of(candidate: Candidate) -> str:
+    """What runs of a candidate here: an emitted file, or nothing."""
+    if candidate.schedule is None:
+        return candidate.source
+    return lowering.emit(candidate.schedule) if arrives(candidate.schedule) else ""
+
+
+def measure(planned: PlannedRow) -> Results | None:
+    """One row, or nothing if none of its schedules runs here: a time for each schedule and for the matmul alone, if the row has
+    one matmul, and whether replays make what eager calls make."""
+    row = planned.row
+    sources = {c.label: source for c in planned.candidates if (source := source_of(c))}
+    if not sources:
+        return None
+    operators = {
+        label: operator_on_one(text, row.operator.value, Arrived, alone=True) for label, text in sources.items()
+    }
+    ranks = next(iter(operators.values())).NUM_RANKS
+    sets = cold_inputs(row, ranks)
+    graphs, held, equal = dict[str, torch.cuda.CUDAGraph](), [], True
+    for label, operator in operators.items():
+        eager = [operator(*some).clone() for some in sets]
+        graphs[label], made = captured(operator, sets)
+        graphs[label].replay()
+        equal = equal and torch.equal(eager[-1], made[-1])  # earlier ones may lie in the same place
+        held.append(made)
+    load = next(iter(graphs.values()))
+    if row.operator is not Operator.MLP:
+        load, made = captured(torch.mm, alone := operands(row, ranks, sets))
+        graphs["matmul"] = load
+        held += [alone, made]  # graphs read and write them
+    one = time_us(load, 1)
+    samples: dict[str, list[float]] = {label: [] for label in graphs}
+    for _ in range(_ROUNDS):
+        for label in random.sample(list(graphs), len(graphs)):
+            for _ in range(math.ceil(_LOAD_US / one)):
+                load.replay()
+            samples[label].append(time_us(graphs[label], math.ceil(_SAMPLE_US / one)) / len(sets))
+    return results(planned, ranks, samples, equal=equal)
+
+
+if __name__ == "__main__":
+    run(measure, __doc__)

@@ -1,0 +1,147 @@
+"""Emitted operators on one GPU that stands for a rank among several: their fabric there, and how they are timed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilelink.bench.contender import Inputs, matrices
+from tilelink.bench.job import read_job
+from tilelink.bench.plans import PlannedRow
+from tilelink.bench.problem import input_shapes, make_inputs
+from tilelink.bench.rows import ELEMENT_BYTES, Operator, Row
+from tilelink.runtime.load import fabric_class, load_source, operator_class
+
+_COLD_BYTES = 500 << 20  # of different inputs in one graph: ten times what the L2 holds
+_MOST_SETS = 24
+
+Symmetric = Callable[[tuple[int, ...], torch.dtype, torch.device, int], Any]  # shape, type, device, number of ranks
+Results = dict[str, Any]  # of one row
+
+
+@dataclass(frozen=True)
+class OneGpu:
+    """A process group of one GPU that stands for `ranks`."""
+
+    ranks: int
+
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return self.ranks
+
+
+def operator_on_one(source: str, name: str, symmetric: Symmetric, *, alone: bool = False) -> Any:
+    """The operator of an emitted file as rank 0, with such memory. `alone`: copies move nothing and streams do not wait."""
+    module = load_source(source, name)
+    build: Any = operator_class(module)
+    base: Any = fabric_class(module)
+
+    class Alone(base.stream_type):
+        def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
+            pass
+
+        def wait_at_least(self, word: torch.Tensor, value: int) -> None:
+            pass
+
+    class Fabric(base):
+        stream_type = Alone if alone else base.stream_type
+
+        def __init__(self, group: OneGpu) -> None:
+            super().__init__(group)
+            self._main = self.stream_type(torch.cuda.current_stream(), self)
+
+        def main(self) -> Any:
+            current = torch.cuda.current_stream()
+            if self._main.handle != current.cuda_stream:
+                self._main = self.stream_type(current, self)
+            return self._main
+
+        def agree(self, schedule: str) -> None:
+            pass
+
+        def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+            return symmetric(shape, dtype, self.device, build.NUM_RANKS)
+
+        def barrier(self) -> None:
+            torch.cuda.synchronize()
+
+    return build(Fabric(OneGpu(build.NUM_RANKS)))
+
+
+def cold_inputs(row: Row, ranks: int) -> list[Inputs]:
+    """As many sets of inputs of rank 0 as it takes for weights to come from memory in each call."""
+    size = sum(math.prod(shape) for shape in input_shapes(row, ranks)) * ELEMENT_BYTES[row.dtype]
+    count = max(2, min(_MOST_SETS, _COLD_BYTES // size + 1))
+    return [make_inputs(row, 0, ranks, seed, torch.device("cuda")) for seed in range(count)]
+
+
+def operands(row: Row, ranks: int, sets: list[Inputs]) -> list[Inputs]:
+    """What the one matmul of a row multiplies on a rank, once its rows have been gathered."""
+    gathered = ranks if row.operator is Operator.AG_GEMM else 1
+    return [(torch.cat([x] * gathered), *matrices(row, (w,))) for x, w in sets]
+
+
+def captured(call: Callable[..., Any], sets: list[Inputs]) -> tuple[torch.cuda.CUDAGraph, list[Any]]:
+    """A graph of a call for each set of inputs, and what it makes."""
+    for inputs in sets:
+        call(*inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = [call(*inputs) for inputs in sets]
+    return graph, made
+
+
+def time_us(graph: torch.cuda.CUDAGraph, replays: int) -> float:
+    """Of one replay, behind one that nobody times."""
+    graph.replay()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(replays):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3 / replays
+
+
+def results(planned: PlannedRow, ranks: int, samples: dict[str, list[float]], *, equal: bool) -> Results:
+    """`samples`: us of one call, of each contender. `equal`: whether replays made what eager calls made."""
+    return {
+        "row": planned.row.key,
+        "num_ranks": ranks,
+        "us": {label: round(statistics.median(some), 2) for label, some in samples.items()},
+        "spread_us": {label: round(max(some) - min(some), 2) for label, some in samples.items()},
+        "replays_equal_eager_calls": equal,
+        "choices": {c.label: dict(c.schedule.choices) for c in planned.candidates if c.schedule and c.label in samples},
+    }
+
+
+def run(measure: Callable[[PlannedRow], Results | None], description: str) -> None:
+    """Command line: measure the rows of files of plans, of which some may have nothing that runs here."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("plans", type=Path, nargs="+")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    torch.cuda.set_device(0)
+    rows = []
+    for planned in (planned for plans in arguments.plans for planned in read_job(plans).rows):
+        found = measure(planned)
+        if found is not None:
+            rows.append(found)
+            print(found["row"], found["num_ranks"], found["us"], flush=True)
+        torch.cuda.empty_cache()
+    if arguments.json is not None:
+        everything = {"machine": torch.cuda.get_device_name(), "commit": arguments.commit, "rows": rows}
+        arguments.json.with_suffix(".part").write_text(json.dumps(everything, indent=1))
+        arguments.json.with_suffix(".part").rename(arguments.json)
