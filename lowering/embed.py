@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
+import symtable
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -24,18 +25,29 @@ def _helpers(files: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def embed(body: str, files: tuple[str, ...], jit: str) -> str:
-    """Text of every helper of `files` that `body` names, directly or through another helper, decorated with `jit`:
-    what targets share is written with the decorator of stock Triton."""
+def embed(module: str, files: tuple[str, ...], jit: str) -> str:
+    """Text of every helper of `files` that `module` names, directly or through another helper, decorated with `jit`: what
+    targets share is written with the decorator of stock Triton. Variables that are called like a helper do not name it."""
     helpers = _helpers(files)
     wanted: set[str] = set()
 
     def visit(text: str) -> None:
-        for name in helpers:
-            if name not in wanted and re.search(rf"\b{name}\(|\b{name}\b(?=,)", text):
-                wanted.add(name)
-                visit(helpers[name])
+        for name in _globals(text) & helpers.keys() - wanted:
+            wanted.add(name)
+            visit(helpers[name])
 
-    visit(body)
+    visit(module)
     texts = (text for name, text in helpers.items() if name in wanted)
     return "\n\n\n".join(text.replace("@triton.jit", f"@{jit}", 1) for text in texts)
+
+
+@cache
+def _globals(module: str) -> frozenset[str]:
+    """Names that functions of `module` take from it."""
+
+    def names(table: symtable.SymbolTable) -> Iterator[str]:
+        yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
+        for inner in table.get_children():
+            yield from names(inner)
+
+    return frozenset(names(symtable.symtable(module, "emitted", "exec")))

@@ -40,7 +40,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     sections = [
         (
             "device helpers: waits and notifies carry the memory-order rules",
-            embed(body + host, spelling.helpers, spelling.jit),
+            embed(f"{body}\n{host}", spelling.helpers, spelling.jit),
         ),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),

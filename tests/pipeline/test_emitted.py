@@ -49,12 +49,16 @@ def test_imports(name: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("topology", ["h200-nvswitch", "mi300x-full-mesh"])
-def test_every_name_is_defined(target: str, topology: str) -> None:
+def test_every_name_is_defined_and_every_helper_named(target: str, topology: str) -> None:
     """Also names that only code on GPUs reads."""
-    module = compile(emit(GEMM_RS, topology, REAL[GEMM_RS], target, mover="CopyEngine()", **TRITON), "emitted", "exec")
+    source = emit(GEMM_RS, topology, REAL[GEMM_RS], target, mover="CopyEngine()", **TRITON)
+    module = compile(source, "emitted", "exec")
     stored = {name for opname, name in _names(module) if opname.startswith("STORE_")}
     loaded = {name for opname, name in _names(module) if opname in ("LOAD_NAME", "LOAD_GLOBAL")}
     assert loaded - stored - vars(builtins).keys() <= {"__annotations__"}
+    start, end = source.index("# ---- device helpers"), source.index("# ---- kernels of")
+    helpers = {node.name for node in ast.parse(source[start:end]).body if isinstance(node, ast.FunctionDef)}
+    assert helpers and helpers <= loaded
 
 
 def _names(code: CodeType) -> Iterator[tuple[str, str]]:
