@@ -1,11 +1,11 @@
-"""Device helpers as text: emitted files carry the helpers that they use, not an import of them."""
+"""What emitted files take from elsewhere: the text of the device helpers that they name, and imports of what they name."""
 
 from __future__ import annotations
 
 import ast
 import symtable
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 
 _DEVICE = Path(__file__).parent / "device"
@@ -41,9 +41,9 @@ def embed(module: str, files: tuple[str, ...], jit: str) -> str:
     return "\n\n\n".join(text.replace("@triton.jit", f"@{jit}", 1) for text in texts)
 
 
-@cache
+@lru_cache(256)  # sections are the same in many files
 def _globals(module: str) -> frozenset[str]:
-    """Names that functions of `module` take from it."""
+    """Names that `module` and its functions take from it, or from what it imports."""
 
     def names(table: symtable.SymbolTable) -> Iterator[str]:
         yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
@@ -51,3 +51,16 @@ def _globals(module: str) -> frozenset[str]:
             yield from names(inner)
 
     return frozenset(names(symtable.symtable(module, "emitted", "exec")))
+
+
+def named_imports(imports: str, sections: Iterable[str]) -> str:
+    """`imports` without what none of the `sections` of a module names."""
+    names = {"annotations"}.union(*map(_globals, sections))
+    lines = imports.splitlines()
+    for node in reversed(ast.parse(imports).body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found = [alias for alias in node.names if (alias.asname or alias.name.split(".")[0]) in names]
+            if len(found) < len(node.names):
+                node.names, whole = found, slice(node.lineno - 1, node.end_lineno)
+                lines[whole] = [ast.unparse(node)] if found else []
+    return "\n".join(lines)

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from lowering.dialect import Dialect
-from lowering.embed import embed
+from lowering.embed import embed, named_imports
 from lowering.entry import print_main
 from lowering.host_class import HostPrinter
 from lowering.kernels import print_kernel
@@ -49,7 +49,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     ]
     out = Source()
     _header(out, schedule, spelling)
-    out.lines(spelling.imports)
+    out.lines(named_imports(spelling.imports, (text for _, text in sections)))
     for title, text in sections:
         if text:
             out.line()

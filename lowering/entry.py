@@ -55,19 +55,31 @@ def _expression(node: BoundNode) -> str:
             return f"{name}_reference({', '.join(node.inputs)})"
 
 
-_CHECKS = '''
+_COLLECTIVES = {  # of the reference: name, text
+    "gathered": """
 def gathered(x, dim):
     parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, x.contiguous())
     return torch.cat(parts, dim)
 
-
+""",
+    "summed": """
 def summed(x):
     total = x.clone()
     dist.all_reduce(total)
     return total
 
+""",
+    "shifted": """
+def shifted(x, by):
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x.contiguous())
+    return parts[(dist.get_rank() - by) % dist.get_world_size()]
 
+""",
+}
+
+_CHECKS = '''
 def make_inputs(fabric, seed):
     """Random inputs: the same on every rank where they are replicated, other ones on each rank where not."""
     inputs = []
@@ -120,14 +132,6 @@ if __name__ == "__main__":
     main()
 '''
 
-_SHIFTED = """
-def shifted(x, by):
-    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, x.contiguous())
-    return parts[(dist.get_rank() - by) % dist.get_world_size()]
-
-"""
-
 TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-5}
 
 
@@ -166,10 +170,10 @@ def print_main(schedule: Schedule, dialect: Dialect) -> str:
     out.line(f"TOLERANCE = {TOLERANCES[spec.inputs[0].dtype]}  # relative, of {spec.inputs[0].dtype}")
     out.line()
     out.line()
-    out.lines(print_reference(schedule))
+    reference = print_reference(schedule)
+    out.lines(reference)
     out.line()
-    sends = any(isinstance(node.operation, SendRecv) for node in spec.nodes)
-    checks = (_SHIFTED if sends else "") + _CHECKS
+    checks = "".join(text for name, text in _COLLECTIVES.items() if f"{name}(" in reference) + _CHECKS
     checks = checks.replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
     out.lines(checks.replace("OPENS", "\n    ".join(dialect.opens)))
     return out.text()

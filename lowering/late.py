@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from lowering.names import in_order
 from lowering.operands import TileScope
 from lowering.positions import print_extents, print_order
@@ -20,13 +22,13 @@ class LateCounts:
     def __init__(self, scope: TileScope, steps: list[Notify], tiles: int) -> None:
         role = scope.role
         inner = TileScope(scope.schedule, scope.dialect, role)
-        named = {axis for step in steps for axis in (step.slot, step.rows)}
-        along = (role.order.major, role.order.minor) if role.order.minor in named else (role.order.major,)
-        printed = Source()
-        print_extents(printed, role, along)
-        print_order(printed, inner, along)
+        counted, printed = Source(), Source()
         for step in steps:
-            print_notify(printed, inner, step, "number")
+            print_notify(counted, inner, step, "number")
+        named = set(re.findall(r"\w+", counted.text()))
+        print_extents(printed, role, named)
+        print_order(printed, inner, named)
+        printed.lines(counted.text())
         scope.need(*inner.parameters)
         self.arguments = in_order(inner.parameters)
         self.name, self.programs, self.tiles = f"count_{role.name}", role.programs, tiles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from lowering.operands import TileScope
@@ -25,16 +26,17 @@ def rank_at(order: RankOrder, position: str, *, on_host: bool = False) -> str:
     return f"(rank + {order.num_ranks - order.first} - {position}) % {order.num_ranks}"
 
 
-def print_extents(out: Source, role: ComputeRole, along: tuple[str, ...] = ()) -> None:
-    """Extents of a tile along all axes, or those `along` which its place is asked for."""
+def print_extents(out: Source, role: ComputeRole, named: Container[str] | None = None) -> None:
+    """Extents of a tile along all axes, or those whose first element is `named` behind this."""
     for axis in role.axes:
-        if axis.tile and (not along or axis.name in along):
+        if axis.tile and (named is None or axis.name in named):
             what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
             out.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
 
 
-def print_order(out: Source, scope: TileScope, along: tuple[str, ...] = ()) -> None:
-    """Where the tile at position `tile` lies: its segment, and its first element along each axis, or those `along`."""
+def print_order(out: Source, scope: TileScope, named: Container[str] | None = None) -> None:
+    """Where the tile at position `tile` lies: its segment and its first element along each axis, or what of this is `named`
+    behind this."""
     role, order = scope.role, scope.role.order
     major = role.axis(order.major)
     minor = role.axis(order.minor) if order.minor else None
@@ -50,19 +52,21 @@ def print_order(out: Source, scope: TileScope, along: tuple[str, ...] = ()) -> N
         case Nest.CHUNK_MAJOR:
             function = "last_late" if order.late else "chunk_major"
             out.line(f"{names} = {function}(tile, {major.tiles}, {minor_tiles}, {order.group}, {major.segments})")
-    _print_segment(out, scope, major, f"{major.name}_place", order.ranks)
-    if along and order.minor not in along:
-        minor = None
+    _print_segment(out, scope, major, f"{major.name}_place", order.ranks, named)
     if minor is not None and minor.segments > 1:
-        out.line(f"{minor.name}_place = {minor.name}_tile // {minor.tiles}")
-        _print_segment(out, scope, minor, f"{minor.name}_place", order.minor_ranks)
-        out.line(f"{minor.name} = {minor.name}_tile % {minor.tiles} * {width}{half}")
-    elif minor is not None:
-        out.line(f"{minor.name} = {minor.name}_tile * {width}{half}")
-    out.line(f"{major.name} = {major.name}_tile * TILE_{major.name.upper()}")
+        if named is None or f"{minor.name}_segment" in named:
+            out.line(f"{minor.name}_place = {minor.name}_tile // {minor.tiles}")
+        _print_segment(out, scope, minor, f"{minor.name}_place", order.minor_ranks, named)
+    if minor is not None and (named is None or minor.name in named):
+        inside = f" % {minor.tiles}" if minor.segments > 1 else ""
+        out.line(f"{minor.name} = {minor.name}_tile{inside} * {width}{half}")
+    if named is None or major.name in named:
+        out.line(f"{major.name} = {major.name}_tile * TILE_{major.name.upper()}")
 
 
-def _print_segment(out: Source, scope: TileScope, axis: Axis, place: str, order: RankOrder) -> None:
-    if axis.segments > 1:
+def _print_segment(
+    out: Source, scope: TileScope, axis: Axis, place: str, order: RankOrder, named: Container[str] | None
+) -> None:
+    if axis.segments > 1 and (named is None or f"{axis.name}_segment" in named):
         scope.need("rank")
         out.line(f"{axis.name}_segment = {rank_at(order, place)}")
