@@ -54,7 +54,8 @@ def test_imports(name: str) -> None:
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == GEMM_RS else [pytest.mark.slow]) for n in REAL])
 def test_names_are_defined_and_used(name: str, topology: str, target: str, tmp_path: Path) -> None:
     """Also names that only code on GPUs reads."""
-    source = emit(name, topology, REAL[name], target, **(TRITON if name == GEMM_RS else {}))
+    pins = {"mover": "CopyEngine()", **TRITON} if name == GEMM_RS else {}
+    source = emit(name, topology, REAL[name], target, **pins)
     (tmp_path / "emitted.py").write_text(source)
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F", str(tmp_path)]
     linted = subprocess.run(command, capture_output=True, text=True)
