@@ -1,6 +1,6 @@
 """On one GPU: what the kernels of a schedule take where nothing is waited for, since everything has arrived.
 
-    python benchmarks/bench.py gemm_rs --ranks 4 --rows llama-7b --variant pair:tile=128x128x64/4w3s2p --write-plans plans.json
+    python benchmarks/bench.py gemm_rs --ranks 4 --rows llama-7b --variant late:count=late --write-plans plans.json
     python benchmarks/arrived.py plans.json --json arrived.json
 
 Signals are raised once, to numbers that no call reaches; parts of peers are random; copies move nothing, and stores to peers
@@ -23,9 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import lowering
-from benchmarks.one_gpu import Results, captured, cold_inputs, operands, operator_on_one, results, run, time_us
+from benchmarks.one_gpu import Results, contenders, operator_on_one, results, run, time_us
 from tilelink.bench.plans import Candidate, PlannedRow
-from tilelink.bench.rows import Operator
 from tilelink.ir.calls import Collective
 from tilelink.ir.nodes import CommSms, Kind, TellPlace, Transfer
 from tilelink.ir.schedule import Schedule
@@ -70,35 +69,22 @@ def source_of(candidate: Candidate) -> str:
 def measure(planned: PlannedRow) -> Results | None:
     """One row, or nothing if none of its schedules runs here: a time for each schedule and for the matmul alone, if the row has
     one matmul, and whether replays make what eager calls make."""
-    row = planned.row
     sources = {c.label: source for c in planned.candidates if (source := source_of(c))}
     if not sources:
         return None
     operators = {
-        label: operator_on_one(text, row.operator.value, Arrived, alone=True) for label, text in sources.items()
+        label: operator_on_one(text, planned.row.operator.value, Arrived, alone=True) for label, text in sources.items()
     }
-    ranks = next(iter(operators.values())).NUM_RANKS
-    sets = cold_inputs(row, ranks)
-    graphs, held, equal = dict[str, torch.cuda.CUDAGraph](), [], True
-    for label, operator in operators.items():
-        eager = [operator(*some).clone() for some in sets]
-        graphs[label], made = captured(operator, sets)
-        graphs[label].replay()
-        equal = equal and torch.equal(eager[-1], made[-1])  # earlier ones may lie in the same place
-        held.append(made)
-    load = next(iter(graphs.values()))
-    if row.operator is not Operator.MLP:
-        load, made = captured(torch.mm, alone := operands(row, ranks, sets))
-        graphs["matmul"] = load
-        held += [alone, made]  # graphs read and write them
+    timed = contenders(planned.row, operators)
+    load = timed.alone or next(iter(timed.graphs.values()))
     one = time_us(load, 1)
-    samples: dict[str, list[float]] = {label: [] for label in graphs}
+    samples: dict[str, list[float]] = {label: [] for label in timed.graphs}
     for _ in range(_ROUNDS):
-        for label in random.sample(list(graphs), len(graphs)):
+        for label in random.sample(list(timed.graphs), len(timed.graphs)):
             for _ in range(math.ceil(_LOAD_US / one)):
                 load.replay()
-            samples[label].append(time_us(graphs[label], math.ceil(_SAMPLE_US / one)) / len(sets))
-    return results(planned, ranks, samples, equal=equal)
+            samples[label].append(time_us(timed.graphs[label], math.ceil(_SAMPLE_US / one)))
+    return results(planned, timed, samples)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import lowering
-from benchmarks.one_gpu import Results, captured, cold_inputs, operands, operator_on_one, results, run, time_us
+from benchmarks.one_gpu import Results, contenders, operator_on_one, results, run, time_us
 from tilelink.bench.plans import PlannedRow
-from tilelink.bench.rows import Operator
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
@@ -59,7 +58,6 @@ def mirrors(schedule: Schedule) -> bool:
 def measure(planned: PlannedRow) -> Results | None:
     """One row, or nothing if none of its schedules runs here: a time for each schedule, whether replays make what eager calls
     make, and the time of the matmul alone, if the row has one matmul."""
-    row = planned.row
     schedules = {c.label: c.schedule for c in planned.candidates if c.schedule is not None and mirrors(c.schedule)}
     if not schedules:
         return None
@@ -67,23 +65,12 @@ def measure(planned: PlannedRow) -> Results | None:
         label: operator_on_one(lowering.emit(schedule), schedule.name, Mirrored)
         for label, schedule in schedules.items()
     }
-    ranks = next(iter(operators.values())).NUM_RANKS
-    sets = cold_inputs(row, ranks)
-    graphs, held, equal = dict[str, torch.cuda.CUDAGraph](), [], True
-    for label, operator in operators.items():
-        eager = [operator(*some) for some in sets]
-        graphs[label], made = captured(operator, sets)
-        graphs[label].replay()
-        equal = equal and all(torch.equal(a, b) for a, b in zip(eager, made, strict=True))
-        held.append(made)
-    if row.operator is not Operator.MLP:
-        graphs["matmul"], made = captured(torch.mm, alone := operands(row, ranks, sets))
-        held += [alone, made]  # graphs read and write them
-    samples: dict[str, list[float]] = {label: [] for label in graphs}
+    timed = contenders(planned.row, operators)
+    samples: dict[str, list[float]] = {label: [] for label in timed.graphs}
     for _ in range(_ROUNDS):
-        for label, graph in graphs.items():
-            samples[label].append(time_us(graph, _REPLAYS) / len(sets))
-    return results(planned, ranks, samples, equal=equal)
+        for label, graph in timed.graphs.items():
+            samples[label].append(time_us(graph, _REPLAYS))
+    return results(planned, timed, samples)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def cold_inputs(row: Row, ranks: int) -> list[Inputs]:
     return [make_inputs(row, 0, ranks, seed, torch.device("cuda")) for seed in range(count)]
 
 
-def operands(row: Row, ranks: int, sets: list[Inputs]) -> list[Inputs]:
+def _operands(row: Row, ranks: int, sets: list[Inputs]) -> list[Inputs]:
     """What the one matmul of a row multiplies on a rank, once its rows have been gathered."""
     gathered = ranks if row.operator is Operator.AG_GEMM else 1
     return [(torch.cat([x] * gathered), *matrices(row, (w,))) for x, w in sets]
@@ -102,6 +102,40 @@ def captured(call: Callable[..., Any], sets: list[Inputs]) -> tuple[torch.cuda.C
     return graph, made
 
 
+@dataclass(frozen=True)
+class Contenders:
+    """Graphs of calls with each set of inputs in turn, with the matmul `alone` if the row has one matmul, and whether replays
+    made what eager calls made. `held`: what graphs read and write."""
+
+    ranks: int
+    calls: int  # in a graph
+    graphs: dict[str, torch.cuda.CUDAGraph]
+    alone: torch.cuda.CUDAGraph | None
+    equal: bool
+    held: list[Any]
+
+
+def contenders(row: Row, operators: dict[str, Any]) -> Contenders:
+    ranks = next(iter(operators.values())).NUM_RANKS
+    sets = cold_inputs(row, ranks)
+    graphs, alone, held, equal = dict[str, torch.cuda.CUDAGraph](), None, [], True
+    for label, operator in operators.items():
+        eager = [operator(*some).clone() for some in sets]
+        graphs[label], made = captured(operator, sets)
+        graphs[label].replay()
+        last = {
+            there.data_ptr(): (here, there) for here, there in zip(eager, made, strict=True)
+        }  # some share their place
+        equal = equal and all(torch.equal(here, there) for here, there in last.values())
+        held.append(made)
+    if row.operator is not Operator.MLP:
+        multiplied = _operands(row, ranks, sets)
+        alone, made = captured(torch.mm, multiplied)
+        graphs["matmul"] = alone
+        held += [multiplied, made]
+    return Contenders(ranks, len(sets), graphs, alone, equal, held)
+
+
 def time_us(graph: torch.cuda.CUDAGraph, replays: int) -> float:
     """Of one replay, behind one that nobody times."""
     graph.replay()
@@ -114,14 +148,14 @@ def time_us(graph: torch.cuda.CUDAGraph, replays: int) -> float:
     return float(begin.elapsed_time(end)) * 1e3 / replays
 
 
-def results(planned: PlannedRow, ranks: int, samples: dict[str, list[float]], *, equal: bool) -> Results:
-    """`samples`: us of one call, of each contender. `equal`: whether replays made what eager calls made."""
+def results(planned: PlannedRow, timed: Contenders, samples: dict[str, list[float]]) -> Results:
+    """`samples`: us of one replay, of each contender."""
     return {
         "row": planned.row.key,
-        "num_ranks": ranks,
-        "us": {label: round(statistics.median(some), 2) for label, some in samples.items()},
-        "spread_us": {label: round(max(some) - min(some), 2) for label, some in samples.items()},
-        "replays_equal_eager_calls": equal,
+        "num_ranks": timed.ranks,
+        "us": {label: round(statistics.median(some) / timed.calls, 2) for label, some in samples.items()},
+        "spread_us": {label: round((max(some) - min(some)) / timed.calls, 2) for label, some in samples.items()},
+        "replays_equal_eager_calls": timed.equal,
         "choices": {c.label: dict(c.schedule.choices) for c in planned.candidates if c.schedule and c.label in samples},
     }
 
