@@ -17,13 +17,14 @@ import math
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
 import lowering
-from benchmarks.one_gpu import Results, contenders, operator_on_one, results, run, time_us
+from benchmarks.one_gpu import Results, command_line, contenders, operator_on_one, results, run, time_us
 from tilelink.bench.plans import Candidate, PlannedRow
 from tilelink.ir.calls import Collective
 from tilelink.ir.nodes import CommSms, Kind, TellPlace, Transfer
@@ -50,6 +51,19 @@ class Arrived:
         self.pointers = torch.tensor(places, dtype=torch.int64, device=device)
 
 
+def resting(base: type[Any]) -> type[Any]:
+    """Streams whose copies move nothing, and which wait for no word."""
+
+    class Resting(base):  # type: ignore[misc]
+        def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
+            pass
+
+        def wait_at_least(self, word: torch.Tensor, value: int) -> None:
+            pass
+
+    return Resting
+
+
 def arrives(schedule: Schedule) -> bool:
     """Whether signals are all that a call waits for."""
     steps = [step for kernel in schedule.kernels() if kernel.compute is not None for step in kernel.compute.body]
@@ -73,8 +87,13 @@ def measure(planned: PlannedRow) -> Results | None:
     if not sources:
         return None
     operators = {
-        label: operator_on_one(text, planned.row.operator.value, Arrived, alone=True) for label, text in sources.items()
+        label: operator_on_one(text, planned.row.operator.value, Arrived, resting) for label, text in sources.items()
     }
+    return in_turns(planned, operators)
+
+
+def in_turns(planned: PlannedRow, operators: dict[str, Any]) -> Results:
+    """Time operators under load, in a new order each round."""
     timed = contenders(planned.row, operators)
     load = timed.alone or next(iter(timed.graphs.values()))
     one = time_us(load, 1)
@@ -88,4 +107,4 @@ def measure(planned: PlannedRow) -> Results | None:
 
 
 if __name__ == "__main__":
-    run(measure, __doc__)
+    run(measure, command_line(__doc__).parse_args())

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import lowering
-from benchmarks.one_gpu import Results, contenders, operator_on_one, results, run, time_us
+from benchmarks.one_gpu import Results, command_line, contenders, operator_on_one, results, run, time_us
 from tilelink.bench.plans import PlannedRow
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.nodes import Kernel
@@ -74,4 +74,4 @@ def measure(planned: PlannedRow) -> Results | None:
 
 
 if __name__ == "__main__":
-    run(measure, __doc__)
+    run(measure, command_line(__doc__).parse_args())

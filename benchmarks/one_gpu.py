@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,21 +40,16 @@ class OneGpu:
         return self.ranks
 
 
-def operator_on_one(source: str, name: str, symmetric: Symmetric, *, alone: bool = False) -> Any:
-    """The operator of an emitted file as rank 0, with such memory. `alone`: copies move nothing and streams do not wait."""
+def operator_on_one(
+    source: str, name: str, symmetric: Symmetric, stream: Callable[[type[Any]], type[Any]] = lambda base: base
+) -> Any:
+    """The operator of an emitted file as rank 0, with such memory; `stream` makes a class of streams from that of the file."""
     module = load_source(source, name)
     build: Any = operator_class(module)
     base: Any = fabric_class(module)
 
-    class Alone(base.stream_type):
-        def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
-            pass
-
-        def wait_at_least(self, word: torch.Tensor, value: int) -> None:
-            pass
-
     class Fabric(base):
-        stream_type = Alone if alone else base.stream_type
+        stream_type = stream(base.stream_type)
 
         def __init__(self, group: OneGpu) -> None:
             super().__init__(group)
@@ -160,22 +155,29 @@ def results(planned: PlannedRow, timed: Contenders, samples: dict[str, list[floa
     }
 
 
-def run(measure: Callable[[PlannedRow], Results | None], description: str) -> None:
-    """Command line: measure the rows of files of plans, of which some may have nothing that runs here."""
+def command_line(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("plans", type=Path, nargs="+")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--commit", default="unknown")
-    arguments = parser.parse_args()
-    torch.cuda.set_device(0)
-    rows = []
+    return parser
+
+
+def run(
+    measure: Callable[[PlannedRow], Results | None],
+    arguments: argparse.Namespace,
+    facts: Mapping[str, float] | None = None,
+) -> None:
+    """Measure the rows of files of plans, of which some may have nothing that runs here. After each of them all so far are
+    written, with the `facts`."""
+    rows: list[Results] = []
     for planned in (planned for plans in arguments.plans for planned in read_job(plans).rows):
         found = measure(planned)
         if found is not None:
             rows.append(found)
             print(found["row"], found["num_ranks"], found["us"], flush=True)
+            if arguments.json is not None:
+                about = {"machine": torch.cuda.get_device_name(), "commit": arguments.commit, **(facts or {})}
+                arguments.json.with_suffix(".part").write_text(json.dumps({**about, "rows": rows}, indent=1))
+                arguments.json.with_suffix(".part").rename(arguments.json)
         torch.cuda.empty_cache()
-    if arguments.json is not None:
-        everything = {"machine": torch.cuda.get_device_name(), "commit": arguments.commit, "rows": rows}
-        arguments.json.with_suffix(".part").write_text(json.dumps(everything, indent=1))
-        arguments.json.with_suffix(".part").rename(arguments.json)
