@@ -13,7 +13,7 @@ from tests.bench.fakes import record, result, row_result
 from tilelink.bench.errors import NotABenchmarkFile
 from tilelink.bench.record import SCHEMA, ContenderResult, Machine, Record, RowResult, ScheduleFacts, read
 from tilelink.bench.summary import by_operator, failures, summarize, wrong_or_missing
-from tilelink.bench.table import rich_table, row_line
+from tilelink.bench.table import better_lines, rich_table, row_line
 
 FULL = row_result(
     "ag_gemm",
@@ -106,6 +106,21 @@ def test_a_row_against_baselines_and_limit() -> None:
     assert found.speedup == pytest.approx(1.25)
     assert found.over_sequential == pytest.approx(2.0)
     assert summarize(SMALL).tuned is None  # nothing but the planned schedule was measured
+
+
+def with_choices(found: ContenderResult, **choices: str) -> ContenderResult:
+    assert found.schedule is not None
+    return replace(found, schedule=replace(found.schedule, choices=choices))
+
+
+def test_an_alternative_that_was_faster_is_named_with_what_it_decides_otherwise() -> None:
+    planned, tuned, *rest = FULL.contenders
+    tuned = with_choices(tuned, tile="128x128x64/4w3s2p", count="late")
+    row = replace(FULL, contenders=(with_choices(planned, tile="128x256x64/8w3s", count="late"), tuned, *rest))
+    (line,) = better_lines([row, SMALL])
+    assert line == "ag_gemm llama3-8b bf16: tuned 1 takes 20.0 % less than planned: tile=128x128x64/4w3s2p"
+    slower = replace(row, contenders=(row.contenders[0], replace(tuned, median_us=210.0), *rest))
+    assert better_lines([slower, WRONG]) == []
 
 
 def test_a_wrong_result_has_no_time() -> None:

@@ -24,13 +24,12 @@ from tilelink.bench.plans import Candidate, Origin, PlannedRow, Request, parse_v
 from tilelink.bench.record import Record, read
 from tilelink.bench.rows import Row, parse_operators, select
 from tilelink.bench.summary import wrong_or_missing
-from tilelink.bench.table import rich_table
+from tilelink.bench.table import better_lines, rich_table
 from tilelink.errors import RunFailed
 from tilelink.runtime.torchrun import check_gpus
 
 QUICK_NAMES = ("llama3-8b",)
 QUICK_ROUNDS = 3
-_TUNED = 2  # structures besides the planned schedule: the three best
 _HANG_S = 120.0
 _WITHOUT_GPUS = "Legal on this machine: `tilelink bench --write-plans FILE`, which plans for a run on another one."
 _UNNAMED = "bench_results.json"  # where ranks of a written job leave their results
@@ -49,7 +48,7 @@ Dtype = Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")]
 TopologyName = Annotated[str, typer.Option("--topology", metavar="NAME|FILE", help="To plan for.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every sample here.")]
 Quick = Annotated[bool, typer.Option("--quick", help="One row an operator, few rounds.")]
-Tuned = Annotated[bool, typer.Option("--tuned", help="Also the planner's next structures.")]
+Tuned = Annotated[int, typer.Option("--tuned", metavar="N", min=0, help="Also the planner's N best alternatives.")]
 Variants = Annotated[
     list[str] | None, typer.Option("--variant", metavar="LABEL:PIN;PIN", help="Also a pinned schedule; repeatable.")
 ]
@@ -82,7 +81,7 @@ def bench(
     topology: TopologyName = "h200-nvswitch",
     json: Json = None,
     quick: Quick = False,
-    tuned: Tuned = False,
+    tuned: Tuned = 0,
     variant: Variants = None,
     file: Files = None,
     l2_cold: L2Cold = False,
@@ -102,7 +101,7 @@ def bench(
     machine = topologies.load(topology, num_ranks)
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
     wanted = select(parse_operators(operators or ()), names or (QUICK_NAMES if quick else ()), dtype, num_ranks)
-    request = Request(machine, tuple(parse_variant(text) for text in variant or ()), _TUNED if tuned else 0)
+    request = Request(machine, tuple(parse_variant(text) for text in variant or ()), tuned)
     turns = min(rounds, QUICK_ROUNDS) if quick else rounds
     options = Options(turns, row_budget_s, l2_cold, seed, parse_against(against), load_ms)
     files = [parse_file(text) for text in file or ()]
@@ -182,3 +181,5 @@ def _say(line: str) -> None:
 
 def _print_table(record: Record) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(rich_table(record))
+    for line in better_lines(record.rows):
+        typer.echo(line)

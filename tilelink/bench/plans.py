@@ -12,14 +12,12 @@ from multiprocessing import get_context
 from tilelink.bench.errors import MalformedVariant
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator, Row
-from tilelink.errors import TileLinkError
 from tilelink.ir.expand import collectives
 from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import Matmul, bind
+from tilelink.ir.spec import BoundSpec, bind
+from tilelink.planner.alternatives import alternatives
 from tilelink.planner.choices import OUTPUTS, REUSED
-from tilelink.planner.plan import plan
-from tilelink.planner.space import structures
 from topologies.errors import UserError
 from topologies.topology import Topology
 
@@ -30,7 +28,7 @@ _MOST_PROCESSES = 16
 class Origin(Enum):
     PLANNED = "planned"  # no pins: what a user gets
     REUSED = "reused"  # no pins but the promise that outputs are read before the next call
-    TUNED = "tuned"  # among the best few structures by predicted time; measuring says which is best
+    TUNED = "tuned"  # the best alternatives by predicted time; measuring says which is best
     PINNED = "pinned"  # fields that the user fixed
     FILE = "file"  # an emitted file, which the user may have edited
 
@@ -62,7 +60,7 @@ class PlannedRow:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is planned for each row. `tuned` counts structures besides the planned schedule."""
+    """What is planned for each row. `tuned` counts alternatives to the planned schedule."""
 
     topology: Topology
     variants: tuple[Variant, ...] = ()
@@ -93,11 +91,9 @@ def plan_row(row: Row, request: Request) -> PlannedRow:
         reused = _candidate(row, request.topology, "reused", Origin.REUSED, ((OUTPUTS, REUSED),))
         if reused.schedule is None or reused.schedule.hash not in held:
             found.append(reused)
-    for schedule in _best_structures(row, request) if request.tuned and held else ():
-        if schedule.hash not in held and sum(c.origin is Origin.TUNED for c in found) < request.tuned:
-            held.add(schedule.hash)
-            label = f"tuned {1 + sum(c.origin is Origin.TUNED for c in found)}"
-            found.append(Candidate(label, Origin.TUNED, schedule, ""))
+    if request.tuned and found[0].schedule is not None:
+        others = alternatives(_spec(row, request.topology), request.topology, found[0].schedule, request.tuned)
+        found += [Candidate(f"tuned {at + 1}", Origin.TUNED, other, "") for at, other in enumerate(others)]
     for variant in request.variants:
         found.append(_candidate(row, request.topology, variant.label, Origin.PINNED, variant.pins))
     return PlannedRow(row, tuple(found))
@@ -122,25 +118,13 @@ def _candidate(
     return Candidate(label, origin, schedule, "")
 
 
+def _spec(row: Row, topology: Topology) -> BoundSpec:
+    return bind(declaration(row.operator, row.k_major).spec, row.sizes, topology.num_ranks, row.dtype)
+
+
 def _placeable(row: Row, topology: Topology) -> bool:
     """Whether an output could be put together in place, if the next call may overwrite it."""
-    spec = bind(declaration(row.operator, row.k_major).spec, row.sizes, topology.num_ranks, row.dtype)
-    return any(Algorithm.IN_PLACE in legal for _, legal in collectives(spec))
-
-
-def _best_structures(row: Row, request: Request) -> list[Schedule]:
-    """The best schedule of each structure, the smallest predicted time first."""
-    spec = bind(declaration(row.operator, row.k_major).spec, row.sizes, request.topology.num_ranks, row.dtype)
-    matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
-    found = []
-    for structure in structures(spec, request.topology, {}):
-        pins: dict[str, object] = {f"{name}.algorithm": algorithm for name, algorithm in structure.algorithms}
-        pins |= {f"{name}.compute": "library" if name in structure.library else "triton" for name in matmuls}
-        try:
-            found.append(plan(spec, request.topology, pins))
-        except TileLinkError:
-            continue  # the planner has no schedule of this structure
-    return sorted(found, key=lambda schedule: schedule.predicted_us)
+    return any(Algorithm.IN_PLACE in legal for _, legal in collectives(_spec(row, topology)))
 
 
 def planned_to_json(planned: PlannedRow) -> dict[str, object]:

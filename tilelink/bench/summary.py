@@ -22,7 +22,7 @@ class RowSummary:
     row: RowResult
     ours: ContenderResult | None  # the schedule that the planner picks unpinned
     reused: ContenderResult | None  # what it picks if the next call may overwrite outputs, where that is another one
-    tuned: ContenderResult | None  # the fastest of it and its next structures, if those were measured
+    tuned: ContenderResult | None  # the fastest of it and its alternatives, if those were measured
     best: ContenderResult | None  # the fastest baseline
 
     def us(self, *names: str) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.table import Table
 
 from tilelink.bench.record import Record, RowResult
@@ -26,6 +28,22 @@ def row_line(row: RowResult) -> str:
     text = f"{row.key}: ours {us_text(found.ours_us)} us, best baseline {us_text(found.best_us)} ({best}), "
     text += f"limit {us_text(found.limit_us)}, {row.seconds:.1f} s"
     return "\n  ".join([text, *(failure.splitlines()[0] for failure in failures(row))])
+
+
+def better_lines(rows: Iterable[RowResult]) -> list[str]:
+    """A line for each row in which an alternative took less time than what was planned, with the choices that differ: pinned,
+    with all others of its `choices` in the results, they make that schedule."""
+    lines = []
+    for row in rows:
+        found = summarize(row)
+        if found.ours is None or found.tuned is None or found.tuned.schedule is None or found.ours.schedule is None:
+            continue
+        held = found.ours.schedule.choices
+        differ = [f"{name}={value}" for name, value in found.tuned.schedule.choices.items() if held.get(name) != value]
+        if found.tuned is not found.ours and found.ours_us and found.tuned_us:
+            less = 100 * (1 - found.tuned_us / found.ours_us)
+            lines.append(f"{row.key}: {found.tuned.name} takes {less:.1f} % less than planned: {', '.join(differ)}")
+    return lines
 
 
 def rich_table(record: Record) -> Table:

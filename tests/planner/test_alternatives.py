@@ -1,0 +1,56 @@
+"""What is worth measuring besides the schedule that the planner picks."""
+
+from __future__ import annotations
+
+import pytest
+
+import topologies
+from tests.planner.operators import ag_gemm, gemm_rs
+from tilelink.ir.schedule import Schedule
+from tilelink.overlap import Overlap
+from tilelink.planner.alternatives import alternatives
+from tilelink.proof.verify import verify
+
+H200 = topologies.load("h200-nvswitch", 4)
+MANY = 20
+
+
+def found(operator: Overlap, m: int, n: int, k: int) -> tuple[Schedule, list[Schedule]]:
+    best = operator.plan_for(H200, {"M": m, "N": n, "K": k})
+    return best, alternatives(best.spec, H200, best, MANY)
+
+
+def differs(schedule: Schedule, best: Schedule) -> set[str]:
+    held = dict(best.choices)
+    return {name for name, value in schedule.choices if held.get(name) != value}
+
+
+@pytest.mark.parametrize(("operator", "m", "n", "k"), [(gemm_rs, 8192, 4096, 11008), (ag_gemm, 2048, 14336, 4096)])
+def test_each_differs_from_the_best_where_no_earlier_one_does(operator: Overlap, m: int, n: int, k: int) -> None:
+    best, others = found(operator, m, n, k)
+    times = [schedule.predicted_us for schedule in (best, *others)]
+    assert len(others) >= 3
+    assert times == sorted(times)
+    assert times[-1] <= 1.3 * best.predicted_us  # the model is not wrong by more
+    varied: set[str] = set()
+    for schedule in others:
+        assert differs(schedule, best) - varied
+        varied |= differs(schedule, best)
+        assert verify(schedule).proved
+        assert (
+            operator.plan_for(H200, {"M": m, "N": n, "K": k}, pin=dict(schedule.choices)).launches == schedule.launches
+        )
+
+
+def test_tiles_counts_and_the_library_are_among_them() -> None:
+    best, others = found(gemm_rs, 8192, 4096, 11008)
+    varied = [differs(schedule, best) for schedule in others]
+    assert {"y.tile"} in varied
+    assert {"y.count"} in varied
+    assert any(dict(schedule.choices)["y.compute"] == "library" for schedule in others)
+
+
+def test_as_many_as_are_asked_for() -> None:
+    best, others = found(gemm_rs, 8192, 4096, 11008)
+    assert alternatives(best.spec, H200, best, 2) == others[:2]
+    assert alternatives(best.spec, H200, best, 0) == []

@@ -1,0 +1,115 @@
+"""What else is worth measuring: schedules that the model puts close behind the one that it picks.
+
+The model is wrong by about 5 % on average, so that what it ranks first is not always what runs first. Of two schedules that
+are nearly alike one is enough, so each alternative decides something otherwise that no better one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilelink.errors import TileLinkError
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.planner.open_fields import is_open, with_field
+from tilelink.planner.plan import Option, Slot, plan, slots_of, try_options
+from tilelink.planner.space import Structure, structures
+from tilelink.proof.verify import verify
+from topologies.topology import Topology
+
+_HARDLY_MATTER = ("group", "prefetch", "tail")  # fields: schedules that differ in these alone are one alternative
+_LOOP_FIELDS = ("tile", "count")
+_MOVER_FIELDS = ("mover", "transfer", "chunks", "nest", "streams")
+_WORTH = 1.3  # of the time of the best one; the model has been wrong by 28 % at most
+
+
+def alternatives(spec: BoundSpec, topology: Topology, best: Schedule, count: int) -> list[Schedule]:
+    """At most `count` proven schedules besides `best`, which the planner has picked without pins, the smallest predicted time
+    first. Each differs from `best` in a field in which no earlier one does.
+
+    They are the best schedules of the other structures (algorithms of collectives, matmuls by the library), and those that
+    come from `best` by another mover, transfer, chunks and order of one exchange, or by another tile loop.
+    """
+    every = [*_of_other_structures(spec, topology, best), *_neighbours(spec, topology, best)]
+    found = [schedule for schedule in every if schedule.predicted_us <= _WORTH * best.predicted_us]
+    programs, varied, chosen = {_program(best)}, set[str](), list[Schedule]()
+    for schedule in sorted(found, key=lambda schedule: schedule.predicted_us):
+        differs = _differing(schedule, best)
+        if len(chosen) == count or _program(schedule) in programs or differs <= varied:
+            continue
+        if verify(schedule).proved:
+            programs.add(_program(schedule))
+            varied |= differs
+            chosen.append(schedule)
+    return chosen
+
+
+def _program(schedule: Schedule) -> str:
+    """What the schedule does, whatever choices have led to it."""
+    return replace(schedule, choices=(), predicted_us=0.0).hash
+
+
+def _differing(schedule: Schedule, best: Schedule) -> set[str]:
+    """Names of choices that are others than in `best`."""
+    held = dict(best.choices)
+    differ = {name for name, value in schedule.choices if held.get(name, value) != value}
+    by_library = {
+        name.removesuffix(".compute") for name, value in {*schedule.choices, *best.choices} if value == "library"
+    }
+    return {name for name in differ if not _follows(name, by_library)}
+
+
+def _follows(name: str, by_library: set[str]) -> bool:
+    """Whether a choice hardly matters, or says once more whether the library computes a value."""
+    owner, _, field = name.rpartition(".")
+    return field in _HARDLY_MATTER or (owner in by_library and field in _LOOP_FIELDS)
+
+
+def _of_other_structures(spec: BoundSpec, topology: Topology, best: Schedule) -> Iterator[Schedule]:
+    """The best schedule of each structure but that of `best`."""
+    matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
+    held = dict(best.choices)
+    for structure in structures(spec, topology, {}):
+        pins = {f"{name}.algorithm": algorithm.value for name, algorithm in structure.algorithms}
+        pins |= {f"{name}.compute": "library" if name in structure.library else "triton" for name in matmuls}
+        if all(held.get(name) == value for name, value in pins.items()):
+            continue
+        try:
+            yield plan(spec, topology, pins)
+        except TileLinkError:
+            continue  # the planner has no schedule of this structure
+
+
+def _neighbours(spec: BoundSpec, topology: Topology, best: Schedule) -> Iterator[Schedule]:
+    """Legal schedules that differ from `best` in one exchange or in one tile loop."""
+    pins = dict(best.choices)
+    for structure in structures(spec, topology, pins):
+        for slot in slots_of(structure, topology, pins):
+            others = {name: value for name, value in pins.items() if not _is_of(name, slot)}
+            yield from _in_slot(spec, topology, structure, slot, others)
+
+
+def _is_of(name: str, slot: Slot) -> bool:
+    """Whether a choice is one of the slot."""
+    kind, value = slot
+    owner, _, field = name.rpartition(".")
+    return owner == value and field in (_MOVER_FIELDS if kind == "exchange" else (*_LOOP_FIELDS, *_HARDLY_MATTER))
+
+
+def _in_slot(
+    spec: BoundSpec, topology: Topology, structure: Structure, slot: Slot, pins: Mapping[str, str]
+) -> Iterator[Schedule]:
+    slots = slots_of(structure, topology, pins)
+    if not all(slots.values()):
+        return
+    rest = {name: options[0] for name, options in slots.items()}  # the only one each
+    for option in slots[slot]:
+        for one in _counted_either_way(option):
+            schedule, _ = try_options(spec, topology, structure, {**rest, slot: one})
+            if schedule is not None:
+                yield schedule
+
+
+def _counted_either_way(option: Option) -> list[Option]:
+    return [with_field(option, "late", late) for late in (False, True)] if is_open(option, "late") else [option]
