@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,15 @@ def paced(bus: Bus, gb_per_s: float) -> Callable[[type[Any]], type[Any]]:
         class Stream(base):  # type: ignore[misc]
             def __init__(self, stream: torch.cuda.Stream, fabric: Any) -> None:
                 super().__init__(stream, fabric)
-                self.call = torch.zeros(1, dtype=torch.int32).pin_memory()
-                self.fetching = base(torch.cuda.Stream(), fabric)
                 self.fetched = False
+
+            @cached_property
+            def call(self) -> torch.Tensor:
+                return torch.zeros(1, dtype=torch.int32).pin_memory()
+
+            @cached_property
+            def fetching(self) -> Any:
+                return base(torch.cuda.Stream(), self.fabric)
 
             def copies(self) -> bool:
                 """Whether this is a copy stream, not that of a caller or a capture."""
@@ -187,7 +194,11 @@ def main() -> None:
     arguments = parser.parse_args()
     bus = Bus()
     print(f"from the host: {bus.start_us:.1f} us and {bus.gb_per_s:.1f} GB/s", flush=True)
-    facts = {"link": arguments.gb_per_s, "bus": round(bus.gb_per_s, 1), "bus_start_us": round(bus.start_us, 1)}
+    facts = {
+        "link_gb_per_s": arguments.gb_per_s,
+        "bus_gb_per_s": round(bus.gb_per_s, 1),
+        "bus_start_us": round(bus.start_us, 1),
+    }
     run(lambda planned: measure(planned, bus, arguments.gb_per_s), arguments, facts)
 
 
