@@ -54,7 +54,7 @@ class Arrived:
 def resting(base: type[Any]) -> type[Any]:
     """Streams whose copies move nothing, and which wait for no word."""
 
-    class Resting(base):  # type: ignore[misc]
+    class Resting(base):
         def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
             pass
 

@@ -114,7 +114,7 @@ def paced(bus: Bus, gb_per_s: float) -> Callable[[type[Any]], type[Any]]:
     is fetched there when a stream begins its part of a call."""
 
     def stream_type(base: type[Any]) -> type[Any]:
-        class Stream(base):  # type: ignore[misc]
+        class Stream(base):
             def __init__(self, stream: torch.cuda.Stream, fabric: Any) -> None:
                 super().__init__(stream, fabric)
                 self.fetched = False

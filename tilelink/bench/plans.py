@@ -92,8 +92,7 @@ def plan_row(row: Row, request: Request) -> PlannedRow:
         if reused.schedule is None or reused.schedule.hash not in held:
             found.append(reused)
     if request.tuned and found[0].schedule is not None:
-        others = alternatives(_spec(row, request.topology), request.topology, found[0].schedule, request.tuned)
-        found += [Candidate(f"tuned {at + 1}", Origin.TUNED, other, "") for at, other in enumerate(others)]
+        found += _tuned(row, request, found[0].schedule)
     for variant in request.variants:
         found.append(_candidate(row, request.topology, variant.label, Origin.PINNED, variant.pins))
     return PlannedRow(row, tuple(found))
@@ -116,6 +115,15 @@ def _candidate(
     except UserError as error:
         return Candidate(label, origin, None, f"{type(error).__name__}: {error}")
     return Candidate(label, origin, schedule, "")
+
+
+def _tuned(row: Row, request: Request, planned: Schedule) -> list[Candidate]:
+    spec = _spec(row, request.topology)
+    try:
+        others = alternatives(spec, request.topology, planned, request.tuned)
+    except UserError as error:
+        return [Candidate("tuned", Origin.TUNED, None, f"{type(error).__name__}: {error}")]
+    return [Candidate(f"tuned {at + 1}", Origin.TUNED, other, "") for at, other in enumerate(others)]
 
 
 def _spec(row: Row, topology: Topology) -> BoundSpec:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilelink.errors import TileLinkError
+from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS
 from tilelink.planner.open_fields import is_open, with_field
-from tilelink.planner.plan import Option, Slot, plan, slots_of, try_options
+from tilelink.planner.plan import Option, Slot, plan, proven, slots_of, try_options
 from tilelink.planner.space import Structure, structures
-from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
 _HARDLY_MATTER = ("group", "prefetch", "tail")  # fields: schedules that differ in these alone are one alternative
-_LOOP_FIELDS = ("tile", "count")
-_MOVER_FIELDS = ("mover", "transfer", "chunks", "nest", "streams")
+_OF_STRUCTURE = ("compute", "sum")
+_LOOP_FIELDS = tuple(field for field in COMPUTE_FIELDS if field not in _OF_STRUCTURE)
 _WORTH = 1.3  # of the time of the best one; the model has been wrong by 28 % at most
 
 
@@ -30,18 +30,17 @@ def alternatives(spec: BoundSpec, topology: Topology, best: Schedule, count: int
 
     They are the best schedules of the other structures (algorithms of collectives, matmuls by the library), and those that
     come from `best` by another mover, transfer, chunks and order of one exchange, or by another tile loop.
+    Raises ScheduleRefuted for a mistake of the planner.
     """
     every = [*_of_other_structures(spec, topology, best), *_neighbours(spec, topology, best)]
     found = [schedule for schedule in every if schedule.predicted_us <= _WORTH * best.predicted_us]
     programs, varied, chosen = {_program(best)}, set[str](), list[Schedule]()
     for schedule in sorted(found, key=lambda schedule: schedule.predicted_us):
         differs = _differing(schedule, best)
-        if len(chosen) == count or _program(schedule) in programs or differs <= varied:
-            continue
-        if verify(schedule).proved:
+        if len(chosen) < count and _program(schedule) not in programs and not differs <= varied:
             programs.add(_program(schedule))
             varied |= differs
-            chosen.append(schedule)
+            chosen.append(proven(schedule, dict(schedule.choices)))
     return chosen
 
 
@@ -77,8 +76,8 @@ def _of_other_structures(spec: BoundSpec, topology: Topology, best: Schedule) ->
             continue
         try:
             yield plan(spec, topology, pins)
-        except TileLinkError:
-            continue  # the planner has no schedule of this structure
+        except (IllegalPin, NoLegalSchedule):
+            continue
 
 
 def _neighbours(spec: BoundSpec, topology: Topology, best: Schedule) -> Iterator[Schedule]:
@@ -94,7 +93,7 @@ def _is_of(name: str, slot: Slot) -> bool:
     """Whether a choice is one of the slot."""
     kind, value = slot
     owner, _, field = name.rpartition(".")
-    return owner == value and field in (_MOVER_FIELDS if kind == "exchange" else (*_LOOP_FIELDS, *_HARDLY_MATTER))
+    return owner == value and field in (EXCHANGE_FIELDS if kind == "exchange" else _LOOP_FIELDS)
 
 
 def _in_slot(

@@ -52,18 +52,26 @@ def plan(
     every = list(structures(spec, topology, wanted))
     best, reason = _search(every, lambda structure: _logged(spec, topology, structure, wanted, log))
     if best is None:
-        text = ", ".join(f"{name}={value}" for name, value in wanted.items()) or "no pins"
+        pinned = _pins_text(wanted)
         raise NoLegalSchedule(
-            function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=text, reason=reason
+            function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
         )
     best = _never_slower(best, every, lambda structure: _best_of(spec, topology, structure, wanted)[0])
-    # only what is given out needs a proof: a search that passes over thousands of schedules would pay for each
-    proof = verify(best)
+    return proven(best, wanted)
+
+
+def proven(schedule: Schedule, pins: Mapping[str, str]) -> Schedule:
+    """The schedule, which these pins led to. Only what is given out needs a proof: a search that passes over thousands of
+    schedules would pay for each. Raises ScheduleRefuted for a mistake of the planner."""
+    proof = verify(schedule)
     if not proof.proved:
-        text = ", ".join(f"{name}={value}" for name, value in wanted.items()) or "no pins"
         lines = "\n".join(proof.lines())
-        raise ScheduleRefuted(function=spec.name, pins=text, shown=lines, findings=proof.findings)
-    return best
+        raise ScheduleRefuted(function=schedule.name, pins=_pins_text(pins), shown=lines, findings=proof.findings)
+    return schedule
+
+
+def _pins_text(pins: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in pins.items()) or "no pins"
 
 
 Found = tuple[Schedule | None, str]  # or why there is none
