@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import topologies
-from tilelink.bench import operators
+from tilelink.bench import operators, plans
 from tilelink.bench.errors import MalformedVariant, NotABenchmarkFile
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.measure import Options
@@ -17,6 +18,7 @@ from tilelink.bench.ours import ours
 from tilelink.bench.plans import Origin, PlannedRow, Request, Variant, parse_variant, plan_row, plan_rows
 from tilelink.bench.problem import input_shapes
 from tilelink.bench.rows import Operator, select
+from tilelink.errors import ScheduleRefuted
 
 H200 = topologies.load("h200-nvswitch", 4)
 SMALL = "512x256x1024"
@@ -38,7 +40,7 @@ def test_the_planned_schedule_is_that_of_the_planner_without_pins(planned: Plann
     assert first.schedule == declaration(Operator.AG_GEMM).plan_for(H200, planned.row.sizes)
 
 
-def test_tuned_are_the_next_structures_in_order(planned: PlannedRow) -> None:
+def test_tuned_are_the_best_alternatives_in_order(planned: PlannedRow) -> None:
     tuned = [c.schedule for c in planned.candidates if c.origin is Origin.TUNED]
     times = [schedule.predicted_us for schedule in tuned if schedule is not None]
     assert len(times) == 2
@@ -47,6 +49,17 @@ def test_tuned_are_the_next_structures_in_order(planned: PlannedRow) -> None:
     assert planned.candidates[0].schedule.predicted_us <= times[0]
     hashes = {c.schedule.hash for c in planned.candidates if c.schedule is not None}
     assert len(hashes) == 4
+
+
+def test_a_refuted_alternative_is_a_failure_of_its_own(planned: PlannedRow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuted(*_: object) -> NoReturn:
+        raise ScheduleRefuted(function="ag_gemm", pins="no pins", shown="class 3", findings=())
+
+    monkeypatch.setattr(plans, "alternatives", refuted)
+    first, tuned = plan_row(planned.row, Request(H200, tuned=2)).candidates
+    assert first == planned.candidates[0]
+    assert (tuned.origin, tuned.schedule) == (Origin.TUNED, None)
+    assert tuned.failure.startswith("ScheduleRefuted: ")
 
 
 def test_variants_are_pinned(planned: PlannedRow) -> None:
