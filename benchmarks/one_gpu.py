@@ -156,6 +156,7 @@ def results(planned: PlannedRow, timed: Contenders, samples: dict[str, list[floa
 
 
 def command_line(description: str) -> argparse.ArgumentParser:
+    """What all of these benchmarks take; `description` begins with what they measure."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("plans", type=Path, nargs="+")
     parser.add_argument("--json", type=Path)

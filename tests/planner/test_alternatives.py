@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 
+import tilelink
 import topologies
-from tests.planner.operators import ag_gemm, gemm_rs
+from tests.planner.operators import K, M, N, ag_gemm, gemm_rs
+from tilelink import Shard, Tensor
 from tilelink.ir.schedule import Schedule
 from tilelink.overlap import Overlap
 from tilelink.planner.alternatives import alternatives
@@ -17,7 +21,7 @@ MANY = 20
 
 def found(operator: Overlap, m: int, n: int, k: int) -> tuple[Schedule, list[Schedule]]:
     best = operator.plan_for(H200, {"M": m, "N": n, "K": k})
-    return best, alternatives(best.spec, H200, best, MANY)
+    return best, alternatives(H200, best, MANY)
 
 
 def differs(schedule: Schedule, best: Schedule) -> set[str]:
@@ -50,7 +54,25 @@ def test_tiles_counts_and_the_library_are_among_them() -> None:
     assert any(dict(schedule.choices)["y.compute"] == "library" for schedule in others)
 
 
+@tilelink.overlap
+def gated(
+    x: Annotated[Tensor, (M, K), Shard(0)],
+    w_gate: Annotated[Tensor, (K, N), Shard(1)],
+    w_up: Annotated[Tensor, (K, N), Shard(1)],
+) -> Tensor:
+    x_full = tilelink.all_gather(x, dim=0)
+    gate = tilelink.matmul(x_full, w_gate)
+    up = tilelink.matmul(x_full, w_up)
+    return tilelink.silu(gate) * up
+
+
+def test_a_loop_of_its_own_is_an_alternative_to_a_shared_one() -> None:
+    best, others = found(gated, 2048, 14336, 4096)
+    assert ("up.loop", "shared") in best.choices
+    assert any(("up.loop", "own") in schedule.choices for schedule in others)
+
+
 def test_as_many_as_are_asked_for() -> None:
     best, others = found(gemm_rs, 8192, 4096, 11008)
-    assert alternatives(best.spec, H200, best, 2) == others[:2]
-    assert alternatives(best.spec, H200, best, 0) == []
+    assert alternatives(H200, best, 2) == others[:2]
+    assert alternatives(H200, best, 0) == []

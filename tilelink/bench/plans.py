@@ -15,7 +15,7 @@ from tilelink.bench.rows import Operator, Row
 from tilelink.ir.expand import collectives
 from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec, bind
+from tilelink.ir.spec import bind
 from tilelink.planner.alternatives import alternatives
 from tilelink.planner.choices import OUTPUTS, REUSED
 from topologies.errors import UserError
@@ -92,7 +92,7 @@ def plan_row(row: Row, request: Request) -> PlannedRow:
         if reused.schedule is None or reused.schedule.hash not in held:
             found.append(reused)
     if request.tuned and found[0].schedule is not None:
-        found += _tuned(row, request, found[0].schedule)
+        found += _tuned(request, found[0].schedule)
     for variant in request.variants:
         found.append(_candidate(row, request.topology, variant.label, Origin.PINNED, variant.pins))
     return PlannedRow(row, tuple(found))
@@ -117,22 +117,18 @@ def _candidate(
     return Candidate(label, origin, schedule, "")
 
 
-def _tuned(row: Row, request: Request, planned: Schedule) -> list[Candidate]:
-    spec = _spec(row, request.topology)
+def _tuned(request: Request, planned: Schedule) -> list[Candidate]:
     try:
-        others = alternatives(spec, request.topology, planned, request.tuned)
+        others = alternatives(request.topology, planned, request.tuned)
     except UserError as error:
         return [Candidate("tuned", Origin.TUNED, None, f"{type(error).__name__}: {error}")]
     return [Candidate(f"tuned {at + 1}", Origin.TUNED, other, "") for at, other in enumerate(others)]
 
 
-def _spec(row: Row, topology: Topology) -> BoundSpec:
-    return bind(declaration(row.operator, row.k_major).spec, row.sizes, topology.num_ranks, row.dtype)
-
-
 def _placeable(row: Row, topology: Topology) -> bool:
     """Whether an output could be put together in place, if the next call may overwrite it."""
-    return any(Algorithm.IN_PLACE in legal for _, legal in collectives(_spec(row, topology)))
+    spec = bind(declaration(row.operator, row.k_major).spec, row.sizes, topology.num_ranks, row.dtype)
+    return any(Algorithm.IN_PLACE in legal for _, legal in collectives(spec))
 
 
 def planned_to_json(planned: PlannedRow) -> dict[str, object]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
-from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS
+from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS, loop_text
 from tilelink.planner.open_fields import is_open, with_field
 from tilelink.planner.plan import Option, Slot, plan, proven, slots_of, try_options
 from tilelink.planner.space import Structure, structures
@@ -24,7 +24,7 @@ _LOOP_FIELDS = tuple(field for field in COMPUTE_FIELDS if field not in _OF_STRUC
 _WORTH = 1.3  # of the time of the best one; the model has been wrong by 28 % at most
 
 
-def alternatives(spec: BoundSpec, topology: Topology, best: Schedule, count: int) -> list[Schedule]:
+def alternatives(topology: Topology, best: Schedule, count: int) -> list[Schedule]:
     """At most `count` proven schedules besides `best`, which the planner has picked without pins, the smallest predicted time
     first. Each differs from `best` in a field in which no earlier one does.
 
@@ -32,7 +32,7 @@ def alternatives(spec: BoundSpec, topology: Topology, best: Schedule, count: int
     come from `best` by another mover, transfer, chunks and order of one exchange, or by another tile loop.
     Raises ScheduleRefuted for a mistake of the planner.
     """
-    every = [*_of_other_structures(spec, topology, best), *_neighbours(spec, topology, best)]
+    every = [*_of_other_structures(topology, best), *_neighbours(topology, best)]
     found = [schedule for schedule in every if schedule.predicted_us <= _WORTH * best.predicted_us]
     programs, varied, chosen = {_program(best)}, set[str](), list[Schedule]()
     for schedule in sorted(found, key=lambda schedule: schedule.predicted_us):
@@ -65,28 +65,29 @@ def _follows(name: str, by_library: set[str]) -> bool:
     return field in _HARDLY_MATTER or (owner in by_library and field in _LOOP_FIELDS)
 
 
-def _of_other_structures(spec: BoundSpec, topology: Topology, best: Schedule) -> Iterator[Schedule]:
+def _of_other_structures(topology: Topology, best: Schedule) -> Iterator[Schedule]:
     """The best schedule of each structure but that of `best`."""
-    matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
+    matmuls = [node.output.name for node in best.spec.nodes if isinstance(node.operation, Matmul)]
     held = dict(best.choices)
-    for structure in structures(spec, topology, {}):
+    for structure in structures(best.spec, topology, {}):
         pins = {f"{name}.algorithm": algorithm.value for name, algorithm in structure.algorithms}
         pins |= {f"{name}.compute": "library" if name in structure.library else "triton" for name in matmuls}
+        pins |= {f"{name}.loop": loop_text(shared) for name, shared in structure.loops}
         if all(held.get(name) == value for name, value in pins.items()):
             continue
         try:
-            yield plan(spec, topology, pins)
+            yield plan(best.spec, topology, pins)
         except (IllegalPin, NoLegalSchedule):
             continue
 
 
-def _neighbours(spec: BoundSpec, topology: Topology, best: Schedule) -> Iterator[Schedule]:
+def _neighbours(topology: Topology, best: Schedule) -> Iterator[Schedule]:
     """Legal schedules that differ from `best` in one exchange or in one tile loop."""
     pins = dict(best.choices)
-    for structure in structures(spec, topology, pins):
+    for structure in structures(best.spec, topology, pins):
         for slot in slots_of(structure, topology, pins):
             others = {name: value for name, value in pins.items() if not _is_of(name, slot)}
-            yield from _in_slot(spec, topology, structure, slot, others)
+            yield from _in_slot(best.spec, topology, structure, slot, others)
 
 
 def _is_of(name: str, slot: Slot) -> bool:
