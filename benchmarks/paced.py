@@ -125,7 +125,7 @@ def paced(bus: Bus, gb_per_s: float) -> Callable[[type[Any]], type[Any]]:
 
             @cached_property
             def fetching(self) -> Any:
-                return base(torch.cuda.Stream(), self.fabric)
+                return base(self.fabric.new_stream(), self.fabric)
 
             def copies(self) -> bool:
                 """Whether this is a copy stream, not that of a caller or a capture."""

@@ -28,6 +28,7 @@ class GpuFabric:
     """Ranks of a process group, one GPU each; `stream_type` makes what enqueues on a stream for this fabric."""
 
     stream_type: Callable[[torch.cuda.Stream, Any], Any]
+    PRIORITY = -1  # of streams beside that of the caller, which has 0 unless the caller says more
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
@@ -61,9 +62,12 @@ class GpuFabric:
     def stream(self, name: str) -> Any:
         """The stream `name` beside that of the caller; its work goes first where both wait for SMs."""
         if name not in self._streams:
-            side = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
-            self._streams[name] = self.stream_type(side, self)
+            self._streams[name] = self.stream_type(self.new_stream(), self)
         return self._streams[name]
+
+    def new_stream(self) -> torch.cuda.Stream:
+        """One of the 32 of high priority that torch hands out in turns: callers had better not be on one of them."""
+        return torch.cuda.Stream(priority=self.PRIORITY)  # type: ignore[no-untyped-call]
 
     def barrier(self) -> None:
         torch.cuda.synchronize()

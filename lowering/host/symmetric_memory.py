@@ -131,7 +131,19 @@ class SymmetricMemoryFabric(GpuFabric):
         # of each operator, by stream and addresses of tensors: None after the first call, its graph from the second one on
         self.calls: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], torch.cuda.CUDAGraph | None]]
         self.calls = weakref.WeakKeyDictionary()
+        self.capturing: dict[int, Stream] = {}  # where calls on a stream of the caller are captured
         self._main = Stream(torch.cuda.current_stream(), self)
+
+    def new_stream(self) -> torch.cuda.Stream:
+        """One that nobody else has. Torch hands out the same streams again and again, and copies that were enqueued behind the
+        kernel that waits for them, since callers are on the same stream, would never begin."""
+        if driver is None:
+            return super().new_stream()
+        status, stream = driver.cuStreamCreateWithPriority(driver.CUstream_flags.CU_STREAM_NON_BLOCKING, self.PRIORITY)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"cuStreamCreateWithPriority failed: {status}")
+        weakref.finalize(self, driver.cuStreamDestroy, stream)
+        return torch.cuda.ExternalStream(int(stream), device=self.device)  # type: ignore[no-untyped-call]
 
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> Symmetric:
         return Symmetric(shape, dtype, self.device, self.group)
@@ -167,7 +179,9 @@ class SymmetricMemoryFabric(GpuFabric):
         self, enqueue: Callable[..., None], main: Stream, tensors: tuple[torch.Tensor, ...]
     ) -> torch.cuda.CUDAGraph:
         # matmuls of the library captured on one stream share their workspace: those that are replayed on one may
-        graph, stream = torch.cuda.CUDAGraph(), self.stream(f"capture {main.handle}")
+        if main.handle not in self.capturing:
+            self.capturing[main.handle] = Stream(torch.cuda.Stream(), self)  # type: ignore[no-untyped-call]
+        graph, stream = torch.cuda.CUDAGraph(), self.capturing[main.handle]
         with torch.cuda.stream(stream.stream):
             graph.capture_begin(capture_error_mode="thread_local")
             try:

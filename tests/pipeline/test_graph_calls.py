@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,12 @@ class Gpu:
         self.captured: Any = None
         self.broken = False
         self.replays = 0
+        self.handed: dict[int, int] = {}
+
+    def from_pool(self, priority: int = 0) -> Any:
+        """Torch has 32 streams of each priority, and hands them out in turns."""
+        handed = self.handed[priority] = self.handed.get(priority, -1) + 1
+        return SimpleNamespace(cuda_stream=1000 + 100 * priority + handed % 32)
 
     @contextlib.contextmanager
     def stream(self, stream: Any) -> Iterator[None]:
@@ -57,7 +64,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         "current_device": lambda: 0,
         "get_device_properties": lambda device: SimpleNamespace(multi_processor_count=132),
         "current_stream": lambda: found.current,
-        "Stream": lambda priority: SimpleNamespace(cuda_stream=2),
+        "Stream": found.from_pool,
+        "ExternalStream": lambda handle, device: SimpleNamespace(cuda_stream=handle),
         "stream": found.stream,
         "is_current_stream_capturing": lambda: found.captured is found.current,
         "CUDAGraph": Graph,
@@ -88,7 +96,7 @@ class Operator:
 
 @pytest.fixture
 def fabric(gpu: Gpu) -> SymmetricMemoryFabric:
-    return SymmetricMemoryFabric(SimpleNamespace(rank=lambda: 0, size=lambda: 1))  # type: ignore[arg-type]
+    return one_rank()
 
 
 X = torch.zeros(1)
@@ -156,7 +164,79 @@ def test_a_graph_belongs_to_the_stream_of_its_calls(fabric: SymmetricMemoryFabri
     for _ in range(3):
         call(fabric, op)
     assert (op.captured, gpu.replays) == ([False, True, False, True], 3)
-    assert {"capture 1", "capture 7"} <= set(fabric._streams)
+    assert set(fabric.capturing) == {1, 7}
+
+
+class Driver:
+    """Streams of the driver, which has a new one whenever it is asked."""
+
+    CUresult = SimpleNamespace(CUDA_SUCCESS=0)
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+    CUstreamCaptureStatus = SimpleNamespace(CU_STREAM_CAPTURE_STATUS_NONE=0)
+
+    def __init__(self) -> None:
+        self.made: list[int] = []
+        self.dropped: list[int] = []
+
+    def cuStreamCreateWithPriority(self, flags: int, priority: int) -> tuple[int, int]:
+        assert (flags, priority) == (1, -1)
+        self.made.append(5000 + len(self.made))
+        return 0, self.made[-1]
+
+    def cuStreamDestroy(self, stream: int) -> tuple[int]:
+        self.dropped.append(stream)
+        return (0,)
+
+    def cuStreamIsCapturing(self, stream: int) -> tuple[int, int]:
+        return 0, 0
+
+
+@pytest.fixture
+def gpu_driver(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Driver:
+    found = Driver()
+    monkeypatch.setattr(symmetric_memory, "driver", found)
+    return found
+
+
+def one_rank() -> SymmetricMemoryFabric:
+    return SymmetricMemoryFabric(SimpleNamespace(rank=lambda: 0, size=lambda: 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("operators", [16, 17, 33])
+@pytest.mark.parametrize("has_driver", [True, False])
+def test_no_copy_stream_is_that_of_a_capture(operators: int, has_driver: bool, request: Any, gpu: Gpu) -> None:
+    """Behind a kernel that waits for them copies would never begin. All operators are built before any is called."""
+    if has_driver:
+        request.getfixturevalue("gpu_driver")
+    fabrics = [one_rank() for _ in range(operators)]
+    copying = [{fabric.stream(name).handle for name in ("copy_x", "copy_y")} for fabric in fabrics]
+    for fabric, handles in zip(fabrics, copying, strict=True):
+        op = Operator()
+        for _ in range(2):
+            call(fabric, op)
+        assert len(handles) == 2 and not handles & {stream.handle for stream in fabric.capturing.values()}
+
+
+def test_no_copy_stream_is_one_that_a_caller_can_be_on(gpu_driver: Driver, gpu: Gpu) -> None:
+    fabrics = [one_rank() for _ in range(20)]
+    handles = [fabric.stream(name).handle for fabric in fabrics for name in ("copy_x", "copy_y")]
+    pools = {gpu.from_pool(priority).cuda_stream for priority in (0, -1) for _ in range(64)}
+    assert handles == gpu_driver.made and not pools & set(handles)
+    assert len(set(handles)) == 40
+
+
+def test_streams_go_with_their_fabric(gpu_driver: Driver) -> None:
+    fabric = one_rank()
+    assert fabric.stream("copy_x") is fabric.stream("copy_x")
+    del fabric
+    gc.collect()
+    assert gpu_driver.dropped == gpu_driver.made and len(gpu_driver.made) == 1
+
+
+def test_a_driver_that_has_no_stream_left_is_said(gpu_driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_driver, "cuStreamCreateWithPriority", lambda flags, priority: (2, 0))
+    with pytest.raises(RuntimeError, match="cuStreamCreateWithPriority failed: 2"):
+        one_rank().stream("copy_x")
 
 
 @pytest.mark.parametrize(("algorithm", "remembered"), [("direct", True), ("library", False)])
