@@ -180,7 +180,7 @@ class SymmetricMemoryFabric(GpuFabric):
     ) -> torch.cuda.CUDAGraph:
         # matmuls of the library captured on one stream share their workspace: those that are replayed on one may
         if main.handle not in self.capturing:
-            self.capturing[main.handle] = Stream(torch.cuda.Stream(), self)  # type: ignore[no-untyped-call]
+            self.capturing[main.handle] = self.stream_type(torch.cuda.Stream(), self)  # type: ignore[no-untyped-call]
         graph, stream = torch.cuda.CUDAGraph(), self.capturing[main.handle]
         with torch.cuda.stream(stream.stream):
             graph.capture_begin(capture_error_mode="thread_local")
