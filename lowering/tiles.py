@@ -91,7 +91,7 @@ def _print_halves(body: Source, scope: TileScope) -> None:
     inner = TileScope(scope.schedule, scope.dialect, role.in_halves(), in_halves=True)
     printed = Source()
     print_extents(printed, inner.role)
-    with printed.block(f"for half in tl.range(program, {2 * role.halved}, {role.programs}, flatten={role.prefetch}):"):
+    with printed.block(f"for half in {_launch_positions('program', 2 * role.halved, role)}:"):
         printed.line(f"tile = {plus(str(role.whole), 'half // 2')}")
         _print_tile(printed, inner, role.body, None)
     scope.need(*inner.parameters)
@@ -105,6 +105,14 @@ def _print_halves(body: Source, scope: TileScope) -> None:
         out.lines(printed.text())
     scope.functions.append(out.text())
     body.call(f"{name}(", arguments)
+
+
+def _launch_positions(first: str, end: int, role: ComputeRole) -> str:
+    """The positions of a program. Where it prefetches, the compiler runs the loops over tiles and over k as one. Elsewhere it
+    would take the loop over tiles for one over k where k is a single step, and fail on its branches (Triton 3.6)."""
+    matmul = next((step for step in role.body if isinstance(step, MatmulBody)), None)
+    single = matmul is not None and not role.prefetch and role.axis(matmul.axis).tiles == 1
+    return f"tl.range({first}, {end}, {role.programs}, {'num_stages=1' if single else f'flatten={role.prefetch}'})"
 
 
 def _plus_in_turn(position: int, programs: int) -> str:
@@ -123,7 +131,7 @@ def _print_tiles(
     if role.counts_late and own is None and counting:
         late = LateCounts(scope, counting, end)
         steps = tuple(step for step in steps if not isinstance(step, Notify))
-    with body.block(f"for tile in tl.range({first}, {end}, {role.programs}, flatten={role.prefetch}):"):
+    with body.block(f"for tile in {_launch_positions(first, end, role)}:"):
         _print_tile(body, scope, steps, own, late)
     if late is not None:
         late.print_last(body)

@@ -107,6 +107,16 @@ def test_ragged_sizes_compile(name: str, topology: str, arch: str) -> None:
     compiles(emit(name, topology, RAGGED[name], **TRITON), topology, arch)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mover", ["CopyEngine()", "Fused()"])
+@pytest.mark.parametrize("prefetch", ["yes", "no"])
+def test_a_single_step_of_k_compiles(mover: str, prefetch: str) -> None:
+    """The compiler takes a loop over tiles for one over k then, and fails if own tiles are a branch in it."""
+    sizes = {"M": 512, "K": 256, "N": 512}
+    pins = {"mover": mover, "y.prefetch": prefetch, "y.tile": "128x128x64/4w5s", "sum": "epilogue", **TRITON}
+    compiles(emit("03_gemm_rs.py:gemm_rs", "h200-nvswitch", sizes, **pins), "h200-nvswitch", "sm_90")
+
+
 def compiles(source: str, topology: str, arch: str) -> None:
     limit = topologies.load(topology).gpu.shared_bytes_per_sm
     module = load_source(source, "emitted")
