@@ -5,7 +5,7 @@
 
 Schedules whose copies are made by streams beside that of the caller. All operators are built first and called in turns: eager,
 which becomes a replay from the second call on, and as one CUDA graph of all of them. Each has to give the bits that the first
-gave. Shapes are small: more ranks than GPUs have room for copies that take SMs, as those inside one GPU do
+gave; so has the first one on each stream that torch has. Shapes are small: more ranks than GPUs have room for copies that take SMs, as those inside one GPU do
 (torchrun ... -m tilelink.runtime.shared_gpus benchmarks/many_operators.py). Run it under `timeout`: it may find a hang.
 """
 
@@ -31,6 +31,7 @@ from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 
 _ROUNDS, _REPLAYS = 4, 3
+_STREAMS = 32  # of each priority that torch hands out in turns
 _ROWS = {"M": 512, "K": 256, "N": 512}
 _COPIES = {"algorithm": "direct", "mover": "CopyEngine()", "transfer": "push", "compute": "triton", "chunks": "2"}
 CASES: tuple[tuple[Operator, dict[str, int], dict[str, str]], ...] = (
@@ -59,6 +60,14 @@ def check(operator: Operator, sizes: dict[str, int], pins: dict[str, str], count
     for _ in range(_REPLAYS):
         graph.replay()
         wrong += sum((result != expected).any() for result in results)
+    for priority in (0, -1):
+        for _ in range(_STREAMS):
+            stream = torch.cuda.Stream(priority=priority)
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(_ROUNDS):
+                    wrong += (operators[0](*inputs) != expected).any()
+            torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     return {
         "operator": operator.value,
