@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +93,19 @@ def measure(planned: PlannedRow) -> Results | None:
     return in_turns(planned, operators)
 
 
-def in_turns(planned: PlannedRow, operators: dict[str, Any]) -> Results:
-    """Time operators under load, in a new order each round."""
+def in_turns(
+    planned: PlannedRow, operators: dict[str, Any], slowest: Callable[[float], float] = lambda us: us
+) -> Results:
+    """Time operators under load, in a new order each round; `slowest` makes one time of those of all GPUs."""
     timed = contenders(planned.row, operators)
     load = timed.alone or next(iter(timed.graphs.values()))
-    one = time_us(load, 1)
+    one, order = slowest(time_us(load, 1)), random.Random(planned.row.key)
     samples: dict[str, list[float]] = {label: [] for label in timed.graphs}
     for _ in range(_ROUNDS):
-        for label in random.sample(list(timed.graphs), len(timed.graphs)):
+        for label in order.sample(list(timed.graphs), len(timed.graphs)):
             for _ in range(math.ceil(_LOAD_US / one)):
                 load.replay()
-            samples[label].append(time_us(timed.graphs[label], math.ceil(_SAMPLE_US / one)))
+            samples[label].append(slowest(time_us(timed.graphs[label], math.ceil(_SAMPLE_US / one))))
     return results(planned, timed, samples)
 
 

@@ -1,4 +1,4 @@
-"""Emitted operators on one GPU that stands for a rank among several: their fabric there, and how they are timed."""
+"""Emitted operators on a GPU that stands for a rank among several: their fabric there, and how they are timed."""
 
 from __future__ import annotations
 
@@ -41,9 +41,14 @@ class OneGpu:
 
 
 def operator_on_one(
-    source: str, name: str, symmetric: Symmetric, stream: Callable[[type[Any]], type[Any]] = lambda base: base
+    source: str,
+    name: str,
+    symmetric: Symmetric,
+    stream: Callable[[type[Any]], type[Any]] = lambda base: base,
+    meet: Callable[[], object] = torch.cuda.synchronize,
 ) -> Any:
-    """The operator of an emitted file as rank 0, with such memory; `stream` makes a class of streams from that of the file."""
+    """The operator of an emitted file as rank 0, with such memory; `stream` makes a class of streams from that of the file, and
+    at `meet` all that runs has ended."""
     module = load_source(source, name)
     build: Any = operator_class(module)
     base: Any = fabric_class(module)
@@ -68,7 +73,7 @@ def operator_on_one(
             return symmetric(shape, dtype, self.device, build.NUM_RANKS)
 
         def barrier(self) -> None:
-            torch.cuda.synchronize()
+            meet()
 
     return build(Fabric(OneGpu(build.NUM_RANKS)))
 
@@ -168,13 +173,14 @@ def run(
     measure: Callable[[PlannedRow], Results | None],
     arguments: argparse.Namespace,
     facts: Mapping[str, float] | None = None,
+    writes: bool = True,
 ) -> None:
     """Measure the rows of files of plans, of which some may have nothing that runs here. After each of them all so far are
-    written, with the `facts`."""
+    written, with the `facts`, unless another process does."""
     rows: list[Results] = []
     for planned in (planned for plans in arguments.plans for planned in read_job(plans).rows):
         found = measure(planned)
-        if found is not None:
+        if found is not None and writes:
             rows.append(found)
             print(found["row"], found["num_ranks"], found["us"], flush=True)
             if arguments.json is not None:

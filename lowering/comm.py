@@ -14,7 +14,7 @@ from tilelink.ir.nodes import CommRole, Exchange, Kind, Transfer
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 
-_BLOCK_BYTES = 16384  # per step of a program: 16 bytes a thread, several in flight
+_BLOCK_BYTES = 32768  # per step of a program: loads of so many are in flight at once, then stores
 
 
 def comm_loop(schedule: Schedule, dialect: Dialect, role: CommRole, body: Source) -> list[str]:

@@ -9,7 +9,7 @@ def x_full_send(x_ptr, x_full_peers, counts, signal_peers, rank, call, program):
             peer = (rank + 3 - (step + program) % 3) % 4
             source = x_ptr + chunk * 2097152
             target = on_peer(x_full_peers, peer, tl.bfloat16) + rank * 8388608 + chunk * 2097152
-            copy_share(target, source, 2097152, program, 16, 8192)
+            copy_share(target, source, 2097152, program, 16, 16384)
             if count_arrival(counts + peer * 4 + chunk) == 16 - 1:
                 notify(on_peer(signal_peers, peer, tl.int32) + 1 + rank * 4 + chunk, call)
 

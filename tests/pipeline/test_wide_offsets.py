@@ -63,16 +63,16 @@ def test_parts_of_4_gib_moved_by_sms(transfer: str, target: str) -> None:
     )
     of = "rank" if transfer == "push" else "peer"
     assert f" + tl.cast({of}, tl.int64) * 2147483648 + tl.cast(chunk, tl.int64) * 2147483648\n" in huge
-    assert "copy_share(target, source, tl.cast(2147483648, tl.int64), program, 16, 8192)" in huge
+    assert "copy_share(target, source, tl.cast(2147483648, tl.int64), program, 16, 16384)" in huge
     assert f" + {of} * 4194304 + chunk * 4194304\n" in usual
-    assert "copy_share(target, source, 4194304, program, 16, 8192)" in usual
+    assert "copy_share(target, source, 4194304, program, 16, 16384)" in usual
     assert list(narrow(huge)) == [] and list(narrow(usual)) and "int64" not in usual
 
 
 def test_a_loop_that_would_step_past_32_bits() -> None:
     """The part has less than 2^31 elements, but its length rounded up to steps of all programs has not."""
     text = kernels(emit(AG_GEMM, {"M": 4 * 16, "K": 2**27 - 8, "N": 1024}, BY_SMS | {"transfer": "push"}))
-    assert "copy_share(target, source, tl.cast(2147483520, tl.int64), program, 16, 8192)" in text
+    assert "copy_share(target, source, tl.cast(2147483520, tl.int64), program, 16, 16384)" in text
 
 
 @pytest.mark.parametrize("mover", ["CommSms(16)", "CopyEngine()", "Fused()"])
