@@ -54,6 +54,19 @@ def test_tiles_counts_and_the_library_are_among_them() -> None:
     assert any(dict(schedule.choices)["y.compute"] == "library" for schedule in others)
 
 
+def test_the_order_of_a_single_chunk_is_no_alternative() -> None:
+    """Chunk by chunk is rank by rank then; on two ranks it was the first alternative, and took as long in other samples."""
+    pair = topologies.load("h100-nvswitch", 2)
+    best = ag_gemm.plan_for(pair, {"M": 8192, "N": 11008, "K": 4096})
+    assert ("x_full.chunks", "1") in best.choices
+    others = alternatives(pair, best, MANY)
+    assert len(others) >= 3
+    for schedule in others:
+        same_chunks = ("x_full.chunks", "1") in schedule.choices
+        matters = {name for name in differs(schedule, best) if name.split(".")[1] not in ("group", "prefetch", "tail")}
+        assert matters != {"x_full.nest"} or not same_chunks, schedule.choices
+
+
 @tilelink.overlap
 def gated(
     x: Annotated[Tensor, (M, K), Shard(0)],

@@ -56,13 +56,17 @@ def _differing(schedule: Schedule, best: Schedule) -> set[str]:
     by_library = {
         name.removesuffix(".compute") for name, value in {*schedule.choices, *best.choices} if value == "library"
     }
-    return {name for name in differ if not _follows(name, by_library)}
+    whole = {name.removesuffix(".chunks") for name, value in schedule.choices if held.get(name) == value == "1"}
+    return {name for name in differ if not _follows(name, by_library, whole)}
 
 
-def _follows(name: str, by_library: set[str]) -> bool:
-    """Whether a choice hardly matters, or says once more whether the library computes a value."""
+def _follows(name: str, by_library: set[str], whole: set[str]) -> bool:
+    """Whether a choice hardly matters, says once more whether the library computes a value, or orders the chunks of a part that
+    moves as a `whole`: chunk by chunk is rank by rank there."""
     owner, _, field = name.rpartition(".")
-    return field in _HARDLY_MATTER or (owner in by_library and field in _LOOP_FIELDS)
+    if field in _HARDLY_MATTER or (field == "nest" and owner in whole):
+        return True
+    return owner in by_library and field in _LOOP_FIELDS
 
 
 def _of_other_structures(topology: Topology, best: Schedule) -> Iterator[Schedule]:
