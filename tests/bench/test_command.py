@@ -67,9 +67,40 @@ def test_plans_are_written_and_read_for_the_same_ranks_only(tmp_path: Path, monk
     assert job.link_gb_per_s == 389.0
 
     monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
-    other = bench("ag_gemm", "--ranks", "4", "--rows", "256x128x512", "--plans", str(plans))
-    assert other.stderr.startswith("NotABenchmarkFile: ")
-    assert "planned for 2 ranks of h200-nvswitch" in other.stderr
+    for args in (("--ranks", "4"), ("--topology", "h100-nvswitch")):
+        other = bench("ag_gemm", *args, "--rows", "256x128x512", "--plans", str(plans))
+        assert (other.exit_code, other.stdout) == (2, "")
+        assert other.stderr.startswith("PlannedForAnother: ")
+        assert "planned for 2 ranks of h200-nvswitch" in other.stderr
+        assert f"not for {args[1]} of" in other.stderr or f"of {args[1]} as well" in other.stderr
+
+
+def test_ranks_and_topology_are_those_of_the_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = tmp_path / "plans.json"
+    bench("ag_gemm", *SMALL, "--topology", "h100-nvswitch", "--write-plans", str(plans))
+    jobs: list[Job] = []
+    monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
+    monkeypatch.setattr(command, "_measure", lambda job, json, timeout_s: jobs.append(job))
+    found = bench("--plans", str(plans))
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert (jobs[0].num_ranks, jobs[0].topology, jobs[0].rows) == (2, "h100-nvswitch", read_job(plans).rows)
+
+
+def test_a_file_that_holds_no_plans_is_told(tmp_path: Path) -> None:
+    (tmp_path / "plans.json").write_text("{}")
+    for name in ("plans.json", "absent.json"):
+        found = bench("ag_gemm", *SMALL, "--plans", str(tmp_path / name))
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert found.stderr.startswith("NotPlans: ") and "--write-plans" in found.stderr
+
+
+def test_without_a_topology_it_is_that_of_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = tmp_path / "plans.json"
+    for gpu, topology in (("NVIDIA H100 80GB HBM3", "h100-nvswitch"), ("a GPU of tomorrow", "h200-nvswitch")):
+        monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+        monkeypatch.setattr("torch.cuda.get_device_name", lambda index, gpu=gpu: gpu)
+        bench("ag_gemm", *SMALL, "--write-plans", str(plans))
+        assert read_job(plans).topology == topology
 
 
 def test_rows_of_the_plans_are_not_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import topologies
 from tilelink.bench import operators, plans
-from tilelink.bench.errors import MalformedVariant, NotABenchmarkFile
+from tilelink.bench.errors import MalformedVariant, NotPlans
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.measure import Options
 from tilelink.bench.operators import declaration
@@ -99,9 +99,9 @@ def test_a_job_survives_its_file(planned: PlannedRow, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [{}]}'])
 def test_what_is_no_job(text: str, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(text)
-    with pytest.raises(NotABenchmarkFile):
+    with pytest.raises(NotPlans):
         read_job(tmp_path / "job.json")
-    with pytest.raises(NotABenchmarkFile):
+    with pytest.raises(NotPlans):
         read_job(tmp_path / "absent.json")
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import topologies
 from tilelink.bench.against import parse_against
-from tilelink.bench.errors import NotABenchmarkFile, ResultsNotWritable
+from tilelink.bench.errors import PlannedForAnother, ResultsNotWritable
 from tilelink.bench.files import EmittedFile, parse_file, with_files
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
@@ -27,17 +27,20 @@ from tilelink.bench.summary import wrong_or_missing
 from tilelink.bench.table import better_lines, rich_table
 from tilelink.errors import RunFailed
 from tilelink.runtime.torchrun import check_gpus
+from topologies.errors import IllegalRanks, NothingDetected
+from topologies.topology import Topology
 
 QUICK_NAMES = ("llama3-8b",)
 QUICK_ROUNDS = 3
 _HANG_S = 120.0
+_DEFAULT = "h200-nvswitch"
 _WITHOUT_GPUS = "Legal on this machine: `tilelink bench --write-plans FILE`, which plans for a run on another one."
 _UNNAMED = "bench_results.json"  # where ranks of a written job leave their results
 
 Operators = Annotated[
     list[str] | None, typer.Argument(metavar="OPERATOR", help="ag_gemm, gemm_rs, gemm_ar, mlp.", show_default="all")
 ]
-Ranks = Annotated[int | None, typer.Option("--ranks", help="GPUs.", show_default="all of this machine")]
+Ranks = Annotated[int | None, typer.Option("--ranks", help="GPUs.", show_default="as planned, or all of this machine")]
 RowNames = Annotated[
     list[str] | None,
     typer.Option(
@@ -45,7 +48,15 @@ RowNames = Annotated[
     ),
 ]
 Dtype = Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")]
-TopologyName = Annotated[str, typer.Option("--topology", metavar="NAME|FILE", help="To plan for.")]
+TopologyName = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        metavar="NAME|FILE",
+        help="To plan for.",
+        show_default=f"as planned, or of these GPUs, or {_DEFAULT}",
+    ),
+]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every sample here.")]
 Quick = Annotated[bool, typer.Option("--quick", help="One row an operator, few rounds.")]
 Tuned = Annotated[int, typer.Option("--tuned", metavar="N", min=0, help="Also the planner's N best alternatives.")]
@@ -78,7 +89,7 @@ def bench(
     ranks: Ranks = None,
     rows: RowNames = None,
     dtype: Dtype = "bf16",
-    topology: TopologyName = "h200-nvswitch",
+    topology: TopologyName = None,
     json: Json = None,
     quick: Quick = False,
     tuned: Tuned = 0,
@@ -97,8 +108,12 @@ def bench(
     write_plans: WritePlans = None,
 ) -> None:
     """Measure on GPUs: ours, NCCL + cuBLAS, async-TP and others, interleaved in one process group."""
-    num_ranks = ranks if ranks is not None else max(2, torch.cuda.device_count())
-    machine = topologies.load(topology, num_ranks)
+    held = read_job(plans) if plans is not None else None
+    num_ranks = (
+        ranks if ranks is not None else held.num_ranks if held is not None else max(2, torch.cuda.device_count())
+    )
+    name = topology if topology is not None else held.topology if held is not None else _described()
+    machine = topologies.load(name, num_ranks)
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
     wanted = select(parse_operators(operators or ()), names or (QUICK_NAMES if quick else ()), dtype, num_ranks)
     request = Request(machine, tuple(parse_variant(text) for text in variant or ()), tuned)
@@ -109,7 +124,7 @@ def bench(
         _check_folder(path)
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
-    known = _read_plans(plans, num_ranks, machine.name) if plans is not None else {}
+    known = _known(held, plans, machine) if held is not None and plans is not None else {}
     if not (names or quick):
         chosen = parse_operators(operators or ())
         wanted = tuple(one.row for one in known.values() if one.row.operator in chosen) or wanted
@@ -151,11 +166,24 @@ def _planned(wanted: tuple[Row, ...], known: dict[str, PlannedRow], request: Req
     return tuple(found[row.key] for row in wanted)
 
 
-def _read_plans(path: Path, num_ranks: int, topology: str) -> dict[str, PlannedRow]:
-    held = read_job(path)
-    if (held.num_ranks, held.topology) != (num_ranks, topology):
-        reason = f"it was planned for {held.num_ranks} ranks of {held.topology}"
-        raise NotABenchmarkFile(path=str(path), reason=reason)
+def _described() -> str:
+    """The descriptor of this machine's GPUs, if one comes with tilelink."""
+    try:
+        return topologies.detect().name
+    except (NothingDetected, IllegalRanks):
+        return _DEFAULT
+
+
+def _known(held: Job, path: Path, machine: Topology) -> dict[str, PlannedRow]:
+    """Rows of a file of plans by their keys. Raises PlannedForAnother."""
+    if (held.num_ranks, held.topology) != (machine.num_ranks, machine.name):
+        raise PlannedForAnother(
+            path=str(path),
+            held_ranks=held.num_ranks,
+            held_topology=held.topology,
+            num_ranks=machine.num_ranks,
+            topology=machine.name,
+        )
     return {planned.row.key: planned for planned in held.rows}
 
 

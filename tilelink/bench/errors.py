@@ -78,6 +78,22 @@ class NotABenchmarkFile(UserError):
     template = "{path} holds no benchmark results: {reason}.\nLegal: a file that `tilelink bench --json FILE` wrote."
 
 
+class NotPlans(UserError):
+    """Facts: path, reason."""
+
+    template = "{path} holds no plans: {reason}.\nLegal: a file that `tilelink bench --write-plans FILE` wrote."
+
+
+class PlannedForAnother(UserError):
+    """Facts: path, held_ranks, held_topology, num_ranks, topology."""
+
+    template = (
+        "{path} was planned for {held_ranks} ranks of {held_topology}, and a schedule is for one number of ranks of one machine, "
+        "not for {num_ranks} of {topology} as well.\n"
+        "Legal: --ranks {held_ranks} --topology {held_topology}, or neither; or plans that --write-plans has made for these."
+    )
+
+
 class ResultsNotWritable(UserError):
     """Facts: path, reason."""
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilelink.bench.errors import NotABenchmarkFile
+from tilelink.bench.errors import NotPlans
 from tilelink.bench.measure import Options
 from tilelink.bench.plans import PlannedRow, planned_from_json, planned_to_json
 
@@ -41,13 +41,13 @@ class Job:
 
 
 def read_job(path: Path) -> Job:
-    """Raises NotABenchmarkFile."""
+    """Raises NotPlans."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         rows = tuple(planned_from_json(row) for row in data["rows"])
         rest = {"rows": rows, "options": Options(**data["options"]), "results": Path(data["results"])}
         return Job(**{**data, **rest})
     except OSError as error:
-        raise NotABenchmarkFile(path=str(path), reason=error.strerror or str(error)) from error
+        raise NotPlans(path=str(path), reason=error.strerror or str(error)) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise NotABenchmarkFile(path=str(path), reason=f"{type(error).__name__}: {error}") from error
+        raise NotPlans(path=str(path), reason=f"{type(error).__name__}: {error}") from error
