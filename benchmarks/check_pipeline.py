@@ -24,6 +24,7 @@ import torch.distributed as dist
 import triton
 
 import lowering
+from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 from tilelink.spec_file import load_overlap
@@ -273,7 +274,7 @@ def main() -> None:
         for label, pins in schedules.items():
             if arguments.only and label not in arguments.only.split(";"):
                 continue
-            schedule = overlap.plan("h200-nvswitch", dist.get_world_size(), dtype, dict(pins), None, **sizes)
+            schedule = overlap.plan(topology_of_gpus(), dist.get_world_size(), dtype, dict(pins), None, **sizes)
             module = load_source(lowering.emit(schedule), schedule.name)
             op = operator_class(module)(module.SymmetricMemoryFabric())
             if not base:

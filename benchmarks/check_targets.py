@@ -25,6 +25,7 @@ import torch.distributed as dist
 
 import lowering
 from tilelink.bench import operators
+from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import gpus_are_shared, join, machine
 from tilelink.spec_file import load_overlap
@@ -204,7 +205,7 @@ def main() -> None:
         for pins in schedules:
             start = time.perf_counter()
             overlap = load_overlap(name) if name == USER_OP else getattr(operators, name)
-            schedule = overlap.plan("h200-nvswitch", dist.get_world_size(), pin=dict(pins), **sizes)
+            schedule = overlap.plan(topology_of_gpus(), dist.get_world_size(), pin=dict(pins), **sizes)
             row = {"workload": schedule.name, "sizes": sizes, "choices": dict(schedule.choices), "hash": schedule.hash}
             rows.append({**row, **check(schedule, arguments.calls)})
             if dist.get_rank() == 0:

@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 
 import lowering
+from tilelink.bench.machine import topology_of_gpus
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator
 from tilelink.runtime.load import load_source, operator_class
@@ -48,7 +49,7 @@ CASES: tuple[tuple[Operator, dict[str, int], dict[str, str]], ...] = (
 
 def check(operator: Operator, sizes: dict[str, int], pins: dict[str, str], count: int) -> dict[str, Any]:
     """Calls of `count` operators of one schedule that gave other bits than the first call of the first one."""
-    schedule = declaration(operator, False).plan("h200-nvswitch", dist.get_world_size(), pin=pins, **sizes)
+    schedule = declaration(operator, False).plan(topology_of_gpus(), dist.get_world_size(), pin=pins, **sizes)
     module = load_source(lowering.emit(schedule), f"many_{operator.value}")
     build: Any = operator_class(module)
     operators = [build(module.SymmetricMemoryFabric()) for _ in range(count)]
@@ -99,6 +100,7 @@ def main() -> None:
                 print({name: cases[-1][name] for name in ("operator", "wrong_calls", "seconds")}, flush=True)
     about = {
         "machine": machine(),
+        "topology": topology_of_gpus(),
         "commit": arguments.commit,
         "CUDA_DEVICE_MAX_CONNECTIONS": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "unset"),
         "cases": cases,

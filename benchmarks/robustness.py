@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 
 import lowering
+from tilelink.bench.machine import topology_of_gpus
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import parse_operators
 from tilelink.ir.nodes import Memory
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     overlap = declaration(operator, arguments.k_major)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     sizes = parse_sizes(arguments.sizes)
-    schedule = overlap.plan("h200-nvswitch", ranks, pin=parse_pins(arguments.pin), **sizes)
+    schedule = overlap.plan(topology_of_gpus(), ranks, pin=parse_pins(arguments.pin), **sizes)
     module = load_source(lowering.emit(schedule), f"robust_{operator.value}")
     build: Any = operator_class(module)
     fabric = module.SymmetricMemoryFabric()
@@ -115,6 +116,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "k_major": arguments.k_major,
         "num_ranks": ranks,
         "machine": machine(),
+        "topology": schedule.machine.topology,
         "commit": arguments.commit,
         "choices": dict(schedule.choices),
         "calls": arguments.calls,
@@ -139,7 +141,7 @@ def without_overlap(overlap: Any, schedule: Any, sets: list[Any], expected: list
     if choices["out.compute"] != "triton":
         return None
     pins = {"algorithm": "library", "out.compute": "triton", "out.tile": choices["out.tile"]}
-    plain = overlap.plan("h200-nvswitch", dist.get_world_size(), pin=pins, **dict(schedule.spec.sizes))
+    plain = overlap.plan(topology_of_gpus(), dist.get_world_size(), pin=pins, **dict(schedule.spec.sizes))
     module = load_source(lowering.emit(plain), "without_overlap")
     build: Any = operator_class(module)
     op = build(module.SymmetricMemoryFabric())

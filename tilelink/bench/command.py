@@ -19,6 +19,7 @@ from tilelink.bench.errors import PlannedForAnother, ResultsNotWritable
 from tilelink.bench.files import EmittedFile, parse_file, with_files
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
+from tilelink.bench.machine import DEFAULT_TOPOLOGY, topology_of_gpus
 from tilelink.bench.measure import Options
 from tilelink.bench.plans import Candidate, Origin, PlannedRow, Request, parse_variant, plan_rows
 from tilelink.bench.record import Record, read
@@ -27,13 +28,11 @@ from tilelink.bench.summary import wrong_or_missing
 from tilelink.bench.table import better_lines, rich_table
 from tilelink.errors import RunFailed
 from tilelink.runtime.torchrun import check_gpus
-from topologies.errors import IllegalRanks, NothingDetected
 from topologies.topology import Topology
 
 QUICK_NAMES = ("llama3-8b",)
 QUICK_ROUNDS = 3
 _HANG_S = 120.0
-_DEFAULT = "h200-nvswitch"
 _WITHOUT_GPUS = "Legal on this machine: `tilelink bench --write-plans FILE`, which plans for a run on another one."
 _UNNAMED = "bench_results.json"  # where ranks of a written job leave their results
 
@@ -54,7 +53,7 @@ TopologyName = Annotated[
         "--topology",
         metavar="NAME|FILE",
         help="To plan for.",
-        show_default=f"as planned, or of these GPUs, or {_DEFAULT}",
+        show_default=f"as planned, or of these GPUs, or {DEFAULT_TOPOLOGY}",
     ),
 ]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every sample here.")]
@@ -112,7 +111,7 @@ def bench(
     num_ranks = (
         ranks if ranks is not None else held.num_ranks if held is not None else max(2, torch.cuda.device_count())
     )
-    name = topology if topology is not None else held.topology if held is not None else _described()
+    name = topology if topology is not None else held.topology if held is not None else topology_of_gpus()
     machine = topologies.load(name, num_ranks)
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
     wanted = select(parse_operators(operators or ()), names or (QUICK_NAMES if quick else ()), dtype, num_ranks)
@@ -164,14 +163,6 @@ def _planned(wanted: tuple[Row, ...], known: dict[str, PlannedRow], request: Req
         typer.echo(f"planning {len(missing)} rows", err=True)
     found = {**known, **{planned.row.key: planned for planned in plan_rows(missing, request)}}
     return tuple(found[row.key] for row in wanted)
-
-
-def _described() -> str:
-    """The descriptor of this machine's GPUs, if one comes with tilelink."""
-    try:
-        return topologies.detect().name
-    except (NothingDetected, IllegalRanks):
-        return _DEFAULT
 
 
 def _known(held: Job, path: Path, machine: Topology) -> dict[str, PlannedRow]:
