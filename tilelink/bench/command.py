@@ -108,11 +108,8 @@ def bench(
 ) -> None:
     """Measure on GPUs: ours, NCCL + cuBLAS, async-TP and others, interleaved in one process group."""
     held = read_job(plans) if plans is not None else None
-    num_ranks = (
-        ranks if ranks is not None else held.num_ranks if held is not None else max(2, torch.cuda.device_count())
-    )
-    name = topology if topology is not None else held.topology if held is not None else topology_of_gpus()
-    machine = topologies.load(name, num_ranks)
+    machine = _machine(ranks, topology, held)
+    num_ranks = machine.num_ranks
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
     wanted = select(parse_operators(operators or ()), names or (QUICK_NAMES if quick else ()), dtype, num_ranks)
     request = Request(machine, tuple(parse_variant(text) for text in variant or ()), tuned)
@@ -123,7 +120,7 @@ def bench(
         _check_folder(path)
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
-    known = _known(held, plans, machine) if held is not None and plans is not None else {}
+    known = _known(held, str(plans), machine) if held is not None else {}
     if not (names or quick):
         chosen = parse_operators(operators or ())
         wanted = tuple(one.row for one in known.values() if one.row.operator in chosen) or wanted
@@ -165,11 +162,20 @@ def _planned(wanted: tuple[Row, ...], known: dict[str, PlannedRow], request: Req
     return tuple(found[row.key] for row in wanted)
 
 
-def _known(held: Job, path: Path, machine: Topology) -> dict[str, PlannedRow]:
+def _machine(ranks: int | None, topology: str | None, held: Job | None) -> Topology:
+    """What is asked for; where nothing is, what was planned for, or the GPUs here."""
+    if held is not None:
+        here = held.num_ranks, held.topology
+    else:
+        here = max(2, torch.cuda.device_count()), topology_of_gpus()
+    return topologies.load(here[1] if topology is None else topology, here[0] if ranks is None else ranks)
+
+
+def _known(held: Job, path: str, machine: Topology) -> dict[str, PlannedRow]:
     """Rows of a file of plans by their keys. Raises PlannedForAnother."""
     if (held.num_ranks, held.topology) != (machine.num_ranks, machine.name):
         raise PlannedForAnother(
-            path=str(path),
+            path=path,
             held_ranks=held.num_ranks,
             held_topology=held.topology,
             num_ranks=machine.num_ranks,
