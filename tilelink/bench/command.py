@@ -165,10 +165,10 @@ def _planned(wanted: tuple[Row, ...], known: dict[str, PlannedRow], request: Req
 def _machine(ranks: int | None, topology: str | None, held: Job | None) -> Topology:
     """What is asked for; where nothing is, what was planned for, or the GPUs here."""
     if held is not None:
-        here = held.num_ranks, held.topology
-    else:
-        here = max(2, torch.cuda.device_count()), topology_of_gpus()
-    return topologies.load(here[1] if topology is None else topology, here[0] if ranks is None else ranks)
+        ranks = held.num_ranks if ranks is None else ranks
+        topology = held.topology if topology is None else topology
+    num_ranks = max(2, torch.cuda.device_count()) if ranks is None else ranks
+    return topologies.load(topology_of_gpus() if topology is None else topology, num_ranks)
 
 
 def _known(held: Job, path: str, machine: Topology) -> dict[str, PlannedRow]:
