@@ -136,14 +136,15 @@ def _means(record: Record) -> list[str]:
 
 
 def into(page: str, record: Record) -> str:
-    """`page` with the table of geometric means between the two markers for so many GPUs. Raises ValueError if it has none."""
-    gpus = record.machine.num_ranks
-    first, last = f"<!-- bench {gpus}: begin -->\n", f"<!-- bench {gpus}: end -->"
+    """`page` with the table of geometric means between the two markers for these GPUs. Raises ValueError if it has none."""
+    machine = f"{record.machine.num_ranks} x {record.machine.gpu}"
+    first, last = f"<!-- bench {machine}: begin -->\n", f"<!-- bench {machine}: end -->"
     before, begin, rest = page.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:
         raise ValueError(f"the page has no lines {first.strip()} and {last}")
-    caption = f"{record.machine.num_ranks} x {record.machine.gpu}, commit {record.commit}, planned unpinned:"
+    short = "" if record.complete else " The run was cut short, and rows that it did not come to are not counted."
+    caption = f"{machine}, commit {record.commit}, planned unpinned.{short}"
     return before + begin + "\n".join([caption, "", *_means(record), ""]) + end + after
 
 
