@@ -33,6 +33,7 @@ class Dialect:
     stream_wait: str  # method of a stream that holds it until a word is complete
     launch_options: str  # of kernels whose programs wait for each other
     warp_threads: int
+    gluon: bool  # warpgroups are spelled in Gluon; else a program computes its tiles one after the other
     tokens: bool  # a wait returns a token that the loads behind it take
 
     @property
@@ -71,8 +72,9 @@ class Dialect:
             return f"on_peer({places(buffer)}, {place} * {num_ranks} + {peer}, {dtype})"
         return f"dl.symm_at(in_place({places(buffer)}, {place}, {dtype}), {peer})"
 
-    def decorator(self, parameters: Iterable[str] = ()) -> str:
+    def decorator(self, parameters: Iterable[str] = (), *, in_gluon: bool = False) -> str:
         """Of a device function, or of a kernel with `parameters`: those that differ between ranks or calls must not be
         compiled in."""
         varying = ", ".join(f'"{name}"' for name in parameters if name == "rank" or name.endswith("_place"))
-        return f"@{self.jit}(do_not_specialize=[{varying}])" if varying else f"@{self.jit}"
+        jit = "gluon.jit" if in_gluon else self.jit
+        return f"@{jit}(do_not_specialize=[{varying}])" if varying else f"@{jit}"

@@ -16,13 +16,16 @@ def _helpers(files: tuple[str, ...]) -> dict[str, str]:
     """name -> text with decorator, in the order of the files; a later file replaces what an earlier one has."""
     found: dict[str, str] = {}
     for file in files:
-        text = (_DEVICE / f"{file}.py").read_text()
-        lines = text.splitlines()
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef):
-                first = min(decorator.lineno for decorator in node.decorator_list)
-                found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+        found |= defined((_DEVICE / f"{file}.py").read_text())
     return found
+
+
+def defined(text: str) -> dict[str, str]:
+    """name -> text with decorator of each function of a module."""
+    lines = text.splitlines()
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    first = {node.name: min(decorator.lineno for decorator in node.decorator_list) for node in functions}
+    return {node.name: "\n".join(lines[first[node.name] - 1 : node.end_lineno]) for node in functions}
 
 
 def embed(module: str, files: tuple[str, ...], jit: str) -> str:

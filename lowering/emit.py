@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from lowering.dialect import Dialect
-from lowering.embed import embed, named_imports
+from lowering.embed import defined, embed, named_imports
 from lowering.entry import print_main
 from lowering.host_class import HostPrinter
-from lowering.kernels import print_kernel
+from lowering.kernels import PrintedKernel, print_kernel
 from lowering.names import class_name
 from lowering.source import Source
 from lowering.targets import TARGETS, dialect
@@ -34,13 +35,14 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     kernels = tuple(print_kernel(schedule, spelling, kernel) for kernel in launched)
     host = HostPrinter(schedule, spelling, kernels).text()
     user = _user_bodies(schedule)
-    body = "\n\n".join([user, *(printed.text for printed in kernels)]).strip("\n")
+    helpers, texts = _helpers(spelling, user, kernels, host)
+    body = "\n\n".join([user, *texts]).strip("\n")
     pooled = any(buffer.memory is Memory.POOL for buffer in schedule.buffers)
     fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
     sections = [
         (
             "device helpers: waits and notifies carry the memory-order rules",
-            embed(f"{body}\n{host}", spelling.helpers, spelling.jit),
+            helpers,
         ),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),
@@ -61,6 +63,27 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     source = out.text()
     ast.parse(source)
     return source
+
+
+def _helpers(spelling: Dialect, user: str, kernels: tuple[PrintedKernel, ...], host: str) -> tuple[str, list[str]]:
+    """Text of the device helpers, and of the kernels. Kernels in Gluon may need other ones of the same name: they then have a
+    name of their own."""
+    rest = "\n\n".join([user, *(printed.text for printed in kernels if not printed.gluon), host])
+    plain = embed(rest, spelling.helpers, spelling.jit)
+    gluon = "\n\n".join(printed.text for printed in kernels if printed.gluon)
+    if not gluon:
+        return plain, [printed.text for printed in kernels]
+    turned = embed(gluon, (*spelling.helpers, "turns"), spelling.jit)
+    common = set(defined(plain)) & set(defined(turned))
+    if all(defined(plain)[name] == defined(turned)[name] for name in common):
+        missing = [text for name, text in defined(turned).items() if name not in common]
+        return "\n\n\n".join(filter(None, [plain, *missing])), [printed.text for printed in kernels]
+
+    def renamed(text: str) -> str:
+        return re.sub(r"\w+", lambda word: f"{word[0]}_in_turns" if word[0] in common else word[0], text)
+
+    texts = [renamed(printed.text) if printed.gluon else printed.text for printed in kernels]
+    return f"{plain}\n\n\n{renamed(turned)}", texts
 
 
 def _header(out: Source, schedule: Schedule, spelling: Dialect) -> None:

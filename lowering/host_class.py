@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from lowering.collectives import CollectivePrinter
 from lowering.copies import CopyPrinter
 from lowering.dialect import Dialect, Reach
 from lowering.host.pool import Pool
 from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
-from lowering.kernels import PrintedKernel
+from lowering.kernels import Descriptor, PrintedKernel
 from lowering.names import TORCH, class_name, place, places
 from lowering.positions import rank_at
 from lowering.source import Source
@@ -40,7 +42,7 @@ class HostPrinter:
         self.dialect = dialect
         self.kernels = {printed.kernel.name: printed for printed in kernels}
         self.out = Source()
-        self._described: dict[tuple[str, tuple[int, ...]], str] = {}  # (buffer, block) -> attribute with its descriptor
+        self._described: dict[Descriptor, str] = {}  # -> attribute that holds it
         self.names = HostNames(schedule)
         self.copies = CopyPrinter(schedule, dialect, self.names, self.out)
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
@@ -98,6 +100,9 @@ class HostPrinter:
         self.out.line(f"NUM_RANKS = {machine.num_ranks}")
         self.out.line(f"NUM_SMS = {machine.num_sms}  # all that spins at once fits on so many")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
+        layouts = [found.layout for printed in self.kernels.values() for found in printed.descriptors.values()]
+        for layout in dict.fromkeys(filter(None, layouts)):
+            self.out.line(f"{_attribute(layout)} = {layout}  # how operands lie in shared memory")
         if not machine.peer_atomics:
             self.out.line("PEER_ATOMICS = False  # the links need none")
         self.out.line()
@@ -308,19 +313,22 @@ class HostPrinter:
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
         self.out.call("main.launch(", [*arguments, *options])
 
-    def _descriptor(self, buffer: str, block: tuple[int, ...]) -> str:
-        return f"TensorDescriptor.from_tensor({self.names.matrix(buffer)}, [{', '.join(map(str, block))}])"
+    def _descriptor(self, found: Descriptor) -> str:
+        arguments = f"{self.names.matrix(found.buffer)}, [{', '.join(map(str, found.block))}]"
+        if found.layout:
+            return f"SharedDescriptor.from_tensor({arguments}, self.{_attribute(found.layout)})"
+        return f"TensorDescriptor.from_tensor({arguments})"
 
     def _describe(self) -> None:
         """Descriptors of the operator's own buffers, made once."""
         for printed in self.kernels.values():
-            for name, (buffer, block) in printed.descriptors.items():
-                own = self.schedule.buffer(buffer).memory in (Memory.LOCAL, Memory.SYMMETRIC)
-                if own and (buffer, block) not in self._described:
+            for name, found in printed.descriptors.items():
+                own = self.schedule.buffer(found.buffer).memory in (Memory.LOCAL, Memory.SYMMETRIC)
+                if own and found not in self._described:
                     taken = f"self.{name}" in self._described.values()
-                    attribute = f"self.{name}_{'x'.join(map(str, block))}" if taken else f"self.{name}"
-                    self._described[buffer, block] = attribute
-                    self.out.line(f"{attribute} = {self._descriptor(buffer, block)}")
+                    attribute = f"self.{name}_{'x'.join(map(str, found.block))}" if taken else f"self.{name}"
+                    self._described[found] = attribute
+                    self.out.line(f"{attribute} = {self._descriptor(found)}")
 
     def _argument(self, printed: PrintedKernel, name: str) -> str:
         words = {
@@ -333,7 +341,7 @@ class HostPrinter:
         if name.endswith(SUFFIXES):
             return self.collectives.argument(name)
         if name in printed.descriptors:
-            return self._described.get(printed.descriptors[name]) or self._descriptor(*printed.descriptors[name])
+            return self._described.get(printed.descriptors[name]) or self._descriptor(printed.descriptors[name])
         if name.endswith("_place"):
             return name
         if name.endswith("_places"):
@@ -379,3 +387,8 @@ class HostPrinter:
                 self.out.line(f"main.{self.dialect.stream_wait}(self.counts[slot : slot + 1], {target})")
             else:
                 self.out.line(f"main.launch(wait_count_on_stream, (1,), self.counts[slot:], {target}, num_warps=1)")
+
+
+def _attribute(layout: str) -> str:
+    """Name of a layout of shared memory, by the bytes that it permutes and the bits of an element."""
+    return "_".join(["SWIZZLED", *re.findall(r"\d+", layout)])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lowering.carried import Carried
 from lowering.comm import comm_loop
 from lowering.dialect import Dialect
-from lowering.names import in_order
+from lowering.names import element_bytes, in_order
 from lowering.source import Source
 from lowering.tiles import tile_loop
-from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 
 
@@ -21,7 +22,16 @@ class PrintedKernel:
     kernel: Kernel
     text: str
     parameters: tuple[str, ...]
-    descriptors: dict[str, tuple[str, tuple[int, ...]]]  # parameter -> buffer, block shape
+    descriptors: dict[str, Descriptor]  # by parameter
+    gluon: bool
+
+
+class Descriptor(NamedTuple):
+    """What the host makes: of tiles of `block` elements; in Gluon it says how they lie in shared memory."""
+
+    buffer: str
+    block: tuple[int, ...]
+    layout: str = ""
 
 
 def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> PrintedKernel:
@@ -37,17 +47,17 @@ def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> Printe
         what = f"{'Produce the items of' if items else 'Move'} {comm.exchange} on {comm.programs} SMs."
         _print_role(out, jit, name, needed, body, what)
         roles.append(_Role(name, comm.programs, needed))
-    descriptors: dict[str, tuple[str, tuple[int, ...]]] = {}
+    descriptors: dict[str, Descriptor] = {}
     tiles = []
     for one in schedule.joined_to(kernel):
         if one.compute is not None:
-            role, found = _print_tiles(out, schedule, dialect, one.compute, jit)
+            role, found = _print_tiles(out, schedule, dialect, one)
             tiles.append(role)
             descriptors |= found
     carried = Carried(schedule, dialect, kernel)
     parameters = _parameters([*(role.needed for role in (*roles, *tiles)), list(carried.scope.parameters)])
     _print_entry(out, kernel, roles, tiles, parameters, carried)
-    return PrintedKernel(kernel, out.text(), parameters, descriptors)
+    return PrintedKernel(kernel, out.text(), parameters, descriptors, in_gluon(dialect, kernel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +74,33 @@ class _Role:
 
 
 def _print_tiles(
-    out: Source, schedule: Schedule, dialect: Dialect, role: ComputeRole, jit: str
-) -> tuple[_Role, dict[str, tuple[str, tuple[int, ...]]]]:
+    out: Source, schedule: Schedule, dialect: Dialect, kernel: Kernel
+) -> tuple[_Role, dict[str, Descriptor]]:
+    role = kernel.compute
+    assert role is not None
+    if not dialect.gluon:  # its programs compute their tiles one after the other
+        role = replace(role, warpgroups=1)
     body = Source()
-    scope = tile_loop(schedule, dialect, role, body)
+    scope = tile_loop(schedule, dialect, role, body, kernel.stages)
     for function in scope.functions:
         out.lines(function)
         out.line()
         out.line()
     printed = _Role(f"{role.name}_tiles", role.programs, list(scope.parameters))
-    _print_role(out, jit, printed.name, printed.needed, body, f"Compute the tiles of {role.name}.")
-    return printed, {name: (described.buffer, described.block) for name, described in scope.descriptors.items()}
+    how = " One group of warps loads, the others multiply in turns." if role.warpgroups > 1 else ""
+    what = f"Compute the tiles of {role.name}.{how}"
+    _print_role(out, scope.decorator(), printed.name, printed.needed, body, what)
+    found = {}
+    for name, (buffer, _, block) in scope.descriptors.items():
+        size = element_bytes(schedule.buffer(buffer).dtype)
+        layout = f"gl.NVMMASharedLayout({min(128, block[-1] * size)}, {8 * size})" if role.warpgroups > 1 else ""
+        found[name] = Descriptor(buffer, block, layout)
+    return printed, found
+
+
+def in_gluon(dialect: Dialect, kernel: Kernel) -> bool:
+    """Whether the kernel has warpgroups of its own, which Triton's language does not know."""
+    return dialect.gluon and kernel.compute is not None and kernel.compute.warpgroups > 1
 
 
 def _parameters(needed: list[list[str]]) -> tuple[str, ...]:
@@ -102,7 +128,7 @@ def _print_entry(
     carried: Carried,
 ) -> None:
     """Programs of a communication role come first; the others compute tiles, and go on with those of joined kernels."""
-    out.line(carried.scope.dialect.decorator(parameters))
+    out.line(carried.scope.dialect.decorator(parameters, in_gluon=in_gluon(carried.scope.dialect, kernel)))
     with out.block(f"def {kernel.name}({', '.join(parameters)}):"):
         out.line("program = tl.program_id(0)")
         if "epoch" in parameters:

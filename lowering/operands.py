@@ -83,8 +83,18 @@ class TileScope(LoopScope):
         span = f"{first}, {count}" if first else f"{count}"
         return f"tl.static_range({span})" if self.role.prefetch else f"range({span})"
 
+    def decorator(self) -> str:
+        """Of a function of the role."""
+        return "@gluon.jit" if self.role.warpgroups > 1 else self.dialect.decorator()
+
     def segment(self, axis: str) -> str:
         return f"{axis}_segment"
+
+
+def part_vector(scope: TileScope, extent: str, dim: int) -> str:
+    """The numbers up to `extent`, as a vector along dimension `dim` of a tile, or of a slice of it."""
+    layout = f", gl.SliceLayout({1 - dim}, SLICE)" if scope.role.warpgroups > 1 else ""
+    return f"{'gl' if layout else 'tl'}.arange(0, {extent}{layout})"
 
 
 def part_shape(scope: TileScope, operand: Operand) -> tuple[int, ...]:

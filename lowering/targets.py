@@ -24,7 +24,17 @@ import torch.distributed as dist
 
 _TRITON = f"""{_standard("os", "weakref")}import torch.distributed._symmetric_memory as symm_mem
 import triton
+import triton.experimental.gluon.language as gl
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as SharedDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 try:
@@ -85,6 +95,7 @@ def dialect(target: str, arch: str) -> Dialect:
             stream_wait="wait_at_least",
             launch_options="",
             warp_threads=32 if nvidia else 64,
+            gluon=nvidia,
             tokens=False,
         )
     return Dialect(
@@ -101,5 +112,6 @@ def dialect(target: str, arch: str) -> Dialect:
         stream_wait="wait_equal",
         launch_options="**launch_cooperative_grid_options()",
         warp_threads=32 if nvidia else 64,
+        gluon=False,
         tokens=True,
     )

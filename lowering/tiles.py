@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from lowering.dialect import Dialect
 from lowering.late import LateCounts
 from lowering.matmul import print_matmuls
-from lowering.names import TRITON, element, in_order, places, plus, pointer, value_name
+from lowering.names import TRITON, element, element_bytes, in_order, places, plus, pointer, value_name
 from lowering.operands import (
     TileScope,
     address,
@@ -28,10 +28,12 @@ from lowering.signalling import (
     word,
 )
 from lowering.slots import print_items, print_slot_step
+from lowering.slices import print_sliced
 from lowering.source import Source
 from lowering.sums import print_load, print_sum
+from lowering.turns import print_turns
 from lowering.words import print_call_number, print_last_call, print_sum_words
-from tilelink.ir.nodes import ComputeRole, Memory
+from tilelink.ir.nodes import TURN_SLICE_BYTES, ComputeRole, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Access,
@@ -57,9 +59,13 @@ from tilelink.ir.user_op import UserOp
 _SIGNS = {"add": "+", "mul": "*"}
 
 
-def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Source) -> TileScope:
-    """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs."""
+def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Source, stages: int) -> TileScope:
+    """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs. `stages`: of operands
+    between warpgroups."""
     scope = TileScope(schedule, dialect, role)
+    if role.warpgroups > 1:
+        print_turns(body, scope, stages, _print_steps)
+        return scope
     print_extents(body, role)
     for step in role.body:
         if isinstance(step, SumWords):
@@ -203,8 +209,25 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             with out.block(f"if {axis}_segment == rank:"), scope.inside():
                 _print_own(out, scope, step)
             with out.block("else:"), scope.inside():
-                for inner in others:
-                    _print_step(out, scope, inner)
+                _print_steps(out, scope, others)
+
+
+def _print_steps(out: Source, scope: TileScope, steps: tuple[Step, ...]) -> None:
+    """The steps in order; what a warpgroup stores it stores slice by slice."""
+    if scope.role.warpgroups == 1:
+        for step in steps:
+            _print_step(out, scope, step)
+        return
+    for value, several in groupby(steps, lambda step: step.value if isinstance(step, Store) else ""):
+        some = tuple(several)
+        if value:
+            cols = [axis for axis in scope.role.axes if not axis.reduction][-1]
+            stored = [step.operand.buffer for step in some if isinstance(step, Store)]
+            width = min(cols.tile, TURN_SLICE_BYTES // max(element_bytes(scope.dtype(name)) for name in stored))
+            print_sliced(out, scope, some, value, width, _print_step)
+        else:
+            for step in some:
+                _print_step(out, scope, step)
 
 
 def _print_matmuls(out: Source, scope: TileScope, first: MatmulBody) -> None:
@@ -262,61 +285,11 @@ def _print_own(out: Source, scope: TileScope, branch: IfOwn) -> None:
     steps = [step for step in steps if not isinstance(step, AwaitPlaces)]
     sliced = [step for step in steps if not isinstance(step, Notify)]
     cols = [axis for axis in scope.role.axes if not axis.reduction][-1]
-    width = cols.tile // branch.slices
-    name, arguments = _slice_function(scope, branch, sliced, sums, width)
-    for number, value in enumerate(_print_slices(out, value_name(sums.onto), cols.tile, width)):
-        start = f"{cols.name} + {number * width}" if number else cols.name
-        passed = (start if argument == cols.name else scope.taken(argument) for argument in arguments)
-        out.call(f"{name}(", [value, *passed])
+    print_sliced(out, scope, sliced, sums.onto, cols.tile // branch.slices, _print_step, branch.axis)
     for step in steps:
         if isinstance(step, Notify):
             _print_step(out, scope, step)
     scope.own_axes = ()
-
-
-def _print_slices(out: Source, value: str, cols: int, width: int) -> list[str]:
-    """Names of the slices of `width` columns, from left to right: by the columns that they hold."""
-    names, size = [value], cols
-    while size > width:
-        size //= 2
-        halves = [f"{value}_{first}_{first + size}" for first in range(0, cols, size)]
-        for number, name in enumerate(names):
-            out.line(f"{halves[2 * number]}, {halves[2 * number + 1]} = halves({name})")
-        names = halves
-    return names
-
-
-def _slice_function(
-    scope: TileScope, branch: IfOwn, steps: Sequence[Step], sums: SumParts, width: int
-) -> tuple[str, list[str]]:
-    """Print the function that does `steps` on a slice of `width` columns; its name, and its arguments after the slice."""
-    inner = TileScope(scope.schedule, scope.dialect, scope.role, own_axes=scope.own_axes)
-    printed = Source()
-    for step in steps:
-        _print_step(printed, inner, step)
-    text, head, axes = printed.text(), Source(), [axis for axis in scope.role.axes if not axis.reduction]
-    arguments = []
-    for axis, extent in zip(axes, (axes[0].tile, width), strict=True):
-        arguments.append(axis.name)
-        if f"{axis.name}_segment" in text and axis.name != branch.axis:
-            arguments.append(f"{axis.name}_segment")
-        elif f"{axis.name}_segment" in text:
-            inner.need("rank")
-            head.line(f"{axis.name}_segment = rank")
-        if f"{axis.name}_offsets" in text:
-            head.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {extent})")
-    scope.need(*inner.parameters)
-    arguments += inner.parameters
-    name, out = f"{sums.result}_slice", Source()
-    out.line(scope.dialect.decorator())
-    with out.block(f"def {name}({', '.join([value_name(sums.onto), *arguments])}):"):
-        out.line(
-            f'"""{sums.result} in {width} columns of an own tile, of which `{value_name(sums.onto)}` is the own summand."""'
-        )
-        out.lines(head.text())
-        out.lines(text)
-    scope.functions.append(out.text())
-    return name, arguments
 
 
 def _print_store(out: Source, scope: TileScope, step: Store) -> None:

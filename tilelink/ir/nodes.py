@@ -136,6 +136,7 @@ class TileShape:
     """Extents of a tile along the written axes and of a reduction step, and how Triton should run it.
 
     `per_sm` programs share an SM: one computes while another one loads its first operands or stores.
+    `warpgroups`: so many groups of `warps` warps compute the tiles of a program in turns (`ComputeRole.warpgroups`).
     """
 
     m: int
@@ -144,6 +145,7 @@ class TileShape:
     warps: int
     stages: int
     per_sm: int = 1
+    warpgroups: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,9 @@ class Axis:
         return -(-self.extent // self.tile) if self.tile else 1
 
 
+TURN_SLICE_BYTES = 128  # of a row of a tile, which a warpgroup carries through shared memory at once
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeRole:
     """`programs` program instances share the tiles of `axes` in `order`; each tile runs `body`.
@@ -178,6 +183,11 @@ class ComputeRole:
     With `counts_late` a tile is counted (`Notify`) when the next tile of its program is computed, the last one of a program
     at the end of the loop: its stores have been performed by then, and nothing waits for them. Tiles of the own segment
     have a loop of their own, and count at once.
+
+    With two `warpgroups` these compute the tiles of a program in turns, from operands that a third one loads (ping-pong): one
+    multiplies while the other one does all that comes behind the matmul of its tile. What comes before the matmul is done by
+    the one that loads. Products of a program come one after the other, in the order of its tiles; what comes behind the
+    product of a tile ends before the product of the next but one begins.
     """
 
     name: str
@@ -188,6 +198,7 @@ class ComputeRole:
     body: tuple[Step, ...]
     halved: int = 0
     counts_late: bool = False
+    warpgroups: int = 1
 
     def axis(self, name: str) -> Axis:
         return next(axis for axis in self.axes if axis.name == name)

@@ -225,7 +225,8 @@ def _produce(schedule: Schedule, role: CommRole, exchange: Exchange) -> Iterator
 def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
     axes = " x ".join(_axis(axis) for axis in role.axes if not axis.reduction)
     where = f"{role.programs} SMs" if kernel.per_sm == 1 else f"{role.programs} programs"
-    yield f"compute {role.name} on {where}, tiles {axes}, {kernel.warps} warps, {_count(kernel.stages, 'stage')}:"
+    warps = f"{kernel.warps} warps" if role.warpgroups == 1 else f"{role.warpgroups} groups of {kernel.warps} warps in turns"
+    yield f"compute {role.name} on {where}, tiles {axes}, {warps}, {_count(kernel.stages, 'stage')}:"
     order, major = role.order, role.axis(role.order.major)
     minor = f" through all of {order.minor}" if order.minor else ""
     if major.segments > 1:
@@ -234,6 +235,8 @@ def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
         yield f"  {inner} at a time, {_rank_loop(order.ranks, 'segment')}; groups of {order.group} {major.name} tiles{minor}"
     else:
         yield f"  groups of {order.group} {major.name} tiles{minor}"
+    if role.warpgroups > 1:
+        yield "  another group waits and loads for them; one multiplies while another does what comes behind its product"
     if role.prefetch:
         yield "  the next tile waits and begins to load before this one is stored"
     if role.halved:

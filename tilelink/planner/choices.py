@@ -146,6 +146,7 @@ def tile_text(tile: TileShape) -> str:
     if tile == ITEM_TILE:
         return "item"
     shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
+    shared += f"{tile.warpgroups}g" if tile.warpgroups > 1 else ""
     return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s{shared}"
 
 

@@ -42,12 +42,14 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, rank_order
-from tilelink.planner.tiles import why_not
+from tilelink.planner.tiles import slice_cols, why_not
+from tilelink.planner.turns import in_turns
 from tilelink.proof.contract import flat
 from tilelink.proof.walk import points
 from topologies.topology import Gpu
 
 _SLICE_COLS = 64  # of a tile of 128 rows: 3 parts of them and the summand fit in registers
+_SUMMAND_BYTES = 4
 
 
 def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
@@ -62,13 +64,15 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
         for axis in group.anchor.axes
     )
     order = _tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
-    body = _body(problem, index, space, folded[0] if folded else -1)
+    body = _body(problem, index, space, folded[0] if folded else -1, loop)
     if any(isinstance(step, SumWords) for step in flat(body)) and any(axis.segments > 1 for axis in axes):
         raise Illegal(
             f"tiles of {group.name} go through parts in an order of each rank's own, and their words meet in one"
         )
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
+    if loop.tile.warpgroups > 1:
+        return in_turns(fitted, loop, problem.topology.gpu)
     fitted = replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
     return replace(fitted, counts_late=counted_late(fitted)) if loop.late else fitted
 
@@ -208,7 +212,7 @@ def _along(problem: Problem, group: Group, axis: str) -> tuple[list[Relation], l
     return arriving, leaving
 
 
-def _body(problem: Problem, index: int, space: Space, folded: int) -> tuple[Step, ...]:
+def _body(problem: Problem, index: int, space: Space, folded: int, loop: TritonLoop) -> tuple[Step, ...]:
     group = problem.groups[index]
     steps = _group_steps(problem, group, space, "")
     if folded < 0:
@@ -226,11 +230,12 @@ def _body(problem: Problem, index: int, space: Space, folded: int) -> tuple[Step
     send = [s for s in steps if _sends_to(s, exchange.source or exchange.target, exchange.name)]
     rest = tuple(step for step in steps if step not in send)
     inner = _group_steps(problem, summing, own_space, relation.source, written)
-    slices = _slices(inner, relation.source, space.tiles[written[-1]])
+    width = slice_cols(loop.tile, _SUMMAND_BYTES) if loop.tile.warpgroups > 1 else _SLICE_COLS
+    slices = _slices(inner, relation.source, space.tiles[written[-1]], width)
     return (*rest, IfOwn(axis, inner, tuple(send), slices))
 
 
-def _slices(own: tuple[Step, ...], onto: str, cols: int) -> int:
+def _slices(own: tuple[Step, ...], onto: str, cols: int, width: int) -> int:
     """Slices of columns in which own tiles add parts, if `own` needs nothing of the tile but the own summand."""
     made = {onto}
     for step in own:
@@ -245,7 +250,7 @@ def _slices(own: tuple[Step, ...], onto: str, cols: int) -> int:
                 pass
             case _:
                 return 1
-    return max(1, cols // _SLICE_COLS)
+    return max(1, cols // width)
 
 
 def _sends_to(step: Step, buffer: str, exchange: str) -> bool:
@@ -356,8 +361,12 @@ def _fitted(problem: Problem, role: ComputeRole, loop: TritonLoop) -> ComputeRol
     dtypes = [problem.graph.values[body.result].dtype for body in bodies]
     dtype = max(dtypes, key=lambda name: DTYPE_BYTES[name])
     reason = ""
-    for prefetch in dict.fromkeys((loop.prefetch and _can_prefetch(problem, role), False)):
-        for body in (role.body, _stored_by_pointer(role.body)):
+    turns = loop.tile.warpgroups > 1
+    ahead = loop.prefetch and not turns and _can_prefetch(problem, role)
+    for prefetch in dict.fromkeys((ahead, False)):
+        for body in dict.fromkeys((role.body, _stored_by_pointer(role.body))):
+            if turns and body != _stored_by_pointer(role.body):
+                continue
             tried = replace(role, body=body, prefetch=prefetch)
             reason = _no_room(tried, dtype, problem.topology.gpu, loop)
             if not reason:

@@ -275,11 +275,11 @@ def _keeps(fields: dict[str, str], name: str, known: tuple[str, ...], pins: Pins
 
 
 def parse_tile(text: str) -> TileShape | None:
-    """`128x256x64/8w3s`, `128x128x64/4w3s2p` (two programs an SM), or None."""
-    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)w(\d+)s(?:(\d+)p)?", text)
+    """`128x256x64/8w3s`, `128x128x64/4w3s2p` (two programs an SM), `128x128x64/4w5s2g` (two warpgroups in turns), or None."""
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)w(\d+)s(?:(\d+)p)?(?:(2)g)?", text)
     if match is None:
         return None
-    m, n, k, warps, stages, per_sm = (int(number or 1) for number in match.groups())
+    m, n, k, warps, stages, per_sm, warpgroups = (int(number or 1) for number in match.groups())
     powers = all(size and size & (size - 1) == 0 for size in (m, n, warps)) and (k & (k - 1)) == 0
     sizes = powers and m >= 16 and n >= 16 and stages >= 1 and per_sm >= 1
-    return TileShape(m, n, k, warps, stages, per_sm) if sizes else None
+    return TileShape(m, n, k, warps, stages, per_sm, warpgroups) if sizes else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.nodes import TileShape
+from tilelink.ir.nodes import TURN_SLICE_BYTES, TileShape
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import SMALLEST_DOT
 from topologies.topology import Gpu, Vendor
@@ -56,10 +56,17 @@ STREAM_TILES = (
     TileShape(16, 16, 0, 4, 1),
 )
 _DEEP_STEP, _FEW_ROWS = 64, 256  # longer steps of k are for loops that wait for memory: less to do for each of them
+_BARRIER_BYTES = 8
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
 _REGISTERS = 65536  # 32-bit registers of an SM (CUDA programming guide)
 _MOST_REGISTERS = 255  # of a thread: a program that computes large tiles takes them all
+_GROUP_WARPS = 4  # of a warpgroup, which issues the matrix products of Hopper together (PTX ISA, wgmma)
 _FP32_ACCUMULATORS = 64  # a thread: fp32 products run on the ordinary cores, whose operands need registers as well
+
+
+def slice_cols(tile: TileShape, size: int) -> int:
+    """Columns of a slice of a tile, of elements of `size` bytes, that a warpgroup carries through its place at once."""
+    return min(tile.n, TURN_SLICE_BYTES // size)
 
 
 def matmul_tiles(matmuls: int) -> tuple[TileShape, ...]:
@@ -91,6 +98,8 @@ def shared_bytes(
     stages = tile.stages if gpu.vendor is Vendor.NVIDIA else max(1, tile.stages - 1)
     stored = tile.m * tile.n * size if stores_through_shared else 0
     stored += tile.m * tile.n if scratch else 0
+    if tile.warpgroups > 1:  # each has a place through which slices of its tile change their layout
+        stored = tile.warpgroups * tile.m * TURN_SLICE_BYTES + _BARRIER_BYTES * (2 * stages + tile.warpgroups)
     return stages * (tile.m + matmuls * tile.n) * tile.k * size + stored
 
 
@@ -105,6 +114,8 @@ def why_not(
     if tile.per_sm * (shared + reserved) > gpu.shared_bytes_per_sm:
         many = f" for each of {tile.per_sm} programs" if tile.per_sm > 1 else ""
         return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory{many}"
+    if tile.warpgroups > 1 and (tile.warps, tile.per_sm) != (_GROUP_WARPS, 1):
+        return f"a warpgroup has {_GROUP_WARPS} warps, and a program of several takes an SM for itself"
     if tile.per_sm > 1 and tile.per_sm * tile.warps * 32 * _MOST_REGISTERS > _REGISTERS:
         return f"{tile.per_sm} programs of {tile.warps} warps do not fit the registers of an SM"
     if matmuls * tile.m * tile.n > 128 * 32 * tile.warps:

@@ -105,6 +105,7 @@ def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
 
     from tilelink.triton_dist.kernels import EXTERN_LIBS, Kernel
 
@@ -124,7 +125,8 @@ def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
         signature[parameter.name] = _type_of(value)
         if _divisible(value) and not parameter.do_not_specialize:
             attributes[(position,)] = [["tt.divisibility", 16]]
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
+    language = GluonASTSource if kernel.is_gluon() else ASTSource  # type: ignore[attr-defined]
+    source = language(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     options = {name: value for name, value in launch.options.items() if name in ("num_warps", "num_stages")}
     if isinstance(kernel, Kernel):
         options["extern_libs"] = EXTERN_LIBS
@@ -137,7 +139,8 @@ def _type_of(value: object) -> str:
     if isinstance(value, int):
         return "i32"
     block = list(value.block_shape)  # type: ignore[attr-defined]
-    return f"tensordesc<{_TYPES[value.base.dtype]}{block}>"  # type: ignore[attr-defined]
+    layout = f",{value.layout!r}" if hasattr(value, "layout") else ""  # of Gluon: how tiles lie in shared memory
+    return f"tensordesc<{_TYPES[value.base.dtype]}{block}{layout}>"  # type: ignore[attr-defined]
 
 
 def _divisible(value: object) -> bool:

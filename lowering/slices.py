@@ -1,0 +1,90 @@
+"""A tile slice by slice: a function that does some of its steps on so many columns, and a call of it for each slice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lowering.names import TRITON, value_name
+from lowering.operands import TileScope, part_vector
+from lowering.source import Source
+from tilelink.ir.nodes import Axis
+from tilelink.ir.steps import Step, Store, SumParts
+
+PrintStep = Callable[[Source, TileScope, Step], None]
+
+
+def print_sliced(
+    out: Source, scope: TileScope, steps: Sequence[Step], value: str, width: int, print_step: PrintStep, own: str = ""
+) -> None:
+    """Do `steps` on each slice of `width` columns of the tile in `value`. `own`: the axis along which its segment is the own
+    one, so that parts of peers are added to it."""
+    cols = _written(scope)[-1]
+    name, arguments = _slice_function(scope, steps, value, width, print_step, own)
+    for number, one in enumerate(_print_slices(out, value_name(value), cols.tile, width)):
+        start = f"{cols.name} + {number * width}" if number else cols.name
+        passed = (start if argument == cols.name else scope.taken(argument) for argument in arguments)
+        out.call(f"{name}(", [one, *passed])
+
+
+def _written(scope: TileScope) -> list[Axis]:
+    return [axis for axis in scope.role.axes if not axis.reduction]
+
+
+def _print_slices(out: Source, value: str, cols: int, width: int) -> list[str]:
+    """Names of the slices of `width` columns, from left to right: by the columns that they hold."""
+    names, size = [value], cols
+    while size > width:
+        size //= 2
+        halves = [f"{value}_{first}_{first + size}" for first in range(0, cols, size)]
+        for number, name in enumerate(names):
+            out.line(f"{halves[2 * number]}, {halves[2 * number + 1]} = halves({name})")
+        names = halves
+    return names
+
+
+def _slice_function(
+    scope: TileScope, steps: Sequence[Step], value: str, width: int, print_step: PrintStep, own: str
+) -> tuple[str, list[str]]:
+    """Print the function that does `steps` on a slice; its name, and its arguments after the slice."""
+    inner = TileScope(scope.schedule, scope.dialect, scope.role, own_axes=scope.own_axes)
+    printed = Source()
+    for step in steps:
+        print_step(printed, inner, step)
+    text, head, axes = printed.text(), Source(), _written(scope)
+    if scope.role.warpgroups > 1:
+        _print_layout(head, scope, steps, value, width)
+    arguments = []
+    for number, (axis, extent) in enumerate(zip(axes, (axes[0].tile, width), strict=True)):
+        arguments.append(axis.name)
+        if f"{axis.name}_segment" in text and axis.name != own:
+            arguments.append(f"{axis.name}_segment")
+        elif f"{axis.name}_segment" in text:
+            inner.need("rank")
+            head.line(f"{axis.name}_segment = rank")
+        if f"{axis.name}_offsets" in text:
+            head.line(f"{axis.name}_offsets = {axis.name} + {part_vector(scope, str(extent), number)}")
+    scope.need(*inner.parameters)
+    arguments += inner.parameters
+    sums = next((step.result for step in steps if isinstance(step, SumParts)), "")
+    name, out = f"{sums or value}_slice", Source()
+    out.line(scope.decorator())
+    with out.block(f"def {name}({', '.join([value_name(value), *arguments])}):"):
+        what = f"{sums or value} in {width} columns of {'an own' if own else 'a'} tile"
+        out.line(f'"""{what}, of which `{value_name(value)}` is the own summand."""' if sums else f'"""Store {what}."""')
+        out.lines(head.text())
+        out.lines(text)
+    scope.functions.append(out.text())
+    return name, arguments
+
+
+def _print_layout(out: Source, scope: TileScope, steps: Sequence[Step], value: str, width: int) -> None:
+    """The layout in which a warpgroup goes through memory: 16 bytes a thread of what it stores, a row after the other. What the
+    tensor cores have made comes into it as what it is stored as, or, if parts are added to it, as it is."""
+    stored = next(step.operand.buffer for step in steps if isinstance(step, Store))
+    dtype = scope.dtype(stored)
+    each = 16 // (2 if dtype != "fp32" else 4)
+    lanes = min(32, width // each)
+    out.line(f"SLICE: gl.constexpr = gl.BlockedLayout([1, {each}], [{32 // lanes}, {lanes}], [4, 1], [1, 0])")
+    added = any(isinstance(step, SumParts) for step in steps)
+    name = value_name(value)
+    out.line(f"{name} = gl.convert_layout({name if added else f'{name}.to({TRITON[dtype]})'}, SLICE)")

@@ -1,0 +1,110 @@
+"""A role whose tiles are computed by warpgroups in turns -> Gluon: what each group does, and the ring between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lowering.names import TRITON, in_order, value_name
+from lowering.operands import TileScope, print_descriptor
+from lowering.positions import print_extents, print_order
+from lowering.signalling import print_wait
+from lowering.source import Source
+from tilelink.ir.nodes import ComputeRole
+from tilelink.ir.steps import MatmulBody, Operand, Step, Wait
+
+PrintSteps = Callable[[Source, TileScope, tuple[Step, ...]], None]
+
+_WARPS = 4
+_REGISTERS = (240, 24)  # of a thread of the groups that multiply, and of the one that loads: 504 for a thread of each
+
+
+def print_turns(body: Source, scope: TileScope, places: int, print_steps: PrintSteps) -> None:
+    """Print into `body` the ring of `places` places for a step of k, and the groups that fill and empty it."""
+    role = scope.role
+    at, matmul = next((i, step) for i, step in enumerate(role.body) if isinstance(step, MatmulBody))
+    ring = (f"{matmul.left.buffer}_ring", f"{matmul.right.buffer}_ring")
+    loads = _loads(scope, matmul, tuple(step for step in role.body[:at] if isinstance(step, Wait)), ring)
+    multiplies = _multiplies(scope, matmul, role.body[at + 1 :], ring, print_steps)
+    for name, operand in zip(ring, (matmul.left, matmul.right), strict=True):
+        block = ", ".join(str(role.axis(axis).tile) for axis in operand.index)
+        layout = f"{scope.descriptor(operand.own or operand.buffer, operand.index)}.layout"
+        dtype = TRITON[scope.dtype(operand.buffer)]
+        body.line(f"{name} = gl.allocate_shared_memory({dtype}, [{places}, {block}], {layout})")
+    body.line(f"loaded, used, turns = ring_barriers({places}, {role.warpgroups})")
+    shared = [*ring, "loaded", "used"]
+    with body.block("gl.warp_specialize("), body.block("["):
+        for group in range(role.warpgroups):
+            arguments = [*multiplies, *shared, "turns", "program", str(group)]
+            body.call(f"({role.name}_turns, (", arguments, ")),")
+        body.call(f"({role.name}_loads, (", [*loads, *shared, "program"], ")),")
+    body.line("    ],")
+    warps = ", ".join([str(_WARPS)] * role.warpgroups)
+    registers = ", ".join(map(str, [_REGISTERS[0]] * (role.warpgroups - 1) + [_REGISTERS[1]]))
+    body.line(f"    [{warps}],  # warps of all groups but the first")
+    body.line(f"    [{registers}],  # registers of their threads; the first group has what is left")
+    body.line(")")
+
+
+def _steps(role: ComputeRole, matmul: MatmulBody) -> int:
+    return role.axis(matmul.axis).tiles
+
+
+def _loads(scope: TileScope, matmul: MatmulBody, waits: tuple[Wait, ...], ring: tuple[str, str]) -> list[str]:
+    """The function of the group that loads; its arguments before the ring."""
+    role = scope.role
+    inner = TileScope(scope.schedule, scope.dialect, role)
+    printed = Source()
+    print_extents(printed, role)
+    with printed.block(f"for tile in range(program, {role.num_tiles}, {role.programs}):"):
+        print_order(printed, inner)
+        for wait in waits:
+            print_wait(printed, inner, wait)
+        left, row, _ = _described(printed, inner, matmul.left, "left")
+        right, first, second = _described(printed, inner, matmul.right, "right")
+        col = first if matmul.transposed else second
+        number = f"tile // {role.programs}"
+        sizes = [f"STEPS={_steps(role, matmul)}", f"TRANSPOSED={matmul.transposed}"]
+        printed.call("load_steps(", [left, row, right, col, *ring, "loaded", "used", number, *sizes])
+    what = f"Load the operands of the tiles of {role.name}."
+    return _function(scope, inner, f"{role.name}_loads", [*ring, "loaded", "used", "program"], printed, what)
+
+
+def _described(out: Source, scope: TileScope, operand: Operand, side: str) -> tuple[str, str, str]:
+    return print_descriptor(out, scope, operand, f"{operand.own or operand.buffer}_{side}")
+
+
+def _multiplies(
+    scope: TileScope, matmul: MatmulBody, behind: tuple[Step, ...], ring: tuple[str, str], print_steps: PrintSteps
+) -> list[str]:
+    """The function of the groups that multiply; its arguments before the ring."""
+    role, groups = scope.role, scope.role.warpgroups
+    inner = TileScope(scope.schedule, scope.dialect, role)
+    printed = Source()
+    print_extents(printed, role)
+    with printed.block(
+        f"for tile in range(program + GROUP * {role.programs}, {role.num_tiles}, {groups * role.programs}):"
+    ):
+        print_order(printed, inner)
+        sizes = ["GROUP", f"STEPS={_steps(role, matmul)}", f"TRANSPOSED={matmul.transposed}"]
+        arguments = [*ring, "loaded", "used", "turns", f"tile // {role.programs}", *sizes]
+        for node in scope.schedule.spec.nodes:
+            if node.output.name == matmul.result:
+                printed.comment(f"src[{node.line}] {matmul.result}")
+        printed.call(f"{value_name(matmul.result)} = multiply_in_turn(", arguments)
+        print_steps(printed, inner, behind)
+    what = f"Compute every other tile of {role.name} that the program has."
+    given = [*ring, "loaded", "used", "turns", "program", "GROUP: gl.constexpr"]
+    return _function(scope, inner, f"{role.name}_turns", given, printed, what)
+
+
+def _function(scope: TileScope, inner: TileScope, name: str, given: list[str], body: Source, what: str) -> list[str]:
+    scope.need(*inner.parameters)
+    scope.descriptors |= inner.descriptors
+    scope.functions += inner.functions
+    out, arguments = Source(), in_order(inner.parameters)
+    out.line(scope.decorator())
+    out.call(f"def {name}(", [*arguments, *given], "):")
+    with out.block(f'    """{what}"""'):
+        out.lines(body.text())
+    scope.functions.append(out.text())
+    return arguments
