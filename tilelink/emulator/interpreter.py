@@ -23,6 +23,7 @@ from triton.runtime.jit import JITFunction
 
 from tilelink.emulator import blocks, shortcuts
 from tilelink.emulator.access import AccessSemantic, MemoryBuilder
+from tilelink.emulator.dialects import gluon
 from tilelink.emulator.errors import WorldBusy
 from tilelink.emulator.numerics import Handle
 from tilelink.emulator.operators import operators
@@ -62,6 +63,7 @@ class Interpreter:
             "range": self.range,
         }
         self._patches = self._language_patches()
+        self._replaced = gluon.Gluon(machine, self.semantic, self.call).replaced()
 
     @contextmanager
     def patched(self) -> Iterator[None]:
@@ -115,7 +117,8 @@ class Interpreter:
             return self.semantic.to_tensor(x)
         if type(x) is tuple:
             return tuple(map(self.argument, x))
-        return stock._implicit_cvt(x)
+        described = gluon.argument(x)
+        return stock._implicit_cvt(x) if described is x else described
 
     def range(self, start: Any, stop: Any = None, step: Any = None, **_: object) -> Iterator[Any]:
         """`range` and `tl.range`: the loop variable is a runtime integer; hints mean nothing here."""
@@ -129,10 +132,10 @@ class Interpreter:
 
     def _visible(self, jit: Any) -> dict[str, object]:
         if jit.fn.__closure__:
-            return globals_of(jit, self._names)
+            return globals_of(jit, self._names, self._replaced)
         module = self._modules.get(id(jit.fn.__globals__))
         if module is None:
-            module = self._modules[id(jit.fn.__globals__)] = globals_of(jit, self._names)
+            module = self._modules[id(jit.fn.__globals__)] = globals_of(jit, self._names, self._replaced)
         return module
 
     def _language_patches(self) -> list[Patch]:

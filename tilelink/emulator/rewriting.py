@@ -47,10 +47,12 @@ def code_of(jit: Any) -> CodeType:
     return code
 
 
-def globals_of(jit: Any, names: dict[str, object]) -> dict[str, object]:
-    """What the function sees: the names of its module and closure, constants unwrapped, and `names`."""
+def globals_of(jit: Any, names: dict[str, object], replaced: dict[int, object]) -> dict[str, object]:
+    """What the function sees: the names of its module and closure, constants unwrapped, and `names`; `replaced` has what
+    stands for an object, by its `id`."""
     visible = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals, **names}
-    return {name: value.value if isinstance(value, tl.constexpr) else value for name, value in visible.items()}
+    visible = {name: value.value if isinstance(value, tl.constexpr) else value for name, value in visible.items()}
+    return {name: replaced.get(id(value), value) for name, value in visible.items()}
 
 
 def define(jit: Any, visible: dict[str, object]) -> Callable[..., object]:

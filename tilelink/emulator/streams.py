@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import triton.language as tl
 from triton.runtime.jit import JITFunction
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as SharedDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilelink.emulator.collectives import Collective, CollectiveKind, describe
@@ -223,7 +224,7 @@ def _tensors(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in an argument, by the name of their parameter."""
     if isinstance(value, torch.Tensor):
         yield name, value
-    elif isinstance(value, TensorDescriptor):
+    elif isinstance(value, TensorDescriptor | SharedDescriptor):
         yield name, value.base
     elif isinstance(value, (tuple, tl.tuple)):
         for position, item in enumerate(value):

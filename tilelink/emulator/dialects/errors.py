@@ -82,3 +82,21 @@ class IllegalSignalTensor(EmulationError):
         "{operation} on rank {rank} got {tensor}: {reason}.\n"
         "Legal: flat contiguous uint32 tensors, and words that lie inside."
     )
+
+
+class NotInGluon(EmulationError):
+    """Facts: `name`, `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: {name} is a part of Gluon that is not emulated.\n"
+        "Legal: shared memory, barriers, loads through descriptors, warpgroup_mma and warp_specialize, as emitted files use them."
+    )
+
+
+class IllegalBarrier(EmulationError):
+    """Facts: `at`, `reason`, `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: barrier {at}: {reason}.\n"
+        "Legal: mbarrier.init before the groups of warps begin, and in each phase as many arrivals as it was given."
+    )

@@ -101,7 +101,7 @@ class Tasks:
     def _note_launch(self, event: Acquired) -> None:
         """Calls are counted by the launches of the kernel that was the first one on a rank."""
         kernel, _ = kernel_of(event.task)
-        if not kernel or event.token in self._seen:
+        if not kernel or event.token in self._seen or not _launches(event.token):
             return
         self._seen.add(event.token)
         rank = event.task.rank
@@ -109,10 +109,19 @@ class Tasks:
             self._calls[rank] = self._calls.get(rank, 0) + 1
 
 
+def _launches(token: Hashable) -> bool:
+    """Whether programs start from it: not groups of warps of one."""
+    match token:
+        case ("launch", _):
+            return True
+        case _:
+            return False
+
+
 def _ends(token: Hashable) -> bool:
     """Whether a task releases it last: a program, the task of a stream in a run, an OpenSHMEM transfer."""
     match token:
-        case ("launch", _, _) | ("run", _) | ("delivered", _):
+        case ("launch" | "groups", _, _) | ("run", _) | ("delivered", _):
             return True
         case _:
             return False
@@ -129,7 +138,7 @@ def _starts(token: Hashable) -> bool:
 
 def _acquired_once(token: Hashable) -> bool:
     match token:
-        case ("launch", _, _) | ("issued", _):
+        case ("launch" | "groups", _, _) | ("issued", _):
             return True
         case _:
             return False

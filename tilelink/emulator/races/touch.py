@@ -68,7 +68,7 @@ class SyncPoint:
 
 def kernel_of(task: TaskId) -> tuple[str, tuple[int, int, int]]:
     """("ag_gemm", (3, 0, 0)) for a program, ("", (0, 0, 0)) for a stream."""
-    kernel, _, rest = task.name.partition("(")
+    kernel, _, rest = task.name.partition(" group ")[0].partition("(")
     numbers = rest.rstrip(")").split(",")
     if not kernel.isidentifier() or len(numbers) != 3 or not all(number.strip().isdigit() for number in numbers):
         return "", (0, 0, 0)
