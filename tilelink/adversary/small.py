@@ -22,6 +22,7 @@ from topologies.topology import Topology
 _MOST_CHUNKS = 2
 _MOST_ITEMS, _MOST_SLOTS = 7, 3  # no multiple of each other
 _MOST_ITEM_ROWS = 2
+_GROUP_TILE = 64  # rows that one instruction of a warpgroup multiplies, and columns for two slices of a tile
 _SMS = 4  # few, so that programs go through several tiles, and compete
 _MORE_SMS = (*range(9), 64)  # until some tiles are left for the last round, and few enough to be halved; or all are
 
@@ -65,6 +66,8 @@ def _small_pin(name: str, value: str, halved: Collection[str]) -> str:
         case "tile":
             if "x" not in value:
                 return value
+            if value.endswith("g"):
+                return f"{_GROUP_TILE}x{_GROUP_TILE}x{SMALLEST_DOT}/4w2s2g"
             wide = 2 * SMALLEST_DOT if made in halved else SMALLEST_DOT
             return f"{SMALLEST_DOT}x{wide}x{0 if 'x0/' in value else SMALLEST_DOT}/4w1s"
         case "chunks":
@@ -105,6 +108,8 @@ def _sizes(schedule: Schedule, pins: Mapping[str, str]) -> Iterator[dict[str, in
     """Sizes to try, ragged like those of the schedule first. Rows come in parts of whole chunks of two tiles each."""
     chunks = max([int(value) for name, value in pins.items() if name.endswith(".chunks")], default=1)
     ranks, rows, shared = schedule.num_ranks, _rows(schedule), _shared(schedule)
+    turns = any(name.endswith(".tile") and value.endswith("g") for name, value in pins.items())
+    smallest = _GROUP_TILE if turns else SMALLEST_DOT
     queued = _rows_of_items(schedule)
     kept = {
         name: few * (size // rows)
@@ -114,20 +119,20 @@ def _sizes(schedule: Schedule, pins: Mapping[str, str]) -> Iterator[dict[str, in
     }
     for ragged in (_ragged(schedule), set(), {name for name, _ in schedule.spec.sizes}):
         for tiles in (2, 1, 4):
-            part = SMALLEST_DOT * tiles * chunks
+            part = smallest * tiles * chunks
             found = {
-                name: _size(name in rows, name in shared, name in ragged, ranks, part)
+                name: _size(name in rows, name in shared, name in ragged, ranks, part, smallest)
                 for name, _ in schedule.spec.sizes
             }
             yield found | kept
 
 
-def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int) -> int:
+def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int, smallest: int) -> int:
     """Rows: `part` a rank. Other sizes: two tiles, or one on each rank; ragged by half a tile or less."""
     if rows:
         return ranks * (part + (4 if ragged else 0))
     each = SMALLEST_DOT + (8 if ragged else 0)
-    return ranks * each if shared else 2 * SMALLEST_DOT + (8 if ragged else 0)
+    return ranks * each if shared else 2 * smallest + (8 if ragged else 0)
 
 
 def _shared(schedule: Schedule) -> set[str]:
