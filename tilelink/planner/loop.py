@@ -94,6 +94,9 @@ class Loop:
     `ready`: from when on a tile may start. `late`: when what own tiles add after their matmul is there, asked for when
     the first own tile of a row of programs has come so far; `own` says which tiles these are. The last `halved` tiles are
     two halves each, of `half_us`.
+    Where `warpgroups` take tiles in turns, `tile_us` is that of the product: the next one begins when it is done, and what is
+    behind it, `behind_us` and what own tiles add, is done meanwhile. What own tiles add is bound by memory or links, so that of
+    two tiles of a program one has it after the other.
     """
 
     programs: int
@@ -102,6 +105,8 @@ class Loop:
     own_extra_us: float  # after the matmul of an own tile
     halved: int = 0
     half_us: float = 0.0
+    warpgroups: int = 1
+    behind_us: float = 0.0
 
     def run(
         self,
@@ -109,6 +114,8 @@ class Loop:
         own: NDArray[np.bool_],
         late: Callable[[Times, Index], Times],
     ) -> Times:
+        if self.warpgroups > 1:
+            return self._in_turns(ready, own, late)
         whole = len(ready) - self.halved
         ends = np.zeros(len(ready))
         now = np.full(self.programs, self.begin)
@@ -124,6 +131,25 @@ class Loop:
             now[:size] = ends[row]
         if self.halved:
             ends[whole:] = self._halves(np.repeat(ready[whole:], 2), now).reshape(-1, 2).max(axis=1)
+        return ends
+
+    def _in_turns(self, ready: Times, own: NDArray[np.bool_], late: Callable[[Times, Index], Times]) -> Times:
+        ends = np.zeros(len(ready))
+        product = np.full(self.programs, self.begin)  # the last one of each program
+        adds = product.copy()  # until then an own tile of the program adds parts
+        free = [product.copy() for _ in range(self.warpgroups)]
+        for number, first in enumerate(range(0, len(ready), self.programs)):
+            row = slice(first, min(first + self.programs, len(ready)))
+            size = row.stop - first
+            group = free[number % self.warpgroups]
+            product[:size] = np.maximum(np.maximum(product[:size], group[:size]), ready[row]) + self.tile_us
+            ends[row] = product[:size] + self.behind_us
+            mine = np.flatnonzero(own[row])
+            if len(mine):
+                at = mine + first
+                ends[at] = np.maximum(np.maximum(ends[at], late(ends, at)), adds[mine]) + self.own_extra_us
+                adds[mine] = ends[at]
+            group[:size] = ends[row]
         return ends
 
     def _halves(self, ready: Times, now: Times) -> Times:

@@ -37,6 +37,10 @@ _COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 _LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
 _MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
 _STREAM_SHARE = 0.72  # of it, loops that load and store
+_TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
+_TURN_US = 0.2  # between the products of two warpgroups
+_BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
+_MISSED = 0.31  # of what programs with several tiles at hand load, comes from memory: they do not keep step (one H100)
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
 _SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _REMOTE_US = 1.0  # from a load over the link to its data
@@ -91,10 +95,18 @@ class TileCost:
             if memory > computed and not role.prefetch:
                 start += _AGAIN_US * (rounds - 1) / rounds
             computed = (computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
-        busy = max(computed, memory, self._remote_us()) + self._stores_us() + self._loads_us()
         beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
+        if role.warpgroups > 1:  # the rest is done while the next tile is multiplied
+            return max(computed, memory, self._missed_us()) * beside + _TURN_US
+        busy = max(computed, memory, self._missed_us(), self._remote_us()) + self._stores_us() + self._loads_us()
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
         return busy * beside + start + count * self._counts() + self._words_us()
+
+    def behind_us(self) -> float:
+        """What a warpgroup does behind the product of a tile, without what own tiles add."""
+        if self.role.warpgroups == 1:
+            return 0.0
+        return _BEHIND_US + self._stores_us() + _COUNT_US * self._counts()
 
     def _memory_us(self) -> float:
         """What the tiles of a round move between memory and L2, while all programs do."""
@@ -153,7 +165,7 @@ class TileCost:
         written = [axis for axis in role.axes if not axis.reduction]
         # matmuls in one loop feed the tensor cores like one that is so many times as wide
         m, n = written[0].tile, written[-1].tile * matmuls_together(self.role.body)
-        share = tile_share(m, n, self.kernel.warps)
+        share = tile_share(m, n, self.kernel.warps) if role.warpgroups == 1 else _TURNS_SHARE
         dtype = self.schedule.spec.inputs[0].dtype
         rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
         return self._bodies() * 2 * m * n * self._reduction() / rate / 1e6
@@ -194,6 +206,19 @@ class TileCost:
                 traffic += times * read_again(size, self.topology)
         return traffic
 
+    def _missed_us(self) -> float:
+        """What the tiles of a round load from memory again, where programs do not keep step."""
+        if self.role.warpgroups == 1 and self.kernel.per_sm == 1:
+            return 0.0
+        rounds = -(-self.role.num_tiles // self.role.programs)
+        return _MISSED * self._loaded() / rounds / self.topology.gpu.memory_gb_per_s / 1e3
+
+    def _loaded(self) -> float:
+        """Bytes of operands that all tiles together load from the L2."""
+        m, n = (axis.tile for axis in self.role.axes if not axis.reduction)
+        size = DTYPE_BYTES[self.schedule.spec.inputs[0].dtype]
+        return self.role.num_tiles * (m + n) * self._reduction() * size * float(self._bodies())
+
     def _counts(self) -> int:
         """How often a tile counts: for each chunk that it touches."""
         most = 0
@@ -218,6 +243,8 @@ class TileCost:
         stored = self._to_peers_us(own)
         if self.role.order.nest is Nest.CHUNK_MAJOR:
             stored *= _SHARED_LINK  # movers bring parts of the next chunk at the same time
+        if self.role.warpgroups > 1:  # `Loop` hides it
+            return extra + stored
         waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
         if any(isinstance(step, Notify) for step in own):
             hidden = _STORES_HIDDEN * (1.0 - _LAST_EXPOSED / waves) if self._wide() else 0.0
@@ -234,7 +261,7 @@ class TileCost:
     def drain_us(self) -> float:
         """Until the last stores to peers that no tile has waited for have been performed, but for what `own_extra_us` says."""
         own = [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
-        if any(isinstance(step, Notify) for step in own) or not self._wide():
+        if any(isinstance(step, Notify) for step in own) or not self._wide() or self.role.warpgroups > 1:
             return 0.0
         return min(self._to_peers_us(own), self.tile_us())
 

@@ -12,6 +12,7 @@ from topologies.topology import Gpu, Vendor
 # Shapes that fill wgmma and MFMA well, largest first.
 MATMUL_TILES = (
     TileShape(128, 256, 64, 8, 3),
+    TileShape(128, 128, 64, 4, 5, warpgroups=2),
     TileShape(128, 128, 64, 4, 3, per_sm=2),
     TileShape(128, 128, 64, 4, 5),
     TileShape(256, 128, 64, 8, 3),
