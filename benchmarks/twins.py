@@ -9,13 +9,14 @@ and two GPUs are out of step as they happen to be. What is missing: two ranks th
 fourth GPU that is slower than both. Values are random, sums mean nothing.
 Calls in a CUDA graph, contenders in a new order each round, each behind 40 ms of the matmul alone (of the first contender, if the
 row has several matmuls), the slower GPU of each sample, median over rounds. Run it under `timeout`.
-Left out is what programs tell peers apart by: signals that they raise themselves, places of pools, words of which each rank adds
-a share; and the library's collectives.
+Left out is what programs tell peers apart by: signals that they raise themselves, but for those of tiles that store parts at a
+peer; places of pools, words of which each rank adds a share; and the library's collectives.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ from benchmarks.mirror import mirrors
 from benchmarks.one_gpu import Results, command_line, operator_on_one, run
 from benchmarks.paced import Words
 from tilelink.bench.plans import PlannedRow
-from tilelink.ir.nodes import CopyEngine
+from tilelink.ir.nodes import CopyEngine, Exchange, Fused, Kind, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.ranks import join
 
@@ -74,8 +75,20 @@ def memory_of(schedule: Schedule) -> Callable[..., Any]:
 
 def has_twins(schedule: Schedule) -> bool:
     """Whether all that programs tell peers is the same for each, or lies in words."""
-    told_by_copies = all(isinstance(x.mover, CopyEngine) or x.met for x in schedule.exchanges)
-    return (arrives(schedule) and told_by_copies) or mirrors(schedule)
+    told = all(isinstance(x.mover, CopyEngine) or x.met or _told_by_tiles(x) for x in schedule.exchanges)
+    return (arrives(schedule) and told) or mirrors(schedule)
+
+
+def _told_by_tiles(exchange: Exchange) -> bool:
+    """Whether tiles raise the signal of a chunk at the one peer for which it is."""
+    return isinstance(exchange.mover, Fused) and exchange.kind is Kind.SCATTER and exchange.transfer is Transfer.PUSH
+
+
+def source_of(schedule: Schedule) -> str:
+    """The emitted file, in which rank 0 raises at each peer the word of that rank to which the peer is what rank 0 is to it."""
+    ranks = schedule.num_ranks
+    told = r"notify\(on_peer\(signal_peers, (\w+), tl\.int32\) \+ ((?:\d+ \+ )?)rank"
+    return re.sub(told, rf"notify(on_peer(signal_peers, \1, tl.int32) + \2({ranks} - \1) % {ranks}", lowering.emit(schedule))
 
 
 def meet() -> None:
@@ -97,7 +110,7 @@ def measure(planned: PlannedRow) -> Results | None:
         return None
     name = planned.row.operator.value
     operators = {
-        label: operator_on_one(lowering.emit(schedule), name, memory_of(schedule), meet=meet)
+        label: operator_on_one(source_of(schedule), name, memory_of(schedule), meet=meet)
         for label, schedule in schedules.items()
     }
     return in_turns(planned, operators, slowest)

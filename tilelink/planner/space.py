@@ -244,6 +244,8 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
     general: tuple[str, ...] = ()
     if isinstance(group.anchor.operation, Matmul | UserOp):
         general = ("compute", "tile", "group", "prefetch", "tail", "count") if is_matmul else ("tile", "group")
+    if not _leaves(structure, name):  # nothing but a store comes behind the matmul: level with other loops (one H200)
+        tiles = [tile for tile in tiles if tile.warpgroups == 1]
     asked = parse_tile((pinned(pins, name, "tile") if "tile" in general else pins.get(f"{name}.tile")) or "")
     if asked is not None:
         tiles = [asked]
@@ -268,6 +270,11 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
         general = ("sum",)
     meant = {full: value for full, value in pins.items() if "." in full or full in general}
     return [o for o in options if _keeps(compute_fields(o), name, COMPUTE_FIELDS, meant)]
+
+
+def _leaves(structure: Structure, name: str) -> bool:
+    """Whether tiles of `name` are parts for other ranks, so that they are counted, and parts of peers may be added to them."""
+    return any(relation.source == name for relation in structure.graph.relations())
 
 
 def _keeps(fields: dict[str, str], name: str, known: tuple[str, ...], pins: Pins) -> bool:

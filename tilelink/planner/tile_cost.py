@@ -96,8 +96,8 @@ class TileCost:
                 start += _AGAIN_US * (rounds - 1) / rounds
             computed = (computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
         beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
-        if role.warpgroups > 1:  # the rest is done while the next tile is multiplied
-            return max(computed, memory, self._missed_us()) * beside + _TURN_US
+        if role.warpgroups > 1:  # the rest is done while the next tile is multiplied, but for stores to peers
+            return (max(computed, memory, self._missed_us()) + self._stores_us()) * beside + _TURN_US
         busy = max(computed, memory, self._missed_us(), self._remote_us()) + self._stores_us() + self._loads_us()
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
         return busy * beside + start + count * self._counts() + self._words_us()
@@ -106,7 +106,7 @@ class TileCost:
         """What a warpgroup does behind the product of a tile, without what own tiles add."""
         if self.role.warpgroups == 1:
             return 0.0
-        return _BEHIND_US + self._stores_us() + _COUNT_US * self._counts()
+        return _BEHIND_US + _COUNT_US * self._counts()
 
     def _memory_us(self) -> float:
         """What the tiles of a round move between memory and L2, while all programs do."""
