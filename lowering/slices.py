@@ -70,7 +70,9 @@ def _slice_function(
     out.line(scope.decorator())
     with out.block(f"def {name}({', '.join([value_name(value), *arguments])}):"):
         what = f"{sums or value} in {width} columns of {'an own' if own else 'a'} tile"
-        out.line(f'"""{what}, of which `{value_name(value)}` is the own summand."""' if sums else f'"""Store {what}."""')
+        out.line(
+            f'"""{what}, of which `{value_name(value)}` is the own summand."""' if sums else f'"""Store {what}."""'
+        )
         out.lines(head.text())
         out.lines(text)
     scope.functions.append(out.text())

@@ -27,8 +27,8 @@ from lowering.signalling import (
     print_wait,
     word,
 )
-from lowering.slots import print_items, print_slot_step
 from lowering.slices import print_sliced
+from lowering.slots import print_items, print_slot_step
 from lowering.source import Source
 from lowering.sums import print_load, print_sum
 from lowering.turns import print_turns

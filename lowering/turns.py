@@ -45,6 +45,11 @@ def print_turns(body: Source, scope: TileScope, places: int, print_steps: PrintS
     body.line(")")
 
 
+def _written(role: ComputeRole) -> set[str]:
+    """Axes along which tiles lie in what the role makes."""
+    return {axis.name for axis in role.axes if not axis.reduction}
+
+
 def _steps(role: ComputeRole, matmul: MatmulBody) -> int:
     return role.axis(matmul.axis).tiles
 
@@ -54,7 +59,7 @@ def _loads(scope: TileScope, matmul: MatmulBody, waits: tuple[Wait, ...], ring: 
     role = scope.role
     inner = TileScope(scope.schedule, scope.dialect, role)
     printed = Source()
-    print_extents(printed, role)
+    print_extents(printed, role, _written(role))
     with printed.block(f"for tile in range(program, {role.num_tiles}, {role.programs}):"):
         print_order(printed, inner)
         for wait in waits:
@@ -80,7 +85,7 @@ def _multiplies(
     role, groups = scope.role, scope.role.warpgroups
     inner = TileScope(scope.schedule, scope.dialect, role)
     printed = Source()
-    print_extents(printed, role)
+    print_extents(printed, role, _written(role))
     with printed.block(
         f"for tile in range(program + GROUP * {role.programs}, {role.num_tiles}, {groups * role.programs}):"
     ):

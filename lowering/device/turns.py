@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import triton
 import triton.experimental.gluon.language as gl
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,

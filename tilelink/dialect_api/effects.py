@@ -37,7 +37,7 @@ def act(path: str, function: Function | None, semantic: object) -> Act:
         return Act.LOAD
     if path in (f"{TL}.store", ".store", ".scatter", ".atomic_add"):
         return Act.STORE
-    if path == f"{TL}.debug_barrier" or path.endswith(".__syncthreads"):
+    if path in (f"{TL}.debug_barrier", f"{TL}.thread_barrier") or path.endswith(".__syncthreads"):
         return Act.BARRIER
     if path in _TL_ATOMICS:
         # who leaves the semantic to its default, which is acq_rel, may count something that covers no stores

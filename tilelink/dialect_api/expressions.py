@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilelink.dialect_api.binding import bind
@@ -36,7 +37,7 @@ _WIDTHS = {"i32": "int32", "u32": "uint32", "i64": "int64", "u64": "uint64"}
 
 
 class Expressions:
-    """Evaluates in the current state. `call_local` is the business of the walk over statements."""
+    """Evaluates in the current state. `call_local` and `at_once` are the business of the walk over statements."""
 
     def __init__(self, file: SourceFile, host: HostValues, entry: Definition) -> None:
         self.file = file
@@ -47,6 +48,10 @@ class Expressions:
         self.frames: list[Definition] = [entry]
         self.loops: list[ast.For | ast.While] = []
         self.thread_guards = 0
+
+    def at_once(self, calls: Sequence[ast.Call]) -> None:
+        """Calls to functions of the file that run at the same time."""
+        raise NotImplementedError(calls)
 
     def call_local(self, definition: Definition, call: ast.Call) -> Value:
         """The value of a call to a function of the file."""
@@ -107,6 +112,10 @@ class Expressions:
         local = self.file.definitions.get(node.func.id) if isinstance(node.func, ast.Name) else None
         if local is not None and local.on_device and local not in self.frames and local.name not in self.state.names:
             return self.call_local(local, node)
+        groups = self.file.groups(node)
+        if groups:
+            self.at_once(groups)
+            return UNKNOWN
         path = self.file.full_path(node.func)
         receiver = UNKNOWN
         if not path and isinstance(node.func, ast.Attribute):

@@ -12,12 +12,16 @@ from tilelink.dialect_api.functions import module, names_of
 from tilelink.dialect_api.model import Vendor
 
 _JIT = {"triton.jit": "TRITON", "triton.runtime.jit": "TRITON", "triton_dist.jit": "DIST"}
+_JIT |= {"triton.experimental.gluon.jit": "GLUON"}
+_GLUON, _TRITON = "triton.experimental.gluon.language", "triton.language"  # of which the first has all that both have
+_SPECIALIZE = f"{_TRITON}.warp_specialize"
 
 
 class Kind(Enum):
     HOST = "host"
     TRITON = "@triton.jit"
     DIST = "@triton_dist.jit"
+    GLUON = "@gluon.jit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +88,28 @@ class SourceFile:
             return f"{owner}.{node.attr}" if owner else ""
         return ""
 
+    def groups(self, call: ast.Call) -> tuple[ast.Call, ...]:
+        """What groups of warps run at once where `call` is one of `gl.warp_specialize([(function, (arguments)), ...])`."""
+        if self.full_path(call.func) != _SPECIALIZE or not call.args or not isinstance(call.args[0], ast.List):
+            return ()
+        found = []
+        for group in call.args[0].elts:
+            match group:
+                case ast.Tuple(elts=[function, ast.Tuple(elts=arguments)]):
+                    found.append(ast.copy_location(ast.Call(function, arguments, []), group))
+                case _:
+                    pass
+        return tuple(found)
+
     def kernels(self) -> tuple[Definition, ...]:
         return tuple(definition for definition in self.definitions.values() if definition.on_device)
 
     def entries(self) -> tuple[Definition, ...]:
         """Device functions that are launched here, or that no other device function of the file calls."""
-        called = {
-            node.func.id
-            for kernel in self.kernels()
-            for node in ast.walk(kernel.node)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
+        called: set[str] = set()
+        for node in (node for kernel in self.kernels() for node in ast.walk(kernel.node)):
+            if isinstance(node, ast.Call):
+                called |= {one.func.id for one in (node, *self.groups(node)) if isinstance(one.func, ast.Name)}
         launched = {launch.kernel for launch in self.launches}
         return tuple(kernel for kernel in self.kernels() if kernel.name in launched or kernel.name not in called)
 
@@ -136,7 +151,7 @@ def _imports(tree: ast.Module) -> dict[str, str]:
             if not names and module(node.module) is not None:
                 names = [(name, name) for name in names_of(node.module)]
             found |= {local: f"{node.module}.{name}" for name, local in names}
-    return found
+    return {name: path.replace(_GLUON, _TRITON, 1) for name, path in found.items()}
 
 
 def _vendor(imports: dict[str, str]) -> Vendor:

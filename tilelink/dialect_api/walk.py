@@ -7,6 +7,7 @@ where paths meet, what happened on any of them may have happened.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilelink.dialect_api.expressions import Expressions, pointed_to
@@ -116,6 +117,15 @@ class _Walk(Expressions):
         self.frames.pop()
         self.state.names, self.loops = caller, loops
         return value
+
+    def at_once(self, calls: Sequence[ast.Call]) -> None:
+        """Each call begins where all of them do; behind them what happened in any of them may have happened."""
+        start, ends = self.state, []
+        for call in calls:
+            self.state = start.copy()
+            self.value(call)
+            ends.append(self.state)
+        self.state = meet(ends) or start
 
     def _suite(self, body: list[ast.stmt], state: State) -> State | None:
         """The state behind the last statement, None if no path gets there."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import triton.language as tl
-from triton.runtime.jit import JITFunction
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as SharedDescriptor
+from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilelink.emulator.collectives import Collective, CollectiveKind, describe

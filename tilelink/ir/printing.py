@@ -225,7 +225,11 @@ def _produce(schedule: Schedule, role: CommRole, exchange: Exchange) -> Iterator
 def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
     axes = " x ".join(_axis(axis) for axis in role.axes if not axis.reduction)
     where = f"{role.programs} SMs" if kernel.per_sm == 1 else f"{role.programs} programs"
-    warps = f"{kernel.warps} warps" if role.warpgroups == 1 else f"{role.warpgroups} groups of {kernel.warps} warps in turns"
+    warps = (
+        f"{kernel.warps} warps"
+        if role.warpgroups == 1
+        else f"{role.warpgroups} groups of {kernel.warps} warps in turns"
+    )
     yield f"compute {role.name} on {where}, tiles {axes}, {warps}, {_count(kernel.stages, 'stage')}:"
     order, major = role.order, role.axis(role.order.major)
     minor = f" through all of {order.minor}" if order.minor else ""

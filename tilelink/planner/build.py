@@ -264,6 +264,8 @@ class _Builder:
         per_sm = loop.tile.per_sm
         if per_sm > 1 and comm:
             raise Illegal(f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one")
+        if loop.tile.warpgroups > 1 and (comm or self._gathered_by(index)):
+            raise Illegal("programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words")
         free = self._free_sms() * per_sm - sum(role.programs for role in comm)
         if free < 1:
             raise Illegal("communication leaves no SM for compute")
@@ -292,6 +294,8 @@ class _Builder:
         if not launches or not isinstance(before := launches[-1], Kernel) or before.comm or kernel.comm:
             return False
         if (before.warps, before.per_sm, before.dies) != (kernel.warps, kernel.per_sm, kernel.dies):
+            return False
+        if any(one.compute is not None and one.compute.warpgroups > 1 for one in (before, kernel)):
             return False
         group = self.problem.groups[index]
         if any(not isinstance(op.operation, Copy | Elementwise) for op in group.ops):

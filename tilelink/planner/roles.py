@@ -72,7 +72,7 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
     if loop.tile.warpgroups > 1:
-        return in_turns(fitted, loop, problem.topology.gpu)
+        return in_turns(fitted, loop, problem.topology.gpu, problem.graph.values[group.name].dtype)
     fitted = replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
     return replace(fitted, counts_late=counted_late(fitted)) if loop.late else fitted
 

@@ -11,18 +11,19 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.layout import Illegal
 from topologies.topology import Gpu
 
+_DTYPES = ("bf16", "fp16")
 _ROWS, _MOST_COLS = 64, 256  # of a product that one instruction computes (PTX ISA, wgmma)
 
 
-def in_turns(role: ComputeRole, loop: TritonLoop, gpu: Gpu) -> ComputeRole:
-    """The role with the warpgroups of `loop`. Raises Illegal for what only a whole program can do."""
-    reason = _why_not(role, loop, gpu)
+def in_turns(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str) -> ComputeRole:
+    """The role with the warpgroups of `loop`, for operands of `dtype`. Raises Illegal for what only a whole program can do."""
+    reason = _why_not(role, loop, gpu, dtype)
     if reason:
         raise Illegal(f"tiles of {role.name} cannot be computed by warpgroups in turns: {reason}")
     return replace(role, warpgroups=loop.tile.warpgroups)
 
 
-def _why_not(role: ComputeRole, loop: TritonLoop, gpu: Gpu) -> str:
+def _why_not(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str) -> str:
     if not gpu.arch.startswith("sm_9") or not gpu.tensor_descriptors:
         return f"the matrix products of warpgroups are those of sm_90, and this is {gpu.arch}"
     if loop.halves or loop.late:
@@ -30,6 +31,8 @@ def _why_not(role: ComputeRole, loop: TritonLoop, gpu: Gpu) -> str:
     matmuls = [step for step in role.body if isinstance(step, MatmulBody)]
     if len(matmuls) != 1:
         return f"{len(matmuls)} matmuls share their loop"
+    if dtype not in _DTYPES:
+        return f"operands are {dtype}, not {' or '.join(_DTYPES)}"
     matmul, at = matmuls[0], role.body.index(matmuls[0])
     operands = matmul.left, matmul.right
     if any(operand.access is not Access.DESCRIPTOR or operand.remote for operand in operands):

@@ -85,7 +85,9 @@ class Gluon:
             id(hopper.mbarrier): _Names("mbarrier", self._machine, barrier),
             id(hopper.tma): _Names("tma", self._machine, {"async_copy_global_to_shared": self._load}),
             id(hopper.warpgroup_mma): self._multiply,
-            id(hopper.warpgroup_mma_wait): lambda num_outstanding=0, deps=(): deps[0] if len(deps) == 1 else tuple(deps),
+            id(hopper.warpgroup_mma_wait): lambda num_outstanding=0, deps=(): (
+                deps[0] if len(deps) == 1 else tuple(deps)
+            ),
             id(hopper.fence_async_shared): lambda cluster=False: None,
         }
 

@@ -1,0 +1,197 @@
+"""Two warpgroups of a program that compute its tiles in turns, fed by a third one (ping-pong), in Gluon."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+import torch
+
+import lowering
+import topologies
+from tests.pipeline.workloads import STOCK_FIRST
+from tilelink.adversary.small import small_form
+from tilelink.bench.operators import declaration
+from tilelink.bench.rows import Operator
+from tilelink.emulator import World
+from tilelink.emulator.dialects.errors import IllegalBarrier
+from tilelink.emulator.errors import EmulationError
+from tilelink.errors import NoLegalSchedule
+from tilelink.ir.nodes import ComputeRole
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import IfOwn
+from tilelink.proof.verify import verify
+from tilelink.runtime.aot import compile_launch, record
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.reference import make_inputs
+from tilelink.runtime.run import run_emulated
+from topologies.topology import Topology
+
+TILE = "64x64x16/4w2s2g"
+PLAIN = {"M": 512, "N": 256, "K": 192}  # several tiles for each group of a program
+RAGGED = {"M": 512, "N": 160, "K": 160}  # columns that tiles do not divide, and steps of k
+CE = {"y_parts.mover": "CopyEngine()"}
+CASES: dict[str, tuple[Operator, dict[str, int], dict[str, str]]] = {
+    "sums, copies": (Operator.GEMM_RS, PLAIN, {**CE, "out.sum": "epilogue"}),
+    "sums, copies, ragged": (Operator.GEMM_RS, RAGGED, {**CE, "out.sum": "epilogue"}),
+    "sums, copies to here": (Operator.GEMM_RS, PLAIN, {**CE, "transfer": "pull", "out.sum": "epilogue"}),
+    "sums in a kernel of their own": (Operator.GEMM_RS, PLAIN, {**CE, "out.sum": "kernel"}),
+    "parts by stores": (Operator.GEMM_RS, PLAIN, {"mover": "Fused()", "transfer": "push", "out.sum": "epilogue"}),
+    "sums stored at every peer": (Operator.GEMM_AR, PLAIN, {**CE, "out.mover": "Fused()", "algorithm": "pooled"}),
+    "gather": (Operator.AG_GEMM, RAGGED, {"mover": "CopyEngine()"}),
+    "gather, chunk by chunk": (Operator.AG_GEMM, PLAIN, {"nest": "chunk by chunk", "chunks": "2"}),
+    "beside a loop of Triton": (Operator.MLP, {"M": 256, "H": 128, "F": 256}, {"up.loop": "shared"}),
+}
+
+
+def machine(ranks: int = 4) -> Topology:
+    return topologies.load("laptop-switch", ranks)
+
+
+@cache
+def planned(name: str, ranks: int = 4, *, k_major: bool = False) -> Schedule:
+    operator, sizes, pins = CASES[name]
+    made = "out" if operator is Operator.AG_GEMM else "y"
+    pins = {"algorithm": "direct", **pins} if operator in (Operator.AG_GEMM, Operator.GEMM_RS) else pins
+    tile = {f"{made}.tile": TILE, f"{made}.compute": "triton"}
+    return declaration(operator, k_major).plan_for(machine(ranks), sizes, "bf16", {**pins, **tile})
+
+
+def in_turns(schedule: Schedule) -> ComputeRole:
+    """The role whose warpgroups take turns."""
+    roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
+    return next(role for role in roles if role.warpgroups > 1)
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.quick(3)
+def test_it_gives_what_torch_gives(name: str, target: str) -> None:
+    schedule = planned(name)
+    assert in_turns(schedule).warpgroups == 2
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    assert verify(schedule).proved
+    source = lowering.emit(schedule, target)
+    assert ("warp_specialize" in source) is (target == "triton")  # elsewhere programs compute one tile after the other
+    assert run_emulated(schedule, source, seed=1).equal
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["sums, copies", "gather"])
+def test_weights_that_lie_as_n_k(name: str, ranks: int) -> None:
+    schedule = planned(name, ranks, k_major=True)
+    assert run_emulated(schedule, lowering.emit(schedule), seed=2).equal
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.quick(3)
+def test_it_compiles(name: str) -> None:
+    """Warps of all groups: two that multiply, and one that loads."""
+    schedule = planned(name)
+    compiled = [compile_launch(one, "sm_90") for one in record(load_source(lowering.emit(schedule), "turns"), 4)]
+    turning = [one for one in compiled if one.metadata.num_warps == 12]
+    assert len(turning) == 1
+    assert "wgmma" in turning[0].asm["ptx"]
+    assert "setmaxnreg" in turning[0].asm["ptx"]
+
+
+def test_the_full_size_needs_the_shared_memory_that_is_planned() -> None:
+    schedule = declaration(Operator.GEMM_RS, False).plan_for(
+        topologies.load("h200-nvswitch", 4), {"M": 8192, "N": 4096, "K": 11008}, "bf16", {}
+    )
+    role = in_turns(schedule)  # unpinned: own tiles add parts, which the product of another tile hides
+    assert isinstance(role.body[-1], IfOwn)
+    launches = record(load_source(lowering.emit(schedule), "full"), 4)
+    compiled = compile_launch(next(one for one in launches if one.grid == (132,)), "sm_90")
+    kernel = schedule.kernels()[0]
+    ring = kernel.stages * (128 + 128) * 64 * 2
+    assert ring < compiled.metadata.shared <= ring + 2 * 128 * 128 + 8 * (2 * kernel.stages + 2)
+
+
+def outputs(source: str, schedule: Schedule) -> list[torch.Tensor]:
+    world = World(schedule.num_ranks, num_sms=schedule.machine.num_sms, seed=3)
+    build = operator_class(load_source(source, "calls"))
+    operators = [build(fabric) for fabric in world.fabrics]
+    inputs = make_inputs(schedule.spec, 3)
+    found = [operator(*given.values()) for operator, given in zip(operators, inputs, strict=True)]
+    world.run()
+    return [one.clone() for one in found]
+
+
+def test_the_bits_are_those_of_one_group() -> None:
+    """The order in which products are added up is that of the loop that computes one tile after the other."""
+    pins = {**CE, "algorithm": "direct", "out.sum": "epilogue"}
+    plain = declaration(Operator.GEMM_RS, False).plan_for(machine(), PLAIN, "bf16", {**pins, "y.tile": TILE[:-2]})
+    turned = planned("sums, copies")
+    ours, theirs = (outputs(lowering.emit(schedule), schedule) for schedule in (turned, plain))
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def refuted(source: str, schedule: Schedule) -> bool:
+    """Whether some interleaving gives a wrong result, or stops."""
+    for seed in range(8):
+        try:
+            if not run_emulated(schedule, source, seed=seed).equal:
+                return True
+        except EmulationError:
+            return True
+    return False
+
+
+LINES = {
+    "its turn": "    mbarrier.wait(turns.index(GROUP), (number // 2 + 1 + GROUP) % 2)\n",
+    "operands": "        mbarrier.wait(loaded.index(place), step // PLACES % 2)\n",
+    "a place": "        mbarrier.wait(used.index(place), (step // PLACES + 1) % 2)\n",
+}
+
+
+@pytest.mark.parametrize("what", LINES)
+def test_without_a_wait_some_run_is_wrong(what: str) -> None:
+    schedule = planned("sums, copies", 2)
+    source = lowering.emit(schedule)
+    assert source.count(LINES[what]) == 1
+    assert not refuted(source, schedule)
+    assert refuted(source.replace(LINES[what], ""), schedule)
+
+
+def test_a_barrier_at_which_too_many_arrive() -> None:
+    schedule = planned("sums, copies", 2)
+    source = lowering.emit(schedule)
+    once = "mbarrier.arrive(turns.index(1 - GROUP))"
+    assert source.count(once) == 1
+    with pytest.raises(IllegalBarrier, match="more arrive"):
+        run_emulated(schedule, source.replace(once, f"{once[:-1]}, count=2)"), seed=1)
+
+
+def test_helpers_of_the_same_name_in_one_file() -> None:
+    """The first matmuls of an MLP are a loop of Triton here, whose barrier does not hinder its pipeline."""
+    source = lowering.emit(planned("beside a loop of Triton"))
+    for name in set(re.findall(r"def (\w+)_in_turns\(", source)):
+        assert f"def {name}(" in source
+    assert len(re.findall(r"^@gluon.jit", source, re.MULTILINE)) > 5
+
+
+def test_a_small_form_keeps_the_groups() -> None:
+    declared, h200 = declaration(Operator.GEMM_RS, False), topologies.load("h200-nvswitch", 4)
+    schedule = declared.plan_for(h200, {"M": 8192, "N": 4096, "K": 11008}, "bf16", {})
+    small = small_form(declared.spec, schedule, h200)
+    assert in_turns(small).num_tiles > 2 * in_turns(small).programs
+
+
+@pytest.mark.parametrize(
+    ("topology", "dtype", "pins", "reason"),
+    [
+        ("a100-nvswitch", "bf16", {"y.tile": TILE}, "are those of sm_90"),
+        ("h200-nvswitch", "fp32", {"y.tile": TILE}, "not bf16 or fp16"),
+        ("h200-nvswitch", "bf16", {"y.tile": "32x64x16/4w2s2g"}, "a multiple of 64 rows"),
+        ("h200-nvswitch", "bf16", {"y.tile": "64x64x16/8w2s2g"}, "has 4 warps"),
+        ("h200-nvswitch", "bf16", {"y.tile": "128x128x64/4w7s2g"}, "of shared memory"),
+        ("h200-nvswitch", "bf16", {"y.tile": TILE, "count": "late"}, "counted at once"),
+        ("h200-nvswitch", "bf16", {"y.tile": TILE, "mover": "CommSms(4)"}, "do nothing else"),
+    ],
+)
+def test_where_they_cannot(topology: str, dtype: str, pins: dict[str, str], reason: str) -> None:
+    declared = declaration(Operator.GEMM_RS, False)
+    with pytest.raises(NoLegalSchedule, match=reason):
+        declared.plan_for(topologies.load(topology, 4), PLAIN, dtype, {"algorithm": "direct", **pins})
