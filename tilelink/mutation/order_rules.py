@@ -24,7 +24,7 @@ from tilelink.mutation.progress import (
 from tilelink.mutation.schedule_pair import Pair
 from tilelink.mutation.sites import sites
 from tilelink.mutation.spelling_rules import LARGEST_TILE
-from tilelink.proof.orders import own_tiles_last
+from tilelink.proof.orders import may_take_turns, own_tiles_last
 from tilelink.proof.progress import no_circle, residency
 
 
@@ -32,7 +32,13 @@ def twice_in_a_row(pair: Pair) -> bool:
     found = pair.only
     if found is None or not isinstance(found.before, tuple) or not isinstance(found.after, tuple):
         return False
-    return idempotent(pair.before, repeated(found.before, found.after))
+    return _turns_go_on(pair) and idempotent(pair.before, repeated(found.before, found.after))
+
+
+def _turns_go_on(pair: Pair) -> bool:
+    """Whether warpgroups that take turns still can, if there are any."""
+    roles = [kernel.compute for kernel in pair.after.kernels() if kernel.compute is not None]
+    return all(role.warpgroups == 1 or may_take_turns(role) for role in roles)
 
 
 def neighbours_commute(pair: Pair) -> bool:
@@ -112,6 +118,14 @@ def tiles_counted_late(pair: Pair) -> bool:
     if found is None or found.field != "counts_late" or not isinstance(found.owner, ComputeRole):
         return False
     return found.owner.prefetch and goes_on(pair.before, pair.after, found.owner)
+
+
+def warpgroups_in_turns(pair: Pair) -> bool:
+    """Tiles of a program in turns are in an order that those one after the other have, too."""
+    found = pair.only
+    if found is None or found.field != "warpgroups" or not isinstance(found.owner, ComputeRole):
+        return False
+    return found.after == 1 or (found.after == 2 and may_take_turns(found.owner))
 
 
 def programs_that_push(pair: Pair) -> bool:

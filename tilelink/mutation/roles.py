@@ -88,6 +88,15 @@ def tiles_counted_late(schedule: Schedule) -> Edits:
     return variants(schedule, ComputeRole, lambda site: [replace(site.node, counts_late=not site.node.counts_late)])
 
 
+def turns_of_warpgroups(schedule: Schedule) -> Edits:
+    """One group of warps, two that take turns, and three."""
+    return variants(
+        schedule,
+        ComputeRole,
+        lambda site: [replace(site.node, warpgroups=n) for n in (1, 2, 3) if n != site.node.warpgroups],
+    )
+
+
 def axis_extent(schedule: Schedule) -> Edits:
     def change(site: Site[Axis]) -> Iterator[Axis]:
         for extent in (site.node.extent - 1, site.node.extent + 1, site.node.extent // 2):
@@ -176,6 +185,7 @@ OPERATORS: tuple[Operator, ...] = (
     compute_programs,
     tiles_in_halves,
     tiles_counted_late,
+    turns_of_warpgroups,
     axis_extent,
     axis_segments,
     axis_tile,

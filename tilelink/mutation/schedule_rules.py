@@ -26,6 +26,7 @@ from tilelink.mutation.order_rules import (
     steps_of_a_reduction,
     tiles_counted_late,
     twice_in_a_row,
+    warpgroups_in_turns,
 )
 from tilelink.mutation.schedule_pair import Pair
 from tilelink.mutation.spelling_rules import (
@@ -69,6 +70,10 @@ RULES: tuple[tuple[Holds, str], ...] = (
     (
         tiles_counted_late,
         "when a tile is counted is nobody's business, if the next one is begun before and no circle of waits arises.",
+    ),
+    (
+        warpgroups_in_turns,
+        "tiles in turns come in an order that tiles one after the other may have, and nothing else tells them apart.",
     ),
     (
         programs_that_push,

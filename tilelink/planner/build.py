@@ -265,7 +265,9 @@ class _Builder:
         if per_sm > 1 and comm:
             raise Illegal(f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one")
         if loop.tile.warpgroups > 1 and (comm or self._gathered_by(index)):
-            raise Illegal("programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words")
+            raise Illegal(
+                "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
+            )
         free = self._free_sms() * per_sm - sum(role.programs for role in comm)
         if free < 1:
             raise Illegal("communication leaves no SM for compute")
