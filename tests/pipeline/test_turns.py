@@ -14,6 +14,7 @@ from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.adversary.small import small_form
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator
+from tilelink.bench.stamps import Moment, stamped
 from tilelink.emulator import World
 from tilelink.emulator.dialects.errors import IllegalBarrier
 from tilelink.emulator.errors import EmulationError
@@ -170,6 +171,15 @@ def test_helpers_of_the_same_name_in_one_file() -> None:
     for name in set(re.findall(r"def (\w+)_in_turns\(", source)):
         assert f"def {name}(" in source
     assert len(re.findall(r"^@gluon.jit", source, re.MULTILINE)) > 5
+
+
+def test_stamps_of_the_groups() -> None:
+    """A timeline has each tile of a program, whichever group computes it."""
+    schedule = planned("sums, copies", 2)
+    role, marked = in_turns(schedule), stamped(lowering.emit(schedule))
+    tiles = {site.function: site.turns for site in marked.sites if site.moment is Moment.TILE}
+    assert tiles == dict.fromkeys(("y_loads", "y_turns"), -(-role.num_tiles // role.programs))
+    assert run_emulated(schedule, marked.source).equal
 
 
 def test_a_small_form_keeps_the_groups() -> None:

@@ -91,30 +91,39 @@ class _Stamper:
         self.roles = frozenset(
             node.name
             for node in tree.body
-            if isinstance(node, ast.FunctionDef) and [one.arg for one in node.args.args][-1:] == ["program"]
+            if isinstance(node, ast.FunctionDef) and "program" in [one.arg for one in node.args.args][-2:]
         )
 
     def stamped_functions(self, functions: dict[str, ast.FunctionDef]) -> list[str]:
         """Kernels and the roles that they call, in the order of the file."""
         wanted, found = list(self.kernels), set(self.kernels)
         while wanted:
-            for name in _called(functions[wanted.pop()]):
-                if name in self.roles and name not in found:
+            for name in self._named(functions[wanted.pop()]):
+                if name not in found:
                     found.add(name)
                     wanted.append(name)
         return [name for name in functions if name in found]
 
     def function(self, function: ast.FunctionDef) -> None:
         function.args.args.append(ast.arg("stamps"))
-        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-            if isinstance(call.func, ast.Name) and call.func.id in self.roles:
-                call.args.append(ast.Name("stamps"))
+        for node in ast.walk(function):
+            match node:
+                case ast.Call(func=ast.Name(id=name), args=arguments) if name in self.roles:
+                    arguments.append(ast.Name("stamps"))
+                case ast.Tuple(elts=[ast.Name(id=name), ast.Tuple(elts=arguments)]) if name in self.roles:  # a group
+                    arguments.append(ast.Name("stamps"))
+                case _:
+                    pass
         is_kernel = function.name in self.kernels
         function.body = list(self._body(function, function.body, "", 1, is_kernel=is_kernel))
         if is_kernel:
             at = 1 + next(i for i, line in enumerate(function.body) if ast.unparse(line).startswith("program ="))
             function.body.insert(at, self._stamp(Moment.BEGUN, function, function.name, "", 1))
             function.body.append(self._stamp(Moment.CLOSED, function, function.name, "", 1))
+
+    def _named(self, node: ast.AST) -> list[str]:
+        """Roles that are called in `node`, or that groups of warps run."""
+        return [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id in self.roles]
 
     def _body(
         self, function: ast.FunctionDef, body: list[ast.stmt], turn: str, turns: int, *, is_kernel: bool
@@ -186,10 +195,12 @@ def _tile_loop(node: ast.stmt) -> tuple[str, int, int] | None:
     """Variable, end and step of a loop in which a program takes tiles in turn."""
     if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) or not isinstance(node.target, ast.Name):
         return None
-    sizes = node.iter.args[1:3]
-    if ast.unparse(node.iter.func) != "tl.range" or len(sizes) != 2:
+    first, sizes = ast.unparse(node.iter.args[0]), node.iter.args[1:3]
+    in_turns = ast.unparse(node.iter.func) == "range" and first.startswith("program")
+    if len(sizes) != 2 or not (in_turns or ast.unparse(node.iter.func) == "tl.range"):
         return None
-    return node.target.id, int(ast.unparse(sizes[0])), int(ast.unparse(sizes[1]))
+    end, step = (int(ast.unparse(size)) for size in sizes)
+    return node.target.id, end, step // 2 if "GROUP" in first else step  # of a program, whichever group has the tile
 
 
 def _host(tree: ast.Module, kernels: frozenset[str], words: int) -> None:

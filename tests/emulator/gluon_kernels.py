@@ -1,0 +1,82 @@
+"""Small kernels in Gluon, each for one property of its emulation."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+
+@gluon.jit
+def writer(memory, barrier, ORDERED: gl.constexpr):
+    gl.store(memory, 1)
+    if ORDERED:
+        mbarrier.arrive(barrier)
+
+
+@gluon.jit
+def reader(memory, barrier, out, ORDERED: gl.constexpr):
+    if ORDERED:
+        mbarrier.wait(barrier, 0)
+    gl.store(out, gl.load(memory))
+
+
+@gluon.jit
+def two_groups(memory, out, ORDERED: gl.constexpr):
+    """One group stores, the other one loads, behind a barrier if `ORDERED`."""
+    barrier = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(barrier, count=1)
+    gl.warp_specialize([(writer, (memory, barrier, ORDERED)), (reader, (memory, barrier, out, ORDERED))], [4], [24])
+
+
+@gluon.jit
+def behind_groups(memory, out):
+    """What groups have stored is there when all of them have ended."""
+    barrier = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(barrier, count=1)
+    gl.warp_specialize([(writer, (memory, barrier, False)), (writer, (memory + 1, barrier, False))], [4], [24])
+    gl.store(out, gl.load(memory) + gl.load(memory + 1))
+
+
+@gluon.jit
+def phases(out, ARRIVALS: gl.constexpr, PARITY: gl.constexpr):
+    """Wait for `PARITY` behind so many phases of a barrier."""
+    barrier = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(barrier, count=1)
+    for _ in range(ARRIVALS):
+        mbarrier.arrive(barrier)
+    mbarrier.wait(barrier, PARITY)
+    gl.store(out, 1)
+
+
+@gluon.jit
+def load_tile(desc, out, WAITS: gl.constexpr):
+    """Copy a tile through shared memory; without the wait it may not be there yet."""
+    barrier = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    tile = gl.allocate_shared_memory(gl.float32, [16, 16], desc.layout)
+    mbarrier.init(barrier, count=1)
+    mbarrier.expect(barrier, 16 * 16 * 4)
+    tma.async_copy_global_to_shared(desc, [0, 0], barrier, tile)
+    if WAITS:
+        mbarrier.wait(barrier, 0)
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 1], [2, 16], [4, 1], [1, 0])
+    rows = gl.arange(0, 16, gl.SliceLayout(1, LAYOUT))
+    cols = gl.arange(0, 16, gl.SliceLayout(0, LAYOUT))
+    gl.store(out + rows[:, None] * 16 + cols[None, :], tile.load(LAYOUT))
+
+
+@gluon.jit
+def not_initialised(out):
+    barrier = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.wait(barrier, 1)
+    gl.store(out, 1)
+
+
+@gluon.jit
+def invalidates(out):
+    barrier = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(barrier, count=1)
+    mbarrier.invalidate(barrier)
+    gl.store(out, 1)
