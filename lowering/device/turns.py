@@ -82,12 +82,12 @@ def ring_barriers(PLACES: gl.constexpr, GROUPS: gl.constexpr):
     loaded = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
     used = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
     turns = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
+    for group in gl.static_range(GROUPS):
+        mbarrier.init(turns.index(group), count=1)
     for place in gl.static_range(PLACES):
         mbarrier.init(loaded.index(place), count=1)
         mbarrier.init(used.index(place), count=1)
-    for group in gl.static_range(GROUPS):
-        mbarrier.init(turns.index(group), count=1)
-    fence_async_shared()
+    fence_async_shared()  # loads raise the barriers of places
     return loaded, used, turns
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 
 @gluon.jit
@@ -52,11 +52,13 @@ def phases(out, ARRIVALS: gl.constexpr, PARITY: gl.constexpr):
 
 
 @gluon.jit
-def load_tile(desc, out, WAITS: gl.constexpr):
+def load_tile(desc, out, WAITS: gl.constexpr, FENCED: gl.constexpr = True):
     """Copy a tile through shared memory; without the wait it may not be there yet."""
     barrier = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     tile = gl.allocate_shared_memory(gl.float32, [16, 16], desc.layout)
     mbarrier.init(barrier, count=1)
+    if FENCED:
+        fence_async_shared()
     mbarrier.expect(barrier, 16 * 16 * 4)
     tma.async_copy_global_to_shared(desc, [0, 0], barrier, tile)
     if WAITS:

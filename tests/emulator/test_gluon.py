@@ -77,6 +77,12 @@ def test_a_barrier_that_was_not_initialised() -> None:
         run(kernels.not_initialised, torch.zeros(1, dtype=INT))
 
 
+def test_a_load_onto_a_barrier_without_a_fence() -> None:
+    described = TensorDescriptor.from_tensor(torch.randn(16, 16), [16, 16], gl.NVMMASharedLayout(64, 32))
+    with pytest.raises(IllegalBarrier, match="without a fence"):
+        run(kernels.load_tile, described, torch.zeros(16, 16), WAITS=True, FENCED=False)
+
+
 def test_what_is_not_emulated() -> None:
     with pytest.raises(NotInGluon, match=r"mbarrier\.invalidate"):
         run(kernels.invalidates, torch.zeros(1, dtype=INT))

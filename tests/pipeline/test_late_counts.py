@@ -79,8 +79,9 @@ def test_a_tile_is_counted_before_the_next_one_is_stored_and_the_last_behind_the
 def test_the_planner_takes_it_where_a_program_has_several_tiles_to_count() -> None:
     topology = topologies.load("h200-nvswitch", 4)
     sizes = {"M": 8192, "K": 11008, "N": 4096}
-    pick = GEMM_RS.plan_for(topology, sizes, "bf16", {})
-    at_once = GEMM_RS.plan_for(topology, sizes, "bf16", {"count": "at once"})
+    one_group = {"y.tile": "128x256x64/8w3s"}  # of two, one counts while the other one multiplies
+    pick = GEMM_RS.plan_for(topology, sizes, "bf16", one_group)
+    at_once = GEMM_RS.plan_for(topology, sizes, "bf16", {**one_group, "count": "at once"})
     assert role_of(pick).counts_late and not role_of(at_once).counts_late
     assert predict_us(pick, topology) < predict_us(at_once, topology)
 

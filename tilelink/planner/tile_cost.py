@@ -40,7 +40,7 @@ _STREAM_SHARE = 0.72  # of it, loops that load and store
 _TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
 _TURN_US = 0.2  # between the products of two warpgroups
 _BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
-_MISSED = 0.33  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
+_MISSED = 0.35  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
 _SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _REMOTE_US = 1.0  # from a load over the link to its data
@@ -207,11 +207,11 @@ class TileCost:
         return traffic
 
     def _missed_us(self) -> float:
-        """What the tiles of a round load from memory again, where programs do not keep step."""
+        """What the tiles of a round load from memory again, where programs do not keep step. In the first round they do."""
         if self.role.warpgroups == 1 and self.kernel.per_sm == 1:
             return 0.0
         rounds = -(-self.role.num_tiles // self.role.programs)
-        return _MISSED * self._loaded() / rounds / self.topology.gpu.memory_gb_per_s / 1e3
+        return _MISSED * (1.0 - 1.0 / rounds) * self._loaded() / rounds / self.topology.gpu.memory_gb_per_s / 1e3
 
     def _loaded(self) -> float:
         """Bytes of operands that all tiles together load from the L2."""

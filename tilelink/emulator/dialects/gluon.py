@@ -15,7 +15,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime import interpreter as stock
 from triton.tools import tensor_descriptor
 
-from tilelink.emulator.dialects.errors import NotInGluon
+from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon
 from tilelink.emulator.dialects.shared import Barrier, SharedMemory, allocate, integer
 from tilelink.emulator.scheduler import Wait
 
@@ -63,6 +63,7 @@ class Gluon:
         self._semantic = semantic
         self._call = call
         self._waves = 0
+        self._fresh: dict[int, list[Barrier]] = {}  # by number of the task: of which loads do not know yet
 
     def replaced(self) -> dict[int, object]:
         """What stands for a module or function of Gluon in the globals of an emitted file, by the `id` of it."""
@@ -88,7 +89,7 @@ class Gluon:
             id(hopper.warpgroup_mma_wait): lambda num_outstanding=0, deps=(): (
                 deps[0] if len(deps) == 1 else tuple(deps)
             ),
-            id(hopper.fence_async_shared): lambda cluster=False: None,
+            id(hopper.fence_async_shared): self._fence,
         }
 
     # groups of warps
@@ -129,7 +130,13 @@ class Gluon:
     def _init(self, memory: SharedMemory, count: Any) -> None:
         program = self._machine.scheduler.task.identity.name
         at = ", ".join(map(str, memory.at))
-        memory.barriers[memory.at] = Barrier(self._machine, integer(count), f"[{at}] of {program}")
+        made = memory.barriers[memory.at] = Barrier(self._machine, integer(count), f"[{at}] of {program}")
+        self._fresh.setdefault(self._machine.scheduler.task.identity.number, []).append(made)
+
+    def _fence(self, cluster: bool = False) -> None:
+        """What the running task has initialised is so for loads as well, which go through the asynchronous proxy."""
+        for made in self._fresh.pop(self._machine.scheduler.task.identity.number, ()):
+            made.fenced = True
 
     def _expect(self, memory: SharedMemory, bytes: Any, pred: Any = True) -> None:
         if integer(pred):
@@ -150,6 +157,9 @@ class Gluon:
         machine, number = self._machine, next(_issued)
         program, place = machine.scheduler.task, machine.place()
         arrived = barrier.barrier(machine)
+        if not arrived.fenced:
+            task, reason = program.identity, "loads may find it as it was before it was initialised, without a fence"
+            raise IllegalBarrier(rank=task.rank, task=task.name, place=place, at=arrived.what, reason=reason)
         starts = [self._semantic.to_tensor(integer(one)).handle for one in coord]
         token = ("issued", f"load {number}")
         machine.released(program, token)

@@ -94,6 +94,7 @@ class Barrier:
     missing: int = 0
     pending_bytes: int = 0
     ended: int = 0  # phases
+    fenced: bool = False  # loads through descriptors find it initialised
     number: int = field(default_factory=lambda: next(_numbers))
 
     def __post_init__(self) -> None:
