@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from tilelink.emulator import World
 from tilelink.emulator.dialects.errors import IllegalBarrier
 from tilelink.emulator.errors import EmulationError
 from tilelink.errors import NoLegalSchedule
-from tilelink.ir.nodes import ComputeRole
+from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import IfOwn
 from tilelink.proof.verify import verify
@@ -180,6 +182,28 @@ def test_stamps_of_the_groups() -> None:
     tiles = {site.function: site.turns for site in marked.sites if site.moment is Moment.TILE}
     assert tiles == dict.fromkeys(("y_loads", "y_turns"), -(-role.num_tiles // role.programs))
     assert run_emulated(schedule, marked.source).equal
+
+
+@pytest.mark.parametrize(
+    ("kernel", "role", "reason"),
+    [
+        ({"warps": 8}, {}, "has 4 warps"),
+        ({"per_sm": 2}, {}, "an SM for itself"),
+        ({}, {"warpgroups": 3}, "too many"),
+        ({}, {"prefetch": True}, "loaded ahead"),
+        ({}, {"counts_late": True}, "counted late"),
+    ],
+)
+def test_what_the_groups_count_on_is_proved(kernel: dict[str, Any], role: dict[str, Any], reason: str) -> None:
+    schedule = planned("sums, copies")
+    edited = tuple(
+        replace(one, **kernel, compute=replace(one.compute, **role))
+        if isinstance(one, Kernel) and one.compute is not None
+        else one
+        for one in schedule.launches
+    )
+    proof = verify(replace(schedule, launches=edited))
+    assert any(reason in finding.fact for finding in proof.findings)
 
 
 def test_a_small_form_keeps_the_groups() -> None:

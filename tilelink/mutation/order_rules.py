@@ -24,8 +24,9 @@ from tilelink.mutation.progress import (
 from tilelink.mutation.schedule_pair import Pair
 from tilelink.mutation.sites import sites
 from tilelink.mutation.spelling_rules import LARGEST_TILE
-from tilelink.proof.orders import may_take_turns, own_tiles_last
+from tilelink.proof.orders import own_tiles_last
 from tilelink.proof.progress import no_circle, residency
+from tilelink.proof.turns import turns
 
 
 def twice_in_a_row(pair: Pair) -> bool:
@@ -37,8 +38,7 @@ def twice_in_a_row(pair: Pair) -> bool:
 
 def _turns_go_on(pair: Pair) -> bool:
     """Whether warpgroups that take turns still can, if there are any."""
-    roles = [kernel.compute for kernel in pair.after.kernels() if kernel.compute is not None]
-    return all(role.warpgroups == 1 or may_take_turns(role) for role in roles)
+    return not any(turns(pair.after))
 
 
 def neighbours_commute(pair: Pair) -> bool:
@@ -125,7 +125,7 @@ def warpgroups_in_turns(pair: Pair) -> bool:
     found = pair.only
     if found is None or found.field != "warpgroups" or not isinstance(found.owner, ComputeRole):
         return False
-    return found.after == 1 or (found.after == 2 and may_take_turns(found.owner))
+    return found.after == 1 or _turns_go_on(pair)
 
 
 def programs_that_push(pair: Pair) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tilelink.ir.nodes import TURN_SLICE_BYTES, TileShape
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import SMALLEST_DOT
+from tilelink.proof.turns import GROUP_WARPS
 from topologies.topology import Gpu, Vendor
 
 # Shapes that fill wgmma and MFMA well, largest first.
@@ -61,7 +62,6 @@ _BARRIER_BYTES = 8
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
 _REGISTERS = 65536  # 32-bit registers of an SM (CUDA programming guide)
 _MOST_REGISTERS = 255  # of a thread: a program that computes large tiles takes them all
-_GROUP_WARPS = 4  # of a warpgroup, which issues the matrix products of Hopper together (PTX ISA, wgmma)
 _FP32_ACCUMULATORS = 64  # a thread: fp32 products run on the ordinary cores, whose operands need registers as well
 
 
@@ -115,8 +115,8 @@ def why_not(
     if tile.per_sm * (shared + reserved) > gpu.shared_bytes_per_sm:
         many = f" for each of {tile.per_sm} programs" if tile.per_sm > 1 else ""
         return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory{many}"
-    if tile.warpgroups > 1 and (tile.warps, tile.per_sm) != (_GROUP_WARPS, 1):
-        return f"a warpgroup has {_GROUP_WARPS} warps, and a program of several takes an SM for itself"
+    if tile.warpgroups > 1 and (tile.warps, tile.per_sm) != (GROUP_WARPS, 1):
+        return f"a warpgroup has {GROUP_WARPS} warps, and a program of several takes an SM for itself"
     if tile.per_sm > 1 and tile.per_sm * tile.warps * 32 * _MOST_REGISTERS > _REGISTERS:
         return f"{tile.per_sm} programs of {tile.warps} warps do not fit the registers of an SM"
     if matmuls * tile.m * tile.n > 128 * 32 * tile.warps:

@@ -15,6 +15,7 @@ from tilelink.proof.contract import staging_names
 from tilelink.proof.findings import Finding
 from tilelink.proof.operands import extents, fits, loaded, renaming
 from tilelink.proof.orders import collectives, exchanges, movers, orders, sources
+from tilelink.proof.turns import turns
 from tilelink.proof.values import same_function, values
 from tilelink.proof.walk import Point, points, reads
 from tilelink.proof.words import stored_sum, words
@@ -38,6 +39,7 @@ def conformance(schedule: Schedule) -> Iterator[Finding]:
     yield from sources(schedule, graph)
     yield from collectives(schedule, graph)
     yield from words(schedule, graph)
+    yield from turns(schedule)
     computed = list(_computed(schedule, graph))
     for op in graph.ops():
         times = sum(name == op.name for name, _, _ in computed)

@@ -90,29 +90,8 @@ def _tile_order(role: ComputeRole) -> Iterator[Finding]:
     if role.counts_late and not role.prefetch:
         fact = "its tiles are counted late, and it has no loop that begins the next tile before one is stored"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
-    yield from _turns(role, where)
     if not 0 < role.programs <= role.num_tiles:
         yield Finding(BugClass.WRONG_PLACE, where, f"{role.programs} programs share {role.num_tiles} tiles")
-
-
-def _turns(role: ComputeRole, where: str) -> Iterator[Finding]:
-    """Where warpgroups take turns, one loads the operands of one matmul behind the waits for them, and what follows is done by
-    the one that has multiplied. That order allows for more than that of tiles one after the other, which is what is proved."""
-    if role.warpgroups not in (1, 2):
-        yield Finding(BugClass.WRONG_PLACE, where, f"{role.warpgroups} warpgroups take turns, and two can")
-    if role.warpgroups > 1 and not may_take_turns(role):
-        fact = (
-            "its warpgroups take turns, and have no matmul alone behind waits, or load ahead, halve tiles or count late"
-        )
-        yield Finding(BugClass.WRONG_PLACE, where, fact)
-
-
-def may_take_turns(role: ComputeRole) -> bool:
-    """Whether a tile is one matmul, with nothing but waits before it, in a loop that does nothing ahead or late."""
-    matmuls = [step for step in role.body if isinstance(step, MatmulBody)]
-    before = role.body[: role.body.index(matmuls[0])] if matmuls else ()
-    plain = not (role.prefetch or role.halved or role.counts_late)
-    return plain and len(matmuls) == 1 and all(isinstance(step, Wait) for step in before)
 
 
 def _halves(role: ComputeRole, where: str) -> Iterator[Finding]:

@@ -98,5 +98,6 @@ class IllegalBarrier(EmulationError):
 
     template = (
         "{task} on rank {rank} at {place}: barrier {at}: {reason}.\n"
-        "Legal: mbarrier.init and fence_async_shared() before the groups of warps begin, and in each phase as many arrivals as it was given."
+        "Legal: mbarrier.init and fence_async_shared() before the groups of warps begin, and in each phase as many "
+        "arrivals as it was given."
     )

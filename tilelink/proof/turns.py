@@ -1,0 +1,78 @@
+"""Warpgroups that take turns: what a kernel has to be like for it, which its lowering counts on.
+
+One group loads the operands of a matmul behind the waits for them, the others multiply tile by tile, and do what follows slice
+by slice. That order allows for more than that of tiles one after the other does, which is what the rest of the proof is about: a
+load waits for no end of a tile, what follows a product for no later load, and no buffer is free before all groups have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import Access, IfOwn, MatmulBody, Notify, Place, Step, Store, Wait
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.findings import Finding
+
+GROUP_WARPS = 4  # which issue the matrix products of Hopper together (PTX ISA, wgmma)
+_ROWS, _LEAST_COLS, _MOST_COLS = 64, 16, 256  # of a product that one instruction computes
+
+
+def turns(schedule: Schedule) -> Iterator[Finding]:
+    """Kernels whose warpgroups take turns can."""
+    for kernel in schedule.kernels():
+        role = kernel.compute
+        if role is None or role.warpgroups == 1:
+            continue
+        reason = _kernel(schedule, kernel) or why_no_turns(role)
+        if role.warpgroups != 2:
+            reason = f"{role.warpgroups} of them are none or too many"
+        if reason:
+            fact = f"its warpgroups cannot take turns: {reason}"
+            yield Finding(BugClass.WRONG_PLACE, f"role {role.name}", fact)
+
+
+def _kernel(schedule: Schedule, kernel: Kernel) -> str:
+    if not schedule.machine.arch.startswith("sm_9"):
+        return f"their matrix products are those of sm_90, not of {schedule.machine.arch}"
+    if kernel.warps != GROUP_WARPS or kernel.per_sm != 1:
+        return f"a group has {GROUP_WARPS} warps, and a program takes an SM for itself"
+    if kernel.comm or kernel.joined or len(schedule.joined_to(kernel)) > 1:
+        return "programs do something else before or behind their tiles"
+    return ""
+
+
+def why_no_turns(role: ComputeRole) -> str:
+    """Why warpgroups cannot compute the tiles of `role` in turns, or nothing."""
+    if role.prefetch or role.halved or role.counts_late:
+        return "tiles are loaded ahead, computed in halves or counted late, as those of one group are"
+    matmuls = [step for step in role.body if isinstance(step, MatmulBody)]
+    if len(matmuls) != 1:
+        return f"{len(matmuls)} matmuls share their loop"
+    matmul, at = matmuls[0], role.body.index(matmuls[0])
+    if any(operand.access is not Access.DESCRIPTOR or operand.remote for operand in (matmul.left, matmul.right)):
+        return "their operands are not loaded through descriptors"
+    if role.axis(matmul.axis).segments > 1:
+        return f"parts along {matmul.axis} arrive one after the other"
+    rows, cols = (axis.tile for axis in role.axes if not axis.reduction)
+    if rows % _ROWS or not _LEAST_COLS <= cols <= _MOST_COLS:
+        return (
+            f"a product has a multiple of {_ROWS} rows and {_LEAST_COLS} to {_MOST_COLS} columns, not {rows} x {cols}"
+        )
+    if not all(isinstance(step, Wait) for step in role.body[:at]):
+        return "something else than waits comes before their matmul"
+    return "" if all(map(_behind, role.body[at + 1 :])) else "what comes behind the matmul needs the whole tile at once"
+
+
+def _behind(step: Step) -> bool:
+    """Whether the step can be done slice by slice, or needs nothing of the tile."""
+    match step:
+        case Store(place=place, operand=operand):
+            return place is not Place.OWN and operand.access is Access.POINTER
+        case Notify():
+            return True
+        case IfOwn(slices=slices, others=others):
+            return slices > 1 and all(map(_behind, others))
+        case _:
+            return False
