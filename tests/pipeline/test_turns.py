@@ -69,7 +69,7 @@ def in_turns(schedule: Schedule) -> ComputeRole:
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 def test_it_gives_what_torch_gives(name: str, target: str) -> None:
     schedule = planned(name)
     assert in_turns(schedule).warpgroups == 2
@@ -88,7 +88,7 @@ def test_weights_that_lie_as_n_k(name: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 def test_it_compiles(name: str) -> None:
     """Warps of all groups: two that multiply, and one that loads."""
     schedule = planned(name)
@@ -149,6 +149,7 @@ LINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", LINES)
 def test_without_a_wait_some_run_is_wrong(what: str) -> None:
     schedule = planned("sums, copies", 2)
@@ -167,6 +168,7 @@ def test_a_barrier_at_which_too_many_arrive() -> None:
         run_emulated(schedule, source.replace(once, f"{once[:-1]}, count=2)"), seed=1)
 
 
+@pytest.mark.slow
 def test_helpers_of_the_same_name_in_one_file() -> None:
     """The first matmuls of an MLP are a loop of Triton here, whose barrier does not hinder its pipeline."""
     source = lowering.emit(planned("beside a loop of Triton"))
