@@ -5,7 +5,6 @@ Groups of warps are tasks of their own. So are loads of tiles into shared memory
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import triton.experimental.gluon.language as gl
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from tilelink.emulator.scheduler import Task
 
 _PASSED = (gl.BlockedLayout, gl.SliceLayout, gl.NVMMADistributedLayout, gl.NVMMASharedLayout, gl.AutoLayout)
-_issued = count()
 
 
 class SharedDescriptor:
@@ -62,7 +60,7 @@ class Gluon:
         self._machine = machine
         self._semantic = semantic
         self._call = call
-        self._waves = 0
+        self._waves, self._loads = 0, 0
         self._fresh: dict[int, list[Barrier]] = {}  # by number of the task: of which loads do not know yet
 
     def replaced(self) -> dict[int, object]:
@@ -154,7 +152,8 @@ class Gluon:
 
     def _load(self, described: SharedDescriptor, coord: Any, barrier: SharedMemory, result: SharedMemory) -> None:
         """A load that comes later, by no program: it takes what the memory holds then."""
-        machine, number = self._machine, next(_issued)
+        machine, number = self._machine, self._loads
+        self._loads += 1
         program, place = machine.scheduler.task, machine.place()
         arrived = barrier.barrier(machine)
         if not arrived.fenced:
