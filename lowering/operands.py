@@ -91,6 +91,13 @@ class TileScope(LoopScope):
         return f"{axis}_segment"
 
 
+def print_origin(out: Source, scope: TileScope, result: str) -> None:
+    """The user's line that makes `result`."""
+    for node in scope.schedule.spec.nodes:
+        if node.output.name == result:
+            out.comment(f"src[{node.line}] {result}")
+
+
 def part_vector(scope: TileScope, extent: str, dim: int) -> str:
     """The numbers up to `extent`, as a vector along dimension `dim` of a tile, or of a slice of it."""
     layout = f", gl.SliceLayout({1 - dim}, SLICE)" if scope.role.warpgroups > 1 else ""

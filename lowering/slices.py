@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lowering.names import TRITON, value_name
+from lowering.names import TRITON, element_bytes, value_name
 from lowering.operands import TileScope, part_vector
 from lowering.source import Source
 from tilelink.ir.nodes import Axis
@@ -84,7 +84,7 @@ def _print_layout(out: Source, scope: TileScope, steps: Sequence[Step], value: s
     tensor cores have made comes into it as what it is stored as, or, if parts are added to it, as it is."""
     stored = next(step.operand.buffer for step in steps if isinstance(step, Store))
     dtype = scope.dtype(stored)
-    each = 16 // (2 if dtype != "fp32" else 4)
+    each = 16 // element_bytes(dtype)
     lanes = min(32, width // each)
     out.line(f"SLICE: gl.constexpr = gl.BlockedLayout([1, {each}], [{32 // lanes}, {lanes}], [4, 1], [1, 0])")
     added = any(isinstance(step, SumParts) for step in steps)

@@ -16,6 +16,7 @@ from lowering.operands import (
     part_size,
     print_base,
     print_descriptor,
+    print_origin,
 )
 from lowering.positions import print_extents, print_order
 from lowering.signalling import (
@@ -33,7 +34,7 @@ from lowering.source import Source
 from lowering.sums import print_load, print_sum
 from lowering.turns import print_turns
 from lowering.words import print_call_number, print_last_call, print_sum_words
-from tilelink.ir.nodes import TURN_SLICE_BYTES, ComputeRole, Memory
+from tilelink.ir.nodes import ComputeRole, Memory, turn_cols
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Access,
@@ -164,18 +165,11 @@ def _print_tile(
     body.lines(printed.text())
 
 
-def _print_origin(out: Source, scope: TileScope, step: Step) -> None:
-    """The user's line that a step comes from."""
-    if isinstance(step, MatmulBody | UserBody | SumParts | SumWords | Apply):
-        for node in scope.schedule.spec.nodes:
-            if node.output.name == step.result:
-                out.comment(f"src[{node.line}] {step.result}")
-
-
 def _print_step(out: Source, scope: TileScope, step: Step) -> None:
     if isinstance(step, MatmulBody) and step.beside:
         return  # printed with the matmul whose loop it is
-    _print_origin(out, scope, step)
+    if isinstance(step, MatmulBody | UserBody | SumParts | SumWords | Apply):
+        print_origin(out, scope, step.result)
     match step:
         case Wait():
             print_wait(out, scope, step)
@@ -223,7 +217,7 @@ def _print_steps(out: Source, scope: TileScope, steps: tuple[Step, ...]) -> None
         if value:
             cols = [axis for axis in scope.role.axes if not axis.reduction][-1]
             stored = [step.operand.buffer for step in some if isinstance(step, Store)]
-            width = min(cols.tile, TURN_SLICE_BYTES // max(element_bytes(scope.dtype(name)) for name in stored))
+            width = turn_cols(cols.tile, max(element_bytes(scope.dtype(name)) for name in stored))
             print_sliced(out, scope, some, value, width, _print_step)
         else:
             for step in some:
@@ -234,7 +228,7 @@ def _print_matmuls(out: Source, scope: TileScope, first: MatmulBody) -> None:
     """The matmul and those in its loop."""
     beside = [step for step in scope.role.body if isinstance(step, MatmulBody) and step.beside == first.result]
     for step in beside:
-        _print_origin(out, scope, step)
+        print_origin(out, scope, step.result)
     print_matmuls(out, scope, [first, *beside])
 
 

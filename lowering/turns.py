@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lowering.names import TRITON, in_order, value_name
-from lowering.operands import TileScope, print_descriptor
+from lowering.operands import TileScope, print_descriptor, print_origin
 from lowering.positions import print_extents, print_order
 from lowering.signalling import print_wait
 from lowering.source import Source
 from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import MatmulBody, Operand, Step, Wait
+from tilelink.proof.turns import GROUP_WARPS
 
 PrintSteps = Callable[[Source, TileScope, tuple[Step, ...]], None]
 
-_WARPS = 4
 _REGISTERS = (240, 24)  # of a thread of the groups that multiply, and of the one that loads: 504 for a thread of each
 
 
@@ -38,7 +38,7 @@ def print_turns(body: Source, scope: TileScope, places: int, print_steps: PrintS
             body.call(f"({role.name}_turns, (", arguments, ")),")
         body.call(f"({role.name}_loads, (", [*loads, *shared, "program"], ")),")
     body.line("    ],")
-    warps = ", ".join([str(_WARPS)] * role.warpgroups)
+    warps = ", ".join([str(GROUP_WARPS)] * role.warpgroups)
     registers = ", ".join(map(str, [_REGISTERS[0]] * (role.warpgroups - 1) + [_REGISTERS[1]]))
     body.line(f"    [{warps}],  # warps of all groups but the first")
     body.line(f"    [{registers}],  # registers of their threads; the first group has what is left")
@@ -92,9 +92,7 @@ def _multiplies(
         print_order(printed, inner)
         sizes = ["GROUP", f"STEPS={_steps(role, matmul)}", f"TRANSPOSED={matmul.transposed}"]
         arguments = [*ring, "loaded", "used", "turns", f"tile // {role.programs}", *sizes]
-        for node in scope.schedule.spec.nodes:
-            if node.output.name == matmul.result:
-                printed.comment(f"src[{node.line}] {matmul.result}")
+        print_origin(printed, scope, matmul.result)
         printed.call(f"{value_name(matmul.result)} = multiply_in_turn(", arguments)
         print_steps(printed, inner, behind)
     what = f"Compute every other tile of {role.name} that the program has."

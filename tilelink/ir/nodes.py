@@ -170,6 +170,11 @@ class Axis:
 TURN_SLICE_BYTES = 128  # of a row of a tile, which a warpgroup carries through shared memory at once
 
 
+def turn_cols(cols: int, size: int) -> int:
+    """Columns of a slice of a tile of `cols` columns, of elements of `size` bytes, that a warpgroup carries at once."""
+    return min(cols, TURN_SLICE_BYTES // size)
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeRole:
     """`programs` program instances share the tiles of `axes` in `order`; each tile runs `body`.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
-from tilelink.ir.nodes import Axis, ComputeRole, Kind
+from tilelink.ir.nodes import Axis, ComputeRole, Kind, turn_cols
 from tilelink.ir.order import Nest, TileOrder
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.ir.steps import (
@@ -42,7 +42,7 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, rank_order
-from tilelink.planner.tiles import slice_cols, why_not
+from tilelink.planner.tiles import why_not
 from tilelink.planner.turns import in_turns
 from tilelink.proof.contract import flat
 from tilelink.proof.walk import points
@@ -230,7 +230,7 @@ def _body(problem: Problem, index: int, space: Space, folded: int, loop: TritonL
     send = [s for s in steps if _sends_to(s, exchange.source or exchange.target, exchange.name)]
     rest = tuple(step for step in steps if step not in send)
     inner = _group_steps(problem, summing, own_space, relation.source, written)
-    width = slice_cols(loop.tile, _SUMMAND_BYTES) if loop.tile.warpgroups > 1 else _SLICE_COLS
+    width = turn_cols(loop.tile.n, _SUMMAND_BYTES) if loop.tile.warpgroups > 1 else _SLICE_COLS
     slices = _slices(inner, relation.source, space.tiles[written[-1]], width)
     return (*rest, IfOwn(axis, inner, tuple(send), slices))
 

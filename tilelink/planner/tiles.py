@@ -65,11 +65,6 @@ _MOST_REGISTERS = 255  # of a thread: a program that computes large tiles takes 
 _FP32_ACCUMULATORS = 64  # a thread: fp32 products run on the ordinary cores, whose operands need registers as well
 
 
-def slice_cols(tile: TileShape, size: int) -> int:
-    """Columns of a slice of a tile, of elements of `size` bytes, that a warpgroup carries through its place at once."""
-    return min(tile.n, TURN_SLICE_BYTES // size)
-
-
 def matmul_tiles(matmuls: int) -> tuple[TileShape, ...]:
     """Tile shapes worth trying for so many matmuls in one loop, each of which has such a tile."""
     if matmuls == 1:
