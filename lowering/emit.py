@@ -73,7 +73,7 @@ def _helpers(spelling: Dialect, user: str, kernels: tuple[PrintedKernel, ...], h
     gluon = "\n\n".join(printed.text for printed in kernels if printed.gluon)
     if not gluon:
         return plain, [printed.text for printed in kernels]
-    turned = embed(gluon, (*spelling.helpers, "turns"), spelling.jit)
+    turned = embed(gluon, (*spelling.helpers, "turns", "pieces"), spelling.jit)
     common = set(defined(plain)) & set(defined(turned))
     if all(defined(plain)[name] == defined(turned)[name] for name in common):
         missing = [text for name, text in defined(turned).items() if name not in common]

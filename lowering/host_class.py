@@ -314,7 +314,10 @@ class HostPrinter:
         self.out.call("main.launch(", [*arguments, *options])
 
     def _descriptor(self, found: Descriptor) -> str:
-        arguments = f"{self.names.matrix(found.buffer)}, [{', '.join(map(str, found.block))}]"
+        matrix = self.names.matrix(found.buffer)
+        if found.peer >= 0:
+            matrix = f"self.{found.buffer}.peers[{found.peer}][fabric.rank]"
+        arguments = f"{matrix}, [{', '.join(map(str, found.block))}]"
         if found.layout:
             return f"SharedDescriptor.from_tensor({arguments}, self.{_attribute(found.layout)})"
         return f"TensorDescriptor.from_tensor({arguments})"

@@ -32,6 +32,7 @@ class Descriptor(NamedTuple):
     buffer: str
     block: tuple[int, ...]
     layout: str = ""
+    peer: int = -1  # whose buffer: of it, the part of this rank
 
 
 def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> PrintedKernel:
@@ -91,10 +92,10 @@ def _print_tiles(
     what = f"Compute the tiles of {role.name}.{how}"
     _print_role(out, scope.decorator(), printed.name, printed.needed, body, what)
     found = {}
-    for name, (buffer, _, block) in scope.descriptors.items():
+    for name, (buffer, _, block, peer) in scope.descriptors.items():
         size = element_bytes(schedule.buffer(buffer).dtype)
         layout = f"gl.NVMMASharedLayout({min(128, block[-1] * size)}, {8 * size})" if role.warpgroups > 1 else ""
-        found[name] = Descriptor(buffer, block, layout)
+        found[name] = Descriptor(buffer, block, layout, peer)
     return printed, found
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lowering.dialect import Dialect
-from lowering.names import TRITON, element, is_wide, plus, pointer, times
+from lowering.names import TRITON, element, element_bytes, is_wide, plus, pointer, times
 from lowering.source import Source
-from tilelink.ir.nodes import Axis, ComputeRole
+from tilelink.ir.nodes import PIECE_ROWS, Axis, ComputeRole, turn_cols
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand
 
@@ -51,6 +51,7 @@ class Described(NamedTuple):
     buffer: str
     axes: tuple[str, ...]
     block: tuple[int, ...]
+    peer: int = -1  # whose memory it is of: there it is of the part of this rank
 
 
 @dataclass(slots=True)
@@ -77,6 +78,15 @@ class TileScope(LoopScope):
             self.descriptors[name] = described
         self.need(name)
         return name
+
+    def at_peers(self, operand: Operand) -> list[str]:
+        """Names of the descriptors of pieces of `operand` at each rank."""
+        names = [f"{operand.buffer}_at_{peer}_desc" for peer in range(self.schedule.num_ranks)]
+        cols = turn_cols(self.axis(operand.index[1]).tile, element_bytes(self.dtype(operand.buffer)))
+        for peer, name in enumerate(names):
+            self.descriptors[name] = Described(operand.buffer, operand.index, (PIECE_ROWS, cols), peer)
+        self.need(*names)
+        return names
 
     def each(self, count: int, first: int = 0) -> str:
         """The range of a loop inside a tile; unrolled where the loop over k is the only one that tiles may contain."""

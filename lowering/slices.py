@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from lowering.names import TRITON, element_bytes, value_name
 from lowering.operands import TileScope, part_vector
+from lowering.pieces import OF_A_TILE, clocks_of_piece, leaves_in_pieces
 from lowering.source import Source
 from tilelink.ir.nodes import Axis
-from tilelink.ir.steps import Step, Store, SumParts
+from tilelink.ir.steps import Access, Step, Store, SumParts
 
 PrintStep = Callable[[Source, TileScope, Step], None]
 
@@ -20,10 +21,15 @@ def print_sliced(
     one, so that parts of peers are added to it."""
     cols = _written(scope)[-1]
     name, arguments = _slice_function(scope, steps, value, width, print_step, own)
+    in_pieces = scope.role.warpgroups > 1 and leaves_in_pieces(steps)
+    if in_pieces:
+        out.line(f"clocks = {clocks_of_piece(scope.role, cols.tile // width)}")
     for number, one in enumerate(_print_slices(out, value_name(value), cols.tile, width)):
         start = f"{cols.name} + {number * width}" if number else cols.name
-        passed = (start if argument == cols.name else scope.taken(argument) for argument in arguments)
-        out.call(f"{name}(", [one, *passed])
+        given = {cols.name: start, "number": str(number)}
+        out.call(f"{name}(", [one, *(given.get(argument) or scope.taken(argument) for argument in arguments)])
+    if in_pieces:
+        out.line("pieces_sent()")
 
 
 def _written(scope: TileScope) -> list[Axis]:
@@ -51,7 +57,7 @@ def _slice_function(
     for step in steps:
         print_step(printed, inner, step)
     text, head, axes = printed.text(), Source(), _written(scope)
-    if scope.role.warpgroups > 1:
+    if scope.role.warpgroups > 1 and any(map(_by_pointer, steps)):
         _print_layout(head, scope, steps, value, width)
     arguments = []
     for number, (axis, extent) in enumerate(zip(axes, (axes[0].tile, width), strict=True)):
@@ -65,18 +71,25 @@ def _slice_function(
             head.line(f"{axis.name}_offsets = {axis.name} + {part_vector(scope, str(extent), number)}")
     scope.need(*inner.parameters)
     arguments += inner.parameters
+    scope.descriptors |= inner.descriptors
+    arguments += OF_A_TILE if scope.role.warpgroups > 1 and leaves_in_pieces(steps) else ()
     sums = next((step.result for step in steps if isinstance(step, SumParts)), "")
     name, out = f"{sums or value}_slice", Source()
     out.line(scope.decorator())
-    with out.block(f"def {name}({', '.join([value_name(value), *arguments])}):"):
-        what = f"{sums or value} in {width} columns of {'an own' if own else 'a'} tile"
-        out.line(
-            f'"""{what}, of which `{value_name(value)}` is the own summand."""' if sums else f'"""Store {what}."""'
-        )
-        out.lines(head.text())
+    given = [f"{argument}: gl.constexpr" if argument == "GROUP" else argument for argument in arguments]
+    out.call(f"def {name}(", [value_name(value), *given], "):")
+    what = f"{sums or value} in {width} columns of {'an own' if own else 'a'} tile"
+    what = f"{what}, of which `{value_name(value)}` is the own summand." if sums else f"Store {what}."
+    with out.block(f'    """{what}"""'):
+        if head.text().strip():
+            out.lines(head.text())
         out.lines(text)
     scope.functions.append(out.text())
     return name, arguments
+
+
+def _by_pointer(step: Step) -> bool:
+    return isinstance(step, SumParts) or (isinstance(step, Store) and step.operand.access is Access.POINTER)
 
 
 def _print_layout(out: Source, scope: TileScope, steps: Sequence[Step], value: str, width: int) -> None:

@@ -18,6 +18,7 @@ from lowering.operands import (
     print_descriptor,
     print_origin,
 )
+from lowering.pieces import print_pieces
 from lowering.positions import print_extents, print_order
 from lowering.signalling import (
     declare,
@@ -292,6 +293,9 @@ def _print_store(out: Source, scope: TileScope, step: Store) -> None:
     if operand.access is Access.DESCRIPTOR:
         used, row, col = print_descriptor(out, scope, operand, operand.buffer)
         out.line(f"{used}.store([{row}, {col}], {value}.to({dtype}))")
+        return
+    if operand.access is Access.PIECES and scope.role.warpgroups > 1:
+        print_pieces(out, scope, step, value)
         return
     match step.place:
         case Place.HERE:

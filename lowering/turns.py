@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from lowering.names import TRITON, in_order, value_name
 from lowering.operands import TileScope, print_descriptor, print_origin
+from lowering.pieces import leaves_in_pieces
 from lowering.positions import print_extents, print_order
 from lowering.signalling import print_wait
 from lowering.source import Source
 from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import MatmulBody, Operand, Step, Wait
+from tilelink.proof.contract import flat
 from tilelink.proof.turns import GROUP_WARPS
 
 PrintSteps = Callable[[Source, TileScope, tuple[Step, ...]], None]
@@ -30,11 +32,15 @@ def print_turns(body: Source, scope: TileScope, places: int, print_steps: PrintS
         layout = f"{scope.descriptor(operand.own or operand.buffer, operand.index)}.layout"
         dtype = TRITON[scope.dtype(operand.buffer)]
         body.line(f"{name} = gl.allocate_shared_memory({dtype}, [{places}, {block}], {layout})")
+    own = ["turns"]
+    if leaves_in_pieces(flat(role.body)):
+        _print_leaving(body, scope)
+        own.append("leaving")
     body.line(f"loaded, used, turns = ring_barriers({places}, {role.warpgroups})")
     shared = [*ring, "loaded", "used"]
     with body.block("gl.warp_specialize("), body.block("["):
         for group in range(role.warpgroups):
-            arguments = [*multiplies, *shared, "turns", "program", str(group)]
+            arguments = [*multiplies, *shared, *own, "program", str(group)]
             body.call(f"({role.name}_turns, (", arguments, ")),")
         body.call(f"({role.name}_loads, (", [*loads, *shared, "program"], ")),")
     body.line("    ],")
@@ -43,6 +49,16 @@ def print_turns(body: Source, scope: TileScope, places: int, print_steps: PrintS
     body.line(f"    [{warps}],  # warps of all groups but the first")
     body.line(f"    [{registers}],  # registers of their threads; the first group has what is left")
     body.line(")")
+
+
+def _print_leaving(body: Source, scope: TileScope) -> None:
+    """Where slices of the groups leave from: pieces of one buffer, as all have the same shape and type."""
+    role = scope.role
+    name, found = next((name, found) for name, found in scope.descriptors.items() if found.peer == 0)
+    rows = next(axis for axis in role.axes if not axis.reduction).tile
+    shape = [role.warpgroups * rows // found.block[0], *found.block]
+    dtype = TRITON[scope.dtype(found.buffer)]
+    body.line(f"leaving = gl.allocate_shared_memory({dtype}, {shape}, {name}.layout)")
 
 
 def _written(role: ComputeRole) -> set[str]:
@@ -93,10 +109,16 @@ def _multiplies(
         sizes = ["GROUP", f"STEPS={_steps(role, matmul)}", f"TRANSPOSED={matmul.transposed}"]
         arguments = [*ring, "loaded", "used", "turns", f"tile // {role.programs}", *sizes]
         print_origin(printed, scope, matmul.result)
-        printed.call(f"{value_name(matmul.result)} = multiply_in_turn(", arguments)
+        pieces = leaves_in_pieces(flat(behind))
+        printed.call(f"{value_name(matmul.result)}, {'took' if pieces else '_'} = multiply_in_turn(", arguments)
+        if pieces:
+            printed.line("begun = cycles()")
+            with printed.block(f"if tile >= {role.num_tiles - role.programs}:"):
+                printed.line("took = 0  # nobody multiplies meanwhile")
         print_steps(printed, inner, behind)
     what = f"Compute every other tile of {role.name} that the program has."
-    given = [*ring, "loaded", "used", "turns", "program", "GROUP: gl.constexpr"]
+    own = ["turns", "leaving"] if leaves_in_pieces(flat(behind)) else ["turns"]
+    given = [*ring, "loaded", "used", *own, "program", "GROUP: gl.constexpr"]
     return _function(scope, inner, f"{role.name}_turns", given, printed, what)
 
 

@@ -45,13 +45,19 @@ def load_steps(
 
 
 @gluon.jit
+def cycles():
+    """Clocks of the SM so far; what counts is a difference."""
+    return gl.inline_asm_elementwise("mov.u32 $0, %clock;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
 def multiply_in_turn(
     left, right, loaded, used, turns, number, GROUP: gl.constexpr, STEPS: gl.constexpr, TRANSPOSED: gl.constexpr
 ):
     """The product of a tile whose operands `load_steps` brings: when the other group has done with its own, and until then
     that one is not to look at the ring, since barriers tell a round of it from the one before, but not from the next but one.
 
-    Returns sums [rows, cols] fp32.
+    Returns sums [rows, cols] fp32, and how many clocks they took.
     """
     PLACES: gl.constexpr = left.shape[0]
     ROWS: gl.constexpr = left.shape[1]
@@ -59,6 +65,7 @@ def multiply_in_turn(
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLS, 16])
     sums = gl.zeros((ROWS, COLS), gl.float32, SUMS)
     mbarrier.wait(turns.index(GROUP), (number // 2 + 1 + GROUP) % 2)
+    begun = cycles()
     for k in range(STEPS):
         step = number * STEPS + k
         place = step % PLACES
@@ -72,7 +79,7 @@ def multiply_in_turn(
     mbarrier.arrive(turns.index(1 - GROUP))
     sums = warpgroup_mma_wait(0, deps=[sums])
     mbarrier.arrive(used.index((number * STEPS + STEPS - 1) % PLACES))
-    return sums
+    return sums, cycles() - begun
 
 
 @gluon.jit

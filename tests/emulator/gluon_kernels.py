@@ -82,3 +82,37 @@ def invalidates(out):
     mbarrier.init(barrier, count=1)
     mbarrier.invalidate(barrier)
     gl.store(out, 1)
+
+
+@gluon.jit
+def store_tiles(desc, READ: gl.constexpr, FENCED: gl.constexpr, PERFORMED: gl.constexpr, told):
+    """Store two tiles from the same place of shared memory, and tell of it: without waiting for what was asked to be left out."""
+    tile = gl.allocate_shared_memory(gl.float32, [16, 16], desc.layout)
+    layout: gl.constexpr = gl.BlockedLayout([1, 4], [8, 4], [4, 1], [1, 0])
+    for number in gl.static_range(2):
+        if READ:
+            tma.store_wait(0)
+        tile.store(gl.full([16, 16], number + 1, gl.float32, layout))
+        if FENCED:
+            fence_async_shared()
+        tma.async_copy_shared_to_global(desc, [16 * number, 0], tile)
+    if PERFORMED:
+        gl.inline_asm_elementwise("cp.async.bulk.wait_group 0; mov.u32 $0, 0;", "=r", [], gl.int32, False, 1)
+    gl.thread_barrier()
+    gl.atomic_xchg(told, 1, sem="release", scope="sys")
+
+
+@gluon.jit
+def read_told(memory, told, out):
+    while gl.atomic_add(told, 0, sem="acquire", scope="sys") == 0:
+        pass
+    gl.store(out, gl.load(memory + 16 * 16))
+
+
+@gluon.jit
+def passes(out, CLOCKS: gl.constexpr):
+    """Let time go by."""
+    begun = gl.inline_asm_elementwise("mov.u32 $0, %clock;", "=r", [], gl.int32, False, 1)
+    while gl.inline_asm_elementwise("mov.u32 $0, %clock;", "=r", [], gl.int32, False, 1) - begun < CLOCKS:
+        pass
+    gl.store(out, 1)

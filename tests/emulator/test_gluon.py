@@ -10,7 +10,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from tests.emulator import gluon_kernels as kernels
 from tests.emulator.race_scenarios import clean, find
 from tilelink.emulator import World
-from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon
+from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon, UnfencedSource
 from tilelink.emulator.errors import Deadlock, OutOfBounds
 
 INT = torch.int32
@@ -81,6 +81,57 @@ def test_a_load_onto_a_barrier_without_a_fence() -> None:
     described = TensorDescriptor.from_tensor(torch.randn(16, 16), [16, 16], gl.NVMMASharedLayout(64, 32))
     with pytest.raises(IllegalBarrier, match="without a fence"):
         run(kernels.load_tile, described, torch.zeros(16, 16), WAITS=True, FENCED=False)
+
+
+def store_tiles(world: World, **left_out: bool) -> None:
+    """One program stores two tiles, another one waits for its word and loads of the second."""
+    memory, told = torch.zeros(32, 16), torch.zeros(1, dtype=INT)
+    out = torch.zeros(1)
+    layout = gl.NVMMASharedLayout(64, 32)
+    flags = {"READ": True, "FENCED": True, "PERFORMED": True, **left_out}
+    world.fabrics[0].main().launch(
+        kernels.store_tiles,
+        (1,),
+        TensorDescriptor.from_tensor(memory, [16, 16], layout),
+        told=told,
+        num_warps=4,
+        **flags,
+    )
+    world.fabrics[0].stream("reads").launch(kernels.read_told, (1,), memory, told, out, num_warps=4)
+    world.run()
+    assert out.item() == 2
+    assert memory[0].eq(1).all()
+
+
+def test_stores_come_later_and_are_waited_for() -> None:
+    clean(store_tiles)
+
+
+def test_a_store_that_nobody_waits_for_is_a_race() -> None:
+    assert find(lambda world: store_tiles(world, PERFORMED=False)) is not None
+
+
+def test_a_source_that_is_overwritten_too_early() -> None:
+    def scenario(seed: int) -> bool:
+        try:
+            store_tiles(World(1, seed=seed), READ=False)
+        except AssertionError:
+            return True
+        return False
+
+    assert any(map(scenario, range(20)))
+
+
+def test_a_source_without_a_fence() -> None:
+    with pytest.raises(UnfencedSource, match="behind no fence"):
+        store_tiles(World(1, seed=0), FENCED=False)
+
+
+@pytest.mark.parametrize("clocks", [0, 50])
+def test_who_waits_for_the_clock_is_in_no_spin(clocks: int) -> None:
+    out = torch.zeros(1, dtype=INT)
+    run(kernels.passes, out, CLOCKS=clocks)
+    assert out.item() == 1
 
 
 def test_what_is_not_emulated() -> None:

@@ -14,8 +14,9 @@ from itertools import product
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
-from tilelink.ir.steps import SMALLEST_DOT
+from tilelink.ir.steps import SMALLEST_DOT, IfOwn, in_pieces
 from tilelink.planner.plan import plan
+from tilelink.proof.contract import flat
 from topologies.errors import UserError
 from topologies.topology import Topology
 
@@ -35,7 +36,8 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
     halved = {
         name.rpartition(".")[0] for name, value in schedule.choices if name.endswith(".tail") and value == "halves"
     }
-    pins = {name: _small_pin(name, value, halved) for name, value in schedule.choices}
+    wide = halved | _sums_in_pieces(schedule)
+    pins = {name: _small_pin(name, value, wide) for name, value in schedule.choices}
     pins |= _small_queues(schedule)
     failure: UserError | None = None
     for sizes, more in product(_sizes(schedule, pins), _MORE_SMS if halved else (0,)):
@@ -60,16 +62,22 @@ def _few_sms(topology: Topology, schedule: Schedule, more: int) -> Topology:
     return replace(topology, gpu=replace(topology.gpu, num_sms=_SMS + more + peers * len(schedule.exchanges)))
 
 
-def _small_pin(name: str, value: str, halved: Collection[str]) -> str:
+def _sums_in_pieces(schedule: Schedule) -> set[str]:
+    """Roles whose own tiles leave in pieces, which takes two slices of columns of a tile."""
+    roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
+    own = {role.name: [s for b in role.body if isinstance(b, IfOwn) for s in flat(b.own)] for role in roles}
+    return {name for name, steps in own.items() if any(map(in_pieces, steps))}
+
+
+def _small_pin(name: str, value: str, wide: Collection[str]) -> str:
     made, _, field = name.rpartition(".")
     match field:
         case "tile":
             if "x" not in value:
                 return value
             if value.endswith("g"):
-                return f"{_GROUP_TILE}x{_GROUP_TILE}x{SMALLEST_DOT}/4w2s2g"
-            wide = 2 * SMALLEST_DOT if made in halved else SMALLEST_DOT
-            return f"{SMALLEST_DOT}x{wide}x{0 if 'x0/' in value else SMALLEST_DOT}/4w1s"
+                return f"{_GROUP_TILE}x{_GROUP_TILE << (made in wide)}x{SMALLEST_DOT}/4w2s2g"
+            return f"{SMALLEST_DOT}x{SMALLEST_DOT << (made in wide)}x{0 if 'x0/' in value else SMALLEST_DOT}/4w1s"
         case "chunks":
             return str(min(int(value), _MOST_CHUNKS))
         case "group":

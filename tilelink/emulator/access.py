@@ -280,7 +280,9 @@ class MemoryBuilder(NumericBuilder):
             case Effect.CONSTANT:
                 results[statement.output] = _filled(types[statement.output], statement.value)
             case Effect.CLOCK:
-                results[statement.output] = _filled(types[statement.output], self._machine.scheduler.steps)
+                results[statement.output] = _filled(types[statement.output], self._machine.spins.clock())
+            case Effect.NAP:
+                self._machine.scheduler.switch()
             case Effect.NOTHING:
                 pass
 

@@ -10,6 +10,7 @@ from enum import Enum
 class Effect(Enum):
     FENCE = "fence"  # orders memory, or waits for asynchronous work
     BARRIER = "barrier"  # all threads of the program meet
+    NAP = "nap"  # time passes, in which others run
     NOTHING = "nothing"  # time only
     CONSTANT = "constant"  # sets an output register
     STORE = "store"  # of words, each whole, without an order
@@ -47,10 +48,11 @@ _TABLE: tuple[tuple[str, Effect, str], ...] = (
     (r"bar\.sync \d+", Effect.BARRIER, "bar.sync n"),
     (r"barrier\.sync(\.aligned)? \d+", Effect.BARRIER, "barrier.sync n"),
     (r"s_barrier", Effect.BARRIER, "s_barrier"),
-    (r"nanosleep\.u32 \d+", Effect.NOTHING, "nanosleep.u32 n"),
+    (r"nanosleep\.u32 \d+", Effect.NAP, "nanosleep.u32 n"),
     (r"s_(sleep|nop) \d+", Effect.NOTHING, "s_sleep n"),
     (r"mov\.[usb](32|64) \$(?P<output>\d+), (?P<value>-?\d+)", Effect.CONSTANT, "mov.u32 $0, n"),
     (r"mov\.u64 \$(?P<output>\d+), %(globaltimer|clock64)", Effect.CLOCK, "mov.u64 $0, %globaltimer"),
+    (r"mov\.u32 \$(?P<output>\d+), %clock", Effect.CLOCK, "mov.u32 $0, %clock"),
     (r"v_mov_b32 \$(?P<output>\d+), (?P<value>-?\d+)", Effect.CONSTANT, "v_mov_b32 $0, n"),
 )
 

@@ -28,7 +28,7 @@ from tilelink.emulator.scheduler import Scheduler, Task, Wait
 from tilelink.emulator.spinning import SpinDetector
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     import torch
     from numpy.typing import NDArray
@@ -77,6 +77,7 @@ class Machine:
         self.forced: set[int] = set()  # first bytes of words that `force_waits` has raised
         self.spins = SpinDetector(self.scheduler, self.word)
         self.observers = tuple(observers)
+        self.on_fence: list[Callable[[str], None]] = []  # what wait for asynchronous work, by the text of the fence
         self._numbers = 0
 
     # tasks
@@ -208,6 +209,8 @@ class Machine:
             self._tell(Barrier(self.scheduler.task.identity, self.place()))
 
     def fence(self, text: str) -> None:
+        for awaited in self.on_fence:
+            awaited(text)
         if self.observers:
             self._tell(Fence(self.scheduler.task.identity, text, self.place()))
 

@@ -1,6 +1,6 @@
 """When a `while` loop of a program can only go round and round: exact detection of a spin.
 
-A round of a loop that changed nothing, left its local variables as they were and read only memory that has
+A round of a loop that changed nothing, left its local variables as they were, read no clock and only memory that has
 not changed since will be repeated for ever, so the program may sleep until one of the bytes it read is
 written. No spin is emulated round by round, and a successful wait, repeated in straight-line code or in the
 next tile, is never mistaken for one. A rewritten function calls `enter`, `again` and `leave` around each of
@@ -34,6 +34,7 @@ class Spin:
     state: tuple[object, ...] | None  # their values when the round began; None before the first
     reads: set[tuple[int, int]] = field(default_factory=set)  # byte ranges read in this round
     version: int = -1  # of memory at the first of these reads; -1: nothing read yet
+    timed: bool = False  # the clock was read in this round: it goes on by itself
 
     def note_read(self, start: int, end: int, version: int) -> None:
         if self.version < 0:
@@ -66,13 +67,20 @@ class SpinDetector:
         state = _values(spin.names, variables)
         at_rest = spin.state is not None and _same(state, spin.state)
         scheduler.count_step()
-        if at_rest and spin.version in (-1, scheduler.version):
+        if at_rest and not spin.timed and spin.version in (-1, scheduler.version):
             ranges = tuple(sorted(spin.reads))
             scheduler.block(Wait(lambda: self._text(ranges), ranges=ranges))
         self._hand_to_enclosing(spin)
         spin.state = state
         spin.reads = set()
         spin.version = -1
+        spin.timed = False
+
+    def clock(self) -> int:
+        """The time, which is how many steps have been taken: who waits for a later one is in no spin."""
+        for spin in self._scheduler.task.spins[-1:]:
+            spin.timed = True
+        return self._scheduler.steps
 
     def leave(self, spin: Spin) -> None:
         """The test was false."""
@@ -82,8 +90,11 @@ class SpinDetector:
 
     def _hand_to_enclosing(self, spin: Spin) -> None:
         """What an inner loop read, its enclosing loop read as well."""
-        if spin.depth and spin.version >= 0:
-            outer = self._scheduler.task.spins[spin.depth - 1]
+        if not spin.depth:
+            return
+        outer = self._scheduler.task.spins[spin.depth - 1]
+        outer.timed = outer.timed or spin.timed
+        if spin.version >= 0:
             if outer.version < 0:
                 outer.version = spin.version
             outer.reads |= spin.reads

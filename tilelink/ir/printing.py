@@ -27,6 +27,7 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.order import Nest, RankOrder
 from tilelink.ir.steps import (
+    Access,
     Apply,
     AwaitPlaces,
     IfOwn,
@@ -301,7 +302,8 @@ def _step(step: Step) -> Iterator[str]:
             yield f"{result} = " + (f" {sign} ".join(arguments) if sign else f"{function}({', '.join(arguments)})")
         case Store(value, operand, place):
             where = "" if place is Place.HERE else "[rank]" if place is Place.OWN else f"[rank] at {place.value}"
-            yield f"store {value} -> {operand.buffer}{where}, {operand.access.value}"
+            how = "in pieces" if operand.access is Access.PIECES else operand.access.value
+            yield f"store {value} -> {operand.buffer}{where}, {how}"
         case Notify(count, _, slot, rows, then, place):
             yield f"count {count}[{f'{slot} segment, ' if slot else ''}chunks of the {rows} tile]" + (
                 f"; last tile of a chunk: notify {then}[rank, chunk] at {place.value}" if then else ""

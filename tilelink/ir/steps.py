@@ -12,6 +12,9 @@ class Access(Word):
 
     POINTER = "pointer"  # masked loads and stores, any size
     DESCRIPTOR = "descriptor"  # tensor descriptors: 16-byte row strides, no tile across the end of a part
+    PIECES = (
+        "pieces"  # stores to peers: descriptors of a few rows, each awaited, spread over as long as a product takes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,11 @@ Step = (
     | SlotNotify
     | AwaitPlaces
 )
+
+
+def in_pieces(step: Step) -> bool:
+    """Whether the step stores a tile at peers in pieces."""
+    return isinstance(step, Store) and step.operand.access is Access.PIECES
 
 
 def matmuls_together(body: tuple[Step, ...]) -> int:

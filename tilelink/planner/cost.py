@@ -240,7 +240,7 @@ class _TileRun:
         tile_us = self.cost.tile_us()
         extra = self.cost.own_extra_us() if self.sums else 0.0
         half_us = self.cost.half_us(tile_us) if self.role.halved else 0.0
-        turns = self.role.warpgroups, self.cost.behind_us()
+        turns = self.role.warpgroups, self.cost.behind_us(), self.cost.pieces_us()
         loop = Loop(self.role.programs, self.begin, tile_us, extra, self.role.halved, half_us, *turns)
         own = self.at.place == self.own_place if self.sums else np.zeros(len(self.at.place), dtype=bool)
         ends = loop.run(self._ready(), own, self._late)

@@ -374,14 +374,21 @@ def make_buffers(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Buf
         if exchange is None:
             add(relation.name, Memory.LOCAL, target.shape if problem.is_plain(relation) else parts, target.dtype)
         elif exchange.target:
-            memory = Memory.SYMMETRIC if exchange.transfer is Transfer.PUSH else Memory.LOCAL
-            memory = Memory.POOL if problem.pooled(relation) else memory
-            add(exchange.target, memory, parts, target.dtype)
+            found = target_buffer(problem, relation, exchange)
+            buffers.setdefault(found.name, found)
     for op in graph.ops():
         index = problem.maker(op.name)
         if any(reader != index for reader in problem.readers(op.name)):
             add(op.name, Memory.LOCAL, graph.values[op.name].shape, graph.values[op.name].dtype)
     return tuple(buffers.values())
+
+
+def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> Buffer:
+    """The buffer that the exchange of `relation` puts its parts into."""
+    memory = Memory.SYMMETRIC if exchange.transfer is Transfer.PUSH else Memory.LOCAL
+    memory = Memory.POOL if problem.pooled(relation) else memory
+    parts = (problem.num_ranks, *relation.part)
+    return Buffer(exchange.target, memory, parts, problem.graph.values[relation.name].dtype)
 
 
 def is_matmul(group: Group) -> bool:

@@ -95,8 +95,8 @@ class Loop:
     the first own tile of a row of programs has come so far; `own` says which tiles these are. The last `halved` tiles are
     two halves each, of `half_us`.
     Where `warpgroups` take tiles in turns, `tile_us` is that of the product: the next one begins when it is done, and what is
-    behind it, `behind_us` and what own tiles add, is done meanwhile. What own tiles add is bound by memory or links, so that of
-    two tiles of a program one has it after the other.
+    behind it, `behind_us` and what own tiles add, or `pieces_us` of other ones, is done meanwhile. What own tiles add is bound
+    by memory or links, so that of two tiles of a program one has it after the other.
     """
 
     programs: int
@@ -107,6 +107,7 @@ class Loop:
     half_us: float = 0.0
     warpgroups: int = 1
     behind_us: float = 0.0
+    pieces_us: float = 0.0
 
     def run(
         self,
@@ -143,10 +144,11 @@ class Loop:
             size = row.stop - first
             group = free[number % self.warpgroups]
             product[:size] = np.maximum(np.maximum(product[:size], group[:size]), ready[row]) + self.tile_us
-            ends[row] = product[:size] + self.behind_us
+            ends[row] = product[:size] + self.behind_us + self.pieces_us
             mine = np.flatnonzero(own[row])
             if len(mine):
                 at = mine + first
+                ends[at] -= self.pieces_us
                 ends[at] = np.maximum(np.maximum(ends[at], late(ends, at)), adds[mine]) + self.own_extra_us
                 adds[mine] = ends[at]
             group[:size] = ends[row]

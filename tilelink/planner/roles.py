@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
-from tilelink.ir.nodes import Axis, ComputeRole, Kind, turn_cols
+from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
 from tilelink.ir.order import Nest, TileOrder
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.ir.steps import (
@@ -41,7 +41,7 @@ from tilelink.planner.access import (
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
-from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, rank_order
+from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, rank_order, target_buffer
 from tilelink.planner.tiles import why_not
 from tilelink.planner.turns import in_turns
 from tilelink.proof.contract import flat
@@ -72,9 +72,17 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
     if loop.tile.warpgroups > 1:
-        return in_turns(fitted, loop, problem.topology.gpu, problem.graph.values[group.name].dtype)
+        dtype = problem.graph.values[group.name].dtype
+        return in_turns(fitted, loop, problem.topology.gpu, dtype, _at_peers(problem))
     fitted = replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
     return replace(fitted, counts_late=counted_late(fitted)) if loop.late else fitted
+
+
+def _at_peers(problem: Problem) -> dict[str, Buffer]:
+    """What tiles may store into at peers, by name."""
+    found = [relation for relation in problem.graph.relations() if not relation.library and relation.protocol is None]
+    exchanges = [(one, make_exchange(problem, one)) for one in found]
+    return {x.target: target_buffer(problem, one, x) for one, x in exchanges if x.target and not x.slots}
 
 
 def loop_of(problem: Problem, index: int) -> TritonLoop:

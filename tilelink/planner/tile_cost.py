@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole, Kernel
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
@@ -22,6 +22,7 @@ from tilelink.ir.steps import (
     SumWords,
     UserBody,
     Wait,
+    in_pieces,
     matmuls_together,
 )
 from tilelink.ir.word import WORD_BYTES
@@ -39,6 +40,8 @@ _MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 
 _STREAM_SHARE = 0.72  # of it, loops that load and store
 _TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
 _TURN_US = 0.2  # between the products of two warpgroups
+_SENT_US = 2.0  # until the last piece of a tile is at its peer
+_MIXED = 0.3  # of what the link needs for pieces of parts and of sums at once, they hold up products (two H100)
 _BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
 _MISSED = 0.35  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
@@ -96,17 +99,42 @@ class TileCost:
                 start += _AGAIN_US * (rounds - 1) / rounds
             computed = (computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
         beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
-        if role.warpgroups > 1:  # the rest is done while the next tile is multiplied, but for stores to peers
-            return (max(computed, memory, self._missed_us()) + self._stores_us()) * beside + _TURN_US
+        if role.warpgroups > 1:  # the rest is done while the next tile is multiplied, but for stores that fill the link
+            product = max(computed, memory, self._missed_us())
+            return (product + self._held_up_us(product)) * beside + _TURN_US
         busy = max(computed, memory, self._missed_us(), self._remote_us()) + self._stores_us() + self._loads_us()
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
         return busy * beside + start + count * self._counts() + self._words_us()
 
     def behind_us(self) -> float:
-        """What a warpgroup does behind the product of a tile, without what own tiles add."""
+        """What a warpgroup does behind the product of a tile, without what own tiles add and without pieces."""
         if self.role.warpgroups == 1:
             return 0.0
         return _BEHIND_US + _COUNT_US * self._counts()
+
+    def pieces_us(self) -> float:
+        """Until all pieces of a tile that is not an own one have arrived at a peer."""
+        return PIECES_SPREAD * self.tile_us() + _SENT_US if any(map(in_pieces, self._of_others())) else 0.0
+
+    def _held_up_us(self, product: float) -> float:
+        """What stores to peers add to a product of `product` us: all that they take, or in pieces what is more than they are
+        spread over, since loads wait behind stores that the link does not take."""
+        sent = self._to_peers_us(self._of_others())
+        if not any(map(in_pieces, self._of_others())):
+            return _STORES_EXPOSED * sent
+        least = 0.0
+        if self.role.order.nest is Nest.CHUNK_MAJOR and self._of_own():  # own tiles send at the same time
+            ranks = self.topology.num_ranks
+            sent = ((ranks - 1) * sent + self._to_peers_us(self._of_own())) / ranks
+            least = _MIXED * sent
+        return max(least, sent - PIECES_SPREAD * product)
+
+    def _of_own(self) -> list[Step]:
+        return [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
+
+    def _of_others(self) -> list[Step]:
+        steps = (step.others if isinstance(step, IfOwn) else (step,) for step in self.role.body)
+        return [step for some in steps for step in some]
 
     def _memory_us(self) -> float:
         """What the tiles of a round move between memory and L2, while all programs do."""
@@ -239,12 +267,17 @@ class TileCost:
             link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
             rate = link if step.operand.remote else self.topology.gpu.memory_gb_per_s
             extra += num_bytes / (rate / self.role.programs) / 1e3
-        own = [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
+        own = self._of_own()
         stored = self._to_peers_us(own)
         if self.role.order.nest is Nest.CHUNK_MAJOR:
-            stored *= _SHARED_LINK  # movers bring parts of the next chunk at the same time
+            if any(map(in_pieces, own)) and any(
+                map(in_pieces, self._of_others())
+            ):  # few programs have an own tile at once
+                stored = max(stored / self.topology.num_ranks, PIECES_SPREAD * self.tile_us())
+            else:
+                stored *= _SHARED_LINK  # movers bring parts of the next chunk at the same time
         if self.role.warpgroups > 1:  # `Loop` hides it
-            return extra + stored
+            return max(extra, stored) if any(map(in_pieces, own)) else extra + stored
         waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
         if any(isinstance(step, Notify) for step in own):
             hidden = _STORES_HIDDEN * (1.0 - _LAST_EXPOSED / waves) if self._wide() else 0.0
@@ -260,26 +293,32 @@ class TileCost:
 
     def drain_us(self) -> float:
         """Until the last stores to peers that no tile has waited for have been performed, but for what `own_extra_us` says."""
-        own = [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
+        own = self._of_own()
+        if self.role.order.nest is Nest.CHUNK_MAJOR and any(
+            map(in_pieces, own)
+        ):  # own tiles of the last chunk are alone
+            last = self.role.order.group * self.role.axis(self.role.order.minor).tiles / self.role.programs
+            return max(0.0, last * self._to_peers_us(own) - self.own_extra_us())
         if any(isinstance(step, Notify) for step in own) or not self._wide() or self.role.warpgroups > 1:
             return 0.0
         return min(self._to_peers_us(own), self.tile_us())
 
     def _stores_us(self) -> float:
         """Bytes that a tile stores to peers, on average over all tiles, while all programs do; not those of own tiles."""
-        steps = (step.others if isinstance(step, IfOwn) else (step,) for step in self.role.body)
-        return _STORES_EXPOSED * self._to_peers_us(step for some in steps for step in some)
+        return _STORES_EXPOSED * self._to_peers_us(self._of_others())
 
     def _to_peers_us(self, steps: Iterable[Step]) -> float:
         written = [axis for axis in self.role.axes if not axis.reduction]
         ranks = self.topology.num_ranks
-        most = 0.0
+        most, pieces = 0.0, False
         for step in steps:
             if isinstance(step, Store) and step.place in (Place.PEER, Place.EVERY_PEER):
                 size = DTYPE_BYTES[self.schedule.buffer(step.operand.buffer).dtype]
                 copies = (ranks - 1) / ranks if step.place is Place.PEER else ranks - 1
                 most = max(most, copies * written[0].tile * written[-1].tile * size)
-        rate = min(self.topology.link_gb_per_s(0, 1), self.topology.push_sms.at(self.role.programs))
+                pieces = pieces or in_pieces(step)
+        rate = self.topology.link_gb_per_s(0, 1)
+        rate = rate if pieces else min(rate, self.topology.push_sms.at(self.role.programs))
         return most / (rate * FUSED_SHARE / self.role.programs) / 1e3
 
     def _remote_us(self) -> float:

@@ -82,30 +82,44 @@ def suits(tile: TileShape, rows: int, cols: int) -> bool:
 
 
 def shared_bytes(
-    tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool, scratch: bool = False, matmuls: int = 1
+    tile: TileShape,
+    dtype: str,
+    gpu: Gpu,
+    *,
+    stores_through_shared: bool,
+    scratch: bool = False,
+    matmuls: int = 1,
+    pieces: bool = False,
 ) -> int:
     """Shared memory of one program: operand tiles of each stage in flight, and the tile that a descriptor stores.
 
     `matmuls`: so many in one loop have a right operand each. `scratch`: the operands stay in flight while tiles change their
-    layout for accesses by pointer, which takes at most a byte an element (seen with Triton 3.6). On AMD the stage that is being
-    loaded is held in registers.
+    layout for accesses by pointer, which takes at most a byte an element (seen with Triton 3.6). `pieces`: warpgroups in turns
+    send slices of their tiles from there. On AMD the stage that is being loaded is held in registers.
     """
     size = DTYPE_BYTES[dtype]
     stages = tile.stages if gpu.vendor is Vendor.NVIDIA else max(1, tile.stages - 1)
     stored = tile.m * tile.n * size if stores_through_shared else 0
     stored += tile.m * tile.n if scratch else 0
     if tile.warpgroups > 1:  # each has a place through which slices of its tile change their layout
-        stored = tile.warpgroups * tile.m * TURN_SLICE_BYTES + _BARRIER_BYTES * (2 * stages + tile.warpgroups)
+        slices = tile.warpgroups * tile.m * TURN_SLICE_BYTES
+        stored = (2 if pieces else 1) * slices + _BARRIER_BYTES * (2 * stages + tile.warpgroups)
     return stages * (tile.m + matmuls * tile.n) * tile.k * size + stored
 
 
 def why_not(
-    tile: TileShape, dtype: str, gpu: Gpu, *, stores_through_shared: bool, scratch: bool = False, matmuls: int = 1
+    tile: TileShape,
+    dtype: str,
+    gpu: Gpu,
+    *,
+    stores_through_shared: bool,
+    scratch: bool = False,
+    matmuls: int = 1,
+    pieces: bool = False,
 ) -> str:
     """Why a matmul tile does not fit `gpu`, or nothing; the flags are those of `shared_bytes`."""
-    shared = shared_bytes(
-        tile, dtype, gpu, stores_through_shared=stores_through_shared, scratch=scratch, matmuls=matmuls
-    )
+    flags = {"stores_through_shared": stores_through_shared, "scratch": scratch, "pieces": pieces}
+    shared = shared_bytes(tile, dtype, gpu, matmuls=matmuls, **flags)
     reserved = _RESERVED_SHARED_BYTES if gpu.vendor is Vendor.NVIDIA else 0
     if tile.per_sm * (shared + reserved) > gpu.shared_bytes_per_sm:
         many = f" for each of {tile.per_sm} programs" if tile.per_sm > 1 else ""

@@ -9,23 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Buffer, ComputeRole, Kernel, Memory
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Access, IfOwn, MatmulBody, Notify, Place, Step, Store, Wait
+from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.steps import Access, IfOwn, MatmulBody, Notify, Operand, Place, Step, Store, Wait, in_pieces
 from tilelink.proof.bug_class import BugClass
+from tilelink.proof.contract import flat
 from tilelink.proof.findings import Finding
 
 GROUP_WARPS = 4  # which issue the matrix products of Hopper together (PTX ISA, wgmma)
 _ROWS, _LEAST_COLS, _MOST_COLS = 64, 16, 256  # of a product that one instruction computes
+_ROW_BYTES = 16  # of a matrix that a descriptor is of: a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)
 
 
 def turns(schedule: Schedule) -> Iterator[Finding]:
     """Kernels whose warpgroups take turns can."""
     for kernel in schedule.kernels():
         role = kernel.compute
-        if role is None or role.warpgroups == 1:
+        if role is None:
             continue
-        reason = _kernel(schedule, kernel) or why_no_turns(role)
+        if role.warpgroups == 1:
+            if any(map(in_pieces, flat(role.body))):
+                fact = "its tiles leave in pieces, which a warpgroup sends while another one multiplies, and it has one"
+                yield Finding(BugClass.WRONG_PLACE, f"role {role.name}", fact)
+            continue
+        reason = _kernel(schedule, kernel) or why_no_turns(role) or _no_pieces(schedule, role)
         if role.warpgroups != 2:
             reason = f"{role.warpgroups} of them are none or too many"
         if reason:
@@ -65,9 +73,41 @@ def why_no_turns(role: ComputeRole) -> str:
     return "" if all(map(_behind, role.body[at + 1 :])) else "what comes behind the matmul needs the whole tile at once"
 
 
+def _no_pieces(schedule: Schedule, role: ComputeRole) -> str:
+    for branch in (step for step in role.body if isinstance(step, IfOwn)):
+        cols = [axis for axis in role.axes if not axis.reduction][-1].tile // branch.slices
+        for step in branch.own:
+            if isinstance(step, Store) and in_pieces(step):
+                size = DTYPE_BYTES[schedule.buffer(step.operand.buffer).dtype]
+                if cols * size != TURN_SLICE_BYTES:
+                    return f"pieces have rows of {TURN_SLICE_BYTES} bytes, and slices of own tiles {cols} columns"
+    stores = [step for step in flat(role.body) if isinstance(step, Store) and in_pieces(step)]
+    reasons = (why_no_pieces(role, step.operand, schedule.buffer(step.operand.buffer)) for step in stores)
+    if stores and not schedule.machine.tensor_descriptors:
+        return "pieces leave through descriptors, which the machine has not"
+    return next(filter(None, reasons), "")
+
+
+def why_no_pieces(role: ComputeRole, operand: Operand, buffer: Buffer) -> str:
+    """Why tiles cannot be stored to `operand`, of `buffer` at peers, in pieces, or nothing."""
+    rows, cols = (axis for axis in role.axes if not axis.reduction)
+    size = DTYPE_BYTES[buffer.dtype]
+    if buffer.memory is not Memory.SYMMETRIC:
+        return f"where {buffer.name} lies at a peer is known in the call only, and descriptors are made before"
+    if operand.index != (rows.name, cols.name):
+        return f"{buffer.name} is indexed by {', '.join(operand.index)}, not by {rows.name}, {cols.name}"
+    if rows.extent % rows.tile or cols.extent % cols.tile or rows.tile % PIECE_ROWS:
+        return f"tiles of {rows.tile} x {cols.tile} are no whole pieces of {rows.extent} x {cols.extent}"
+    if cols.tile * size % TURN_SLICE_BYTES or buffer.shape[-1] * size % _ROW_BYTES:
+        return f"rows of {cols.tile} of {buffer.shape[-1]} elements of {buffer.dtype} are no whole rows of pieces"
+    return ""
+
+
 def _behind(step: Step) -> bool:
     """Whether the step can be done slice by slice, or needs nothing of the tile."""
     match step:
+        case Store(place=place, operand=operand) if in_pieces(step):
+            return place in (Place.PEER, Place.EVERY_PEER)
         case Store(place=place, operand=operand):
             return place is not Place.OWN and operand.access is Access.POINTER
         case Notify():

@@ -89,7 +89,18 @@ class NotInGluon(EmulationError):
 
     template = (
         "{task} on rank {rank} at {place}: {name} is a part of Gluon that is not emulated.\n"
-        "Legal: shared memory, barriers, loads through descriptors, warpgroup_mma and warp_specialize, as emitted files use them."
+        "Legal: shared memory, barriers, loads and stores through descriptors, warpgroup_mma and warp_specialize, as emitted "
+        "files use them."
+    )
+
+
+class UnfencedSource(EmulationError):
+    """Facts: `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: a store from shared memory, which goes through the asynchronous proxy, may find there "
+        "what was there before: what {task} has stored there is behind no fence.\n"
+        "Legal: fence_async_shared() by the warps that have stored, and a barrier of theirs, before the store begins."
     )
 
 

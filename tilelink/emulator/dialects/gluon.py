@@ -5,6 +5,9 @@ Groups of warps are tasks of their own. So are loads of tiles into shared memory
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import triton.experimental.gluon.language as gl
@@ -14,7 +17,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime import interpreter as stock
 from triton.tools import tensor_descriptor
 
-from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon
+from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon, UnfencedSource
 from tilelink.emulator.dialects.shared import Barrier, SharedMemory, allocate, integer
 from tilelink.emulator.scheduler import Wait
 
@@ -36,6 +39,15 @@ class SharedDescriptor:
         )
         self.loads = stock._implicit_cvt(plain)
         self.layout = descriptor.layout
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A store of a tile from shared memory: whether it has read it, and whether it has been performed."""
+
+    number: int
+    is_read: bool = False
+    is_done: bool = False
 
 
 class _Names:
@@ -60,18 +72,31 @@ class Gluon:
         self._machine = machine
         self._semantic = semantic
         self._call = call
-        self._waves, self._loads = 0, 0
+        self._waves, self._loads, self._stores = 0, 0, 0
         self._fresh: dict[int, list[Barrier]] = {}  # by number of the task: of which loads do not know yet
+        self._sent: dict[
+            int, list[_Sent]
+        ] = {}  # by number of the task: stores of tiles, of which some may not have ended
+        self._unfenced: dict[
+            int, list[tuple[int, int]]
+        ] = {}  # by number of the task: what it has stored in shared memory
+        machine.on_fence.append(self._await_sent)
 
     def replaced(self) -> dict[int, object]:
         """What stands for a module or function of Gluon in the globals of an emitted file, by the `id` of it."""
         barrier = {"MBarrierLayout": hopper.mbarrier.MBarrierLayout, "init": self._init, "expect": self._expect}
         barrier |= {"arrive": self._arrive, "wait": self._wait}
+        copies: dict[str, object] = {
+            "async_copy_global_to_shared": self._load,
+            "async_copy_shared_to_global": self._store,
+        }
+        copies["store_wait"] = self._await_read
         language: dict[str, object] = {kind.__name__: kind for kind in _PASSED}
         language |= {
-            "allocate_shared_memory": allocate,
+            "allocate_shared_memory": partial(allocate, stored=self._note_store),
             "arange": lambda start, end, layout=None: tl.arange(start, end),
             "convert_layout": lambda value, layout, assert_trivial=False: value,
+            "full": lambda shape, value, dtype, layout=None: tl.full(list(shape), value, dtype),
             "full_like": lambda like, value: tl.full(like.shape, value, like.dtype),
             "num_warps": lambda: 4,
             "thread_barrier": self._machine.barrier,
@@ -82,7 +107,7 @@ class Gluon:
         return {
             id(gl): _Names("gl", self._machine, language, tl),
             id(hopper.mbarrier): _Names("mbarrier", self._machine, barrier),
-            id(hopper.tma): _Names("tma", self._machine, {"async_copy_global_to_shared": self._load}),
+            id(hopper.tma): _Names("tma", self._machine, copies),
             id(hopper.warpgroup_mma): self._multiply,
             id(hopper.warpgroup_mma_wait): lambda num_outstanding=0, deps=(): (
                 deps[0] if len(deps) == 1 else tuple(deps)
@@ -132,9 +157,15 @@ class Gluon:
         self._fresh.setdefault(self._machine.scheduler.task.identity.number, []).append(made)
 
     def _fence(self, cluster: bool = False) -> None:
-        """What the running task has initialised is so for loads as well, which go through the asynchronous proxy."""
-        for made in self._fresh.pop(self._machine.scheduler.task.identity.number, ()):
+        """What the running task has initialised is so for loads as well, which go through the asynchronous proxy; what it has
+        stored, stores from shared memory find."""
+        number = self._machine.scheduler.task.identity.number
+        self._unfenced.pop(number, None)
+        for made in self._fresh.pop(number, ()):
             made.fenced = True
+
+    def _note_store(self, memory: SharedMemory) -> None:
+        self._unfenced.setdefault(self._machine.scheduler.task.identity.number, []).append(memory.span)
 
     def _expect(self, memory: SharedMemory, bytes: Any, pred: Any = True) -> None:
         if integer(pred):
@@ -173,6 +204,58 @@ class Gluon:
             machine.released(child, ("delivered", f"load {number}"))
 
         machine.scheduler.spawn(child, body)
+
+    def _store(self, described: SharedDescriptor, coord: Any, src: SharedMemory) -> None:
+        """A store that comes later, by no program: first it reads what the shared memory holds then."""
+        machine, number = self._machine, self._stores
+        first, end = src.span
+        if any(start < end and stop > first for spans in self._unfenced.values() for start, stop in spans):
+            task = machine.scheduler.task.identity
+            raise UnfencedSource(rank=task.rank, task=task.name, place=machine.place())
+        self._stores += 1
+        program = machine.scheduler.task
+        starts = [self._semantic.to_tensor(integer(one)).handle for one in coord]
+        token = ("issued", f"store {number}")
+        machine.released(program, token)
+        child = machine.new_task(program.identity.rank, f"store {number} from shared memory")
+        child.origin = machine.place()
+        sent = _Sent(number)
+        self._sent.setdefault(program.identity.number, []).append(sent)
+
+        def body() -> None:
+            machine.acquired(child, token)
+            value = src.load().handle
+            sent.is_read = True
+            machine.scheduler.wake(("read", number))
+            machine.scheduler.switch()
+            self._semantic.builder.create_descriptor_store(described.loads.handle, value, starts)
+            sent.is_done = True
+            machine.released(child, ("delivered", f"store {number}"))
+            machine.scheduler.wake(("sent", number))
+
+        machine.scheduler.spawn(child, body)
+
+    def _await_read(self, pendings: Any) -> None:
+        """Block until the sources of all stores of this task but the last `pendings` have been read."""
+        scheduler = self._machine.scheduler
+        sent = self._sent.get(scheduler.task.identity.number, [])
+        for one in sent[: len(sent) - integer(pendings)]:
+            while not one.is_read:
+                scheduler.block(Wait(partial(str, f"store {one.number} to read"), keys=(("read", one.number),)))
+
+    def _await_sent(self, text: str) -> None:
+        """Where `text` is a wait for stores: block until they have been performed."""
+        match = re.fullmatch(r"cp\.async\.bulk\.wait_group (\d+)", text)
+        machine = self._machine
+        sent = self._sent.get(machine.scheduler.task.identity.number) if match else None
+        if not match or not sent:
+            return
+        for one in sent[: len(sent) - int(match[1])]:
+            while not one.is_done:
+                wait = Wait(partial(str, f"store {one.number} to be performed"), keys=(("sent", one.number),))
+                machine.scheduler.block(wait)
+            machine.acquired(machine.scheduler.task, ("delivered", f"store {one.number}"))
+            sent.remove(one)
 
     def _multiply(
         self, a: Any, b: SharedMemory, acc: Any, *, use_acc: Any = True, is_async: bool = False, **_: object

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from tilelink.emulator.scheduler import Wait
 from tilelink.emulator.shortcuts import block_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from tilelink.emulator.machine import Machine
@@ -35,6 +37,7 @@ class SharedMemory:
     layout: object
     barriers: dict[tuple[int, ...], Barrier] = field(default_factory=dict)
     at: tuple[int, ...] = ()
+    stored: Callable[[SharedMemory], None] | None = None  # is told of each store
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,11 +51,17 @@ class SharedMemory:
         number = integer(index)
         if not 0 <= number < self.shape[0]:
             raise IndexError(f"place {number} of shared memory that has {self.shape[0]}")
-        return SharedMemory(self.dtype, self.data[number], self.layout, self.barriers, (*self.at, number))
+        return replace(self, data=self.data[number], at=(*self.at, number))
 
     def permute(self, order: tuple[int, ...]) -> SharedMemory:
         dims = tuple(map(integer, order))
-        return SharedMemory(self.dtype, self.data.transpose(dims), self.layout, self.barriers, self.at)
+        return replace(self, data=self.data.transpose(dims))
+
+    def _reinterpret(self, dtype: Any, shape: Any, layout: object) -> SharedMemory:
+        """The same bytes as tiles of another shape."""
+        if dtype != self.dtype:
+            raise TypeError(f"shared memory of {self.dtype} is not emulated as {dtype}")
+        return replace(self, data=self.data.reshape(tuple(map(integer, shape))), layout=layout)
 
     def load(self, layout: object = None) -> Any:
         return tl.tensor(Handle(self.data.copy(), self.dtype), block_of(self.dtype, self.shape))
@@ -61,6 +70,14 @@ class SharedMemory:
         if value.dtype != self.dtype or tuple(value.handle.data.shape) != self.shape:
             raise TypeError(f"a tile {value.type} does not fit shared memory of {self.dtype}{list(self.shape)}")
         self.data[...] = value.handle.data
+        if self.stored is not None:
+            self.stored(self)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Addresses of its first byte and behind its last one, of a tile that lies in one piece."""
+        first = self.data.__array_interface__["data"][0]
+        return first, first + self.data.nbytes
 
     def barrier(self, machine: Machine) -> Barrier:
         """The barrier that this word is. Raises `IllegalBarrier` unless it was initialised."""
@@ -72,12 +89,14 @@ class SharedMemory:
         return found
 
 
-def allocate(element: Any, shape: Any, layout: object) -> SharedMemory:
+def allocate(
+    element: Any, shape: Any, layout: object, stored: Callable[[SharedMemory], None] | None = None
+) -> SharedMemory:
     sizes = tuple(map(integer, shape))
     dtype = stock._get_np_dtype(element)
     data: NDArray[Any] = np.empty(sizes, dtype)
     data.view(np.uint8)[...] = 0xFF  # of floats: no number
-    return SharedMemory(element, data, layout)
+    return SharedMemory(element, data, layout, stored=stored)
 
 
 @dataclass(slots=True, eq=False)

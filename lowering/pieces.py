@@ -1,0 +1,36 @@
+"""Stores at peers in pieces, which the warpgroup that does not multiply spreads over as long as its own product took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowering.operands import TileScope, start
+from lowering.source import Source
+from tilelink.ir.nodes import PIECE_ROWS, PIECES_SPREAD, ComputeRole
+from tilelink.ir.steps import Place, Step, Store, in_pieces
+
+# what a slice needs of its tile: where pieces leave from, when the product was done, which slice it is, clocks of a piece
+OF_A_TILE = ("leaving", "begun", "number", "clocks", "GROUP")
+
+
+def leaves_in_pieces(steps: Sequence[Step]) -> bool:
+    """Whether some of `steps` store at peers in pieces."""
+    return any(map(in_pieces, steps))
+
+
+def clocks_of_piece(role: ComputeRole, slices: int) -> str:
+    """Of `took` clocks of a product, those from one piece to the next, where a tile is stored in so many `slices`."""
+    rows = next(axis for axis in role.axes if not axis.reduction).tile
+    return f"took // {round(slices * rows // PIECE_ROWS / PIECES_SPREAD)}"
+
+
+def print_pieces(out: Source, scope: TileScope, step: Store, value: str) -> None:
+    """Send the slice `value` to one peer, or to every rank."""
+    operand = step.operand
+    there = f"({', '.join(scope.at_peers(operand))})"
+    row, col = (start(scope, operand, axis) for axis in operand.index)
+    peer, function = f"{operand.slot}_segment", "send_slice"
+    if step.place is Place.EVERY_PEER:
+        scope.need("rank")
+        peer, function = "rank", "send_slice_to_all"
+    out.call(f"{function}(", [value, "leaving", there, peer, row, col, *OF_A_TILE[1:]])
