@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Clock = NDArray[np.int64]  # by component, 4 * slot + agent; never changed in place, so that agents can share one
 
 NOTHING: Clock = np.zeros(0, np.int64)
+_TAKEN = np.iinfo(np.int64).max  # nobody knows so late a time
 
 
 class Agent(IntEnum):
@@ -44,7 +45,8 @@ class Agent(IntEnum):
     PROXY = 3
 
 
-AGENTS = len(Agent)
+_ALL = tuple(Agent)  # an Enum is slow to iterate over
+AGENTS = len(_ALL)
 _OF_BARRIER = (Agent.THREAD, Agent.LANE, Agent.BLOCK)
 # a fence of one scope is a fence of the narrower ones; those of a CTA order no two programs
 _COVERED = {Scope.CTA: (), Scope.GPU: (Scope.GPU,), Scope.SYSTEM: (Scope.GPU, Scope.SYSTEM)}
@@ -84,9 +86,9 @@ class TaskClocks:
         self.call = call
         self.times = times  # by agent: the time at which its next access happens
         self.known = [known] * AGENTS
-        self.entries: list[dict[int, Entry]] = [{} for _ in Agent]  # accesses at the present time
-        self.heard = [Heard() for _ in Agent]
-        self.fenced: list[dict[Scope, Clock]] = [{} for _ in Agent]  # what a relaxed write after a fence releases
+        self.entries: list[dict[int, Entry]] = [{} for _ in _ALL]  # accesses at the present time
+        self.heard = [Heard() for _ in _ALL]
+        self.fenced: list[dict[Scope, Clock]] = [{} for _ in _ALL]  # what a relaxed write after a fence releases
         self.stores: list[int] = []  # times of descriptor stores that nobody has waited for
         self.last_release: SyncPoint | None = None
         self.last_acquire: SyncPoint | None = None
@@ -127,8 +129,8 @@ class TaskClocks:
         clock = self.known[0]
         for known in self.known[1:]:
             clock = join(clock, known)
-        clock = self._with_past(clock, Agent)
-        self._tick(Agent)
+        clock = self._with_past(clock, _ALL)
+        self._tick(_ALL)
         return clock
 
     def barrier(self) -> None:
@@ -207,12 +209,13 @@ def _at_least(clock: Clock, component: int, time: int) -> Clock:
     return join(clock, only)
 
 
-@dataclass(slots=True)
 class Slots:
     """Which components are free: those of a task that has ended, for a task that starts after that end."""
 
-    _count: int = 0
-    _free: list[tuple[int, list[int]]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._count = 0
+        self._times: dict[int, list[int]] = {}  # of a free slot: when the agents of a next task start
+        self._ends = np.zeros((0, AGENTS), np.int64)  # of a free slot: who knows these knows all that its task did
 
     @property
     def count(self) -> int:
@@ -221,13 +224,20 @@ class Slots:
 
     def take(self, known: Clock) -> tuple[int, list[int]]:
         """A slot and the times at which its agents start, for a task that starts knowing `known`."""
-        for place, (slot, times) in enumerate(self._free):
-            if all(knows(known, AGENTS * slot + agent, times[agent] - 1) for agent in Agent):
-                del self._free[place]
-                return slot, times
+        told = min(len(self._ends), known.size // AGENTS)
+        if self._times and told:
+            free = np.logical_and.reduce(known[: AGENTS * told].reshape(told, AGENTS) >= self._ends[:told], axis=1)
+            slot = int(free.argmax())
+            if free[slot]:
+                self._ends[slot] = _TAKEN
+                return slot, self._times.pop(slot)
         self._count += 1
         return self._count - 1, [1] * AGENTS
 
     def give(self, task: TaskClocks) -> None:
         """`task` has published everything and does no more."""
-        self._free.append((task.slot, task.times))
+        missing = self._count - len(self._ends)
+        if missing:
+            self._ends = np.concatenate([self._ends, np.full((missing + self._count, AGENTS), _TAKEN)])
+        self._times[task.slot] = task.times
+        self._ends[task.slot] = [time - 1 for time in task.times]
