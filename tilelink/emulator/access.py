@@ -10,6 +10,7 @@ from triton._C.libtriton import interpreter as native
 from triton._C.libtriton import ir
 from triton.runtime import interpreter as stock
 
+from tilelink.emulator.blocks import everything
 from tilelink.emulator.errors import UnknownInlineAsm
 from tilelink.emulator.events import Kind, Scope, Semantic, Via
 from tilelink.emulator.inline_asm import KNOWN, Effect, UnknownStatement, parse
@@ -146,10 +147,10 @@ class MemoryBuilder(NumericBuilder):
         addresses, machine = _addresses(places), self._machine
         machine.scheduler.switch()
         machine.before("store of words", addresses, 8)
-        everything = np.ones(addresses.shape, bool)
+        kept = everything(addresses.shape)
         words = np.ascontiguousarray(np.broadcast_to(value.data, addresses.shape))
-        changed = native.load(addresses, everything, words, words.dtype).tobytes() != words.tobytes()
-        native.store(addresses, words, everything)
+        changed = native.load(addresses, kept, words, words.dtype).tobytes() != words.tobytes()
+        native.store(addresses, words, kept)
         self._told_of_words(addresses, changed=changed)
 
     def _load_words(self, places: Handle) -> Handle:
@@ -157,7 +158,7 @@ class MemoryBuilder(NumericBuilder):
         machine.scheduler.switch()
         machine.before("load of words", addresses, 8)
         dtype = np.dtype(np.int64)
-        found = native.load(addresses, np.ones(addresses.shape, bool), np.zeros(addresses.shape, dtype), dtype)
+        found = native.load(addresses, everything(addresses.shape), np.zeros(addresses.shape, dtype), dtype)
         self._told_of_words(addresses, changed=False)
         return Handle(found, tl.int64)
 
@@ -190,13 +191,15 @@ class MemoryBuilder(NumericBuilder):
         machine, scalar = self._machine, self.scalar
         machine.scheduler.switch()
         machine.before("atomic", touched, dtype.itemsize)
-        operand = np.ascontiguousarray(np.broadcast_to(val.data, addresses.shape))
+        operand = np.ascontiguousarray(
+            val.data if val.data.shape == addresses.shape else np.broadcast_to(val.data, addresses.shape)
+        )
         if element == tl.bfloat16:
             old = self._bf16_add(addresses, operand, lanes)
         else:
             kind = self.ir_rmw_op_to_interpreter_rmw_op[op]
             old = native.atomic_rmw(kind, addresses, operand, lanes, self.ir_sem_to_interpreter_sem[sem])
-        if not lanes.all():
+        if touched.size != addresses.size:
             old[~lanes] = 0  # what happens to be there would make two rounds of a poll look different
         self._after_atomic(addresses, lanes, touched, old, dtype, sem, scope, scalar)
         self.scalar = scalar  # a maximum of floats is two atomics, and another task came between
@@ -292,9 +295,9 @@ def _decode(ptrs: Handle, mask: Array | None) -> tuple[Any, np.dtype[Any], Array
     element = ptrs.get_element_ty()
     addresses = ptrs.data
     if mask is None:
-        return element, stock._get_np_dtype(element), addresses, np.ones(addresses.shape, bool), addresses
-    lanes = np.broadcast_to(mask, addresses.shape)
-    touched = addresses if lanes.all() else addresses[lanes]
+        return element, stock._get_np_dtype(element), addresses, everything(addresses.shape), addresses
+    lanes = mask if mask.shape == addresses.shape else np.broadcast_to(mask, addresses.shape)
+    touched = addresses if np.count_nonzero(lanes) == lanes.size else addresses[lanes]
     return element, stock._get_np_dtype(element), addresses, lanes, touched
 
 

@@ -66,7 +66,7 @@ def tile_pointers(descriptor: Any, indices: list[Handle]) -> tuple[Handle, Array
     first = descriptor.base.data.item() + sum(start * step for start, step in zip(starts, steps, strict=True))
     addresses = Handle(_offsets(shape, steps) + np.uint64(first % 2**64), descriptor.base.dtype.scalar)
     if all(0 <= start <= bound - size for start, bound, size in zip(starts, bounds, shape, strict=True)):
-        return addresses, _everything(shape)
+        return addresses, everything(shape)
     mask: Array = np.ones((1,) * len(shape), bool)
     for dim, (start, bound, size) in enumerate(zip(starts, bounds, shape, strict=True)):
         index = np.arange(start, start + size).reshape((size,) + (1,) * (len(shape) - 1 - dim))
@@ -86,7 +86,8 @@ def _offsets(shape: tuple[int, ...], steps: tuple[int, ...]) -> NDArray[np.uint6
 
 
 @lru_cache(maxsize=64)
-def _everything(shape: tuple[int, ...]) -> NDArray[np.bool_]:
+def everything(shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """The mask that leaves nothing out; one array for all its uses."""
     mask = np.ones(shape, bool)
     mask.flags.writeable = False
     return mask
@@ -110,10 +111,13 @@ def _prefix(mask: Array) -> tuple[slice, ...] | None:
 def _view(addresses: Array, dtype: np.dtype[Any]) -> Array | None:
     """Memory at evenly spaced addresses as an array; None if they are not."""
     shape = addresses.shape
-    base = int(addresses.flat[0])
-    firsts = (addresses[(0,) * axis + (slice(None),) + (0,) * (len(shape) - 1 - axis)] for axis in range(len(shape)))
-    steps = tuple(int(first[1]) - base if len(first) > 1 else dtype.itemsize for first in firsts)
-    if not np.array_equal(_offsets(shape, steps) + np.uint64(base), addresses):
+    base = int(addresses.item(0))
+    seconds = ((0,) * axis + (1,) + (0,) * (len(shape) - 1 - axis) for axis in range(len(shape)))
+    steps = tuple(
+        int(addresses.item(second)) - base if size > 1 else dtype.itemsize
+        for second, size in zip(seconds, shape, strict=True)
+    )
+    if np.count_nonzero(_offsets(shape, steps) + np.uint64(base) != addresses):
         return None
     return np.asarray(_Memory(base, shape, steps, dtype))
 

@@ -57,9 +57,9 @@ class TaskId:
     name: str  # "stream push" or "ag_gemm(3, 0, 0)"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen, which makes an object of so many fields take three times as long
 class Access:
-    """A memory access that has just happened.
+    """A memory access that has just happened. Nobody changes it.
 
     `addresses` holds the byte address of each touched element of `item_bytes`, masked lanes left out; a
     copy is one element as large as the copy.

@@ -175,12 +175,9 @@ class Machine:
         spins = self.scheduler.task.spins
         if not (changed or spins or self.observers):
             return
-        if addresses.size == 1:
-            start = int(addresses.flat[0])
-            end = start + item_bytes
-        else:
-            start = int(np.minimum.reduce(addresses, axis=None))
-            end = int(np.maximum.reduce(addresses, axis=None)) + item_bytes
+        start, last = self.memory.span(addresses)
+        end = last + item_bytes
+        if addresses.size > 1:
             first = self.memory.owner(start)
             if first is not None and end > first.end:  # what lies between buffers is not touched
                 for part in self.memory.by_owner(addresses):

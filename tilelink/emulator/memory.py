@@ -7,10 +7,10 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _ALIGNMENT_BYTES = 256
@@ -49,6 +49,8 @@ class MemoryMap:
         self._starts: list[int] = []
         self._by_start: dict[int, Buffer] = {}
         self._last: Buffer | None = None  # accesses come in runs: most hit the buffer of the one before
+        self._spanned: NDArray[np.uint64] | None = None  # an access is looked at before it happens and after it
+        self._span = (0, 0)
 
     def allocate(self, name: str, rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A zeroed symmetric tensor between guard zones, so that a run over its end hits no other buffer."""
@@ -100,12 +102,19 @@ class MemoryMap:
         self._last = buffer
         return buffer
 
+    def span(self, addresses: NDArray[np.uint64]) -> tuple[int, int]:
+        """The lowest and the highest of the addresses, which nobody changes."""
+        if addresses.size == 1:
+            address = int(addresses.item())
+            return address, address
+        if addresses is not self._spanned:
+            low, high = np.minimum.reduce(addresses, axis=None), np.maximum.reduce(addresses, axis=None)
+            self._spanned, self._span = addresses, (int(low), int(high))
+        return self._span
+
     def first_outside(self, addresses: NDArray[np.uint64], item_bytes: int) -> int | None:
         """The first element's address that is not wholly inside a buffer, or None."""
-        if addresses.size == 1:
-            low = high = int(addresses.flat[0])
-        else:
-            low, high = int(addresses.min()), int(addresses.max())
+        low, high = self.span(addresses)
         owner = self.owner(low)
         if owner is not None and high + item_bytes <= owner.end:
             return None

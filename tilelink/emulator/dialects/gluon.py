@@ -54,11 +54,10 @@ class _Names:
     """A module of Gluon: what is emulated, and nothing else. Raises `NotInGluon` for other names."""
 
     def __init__(self, module: str, machine: Machine, known: dict[str, object], plain: object = None) -> None:
-        self._module, self._machine, self._known, self._plain = module, machine, known, plain
+        self._module, self._machine, self._plain = module, machine, plain
+        vars(self).update(known)
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._known:
-            return self._known[name]
         if self._plain is not None and hasattr(self._plain, name):
             return getattr(self._plain, name)
         task = self._machine.scheduler.task.identity
