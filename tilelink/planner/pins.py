@@ -60,14 +60,19 @@ def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:
     names: dict[str, set[str]] = {OUTPUTS: {FRESH, REUSED}}
     for collective, legal in collectives(spec):
         names.setdefault(f"{collective}.algorithm", set()).update(a.value for a in legal)
+    seen: set[object] = set()  # most structures have most of this in common
     for structure in structures(spec, topology, {OUTPUTS: REUSED}):
         for relation in structure.graph.relations():
-            if not relation.library:
+            if not relation.library and relation not in seen:
+                seen.add(relation)
                 for option in exchange_options(structure, relation, topology, {}):
                     for field, text in exchange_fields(option).items():
                         names.setdefault(f"{relation.name}.{field}", set()).add(text)
         for group in structure.groups:
             for choice in compute_options(structure, group, topology, {}):
+                if (group.name, choice) in seen:
+                    continue
+                seen.add((group.name, choice))
                 for field, text in compute_fields(choice).items():
                     names.setdefault(f"{group.name}.{field}", set()).add(text)
         for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):

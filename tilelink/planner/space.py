@@ -7,9 +7,10 @@ Pins narrow it: a pinned field keeps only the options whose text equals the pin;
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeVar
 
 from tilelink.ir.counting import words_sent
 from tilelink.ir.expand import BY_WORDS, collectives, expand
@@ -40,6 +41,8 @@ from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_tryi
 from topologies.topology import Fabric, Topology
 
 Pins = Mapping[str, str]
+Option = TypeVar("Option", ExchangeChoice, ComputeChoice)
+Texts = dict[Relation, list[dict[str, str]]]  # fields of all options: most structures have relations in common
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
 _COMM_SMS = (2, 4, 8, 16, 24, 32)
@@ -82,6 +85,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         names.append(name)
         options.append(kept)
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
+    texts: Texts = {}
     for chosen in product(*options):
         algorithms = tuple(zip(names, chosen, strict=True))
         graph = expand(spec, dict(algorithms))
@@ -96,7 +100,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
             for shared in _shared(shareable(graph, library), pins):
                 loops = tuple((name, name in shared) for name in shareable(graph, library))
                 structure = Structure(algorithms, library, loops, graph, group_ops(graph, library, shared))
-                if decisions <= _applied(structure, topology, pins):
+                if not decisions or decisions <= _applied(structure, topology, pins, texts):
                     yield structure
 
 
@@ -129,10 +133,11 @@ def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:
             yield {name: first for name, first in can.items() if asked[name] == loop_text(True)}
 
 
-def _applied(structure: Structure, topology: Topology, pins: Pins) -> set[str]:
+def _applied(structure: Structure, topology: Topology, pins: Pins, known: Texts) -> set[str]:
     """Pins for which some value of the structure has the field, with the pinned text: a pin is never passed over.
 
-    A value to which the pins leave no option counts: building the structure then says so.
+    A value to which the pins leave no option counts: building the structure then says so. `known`: of relations of other
+    structures that were looked at under the same pins.
     """
     texts: list[tuple[str, str, set[str]]] = [(c, "algorithm", {a.value}) for c, a in structure.algorithms]
     for op in structure.graph.ops():
@@ -141,7 +146,9 @@ def _applied(structure: Structure, topology: Topology, pins: Pins) -> set[str]:
     texts += ((name, "loop", {loop_text(shared)}) for name, shared in structure.loops)
     for relation in structure.graph.relations():
         if not relation.library:
-            exchanges = [exchange_fields(o) for o in exchange_options(structure, relation, topology, pins)]
+            if relation not in known:
+                known[relation] = list(map(exchange_fields, exchange_options(structure, relation, topology, pins)))
+            exchanges = known[relation]
             for field in EXCHANGE_FIELDS:
                 if not exchanges or any(field in o for o in exchanges):
                     texts.append((relation.name, field, {o[field] for o in exchanges if field in o}))
@@ -192,7 +199,7 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
             options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer))
         elif streams is None:  # it is pinned of copies
             options.append(ExchangeChoice(mover, transfer, count, nest))
-    return [o for o in options if _keeps(exchange_fields(o), relation.name, EXCHANGE_FIELDS, pins)]
+    return _kept(options, exchange_fields, relation.name, EXCHANGE_FIELDS, pins)
 
 
 def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
@@ -214,14 +221,14 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
         ExchangeChoice(CommSms(some), Transfer.PUSH, items, Nest.RANK_MAJOR, places, asked["consumers"])
         for some, items, places in product(producers, counts, slots)
     ]
-    return [o for o in options if _keeps(exchange_fields(o), relation.name, EXCHANGE_FIELDS, pins)]
+    return _kept(options, exchange_fields, relation.name, EXCHANGE_FIELDS, pins)
 
 
 def _consuming_options(name: str, pins: Pins) -> list[ComputeChoice]:
     """The option of a group whose tiles are the items of a queue; pins without its name are about other groups."""
     found = ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)
     meant = {full: value for full, value in pins.items() if full.startswith(f"{name}.")}
-    return [found] if _keeps(compute_fields(found), name, COMPUTE_FIELDS, meant) else []
+    return _kept([found], compute_fields, name, COMPUTE_FIELDS, meant)
 
 
 def compute_options(structure: Structure, group: Group, topology: Topology, pins: Pins) -> list[ComputeChoice]:
@@ -269,7 +276,7 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
     if sums == [True, False]:
         general = ("sum",)
     meant = {full: value for full, value in pins.items() if "." in full or full in general}
-    return [o for o in options if _keeps(compute_fields(o), name, COMPUTE_FIELDS, meant)]
+    return _kept(options, compute_fields, name, COMPUTE_FIELDS, meant)
 
 
 def _leaves(structure: Structure, name: str) -> bool:
@@ -277,8 +284,14 @@ def _leaves(structure: Structure, name: str) -> bool:
     return any(relation.source == name for relation in structure.graph.relations())
 
 
-def _keeps(fields: dict[str, str], name: str, known: tuple[str, ...], pins: Pins) -> bool:
-    return all(pinned(pins, name, field) in (None, fields[field]) for field in known if field in fields)
+def _kept(
+    options: list[Option], texts: Callable[[Option], dict[str, str]], name: str, known: tuple[str, ...], pins: Pins
+) -> list[Option]:
+    """The options whose texts are those that are pinned, of the fields that they have."""
+    wanted = {field: text for field in known if (text := pinned(pins, name, field)) is not None}
+    if not wanted:
+        return options
+    return [o for o in options if all(wanted.get(field, text) == text for field, text in texts(o).items())]
 
 
 def parse_tile(text: str) -> TileShape | None:
