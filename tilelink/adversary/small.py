@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilelink.errors import NoLegalSchedule
+from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.steps import SMALLEST_DOT, IfOwn, in_pieces
@@ -25,6 +26,7 @@ _MOST_ITEMS, _MOST_SLOTS = 7, 3  # no multiple of each other
 _MOST_ITEM_ROWS = 2
 _GROUP_TILE = 64  # rows that one instruction of a warpgroup multiplies, and columns for two slices of a tile
 _SMS = 4  # few, so that programs go through several tiles, and compete
+_TURN_SMS = 3  # where warpgroups take turns: a program is four tasks, in Gluon, whose runs take five times as long
 _MORE_SMS = (*range(9), 64)  # until some tiles are left for the last round, and few enough to be halved; or all are
 
 
@@ -58,8 +60,18 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
 
 def _few_sms(topology: Topology, schedule: Schedule, more: int) -> Topology:
     """As many SMs as two compute programs and all that spins beside them need, a few, and `more`."""
-    peers = schedule.num_ranks - 1
-    return replace(topology, gpu=replace(topology.gpu, num_sms=_SMS + more + peers * len(schedule.exchanges)))
+    turns = any(kernel.compute is not None and kernel.compute.warpgroups > 1 for kernel in schedule.kernels())
+    beside = sum(not turns or _spins(exchange, topology) for exchange in schedule.exchanges)
+    few = (_TURN_SMS if turns else _SMS) + more + (schedule.num_ranks - 1) * beside
+    return replace(topology, gpu=replace(topology.gpu, num_sms=few))
+
+
+def _spins(exchange: Exchange, topology: Topology) -> bool:
+    """Whether something may hold SMs while it waits to move bytes."""
+    by_copy = isinstance(exchange.mover, CopyEngine)
+    if isinstance(exchange.mover, CommSms) or (by_copy and exchange.transfer is Transfer.PULL):
+        return True
+    return by_copy and not topology.gpu.stream_wait_value
 
 
 def _sums_in_pieces(schedule: Schedule) -> set[str]:
