@@ -10,6 +10,7 @@ from tilelink.ir.nodes import (
     Algorithm,
     Buffer,
     CommSms,
+    ComputeRole,
     CopyEngine,
     Exchange,
     Fused,
@@ -34,6 +35,9 @@ class Illegal(Exception):
     """These choices do not go together; the text says why. Caught by the planner, never by the user."""
 
 
+Roles = dict[object, ComputeRole | Illegal]  # by all that decides them, filled by compute_role
+
+
 @dataclass(frozen=True)
 class Problem:
     """What build functions need: the graph, its groups, the machine, and the choices made."""
@@ -43,6 +47,7 @@ class Problem:
     topology: Topology
     choices: Choices
     exchanges: dict[str, Exchange] = field(default_factory=dict, compare=False, repr=False)  # filled by make_exchange
+    roles: Roles = field(default_factory=dict, compare=False, repr=False)  # of equal graphs, groups and machines
 
     @property
     def num_ranks(self) -> int:

@@ -344,6 +344,8 @@ def _counts_many(structure: Structure, topology: Topology, slot: Slot, option: C
     sent = any(relation.source == group.name and not relation.library for relation in structure.graph.relations())
     if not sent or not isinstance(option.loop, TritonLoop) or not option.loop.prefetch:
         return False
+    if option.loop.tile.warpgroups > 1:  # they count at once
+        return False
     rows, *_, cols = (axis.extent for axis in group.anchor.axes if not axis.reduction)
     tiles = -(-rows // option.loop.tile.m) * -(-cols // option.loop.tile.n)
     return tiles >= _MANY_TILES * topology.gpu.num_sms
@@ -353,7 +355,7 @@ def _can_be_halved(schedule: Schedule, name: str) -> bool:
     """Whether it is worth while to build the schedule again with halves of the tiles of `name`."""
     roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute and kernel.compute.name == name]
     try:
-        return any(tiles_to_halve(role) for role in roles)
+        return any(role.warpgroups == 1 and tiles_to_halve(role) for role in roles)
     except Illegal:
         return False
 
@@ -361,7 +363,7 @@ def _can_be_halved(schedule: Schedule, name: str) -> bool:
 def _built(
     spec: BoundSpec, topology: Topology, structure: Structure, chosen: Mapping[Slot, Option]
 ) -> tuple[Schedule | None, str]:
-    problem = Problem(structure.graph, structure.groups, topology, choices_of(structure, chosen))
+    problem = Problem(structure.graph, structure.groups, topology, choices_of(structure, chosen), roles=structure.roles)
     try:
         schedule = build(spec, problem)
     except Illegal as illegal:

@@ -53,7 +53,40 @@ _SUMMAND_BYTES = 4
 
 
 def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
-    """The role that computes group `index` and every group that is folded into it. Raises Illegal."""
+    """The role that computes group `index` and every group that is folded into it. Raises Illegal.
+
+    Remembered: a search changes one choice at a time, which most roles have nothing to do with.
+    """
+    key = index, programs, _decisions(problem, index)
+    found = problem.roles.get(key)
+    if found is None:
+        try:
+            found = _new_role(problem, index, programs)
+        except Illegal as illegal:
+            found = illegal
+        problem.roles[key] = found
+    if isinstance(found, Illegal):
+        raise Illegal(*found.args)
+    return found
+
+
+def _decisions(problem: Problem, index: int) -> tuple[object, ...]:
+    """All choices that decide the role of group `index`: how it and what is folded into it are computed and exchange what they
+    read and make, and of all other groups whether by the library, and in whose kernel."""
+    groups = problem.groups
+    members = [i for i in range(len(groups)) if problem.host(i) == index]
+    computed = [problem.choices.compute(groups[i].name) for i in members]
+    exchanged = [
+        problem.choice(relation)
+        for relation in problem.graph.relations()
+        if not relation.library
+        and any(groups[i].makes(relation.source) or relation.name in groups[i].reads() for i in members)
+    ]
+    others = [(problem.is_library(i), problem.host(i)) for i in range(len(groups))]
+    return *computed, *exchanged, *others
+
+
+def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     group, loop = problem.groups[index], loop_of(problem, index)
     space = tile_space(problem, group, loop)
     folded = [i for i in range(len(problem.groups)) if i != index and problem.host(i) == index]

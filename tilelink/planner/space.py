@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeVar
 
@@ -36,7 +36,7 @@ from tilelink.planner.choices import (
     pinned,
 )
 from tilelink.planner.group import Group, group_ops, shareable
-from tilelink.planner.layout import item_counts, peer_atomics, streams_per_peer
+from tilelink.planner.layout import Roles, item_counts, peer_atomics, streams_per_peer
 from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
@@ -64,6 +64,7 @@ class Structure:
     loops: tuple[tuple[str, bool], ...]
     graph: TileGraph
     groups: tuple[Group, ...]
+    roles: Roles = field(default_factory=dict, compare=False, repr=False)  # on the one machine that it is planned for
 
 
 def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
