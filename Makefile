@@ -2,19 +2,24 @@
 BIN := .venv/bin
 TREES := topologies tilelink lowering examples tests
 QUICK := not slow and not gpu
+SLOW := slow and not gpu
 WHOLE := not gpu
 
-.PHONY: demo test quick whole lint format .venv
+.PHONY: demo test quick slow whole lint format .venv
 
 demo: .venv
 	$(BIN)/tilelink demo
 
+# first what fails soon, then the rest of the whole suite: no test runs twice
 test: lint
 	$(MAKE) quick
-	$(MAKE) whole
+	$(MAKE) slow
 
 quick: .venv
 	$(BIN)/pytest -q -m "$(QUICK)" -n 2
+
+slow: .venv
+	$(BIN)/pytest -q -m "$(SLOW)" -n 2
 
 whole: .venv
 	$(BIN)/pytest -q -m "$(WHOLE)" -n 2
