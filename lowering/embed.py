@@ -20,6 +20,7 @@ def _helpers(files: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+@lru_cache(64)  # helpers are the same in many files
 def defined(text: str) -> dict[str, str]:
     """name -> text with decorator of each function of a module."""
     lines = text.splitlines()
@@ -59,6 +60,12 @@ def _globals(module: str) -> frozenset[str]:
 def named_imports(imports: str, sections: Iterable[str]) -> str:
     """`imports` without what none of the `sections` of a module names."""
     names = {"annotations"}.union(*map(_globals, sections))
+    return _imports_of(imports, frozenset(name for name in names if name in imports))
+
+
+@lru_cache(64)
+def _imports_of(imports: str, names: frozenset[str]) -> str:
+    """`imports` without what `names` does not have."""
     lines = imports.splitlines()
     for node in reversed(ast.parse(imports).body):
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache, lru_cache
 from pathlib import Path
 
 from lowering.dialect import Dialect
@@ -52,6 +53,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     out = Source()
     _header(out, schedule, spelling)
     out.lines(named_imports(spelling.imports, (text for _, text in sections)))
+    _parse(out.text())
     for title, text in sections:
         if text:
             out.line()
@@ -60,9 +62,14 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
             out.line()
             out.line()
             out.lines(text)
-    source = out.text()
-    ast.parse(source)
-    return source
+            _parse(text)
+    return out.text()
+
+
+@lru_cache(256)  # sections are the same in many files
+def _parse(section: str) -> None:
+    """Raises SyntaxError if it is not Python."""
+    ast.parse(section)
 
 
 def _helpers(spelling: Dialect, user: str, kernels: tuple[PrintedKernel, ...], host: str) -> tuple[str, list[str]]:
@@ -117,6 +124,7 @@ def _user_bodies(schedule: Schedule) -> str:
     return "\n\n\n".join(bodies.values())
 
 
+@cache
 def _fabric(name: str) -> str:
     """The text of a file of `lowering/host` without its header: docstring and imports, those in a `try` as well."""
     text = (Path(__file__).parent / "host" / f"{name}.py").read_text()

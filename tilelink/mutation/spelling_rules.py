@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 
 import lowering
 from tilelink.ir.nodes import ComputeRole, Machine, Memory, Publish, Scope, Signal
@@ -15,6 +16,7 @@ from tilelink.mutation.progress import all_resident
 from tilelink.mutation.schedule_pair import Pair
 from tilelink.mutation.sites import sites
 
+BETWEEN_FUNCTIONS = "\n\n\n"
 LARGEST_TILE = 256  # elements of a descriptor's block along one axis
 
 
@@ -29,10 +31,16 @@ def same_text(pair: Pair) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _code(schedule: Schedule) -> str:
+def _code(schedule: Schedule) -> tuple[str, ...]:
     """What the emitted file does: its syntax tree without comments, docstrings and the hash of the schedule; and without
     fabric and self-check, which are made of the spec alone."""
-    tree = ast.parse(lowering.emit(schedule).partition("# ---- fabric")[0])
+    parts = lowering.emit(schedule).partition("# ---- fabric")[0].split(BETWEEN_FUNCTIONS)
+    return tuple(chain.from_iterable(map(_statements, parts)))
+
+
+@lru_cache(maxsize=256)  # a mutant differs from its original in few functions
+def _statements(text: str) -> tuple[str, ...]:
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if (
@@ -44,7 +52,7 @@ def _code(schedule: Schedule) -> str:
             body[0].value.value = ""
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SCHEDULE":
             node.value = ast.Constant("")
-    return ast.dump(tree)
+    return tuple(map(ast.dump, tree.body))
 
 
 def signals_renamed(pair: Pair) -> bool:
