@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 from tilelink.errors import IllegalPin, UnknownPin, did_you_mean
 from tilelink.ir.expand import collectives
@@ -55,7 +57,8 @@ def _parses(field: str, value: str, topology: Topology) -> bool:
     )
 
 
-def pin_names(spec: BoundSpec, topology: Topology) -> dict[str, set[str]]:
+@lru_cache(maxsize=32)
+def pin_names(spec: BoundSpec, topology: Topology) -> Mapping[str, AbstractSet[str]]:
     """Every legal pin name with the texts that the space has for it (more are legal for SMs, chunks and tiles)."""
     names: dict[str, set[str]] = {OUTPUTS: {FRESH, REUSED}}
     for collective, legal in collectives(spec):

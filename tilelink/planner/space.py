@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 from typing import TypeVar
 
@@ -87,6 +88,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         options.append(kept)
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
     texts: Texts = {}
+    roles = _roles(spec, topology)
     for chosen in product(*options):
         algorithms = tuple(zip(names, chosen, strict=True))
         graph = expand(spec, dict(algorithms))
@@ -100,9 +102,16 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
                 continue
             for shared in _shared(shareable(graph, library), pins):
                 loops = tuple((name, name in shared) for name in shareable(graph, library))
-                structure = Structure(algorithms, library, loops, graph, group_ops(graph, library, shared))
+                known = roles.setdefault((algorithms, library, loops), {})
+                structure = Structure(algorithms, library, loops, graph, group_ops(graph, library, shared), known)
                 if not decisions or decisions <= _applied(structure, topology, pins, texts):
                     yield structure
+
+
+@lru_cache(maxsize=1)  # what is planned again is mostly the same with other pins
+def _roles(spec: BoundSpec, topology: Topology) -> dict[object, Roles]:
+    """Those that are known of each structure."""
+    return {}
 
 
 def _left_out(legal: tuple[Algorithm, ...], *, gathers: bool, reuses: bool) -> set[Algorithm]:
