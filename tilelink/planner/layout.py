@@ -35,7 +35,7 @@ class Illegal(Exception):
     """These choices do not go together; the text says why. Caught by the planner, never by the user."""
 
 
-Roles = dict[object, ComputeRole | Illegal]  # by all that decides them, filled by compute_role
+Roles = dict[object, ComputeRole | str]  # or why there is none, by all that decides it; filled by compute_role
 
 
 @dataclass(frozen=True)

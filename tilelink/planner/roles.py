@@ -63,10 +63,10 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
         try:
             found = _new_role(problem, index, programs)
         except Illegal as illegal:
-            found = illegal
+            found = str(illegal)  # without its traceback, which holds all that was built on the way
         problem.roles[key] = found
-    if isinstance(found, Illegal):
-        raise Illegal(*found.args)
+    if isinstance(found, str):
+        raise Illegal(found)
     return found
 
 
