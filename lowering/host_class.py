@@ -316,7 +316,8 @@ class HostPrinter:
     def _descriptor(self, found: Descriptor) -> str:
         matrix = self.names.matrix(found.buffer)
         if found.peer >= 0:
-            matrix = f"self.{found.buffer}.peers[{found.peer}][fabric.rank]"
+            place = f".places[{found.place}]" if found.place >= 0 else ""
+            matrix = f"self.{found.buffer}{place}.peers[{found.peer}][fabric.rank]"
         arguments = f"{matrix}, [{', '.join(map(str, found.block))}]"
         if found.layout:
             return f"SharedDescriptor.from_tensor({arguments}, self.{_attribute(found.layout)})"
@@ -327,7 +328,7 @@ class HostPrinter:
         for printed in self.kernels.values():
             for name, found in printed.descriptors.items():
                 own = self.schedule.buffer(found.buffer).memory in (Memory.LOCAL, Memory.SYMMETRIC)
-                if own and found not in self._described:
+                if (own or found.peer >= 0) and found not in self._described:
                     taken = f"self.{name}" in self._described.values()
                     attribute = f"self.{name}_{'x'.join(map(str, found.block))}" if taken else f"self.{name}"
                     self._described[found] = attribute

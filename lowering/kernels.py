@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -33,6 +35,7 @@ class Descriptor(NamedTuple):
     block: tuple[int, ...]
     layout: str = ""
     peer: int = -1  # whose buffer: of it, the part of this rank
+    place: int = -1  # of a pool
 
 
 def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> PrintedKernel:
@@ -49,15 +52,18 @@ def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> Printe
         _print_role(out, jit, name, needed, body, what)
         roles.append(_Role(name, comm.programs, needed))
     descriptors: dict[str, Descriptor] = {}
+    tuples: dict[str, list[str]] = {}
     tiles = []
     for one in schedule.joined_to(kernel):
         if one.compute is not None:
-            role, found = _print_tiles(out, schedule, dialect, one)
+            role, found, several = _print_tiles(out, schedule, dialect, one)
             tiles.append(role)
             descriptors |= found
+            tuples |= several
     carried = Carried(schedule, dialect, kernel)
-    parameters = _parameters([*(role.needed for role in (*roles, *tiles)), list(carried.scope.parameters)])
-    _print_entry(out, kernel, roles, tiles, parameters, carried)
+    wanted: list[list[str]] = [*(role.needed for role in (*roles, *tiles)), list(carried.scope.parameters)]
+    parameters = _parameters([[one for name in some for one in tuples.get(name, [name])] for some in wanted])
+    _print_entry(out, kernel, roles, tiles, parameters, carried, tuples)
     return PrintedKernel(kernel, out.text(), parameters, descriptors, in_gluon(dialect, kernel))
 
 
@@ -76,7 +82,8 @@ class _Role:
 
 def _print_tiles(
     out: Source, schedule: Schedule, dialect: Dialect, kernel: Kernel
-) -> tuple[_Role, dict[str, Descriptor]]:
+) -> tuple[_Role, dict[str, Descriptor], dict[str, list[str]]]:
+    """The function of the tiles, its descriptors, and tuples of these that are parameters of it."""
     role = kernel.compute
     assert role is not None
     if not dialect.gluon:  # its programs compute their tiles one after the other
@@ -92,11 +99,11 @@ def _print_tiles(
     what = f"Compute the tiles of {role.name}.{how}"
     _print_role(out, scope.decorator(), printed.name, printed.needed, body, what)
     found = {}
-    for name, (buffer, _, block, peer) in scope.descriptors.items():
+    for name, (buffer, _, block, peer, place) in scope.descriptors.items():
         size = element_bytes(schedule.buffer(buffer).dtype)
         layout = f"gl.NVMMASharedLayout({min(128, block[-1] * size)}, {8 * size})" if role.warpgroups > 1 else ""
-        found[name] = Descriptor(buffer, block, layout, peer)
-    return printed, found
+        found[name] = Descriptor(buffer, block, layout, peer, place)
+    return printed, found, scope.tuples
 
 
 def in_gluon(dialect: Dialect, kernel: Kernel) -> bool:
@@ -127,11 +134,14 @@ def _print_entry(
     tiles: list[_Role],
     parameters: tuple[str, ...],
     carried: Carried,
+    tuples: dict[str, list[str]],
 ) -> None:
     """Programs of a communication role come first; the others compute tiles, and go on with those of joined kernels."""
     out.line(carried.scope.dialect.decorator(parameters, in_gluon=in_gluon(carried.scope.dialect, kernel)))
-    with out.block(f"def {kernel.name}({', '.join(parameters)}):"):
+    with _definition(out, kernel.name, parameters):
         out.line("program = tl.program_id(0)")
+        for name, several in tuples.items():
+            out.call(f"{name} = (", several)
         if "epoch" in parameters:
             out.line("call = tl.load(epoch)")
         out.lines(carried.first.text().strip())
@@ -152,6 +162,14 @@ def _print_entry(
             with out.maybe(f"if program < {role.programs}:" if idle else ""):
                 out.call(f"{role.name}(", [*role.arguments, _by_die(kernel, role, "program")])
         out.lines(carried.last.text().strip())
+
+
+@contextmanager
+def _definition(out: Source, name: str, parameters: tuple[str, ...]) -> Iterator[None]:
+    """A function whose parameters may be too many for a line."""
+    out.call(f"def {name}(", list(parameters), "):")
+    with out.inside():
+        yield
 
 
 def _by_die(kernel: Kernel, role: _Role, program: str) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from typing import NamedTuple
 
 from lowering.dialect import Dialect
+from lowering.host.pool import Pool
 from lowering.names import TRITON, element, element_bytes, is_wide, plus, pointer, times
 from lowering.source import Source
-from tilelink.ir.nodes import PIECE_ROWS, Axis, ComputeRole, turn_cols
+from tilelink.ir.nodes import PIECE_ROWS, Axis, ComputeRole, Memory, turn_cols
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand
 
@@ -52,6 +54,7 @@ class Described(NamedTuple):
     axes: tuple[str, ...]
     block: tuple[int, ...]
     peer: int = -1  # whose memory it is of: there it is of the part of this rank
+    place: int = -1  # of a pool: the place in it
 
 
 @dataclass(slots=True)
@@ -61,6 +64,9 @@ class TileScope(LoopScope):
     role: ComputeRole
     own_axes: tuple[str, ...] = field(default=(), kw_only=True)
     descriptors: dict[str, Described] = field(default_factory=dict, kw_only=True)
+    tuples: dict[str, list[str]] = field(
+        default_factory=dict, kw_only=True
+    )  # of descriptors, by the parameter that has them
     functions: list[str] = field(default_factory=list, kw_only=True)  # texts of what the loop calls
     declared: str = field(default="", kw_only=True)  # what takes tokens in an open loop, printed before it
     in_halves: bool = field(default=False, kw_only=True)  # tiles are halves, and `role` is as wide as they are
@@ -79,14 +85,18 @@ class TileScope(LoopScope):
         self.need(name)
         return name
 
-    def at_peers(self, operand: Operand) -> list[str]:
-        """Names of the descriptors of pieces of `operand` at each rank."""
-        names = [f"{operand.buffer}_at_{peer}_desc" for peer in range(self.schedule.num_ranks)]
-        cols = turn_cols(self.axis(operand.index[1]).tile, element_bytes(self.dtype(operand.buffer)))
-        for peer, name in enumerate(names):
-            self.descriptors[name] = Described(operand.buffer, operand.index, (PIECE_ROWS, cols), peer)
-        self.need(*names)
-        return names
+    def at_peers(self, operand: Operand) -> str:
+        """Name of the tuple of descriptors of pieces of `operand` at each rank, and of a pool in each place of each."""
+        buffer, name = operand.buffer, f"{operand.buffer}_there"
+        block = PIECE_ROWS, turn_cols(self.axis(operand.index[1]).tile, element_bytes(self.dtype(buffer)))
+        pooled = self.schedule.buffer(buffer).memory is Memory.POOL
+        self.tuples[name] = []
+        for place, peer in product(range(Pool.PLACES) if pooled else (-1,), range(self.schedule.num_ranks)):
+            described = f"{buffer}_at_{peer}{f'_in_{place}' if pooled else ''}_desc"
+            self.descriptors[described] = Described(buffer, operand.index, block, peer, place)
+            self.tuples[name].append(described)
+        self.need(name)
+        return name
 
     def each(self, count: int, first: int = 0) -> str:
         """The range of a loop inside a tile; unrolled where the loop over k is the only one that tiles may contain."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowering.operands import TileScope, start
+from lowering.signalling import word
 from lowering.source import Source
-from tilelink.ir.nodes import PIECE_ROWS, PIECES_SPREAD, ComputeRole
+from tilelink.ir.nodes import PIECE_ROWS, PIECES_SPREAD, ComputeRole, Memory
 from tilelink.ir.steps import Place, Step, Store, in_pieces
 
 # what a slice needs of its tile: where pieces leave from, when the product was done, which slice it is, clocks of a piece
@@ -27,10 +28,15 @@ def clocks_of_piece(role: ComputeRole, slices: int) -> str:
 def print_pieces(out: Source, scope: TileScope, step: Store, value: str) -> None:
     """Send the slice `value` to one peer, or to every rank."""
     operand = step.operand
-    there = f"({', '.join(scope.at_peers(operand))})"
+    there = scope.at_peers(operand)
     row, col = (start(scope, operand, axis) for axis in operand.index)
-    peer, function = f"{operand.slot}_segment", "send_slice"
-    if step.place is Place.EVERY_PEER:
-        scope.need("rank")
-        peer, function = "rank", "send_slice_to_all"
-    out.call(f"{function}(", [value, "leaving", there, peer, row, col, *OF_A_TILE[1:]])
+    if step.place is Place.PEER:
+        out.call("send_slice(", [value, "leaving", there, f"{operand.slot}_segment", row, col, *OF_A_TILE[1:]])
+        return
+    scope.need("rank")
+    words = []
+    if scope.schedule.buffer(operand.buffer).memory is Memory.POOL:  # peers have told where it lies
+        exchange = next(found for found in scope.schedule.exchanges if found.target == operand.buffer)
+        words = [f"places={word(scope, f'{exchange.name}_place', '0')}"]
+    ranks = f"RANKS={scope.schedule.num_ranks}"
+    out.call("send_slice_to_all(", [value, "leaving", there, "rank", row, col, *OF_A_TILE[1:], ranks, *words])

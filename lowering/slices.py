@@ -72,6 +72,7 @@ def _slice_function(
     scope.need(*inner.parameters)
     arguments += inner.parameters
     scope.descriptors |= inner.descriptors
+    scope.tuples |= inner.tuples
     arguments += OF_A_TILE if scope.role.warpgroups > 1 and leaves_in_pieces(steps) else ()
     sums = next((step.result for step in steps if isinstance(step, SumParts)), "")
     name, out = f"{sums or value}_slice", Source()
@@ -80,7 +81,8 @@ def _slice_function(
     out.call(f"def {name}(", [value_name(value), *given], "):")
     what = f"{sums or value} in {width} columns of {'an own' if own else 'a'} tile"
     what = f"{what}, of which `{value_name(value)}` is the own summand." if sums else f"Store {what}."
-    with out.block(f'    """{what}"""'):
+    with out.inside():
+        out.line(f'"""{what}"""')
         if head.text().strip():
             out.lines(head.text())
         out.lines(text)

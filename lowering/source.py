@@ -27,6 +27,12 @@ class Source:
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
         self.line(header)
+        with self.inside():
+            yield
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """What stands in the block whose header has just been printed."""
         self._depth += 1
         before = len(self._lines)
         yield

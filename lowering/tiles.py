@@ -104,6 +104,7 @@ def _print_halves(body: Source, scope: TileScope) -> None:
         _print_tile(printed, inner, role.body, None)
     scope.need(*inner.parameters)
     scope.descriptors |= inner.descriptors
+    scope.tuples |= inner.tuples
     scope.functions += inner.functions
     name, out = f"{role.name}_halves", Source()
     out.line(scope.dialect.decorator())

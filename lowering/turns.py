@@ -54,11 +54,12 @@ def print_turns(body: Source, scope: TileScope, places: int, print_steps: PrintS
 def _print_leaving(body: Source, scope: TileScope) -> None:
     """Where slices of the groups leave from: pieces of one buffer, as all have the same shape and type."""
     role = scope.role
-    name, found = next((name, found) for name, found in scope.descriptors.items() if found.peer == 0)
+    name, several = next(iter(scope.tuples.items()))
+    found = scope.descriptors[several[0]]
     rows = next(axis for axis in role.axes if not axis.reduction).tile
     shape = [role.warpgroups * rows // found.block[0], *found.block]
     dtype = TRITON[scope.dtype(found.buffer)]
-    body.line(f"leaving = gl.allocate_shared_memory({dtype}, {shape}, {name}.layout)")
+    body.line(f"leaving = gl.allocate_shared_memory({dtype}, {shape}, {name}[0].layout)")
 
 
 def _written(role: ComputeRole) -> set[str]:
@@ -125,11 +126,13 @@ def _multiplies(
 def _function(scope: TileScope, inner: TileScope, name: str, given: list[str], body: Source, what: str) -> list[str]:
     scope.need(*inner.parameters)
     scope.descriptors |= inner.descriptors
+    scope.tuples |= inner.tuples
     scope.functions += inner.functions
     out, arguments = Source(), in_order(inner.parameters)
     out.line(scope.decorator())
     out.call(f"def {name}(", [*arguments, *given], "):")
-    with out.block(f'    """{what}"""'):
+    with out.inside():
+        out.line(f'"""{what}"""')
         out.lines(body.text())
     scope.functions.append(out.text())
     return arguments

@@ -8,6 +8,7 @@ import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
 
+from lowering.device.places import told_place
 from lowering.device.turns import cycles
 
 
@@ -31,11 +32,11 @@ def slice_leaves(value, leaving, GROUP: gl.constexpr):
 
 
 @gluon.jit
-def send_piece(there, peer, row, col, piece):
-    """Store a piece at `peer`; `there` has a descriptor for each rank."""
-    for rank in gl.static_range(len(there)):
-        if peer == rank:
-            tma.async_copy_shared_to_global(there[rank], [row, col], piece)
+def send_piece(there, number, row, col, piece):
+    """Store a piece through descriptor `number` of `there`."""
+    for one in gl.static_range(len(there)):
+        if number == one:
+            tma.async_copy_shared_to_global(there[one], [row, col], piece)
 
 
 @gluon.jit
@@ -50,15 +51,30 @@ def send_slice(value, leaving, there, peer, row, col, begun, number, clocks, GRO
 
 
 @gluon.jit
-def send_slice_to_all(value, leaving, there, rank, row, col, begun, number, clocks, GROUP: gl.constexpr):
-    """`send_slice` at every rank, this one too, each piece at all of them: not all ranks begin with the same one."""
-    RANKS: gl.constexpr = len(there)
+def send_slice_to_all(
+    value,
+    leaving,
+    there,
+    rank,
+    row,
+    col,
+    begun,
+    number,
+    clocks,
+    GROUP: gl.constexpr,
+    RANKS: gl.constexpr,
+    places=None,
+):
+    """`send_slice` at every rank, this one too, each piece at all of them: not all ranks begin with the same one. Of pools,
+    `there` has a descriptor for each place of each rank, and `places` are the words that tell in which one."""
     PIECES: gl.constexpr = value.shape[0] // leaving.shape[1]
     slice_leaves(value, leaving, GROUP)
     for piece in range(PIECES):
         until(begun, (number * PIECES + piece) * clocks)
         for step in range(RANKS):
             peer = (rank + step) % RANKS
+            if places is not None:
+                peer += told_place(places + peer) * RANKS
             send_piece(there, peer, row + piece * leaving.shape[1], col, leaving.index(GROUP * PIECES + piece))
         tma.store_wait(0)  # it has left the SM
 

@@ -11,7 +11,19 @@ import torch
 
 import lowering
 import topologies
-from tests.pipeline.test_turns import CASES, PLAIN, RAGGED, STORES, WIDE, in_turns, machine, outputs, planned, refuted
+from tests.pipeline.test_turns import (
+    CASES,
+    PLAIN,
+    RAGGED,
+    STORES,
+    TILE,
+    WIDE,
+    in_turns,
+    machine,
+    outputs,
+    planned,
+    refuted,
+)
 from tilelink.adversary.small import small_form
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator
@@ -74,11 +86,11 @@ def test_the_bits_are_those_of_other_stores() -> None:
 
 
 def test_where_they_cannot_tiles_are_stored_at_once() -> None:
-    """Columns that tiles do not divide; memory of a peer that is known in the call only; shared memory that the ring fills."""
+    """Columns that tiles do not divide, sums of one slice, shared memory that the ring fills."""
     assert not any(map(in_pieces, stores(reduced(ragged=True))))
-    pins = {**STORES, "algorithm": "pooled", "out_part.sum": "epilogue"}
-    pooled = declaration(Operator.GEMM_AR, False).plan_for(machine(), PLAIN, "bf16", pins)
-    assert [(in_pieces(store), store.place) for store in stores(pooled)] == [
+    pins = {**STORES, "algorithm": "in-place", "out_part.sum": "epilogue", "y.tile": TILE}
+    narrow = declaration(Operator.GEMM_AR, False).plan_for(machine(), PLAIN, "bf16", pins)
+    assert [(in_pieces(store), store.place) for store in stores(narrow)] == [
         (False, Place.EVERY_PEER),
         (True, Place.PEER),
     ]

@@ -47,6 +47,11 @@ CASES: dict[str, tuple[Operator, dict[str, int], dict[str, str]]] = {
     "sums in a kernel of their own": (Operator.GEMM_RS, PLAIN, {**CE, "out.sum": "kernel"}),
     "parts by stores": (Operator.GEMM_RS, PLAIN, {"mover": "Fused()", "transfer": "push", "out.sum": "epilogue"}),
     "sums by stores": (Operator.GEMM_AR, PLAIN, {**STORES, "algorithm": "in-place", "out_part.sum": "epilogue"}),
+    "sums by stores into pools": (
+        Operator.GEMM_AR,
+        PLAIN,
+        {**STORES, "algorithm": "pooled", "out_part.sum": "epilogue"},
+    ),
     "sums by stores, a chunk late": (Operator.GEMM_AR, PLAIN, {**STORES, **CHUNKS, "algorithm": "in-place"}),
     "sums stored at every peer": (Operator.GEMM_AR, PLAIN, {**CE, "out.mover": "Fused()", "algorithm": "pooled"}),
     "gather": (Operator.AG_GEMM, RAGGED, {"mover": "CopyEngine()"}),

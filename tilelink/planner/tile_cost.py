@@ -41,9 +41,10 @@ _STREAM_SHARE = 0.72  # of it, loops that load and store
 _TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
 _TURN_US = 0.2  # between the products of two warpgroups
 _SENT_US = 2.0  # until the last piece of a tile is at its peer
-_MIXED = 0.3  # of what the link needs for pieces of parts and of sums at once, they hold up products (two H100)
+_MIXED = 0.4  # of what the link needs for pieces of parts and of sums at once, they hold up products (two H100)
 _BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
 _MISSED = 0.35  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
+_MISSED_IN_PIECES = 0.31  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
 _SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _REMOTE_US = 1.0  # from a load over the link to its data
@@ -239,7 +240,8 @@ class TileCost:
         if self.role.warpgroups == 1 and self.kernel.per_sm == 1:
             return 0.0
         rounds = -(-self.role.num_tiles // self.role.programs)
-        return _MISSED * (1.0 - 1.0 / rounds) * self._loaded() / rounds / self.topology.gpu.memory_gb_per_s / 1e3
+        missed = _MISSED_IN_PIECES if any(map(in_pieces, flat(self.role.body))) else _MISSED
+        return missed * (1.0 - 1.0 / rounds) * self._loaded() / rounds / self.topology.gpu.memory_gb_per_s / 1e3
 
     def _loaded(self) -> float:
         """Bytes of operands that all tiles together load from the L2."""

@@ -92,8 +92,8 @@ def why_no_pieces(role: ComputeRole, operand: Operand, buffer: Buffer) -> str:
     """Why tiles cannot be stored to `operand`, of `buffer` at peers, in pieces, or nothing."""
     rows, cols = (axis for axis in role.axes if not axis.reduction)
     size = DTYPE_BYTES[buffer.dtype]
-    if buffer.memory is not Memory.SYMMETRIC:
-        return f"where {buffer.name} lies at a peer is known in the call only, and descriptors are made before"
+    if buffer.memory not in (Memory.SYMMETRIC, Memory.POOL):
+        return f"{buffer.name} lies in no memory of peers"
     if operand.index != (rows.name, cols.name):
         return f"{buffer.name} is indexed by {', '.join(operand.index)}, not by {rows.name}, {cols.name}"
     if rows.extent % rows.tile or cols.extent % cols.tile or rows.tile % PIECE_ROWS:
