@@ -21,7 +21,7 @@ from tilelink.ir.spec import bind
 from tilelink.ir.steps import Apply, MatmulBody, Store
 from tilelink.overlap import Overlap
 from tilelink.planner.group import group_ops, shareable
-from tilelink.planner.tiles import matmul_tiles, shared_bytes, why_not
+from tilelink.planner.tiles import Held, matmul_tiles, shared_bytes, why_not
 from tilelink.runtime.run import run_emulated
 
 MLP = load("05_mlp.py:mlp")
@@ -179,10 +179,8 @@ def test_tiles_of_two_matmuls_take_what_one_of_twice_the_width_takes() -> None:
     gpu = topologies.load("h200-nvswitch", 4).gpu
     for tile in matmul_tiles(2):
         wide = replace(tile, n=2 * tile.n)
-        one, two = (
-            shared_bytes(t, "bf16", gpu, stores_through_shared=False, matmuls=m) for t, m in ((wide, 1), (tile, 2))
-        )
+        one, two = (shared_bytes(t, "bf16", gpu, Held(m)) for t, m in ((wide, 1), (tile, 2)))
         assert one == two
-        assert why_not(tile, "bf16", gpu, stores_through_shared=False, matmuls=2) == "" or tile.per_sm > 1
+        assert why_not(tile, "bf16", gpu, Held(2)) == "" or tile.per_sm > 1
     shallow = replace(matmul_tiles(1)[0], stages=1)
-    assert "2 accumulators" in why_not(shallow, "bf16", gpu, matmuls=2, stores_through_shared=False)
+    assert "2 accumulators" in why_not(shallow, "bf16", gpu, Held(2))

@@ -24,7 +24,7 @@ from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import ComputeRole, Kernel, TileShape
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import IfOwn, in_pieces
-from tilelink.planner.tiles import shared_bytes
+from tilelink.planner.tiles import Held, shared_bytes
 from tilelink.proof.contract import flat
 from tilelink.proof.verify import verify
 from tilelink.runtime.aot import compile_launch, record
@@ -126,7 +126,7 @@ def test_the_full_size_needs_the_shared_memory_that_is_planned(mover: str) -> No
     launches = record(load_source(lowering.emit(schedule), "full"), 4)
     compiled = compile_launch(next(one for one in launches if one.grid == (132,)), "sm_90")
     tile = TileShape(128, 128, 64, 4, schedule.kernels()[0].stages, warpgroups=2)
-    needed = shared_bytes(tile, "bf16", machine.gpu, stores_through_shared=False, pieces=pieces)
+    needed = shared_bytes(tile, "bf16", machine.gpu, Held(pieces=pieces))
     assert tile.stages * (128 + 128) * 64 * 2 < compiled.metadata.shared <= needed
 
 

@@ -42,7 +42,7 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, rank_order, target_buffer
-from tilelink.planner.tiles import why_not
+from tilelink.planner.tiles import Held, why_not
 from tilelink.planner.turns import in_turns
 from tilelink.proof.contract import flat
 from tilelink.proof.walk import points
@@ -420,8 +420,7 @@ def _no_room(role: ComputeRole, dtype: str, gpu: Gpu, loop: TritonLoop) -> str:
     loads = any(isinstance(step, Load | SumParts) for step in flat(role.body))
     scratch = role.prefetch and (loads or Access.POINTER in stores)
     through = Access.DESCRIPTOR in stores
-    together = matmuls_together(role.body)
-    return why_not(loop.tile, dtype, gpu, stores_through_shared=through, scratch=scratch, matmuls=together)
+    return why_not(loop.tile, dtype, gpu, Held(matmuls_together(role.body), through, scratch))
 
 
 def _stored_by_pointer(body: tuple[Step, ...]) -> tuple[Step, ...]:

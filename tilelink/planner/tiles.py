@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilelink.ir.nodes import TURN_SLICE_BYTES, TileShape
 from tilelink.ir.spec import DTYPE_BYTES
@@ -81,45 +81,40 @@ def suits(tile: TileShape, rows: int, cols: int) -> bool:
     return large and waits_only and not (tile.m * 16 < rows and tile.m < 64 and rows > 512)
 
 
-def shared_bytes(
-    tile: TileShape,
-    dtype: str,
-    gpu: Gpu,
-    *,
-    stores_through_shared: bool,
-    scratch: bool = False,
-    matmuls: int = 1,
-    pieces: bool = False,
-) -> int:
-    """Shared memory of one program: operand tiles of each stage in flight, and the tile that a descriptor stores.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a program holds in shared memory beside the left operands of its stages.
 
-    `matmuls`: so many in one loop have a right operand each. `scratch`: the operands stay in flight while tiles change their
-    layout for accesses by pointer, which takes at most a byte an element (seen with Triton 3.6). `pieces`: warpgroups in turns
-    send slices of their tiles from there. On AMD the stage that is being loaded is held in registers.
+    `matmuls`: so many in one loop have a right operand each. `tile`: what a descriptor stores. `scratch`: the operands stay in
+    flight while tiles change their layout for accesses by pointer, which takes at most a byte an element (seen with Triton
+    3.6). `pieces`: warpgroups in turns send slices of their tiles from there.
     """
+
+    matmuls: int = 1
+    tile: bool = False
+    scratch: bool = False
+    pieces: bool = False
+
+
+ONE_MATMUL = Held()
+
+
+def shared_bytes(tile: TileShape, dtype: str, gpu: Gpu, held: Held = ONE_MATMUL) -> int:
+    """Shared memory of one program: operand tiles of each stage in flight, and what else is `held`. On AMD the stage that is
+    being loaded is held in registers."""
     size = DTYPE_BYTES[dtype]
     stages = tile.stages if gpu.vendor is Vendor.NVIDIA else max(1, tile.stages - 1)
-    stored = tile.m * tile.n * size if stores_through_shared else 0
-    stored += tile.m * tile.n if scratch else 0
+    stored = tile.m * tile.n * size if held.tile else 0
+    stored += tile.m * tile.n if held.scratch else 0
     if tile.warpgroups > 1:  # each has a place through which slices of its tile change their layout
         slices = tile.warpgroups * tile.m * TURN_SLICE_BYTES
-        stored = (2 if pieces else 1) * slices + _BARRIER_BYTES * (2 * stages + tile.warpgroups)
-    return stages * (tile.m + matmuls * tile.n) * tile.k * size + stored
+        stored = (2 if held.pieces else 1) * slices + _BARRIER_BYTES * (2 * stages + tile.warpgroups)
+    return stages * (tile.m + held.matmuls * tile.n) * tile.k * size + stored
 
 
-def why_not(
-    tile: TileShape,
-    dtype: str,
-    gpu: Gpu,
-    *,
-    stores_through_shared: bool,
-    scratch: bool = False,
-    matmuls: int = 1,
-    pieces: bool = False,
-) -> str:
-    """Why a matmul tile does not fit `gpu`, or nothing; the flags are those of `shared_bytes`."""
-    flags = {"stores_through_shared": stores_through_shared, "scratch": scratch, "pieces": pieces}
-    shared = shared_bytes(tile, dtype, gpu, matmuls=matmuls, **flags)
+def why_not(tile: TileShape, dtype: str, gpu: Gpu, held: Held = ONE_MATMUL) -> str:
+    """Why a matmul tile does not fit `gpu`, or nothing."""
+    shared, matmuls = shared_bytes(tile, dtype, gpu, held), held.matmuls
     reserved = _RESERVED_SHARED_BYTES if gpu.vendor is Vendor.NVIDIA else 0
     if tile.per_sm * (shared + reserved) > gpu.shared_bytes_per_sm:
         many = f" for each of {tile.per_sm} programs" if tile.per_sm > 1 else ""
@@ -139,4 +134,4 @@ def why_not(
 def worth_trying(tile: TileShape, dtype: str, gpu: Gpu, matmuls: int = 1) -> bool:
     """Whether the planner enumerates a matmul tile: it fits, and does not spill."""
     spills = dtype == "fp32" and matmuls * tile.m * tile.n > _FP32_ACCUMULATORS * 32 * tile.warps
-    return not spills and not why_not(tile, dtype, gpu, stores_through_shared=False, matmuls=matmuls)
+    return not spills and not why_not(tile, dtype, gpu, Held(matmuls))

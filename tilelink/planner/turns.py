@@ -11,7 +11,7 @@ from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Access, IfOwn, Place, Step, Store, in_pieces
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.layout import Illegal
-from tilelink.planner.tiles import why_not
+from tilelink.planner.tiles import Held, why_not
 from tilelink.proof.turns import why_no_pieces, why_no_turns
 from topologies.topology import Gpu
 
@@ -31,7 +31,7 @@ def in_turns(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str, at_peers
     if reason:
         raise Illegal(f"tiles of {role.name} cannot be computed by warpgroups in turns: {reason}")
     role = replace(role, warpgroups=loop.tile.warpgroups)
-    if why_not(loop.tile, dtype, gpu, stores_through_shared=False, pieces=True):
+    if why_not(loop.tile, dtype, gpu, Held(pieces=True)):
         return role
     return replace(role, body=tuple(_in_pieces(role, step, at_peers) for step in role.body))
 
