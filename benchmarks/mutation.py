@@ -135,7 +135,7 @@ def _page(whole: Campaign, schedules: int, sample: int) -> str:
 Made by `benchmarks/mutation.py`: {schedules} schedules of the shipped workloads in their small forms, {drawn}.
 The judge is the verifier: for schedules the proof, then runs of what they are lowered to; for sources a dozen
 adversarial runs. *Equivalent* are survivors that a rule proves to do what the original does; the rules are in
-`order_rules.py`, `spelling_rules.py`, `source_rules.py` and `scope_rules.py` of `tilelink/mutation/`.
+`order_rules.py`, `spelling_rules.py`, `source_rules.py`, `scope_rules.py` and `idle_rules.py` of `tilelink/mutation/`.
 
 Killed of those that matter: **{100 * whole.score:.1f} %**.
 

@@ -67,6 +67,12 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 512, "K": 64, "N": 128},
         {**_DIRECT, "tile": "64x64x16/4w2s2g", "compute": "triton", "mover": "CopyEngine()", "sum": "epilogue"},
     ),
+    "scatter, pieces": (
+        "03_gemm_rs.py:gemm_rs",
+        "laptop-switch",
+        {"M": 256, "K": 64, "N": 128},
+        {**_DIRECT, "tile": "64x64x16/4w2s2g", "mover": "Fused()", "transfer": "push", "sum": "epilogue"},
+    ),
     "scatter, fused push": (
         "03_gemm_rs.py:gemm_rs",
         "laptop-switch",

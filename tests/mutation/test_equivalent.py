@@ -195,3 +195,29 @@ def test_what_is_claimed_of_sources(label: str, operator: str, text: str, expect
             found.append(prove(mutant))
     assert found
     assert set(found) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("operator", "before", "after", "rule"),
+    [
+        ("drop wait", "while cycles() - begun < clocks", "pass", "pace of pieces"),
+        ("comparison", "<", "<=", "pace of pieces"),
+        ("comparison", "<", "!=", ""),  # the clock may go past it
+        ("condition", "MEETS", "True", ""),
+        ("awaited value", "NUM_RANKS - 1", "NUM_RANKS", "branch that nobody takes"),
+        ("offset", "there + count", "there", "offset of nothing"),
+        ("offset", "signals + ranks * STRIDE", "signals", ""),
+    ],
+)
+def test_what_changes_nothing_but_time_and_what_no_call_does(operator: str, before: str, after: str, rule: str) -> None:
+    label = "scatter, pieces"
+    prove = prove_source(lowering.emit(subject(label)), subject(label))
+    lines = lowering.emit(subject(label)).splitlines()
+    found = [
+        mutant
+        for mutant in source_mutants(label)
+        if mutant.operator == operator and mutant.before.strip().startswith(before) and mutant.after.strip() == after
+        if operator != "comparison" or "cycles()" in lines[mutant.line - 1]
+    ]
+    assert found
+    assert {prove(mutant) for mutant in found} == {rule}

@@ -55,7 +55,8 @@ def rounding(text: SourceText) -> Changes:
     """Up instead of down; the last chunk left out where one is added behind a division."""
     for node in text.nodes(ast.BinOp):
         if isinstance(node.op, ast.FloorDiv):
-            yield (Change(text.span(node), f"(-(-({text.text(node.left)}) // ({text.text(node.right)})))"),)
+            left, right = text.text(node.left), text.text(node.right)  # kernels round to zero, whatever the sign
+            yield (Change(text.span(node), f"(({left} + ({right}) - 1) // ({right}))"),)
         elif (
             isinstance(node.op, ast.Add) and isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.FloorDiv)
         ):

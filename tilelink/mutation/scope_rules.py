@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from tilelink.ir.nodes import Finish, Kind
+from tilelink.mutation.idle_rules import no_call_meets, under_meets
 from tilelink.mutation.source_pair import Holds, SourcePair, leftmost
 from tilelink.mutation.text import SourceText, called, dotted, last_word
 
@@ -21,20 +22,9 @@ def gpu_scope_inside_one_gpu(pair: SourcePair) -> bool:
 
 def _never_done(text: SourceText, use: ast.Call) -> bool:
     """It stands in a function that is called only if `MEETS`, and no call ends together with its peers' calls."""
-    given = [node.value for node in text.nodes(ast.keyword) if node.arg == "MEETS"]
-    if not given or any(ast.unparse(value) not in ("False", "MEETS") for value in given):
-        return False
     name = text.function(use).name
     calls = [call for call in text.nodes(ast.Call) if called(call) == name]
-    return bool(calls) and all(_under_meets(text, call) for call in calls)
-
-
-def _under_meets(text: SourceText, node: ast.AST) -> bool:
-    while not isinstance(node, ast.FunctionDef):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "MEETS" and not node.orelse:
-            return True
-        node = text.parent(node)
-    return False
+    return no_call_meets(text) and bool(calls) and all(under_meets(text, call) for call in calls)
 
 
 def _counts_stay_on_the_device(text: SourceText) -> bool:

@@ -17,7 +17,7 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.mutation import scope_rules
+from tilelink.mutation import idle_rules, scope_rules
 from tilelink.mutation.progress import waits_of
 from tilelink.mutation.source_pair import Holds, SourcePair, leftmost
 from tilelink.mutation.statements import category
@@ -334,6 +334,7 @@ RULES: tuple[tuple[Holds, str], ...] = (
     (twice_in_a_row, "a wait, a fence or an access that leaves what is there already may be done twice."),
     (neighbours_commute, "neither statement uses what the other one makes, and at most one touches memory."),
     *scope_rules.RULES,
+    *idle_rules.RULES,
     (never_passes, "the count starts at 0 in every call and is raised exactly as often as is waited for."),
     (
         barrier_after_a_barrier,

@@ -74,17 +74,19 @@ def why_no_turns(role: ComputeRole) -> str:
 
 
 def _no_pieces(schedule: Schedule, role: ComputeRole) -> str:
+    buffers = {buffer.name: buffer for buffer in schedule.buffers}  # that there is none is found elsewhere
+
+    def sent(steps: tuple[Step, ...]) -> list[tuple[Operand, Buffer]]:
+        stores = [step.operand for step in flat(steps) if isinstance(step, Store) and in_pieces(step)]
+        return [(operand, buffers[operand.buffer]) for operand in stores if operand.buffer in buffers]
+
+    if any(map(in_pieces, flat(role.body))) and not schedule.machine.tensor_descriptors:
+        return "pieces leave through descriptors, which the machine has not"
     for branch in (step for step in role.body if isinstance(step, IfOwn)):
         cols = [axis for axis in role.axes if not axis.reduction][-1].tile // branch.slices
-        for step in branch.own:
-            if isinstance(step, Store) and in_pieces(step):
-                size = DTYPE_BYTES[schedule.buffer(step.operand.buffer).dtype]
-                if cols * size != TURN_SLICE_BYTES:
-                    return f"pieces have rows of {TURN_SLICE_BYTES} bytes, and slices of own tiles {cols} columns"
-    stores = [step for step in flat(role.body) if isinstance(step, Store) and in_pieces(step)]
-    reasons = (why_no_pieces(role, step.operand, schedule.buffer(step.operand.buffer)) for step in stores)
-    if stores and not schedule.machine.tensor_descriptors:
-        return "pieces leave through descriptors, which the machine has not"
+        if any(cols * DTYPE_BYTES[buffer.dtype] != TURN_SLICE_BYTES for _, buffer in sent(branch.own)):
+            return f"pieces have rows of {TURN_SLICE_BYTES} bytes, and slices of own tiles {cols} columns"
+    reasons = (why_no_pieces(role, operand, buffer) for operand, buffer in sent(role.body))
     return next(filter(None, reasons), "")
 
 

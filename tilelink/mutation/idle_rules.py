@@ -1,0 +1,121 @@
+"""When a mutant changes nothing but time, or what no call does."""
+
+from __future__ import annotations
+
+import ast
+
+from tilelink.mutation.source_pair import Holds, SourcePair
+from tilelink.mutation.text import SourceText, called, last_word
+
+_CLOCK = {"cycles", "inline_asm_elementwise"}
+_TIMES = {"took", "begun", "clocks"}  # of kernels, which only `until` reads
+
+
+def pace_of_pieces(pair: SourcePair) -> bool:
+    operator, after = pair.mutant.operator, pair.mutant.after.strip()
+    for one, _ in pair.statements():
+        if isinstance(one, ast.While):  # other conditions may hold for ever
+            kept = operator == "drop wait" or (operator == "comparison" and after == "<=")
+        else:
+            kept = not operator.startswith(("drop", "duplicate", "swap"))
+        if kept and _only_time(one):
+            return True
+    return False
+
+
+def _only_time(statement: ast.stmt) -> bool:
+    """A wait for the clock, or what such waits are for."""
+    calls = {last_word(called(node)) for node in ast.walk(statement) if isinstance(node, ast.Call)}
+    if isinstance(statement, ast.While):
+        return calls == _CLOCK
+    if isinstance(statement, ast.Assign):
+        names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+        return bool(names) and set(names) <= _TIMES and calls <= _CLOCK
+    return isinstance(statement, ast.If) and not statement.orelse and all(map(_only_time, statement.body)) and not calls
+
+
+def branch_that_nobody_takes(pair: SourcePair) -> bool:
+    return no_call_meets(pair.text) and any(
+        under_meets(pair.text, pair.text.parent(one)) for one, _ in pair.statements()
+    )
+
+
+def no_call_meets(text: SourceText) -> bool:
+    """Whether calls do not end together with those of peers, so that what stands under `MEETS` is never done."""
+    given = [node.value for node in text.nodes(ast.keyword) if node.arg == "MEETS"]
+    return bool(given) and all(ast.unparse(value) in ("False", "MEETS") for value in given)
+
+
+def under_meets(text: SourceText, node: ast.AST) -> bool:
+    while not isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "MEETS" and not node.orelse:
+            return True
+        node = text.parent(node)
+    return False
+
+
+def told_behind_the_turn(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "swap raise" or pair.function() != "close_call" or not no_call_meets(pair.text):
+        return False
+    calls = [(_called(one), _called(other)) for one, other in pair.statements() if other is not None]
+    return ("count_at_peers", "next_call") in calls
+
+
+def never_below_zero(pair: SourcePair) -> bool:
+    if pair.mutant.operator != "comparison" or (pair.mutant.before.strip(), pair.mutant.after.strip()) != (">", "!="):
+        return False
+    loops = {
+        node.target.id
+        for node in pair.text.nodes(ast.For)
+        if isinstance(node.target, ast.Name) and called(node.iter) == "range" and isinstance(node.iter, ast.Call)
+        if len(node.iter.args) == 1 and pair.text.function(node).name == pair.function()
+    }
+    compared = [
+        ast.unparse(node.left)
+        for one, _ in pair.statements()
+        for node in ast.walk(one)
+        if isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]) == "0" and isinstance(node.ops[0], ast.Gt)
+    ]
+    return len(compared) == 1 and compared[0] in loops
+
+
+def offset_of_nothing(pair: SourcePair) -> bool:
+    """`a + b` where every caller gives 0 for `b`."""
+    if pair.mutant.operator != "offset":
+        return False
+    before, after = pair.mutant.before, pair.mutant.after
+    name = before.removeprefix(after).strip().removeprefix("+").strip()
+    return before.startswith(after) and name.isidentifier() and _given(pair.text, pair.function(), name, 4) == {"0"}
+
+
+def _given(text: SourceText, function: str, parameter: str, depth: int) -> set[str]:
+    """What callers give for a parameter, through `depth` functions that pass it on."""
+    found = [one for one in text.kernels if one.name == function]
+    names = [argument.arg for argument in found[0].args.args] if len(found) == 1 else []
+    if parameter not in names or not depth:
+        return {parameter}
+    given: set[str] = set()
+    for call in (node for node in text.nodes(ast.Call) if called(node) == function):
+        named = {keyword.arg: keyword.value for keyword in call.keywords}
+        named |= dict(zip(names, call.args, strict=False))
+        if parameter not in named:
+            return {parameter}
+        value = ast.unparse(named[parameter])
+        given |= _given(text, text.function(call).name, value, depth - 1) if value.isidentifier() else {value}
+    return given or {parameter}
+
+
+def _called(statement: ast.stmt) -> str:
+    return called(statement.value) if isinstance(statement, ast.Expr) else ""
+
+
+RULES: tuple[tuple[Holds, str], ...] = (
+    (pace_of_pieces, "how long a warpgroup waits between two pieces changes nothing but time."),
+    (
+        told_behind_the_turn,
+        "a peer counts in the next call only when it has been told of this one, in which what it counted has been taken off.",
+    ),
+    (never_below_zero, "the variable of a loop over a range from 0 on is more than 0 where it is not 0."),
+    (offset_of_nothing, "the term that is left out is 0 in every call."),
+    (branch_that_nobody_takes, "calls of the schedule do not end together with those of peers."),
+)
