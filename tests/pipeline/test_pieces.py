@@ -77,6 +77,15 @@ def test_unpinned_on_h200_they_do() -> None:
         assert "-> y_parts[rank] at peer, in pieces" in str(schedule)
 
 
+def test_tiles_and_movers_that_are_good_together_only_are_found() -> None:
+    """On H100 tiles in turns are slower with copies than other loops are, and stores of parts with other loops."""
+    machine = topologies.load("h100-nvswitch", 2)
+    declared, pins = declaration(Operator.GEMM_RS, False), {"y_parts.mover": "Fused()", "tile": "128x128x64/4w5s2g"}
+    planned, pinned = (declared.plan_for(machine, FULL, "bf16", given) for given in ({}, pins))
+    assert any(map(in_pieces, stores(pinned)))
+    assert planned.predicted_us <= pinned.predicted_us
+
+
 def test_the_bits_are_those_of_other_stores() -> None:
     pins = {"mover": "CopyEngine()", "algorithm": "direct", "out.sum": "epilogue", "y.tile": WIDE}
     copied = declaration(Operator.GEMM_RS, False).plan_for(machine(), PLAIN, "bf16", pins)

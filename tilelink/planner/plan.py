@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 
 from tilelink.errors import NoLegalSchedule, ScheduleRefuted
-from tilelink.ir.nodes import Algorithm
+from tilelink.ir.nodes import Algorithm, Fused, Kind, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner.build import build
@@ -160,7 +160,7 @@ def _best_of(
         empty = next(name for name, options in slots.items() if not options)
         return None, f"the pins leave no option for {empty[1]}"
     build_one = partial(try_options, spec, topology, structure)
-    found = [_descend(some, build_one) for some in _starts(slots, structure.graph.outputs)]
+    found = [_descend(some, build_one, _senders(structure)) for some in _starts(slots, structure.graph.outputs)]
     best = min((schedule for schedule, _ in found if schedule is not None), key=_predicted, default=None)
     return best, "" if best is not None else next(why for _, why in found)
 
@@ -187,11 +187,37 @@ def _place(option: Option) -> object:
     return option.sum_in_epilogue if isinstance(option, ComputeChoice) else type(option.mover)
 
 
+def _senders(structure: Structure) -> list[tuple[Slot, Slot]]:
+    """Relations whose parts tiles may store at peers, each with the group of these tiles."""
+    return [
+        (("exchange", relation.name), ("compute", group.name))
+        for relation in structure.graph.relations()
+        for group in structure.groups
+        if relation.kind is Kind.SCATTER and not relation.library and group.makes(relation.source)
+    ]
+
+
+def _in_turns(
+    slots: dict[Slot, list[Option]], current: dict[Slot, Option], sender: tuple[Slot, Slot]
+) -> Iterator[dict[Slot, Option]]:
+    """Tiles in turns whose parts leave as they are made: neither is good without the other."""
+    exchange, compute = sender
+    fused = [o for o in slots.get(exchange, ()) if isinstance(o, ExchangeChoice) and isinstance(o.mover, Fused)]
+    for pushed in [o for o in fused if o.transfer is Transfer.PUSH][:1]:
+        for option in slots.get(compute, ()):
+            loop = option.loop if isinstance(option, ComputeChoice) else None
+            if isinstance(loop, TritonLoop) and loop.tile.warpgroups > 1:
+                yield {**current, exchange: pushed, compute: option}
+
+
 def _descend(
-    slots: dict[Slot, list[Option]], build_one: Callable[[dict[Slot, Option]], Found]
+    slots: dict[Slot, list[Option]],
+    build_one: Callable[[dict[Slot, Option]], Found],
+    senders: list[tuple[Slot, Slot]],
 ) -> tuple[Schedule | None, str]:
     """Change one field group after the other to its best option, until nothing gets better: in their order and in the
-    reverse, because a mover that suits a tile, or a tile that suits a mover, may hide the pair that is best."""
+    reverse, because a mover that suits a tile, or a tile that suits a mover, may hide the pair that is best. Pairs that are
+    good together only are tried at the end (`_in_turns`)."""
     known: dict[tuple[Option, ...], Found] = {}
 
     def build(chosen: dict[Slot, Option]) -> Found:
@@ -205,6 +231,10 @@ def _descend(
         return None, why
     ends = [_swept(slots, order, start, first, build) for order in (tuple(slots), tuple(reversed(slots)))]
     current, best = min(ends, key=lambda end: end[1].predicted_us)
+    for trial in [trial for sender in senders for trial in _in_turns(slots, current, sender)]:
+        candidate, _ = build(trial)
+        if candidate is not None and candidate.predicted_us < best.predicted_us:
+            current, best = _swept(slots, tuple(slots), trial, candidate, build)
     for (slot, option), late in product(current.items(), (False, True)):  # when tiles are counted decides little else
         if is_open(option, "late"):
             trial = {**current, slot: with_field(option, "late", late)}
