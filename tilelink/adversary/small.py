@@ -151,7 +151,8 @@ def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int, smalles
     """Rows: `part` a rank. Other sizes: two tiles, or one on each rank; ragged by half a tile or less."""
     if rows:
         return ranks * (part + (4 if ragged else 0))
-    steps = 2 if smallest > SMALLEST_DOT else 1  # of k: with one, two groups would never come to one place of the ring
+    # two steps of k, of which one may be ragged, where groups take turns: with one they never come to one place of the ring
+    steps = 2 if smallest > SMALLEST_DOT and not ragged else 1
     each = steps * SMALLEST_DOT + (8 if ragged else 0)
     return ranks * each if shared else 2 * smallest + (8 if ragged else 0)
 
