@@ -9,7 +9,7 @@ from tilelink.ir.steps import Access, Operand, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Illegal, Problem, is_matmul, rank_order, source_buffer
-from tilelink.planner.roles import sends
+from tilelink.planner.tile_order import sends
 
 
 def library_gemm(problem: Problem, group: Group) -> LibraryGemm:

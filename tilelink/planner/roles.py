@@ -1,4 +1,4 @@
-"""Group -> compute role: the tile space with its segments, the order of tiles, and the steps of a tile."""
+"""Group -> compute role: the steps of a tile, in the space and order of `tile_order.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
-from tilelink.ir.order import Nest, TileOrder
+from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.ir.steps import (
     Access,
@@ -34,14 +34,13 @@ from tilelink.planner.access import (
     consume,
     read_operand,
     read_wait,
-    reads_whole,
     send_steps,
-    slot_axis,
 )
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
-from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, rank_order, target_buffer
+from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
+from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
 from tilelink.planner.tiles import Held, why_not
 from tilelink.planner.turns import in_turns
 from tilelink.proof.contract import flat
@@ -96,7 +95,7 @@ def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
         Axis(axis.name, space.extents[axis.name], space.segments[axis.name], space.tiles[axis.name], axis.reduction)
         for axis in group.anchor.axes
     )
-    order = _tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
+    order = tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
     body = _body(problem, index, space, folded[0] if folded else -1, loop)
     if any(isinstance(step, SumWords) for step in flat(body)) and any(axis.segments > 1 for axis in axes):
         raise Illegal(
@@ -163,94 +162,11 @@ def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
     return sum(isinstance(step, MatmulBody) for step in role.body) == 1
 
 
-def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
-    """Axes of the anchor; those along which parts lie are cut in one segment a rank."""
-    anchor = group.anchor
-    segments = {axis.name: 1 for axis in anchor.axes}
-    for op, rename in renamed(group):
-        for read in op.reads:
-            relation = problem.graph.relation(read.value)
-            in_parts = relation is not None and relation.kind is not Kind.SHIFT and not problem.is_plain(relation)
-            if relation is not None and in_parts and not reads_whole(op, read, relation):
-                axis = slot_axis(op, read, relation)
-                segments[rename.get(axis, axis)] = problem.num_ranks
-        for relation in sends(problem, op):
-            if relation.kind is Kind.SCATTER and not relation.in_tiles:
-                axis = op.write.axis_of(relation.dim)
-                segments[rename.get(axis, axis)] = problem.num_ranks
-    written = [axis.name for axis in anchor.axes if not axis.reduction]
-    tiles = {axis.name: 0 for axis in anchor.axes}
-    tiles |= dict(zip(written, (loop.tile.m, loop.tile.n), strict=False))
-    if isinstance(anchor.operation, Matmul):
-        tiles["k"] = loop.tile.k
-    extents = {axis.name: axis.extent // segments[axis.name] for axis in anchor.axes}
-    return Space(extents, segments, tiles)
-
-
-def renamed(group: Group) -> list[tuple[TileOp, dict[str, str]]]:
-    """Each op of the group with the mapping of its axes to the anchor's: written dimensions correspond by position."""
-    written = [group.anchor.write.axis_of(dim) for dim in range(len(group.anchor.write.index))]
-    return [
-        (op, {op.write.axis_of(dim): axis for dim, axis in enumerate(written)} if op is not group.anchor else {})
-        for op in group.ops
-    ]
-
-
-def sends(problem: Problem, op: TileOp) -> list[Relation]:
-    """Relations that tiles of `op` feed one by one; a SHIFT takes the value when it is complete."""
-    found = problem.graph.relations()
-    return [relation for relation in found if relation.source == op.name and relation.kind is not Kind.SHIFT]
-
-
-def _tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, summed: Relation | None) -> TileOrder:
-    """Segments in the order of their arrival (own first), or so that what leaves is made first (own last).
-
-    If the parts of `summed` are added in the epilogue, its segments come in its order, whatever else arrives or leaves: own
-    tiles wait for what peers make, so that in any other order they could come before tiles that peers wait for.
-    """
-    written = [axis.name for axis in group.anchor.axes if not axis.reduction]
-    major = next((name for name in written if space.segments[name] > 1), written[0])
-    if summed is not None:
-        major = written[summed.dim]
-    minor = next((name for name in written if name != major), "")
-    arriving, leaving = _along(problem, group, major)
-    first = 1 if summed is not None or (leaving and not arriving) else 0
-    nest, tiles = Nest.RANK_MAJOR, loop.group
-    if arriving or leaving:
-        relation = summed or (*arriving, *leaving)[0]
-        nest = problem.choice(relation).nest
-        chunk = max(1, make_exchange(problem, relation).chunk_rows // max(1, space.tiles[major]))
-        # a group never spans chunks: its first tiles would wait for rows that only its last ones need
-        tiles = chunk if nest is Nest.CHUNK_MAJOR else min(tiles, chunk)
-    groups, rest = divmod(-(-space.extents[major] // space.tiles[major]), tiles) if space.tiles[major] else (1, 0)
-    late = summed is not None and nest is Nest.CHUNK_MAJOR and groups > 1 and rest == 0
-    ranks, minor_ranks = rank_order(problem.topology, first), rank_order(problem.topology, 0)
-    return TileOrder(major, minor, ranks, minor_ranks, nest, tiles, late)
-
-
 def _summed(problem: Problem, folded: int) -> Relation:
     """The relation whose parts group `folded` adds in the epilogue of their maker."""
     relation = problem.graph.relation(problem.groups[folded].anchor.reads[0].value)
     assert relation is not None
     return relation
-
-
-def _along(problem: Problem, group: Group, axis: str) -> tuple[list[Relation], list[Relation]]:
-    """Relations whose parts arrive, and whose parts leave, along `axis` of the group's tile space."""
-    arriving, leaving = [], []
-    for op, rename in renamed(group):
-        for read in op.reads:
-            relation = problem.graph.relation(read.value)
-            if relation is not None and not relation.library and relation.kind is not Kind.SHIFT:
-                slot = slot_axis(op, read, relation)
-                if rename.get(slot, slot) == axis:
-                    arriving.append(relation)
-        for relation in sends(problem, op):
-            if relation.kind is Kind.SCATTER and not relation.library:
-                slot = op.write.axis_of(relation.dim)
-                if rename.get(slot, slot) == axis:
-                    leaving.append(relation)
-    return arriving, leaving
 
 
 def _body(problem: Problem, index: int, space: Space, folded: int, loop: TritonLoop) -> tuple[Step, ...]:

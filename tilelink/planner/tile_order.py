@@ -1,0 +1,95 @@
+"""Group -> tile space and the order of its tiles: how axes are cut into segments, and which tiles come first."""
+
+from __future__ import annotations
+
+from tilelink.ir.graph import Relation, TileOp
+from tilelink.ir.nodes import Kind
+from tilelink.ir.order import Nest, TileOrder
+from tilelink.ir.spec import Matmul
+from tilelink.planner.access import Space, reads_whole, slot_axis
+from tilelink.planner.choices import TritonLoop
+from tilelink.planner.group import Group
+from tilelink.planner.layout import Problem, make_exchange, rank_order
+
+
+def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
+    """Axes of the anchor; those along which parts lie are cut in one segment a rank."""
+    anchor = group.anchor
+    segments = {axis.name: 1 for axis in anchor.axes}
+    for op, rename in renamed(group):
+        for read in op.reads:
+            relation = problem.graph.relation(read.value)
+            in_parts = relation is not None and relation.kind is not Kind.SHIFT and not problem.is_plain(relation)
+            if relation is not None and in_parts and not reads_whole(op, read, relation):
+                axis = slot_axis(op, read, relation)
+                segments[rename.get(axis, axis)] = problem.num_ranks
+        for relation in sends(problem, op):
+            if relation.kind is Kind.SCATTER and not relation.in_tiles:
+                axis = op.write.axis_of(relation.dim)
+                segments[rename.get(axis, axis)] = problem.num_ranks
+    written = [axis.name for axis in anchor.axes if not axis.reduction]
+    tiles = {axis.name: 0 for axis in anchor.axes}
+    tiles |= dict(zip(written, (loop.tile.m, loop.tile.n), strict=False))
+    if isinstance(anchor.operation, Matmul):
+        tiles["k"] = loop.tile.k
+    extents = {axis.name: axis.extent // segments[axis.name] for axis in anchor.axes}
+    return Space(extents, segments, tiles)
+
+
+def renamed(group: Group) -> list[tuple[TileOp, dict[str, str]]]:
+    """Each op of the group with the mapping of its axes to the anchor's: written dimensions correspond by position."""
+    written = [group.anchor.write.axis_of(dim) for dim in range(len(group.anchor.write.index))]
+    return [
+        (op, {op.write.axis_of(dim): axis for dim, axis in enumerate(written)} if op is not group.anchor else {})
+        for op in group.ops
+    ]
+
+
+def sends(problem: Problem, op: TileOp) -> list[Relation]:
+    """Relations that tiles of `op` feed one by one; a SHIFT takes the value when it is complete."""
+    found = problem.graph.relations()
+    return [relation for relation in found if relation.source == op.name and relation.kind is not Kind.SHIFT]
+
+
+def tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, summed: Relation | None) -> TileOrder:
+    """Segments in the order of their arrival (own first), or so that what leaves is made first (own last).
+
+    If the parts of `summed` are added in the epilogue, its segments come in its order, whatever else arrives or leaves: own
+    tiles wait for what peers make, so that in any other order they could come before tiles that peers wait for.
+    """
+    written = [axis.name for axis in group.anchor.axes if not axis.reduction]
+    major = next((name for name in written if space.segments[name] > 1), written[0])
+    if summed is not None:
+        major = written[summed.dim]
+    minor = next((name for name in written if name != major), "")
+    arriving, leaving = _along(problem, group, major)
+    first = 1 if summed is not None or (leaving and not arriving) else 0
+    nest, tiles = Nest.RANK_MAJOR, loop.group
+    if arriving or leaving:
+        relation = summed or (*arriving, *leaving)[0]
+        nest = problem.choice(relation).nest
+        chunk = max(1, make_exchange(problem, relation).chunk_rows // max(1, space.tiles[major]))
+        # a group never spans chunks: its first tiles would wait for rows that only its last ones need
+        tiles = chunk if nest is Nest.CHUNK_MAJOR else min(tiles, chunk)
+    groups, rest = divmod(-(-space.extents[major] // space.tiles[major]), tiles) if space.tiles[major] else (1, 0)
+    late = summed is not None and nest is Nest.CHUNK_MAJOR and groups > 1 and rest == 0
+    ranks, minor_ranks = rank_order(problem.topology, first), rank_order(problem.topology, 0)
+    return TileOrder(major, minor, ranks, minor_ranks, nest, tiles, late)
+
+
+def _along(problem: Problem, group: Group, axis: str) -> tuple[list[Relation], list[Relation]]:
+    """Relations whose parts arrive, and whose parts leave, along `axis` of the group's tile space."""
+    arriving, leaving = [], []
+    for op, rename in renamed(group):
+        for read in op.reads:
+            relation = problem.graph.relation(read.value)
+            if relation is not None and not relation.library and relation.kind is not Kind.SHIFT:
+                slot = slot_axis(op, read, relation)
+                if rename.get(slot, slot) == axis:
+                    arriving.append(relation)
+        for relation in sends(problem, op):
+            if relation.kind is Kind.SCATTER and not relation.library:
+                slot = op.write.axis_of(relation.dim)
+                if rename.get(slot, slot) == axis:
+                    leaving.append(relation)
+    return arriving, leaving
