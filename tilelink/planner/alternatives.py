@@ -14,7 +14,8 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS, loop_text
 from tilelink.planner.open_fields import is_open, with_field
-from tilelink.planner.plan import Option, Slot, plan, proven, slots_of, try_options
+from tilelink.planner.plan import plan, proven
+from tilelink.planner.search import Option, Slot, slots_of, try_options
 from tilelink.planner.space import Structure, structures
 from topologies.topology import Topology
 

@@ -9,7 +9,7 @@ from itertools import product
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.open_fields import FIELDS, is_open, with_field
-from tilelink.planner.plan import Option, Slot, first_legal, slots_of, try_options
+from tilelink.planner.search import Option, Slot, first_legal, slots_of, try_options
 from tilelink.planner.space import Structure, structures
 from topologies.topology import Topology
 
