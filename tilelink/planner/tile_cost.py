@@ -88,6 +88,11 @@ class TileCost:
         self.topology = topology
         self.kernel = kernel
         self.role = role
+        branches = [step for step in role.body if isinstance(step, IfOwn)]
+        self._own = [step for branch in branches for step in branch.own]
+        self._others = [s for step in role.body for s in (step.others if isinstance(step, IfOwn) else (step,))]
+        self._sums_in_pieces = any(map(in_pieces, self._own))
+        self._parts_in_pieces = any(map(in_pieces, self._others))
 
     def tile_us(self) -> float:
         """A tile of any segment, without what own tiles add: the slowest of tensor cores, memory and remote loads."""
@@ -103,7 +108,8 @@ class TileCost:
         if role.warpgroups > 1:  # the rest is done while the next tile is multiplied, but for stores that fill the link
             product = max(computed, memory, self._missed_us())
             return (product + self._held_up_us(product)) * beside + _TURN_US
-        busy = max(computed, memory, self._missed_us(), self._remote_us()) + self._stores_us() + self._loads_us()
+        busy = max(computed, memory, self._missed_us(), self._remote_us())
+        busy += self._held_up_us(busy) + self._loads_us()
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
         return busy * beside + start + count * self._counts() + self._words_us()
 
@@ -115,27 +121,21 @@ class TileCost:
 
     def pieces_us(self) -> float:
         """Until all pieces of a tile that is not an own one have arrived at a peer."""
-        return PIECES_SPREAD * self.tile_us() + _SENT_US if any(map(in_pieces, self._of_others())) else 0.0
+        return PIECES_SPREAD * self.tile_us() + _SENT_US if self._parts_in_pieces else 0.0
 
     def _held_up_us(self, product: float) -> float:
-        """What stores to peers add to a product of `product` us: all that they take, or in pieces what is more than they are
-        spread over, since loads wait behind stores that the link does not take."""
-        sent = self._to_peers_us(self._of_others())
-        if not any(map(in_pieces, self._of_others())):
+        """What stores to peers, but for those of own tiles, add to a product of `product` us while all programs have them: most
+        of what they take, or in pieces what is more than they are spread over, since loads wait behind stores that the link
+        does not take."""
+        sent = self._to_peers_us(self._others)
+        if not self._parts_in_pieces:
             return _STORES_EXPOSED * sent
         least = 0.0
-        if self.role.order.nest is Nest.CHUNK_MAJOR and self._of_own():  # own tiles send at the same time
+        if self.role.order.nest is Nest.CHUNK_MAJOR and self._own:  # own tiles send at the same time
             ranks = self.topology.num_ranks
-            sent = ((ranks - 1) * sent + self._to_peers_us(self._of_own())) / ranks
+            sent = ((ranks - 1) * sent + self._to_peers_us(self._own)) / ranks
             least = _MIXED * sent
         return max(least, sent - PIECES_SPREAD * product)
-
-    def _of_own(self) -> list[Step]:
-        return [step for branch in self.role.body if isinstance(branch, IfOwn) for step in branch.own]
-
-    def _of_others(self) -> list[Step]:
-        steps = (step.others if isinstance(step, IfOwn) else (step,) for step in self.role.body)
-        return [step for some in steps for step in some]
 
     def _memory_us(self) -> float:
         """What the tiles of a round move between memory and L2, while all programs do."""
@@ -240,7 +240,7 @@ class TileCost:
         if self.role.warpgroups == 1 and self.kernel.per_sm == 1:
             return 0.0
         rounds = -(-self.role.num_tiles // self.role.programs)
-        missed = _MISSED_IN_PIECES if any(map(in_pieces, flat(self.role.body))) else _MISSED
+        missed = _MISSED_IN_PIECES if self._parts_in_pieces or self._sums_in_pieces else _MISSED
         return missed * (1.0 - 1.0 / rounds) * self._loaded() / rounds / self.topology.gpu.memory_gb_per_s / 1e3
 
     def _loaded(self) -> float:
@@ -269,19 +269,16 @@ class TileCost:
             link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
             rate = link if step.operand.remote else self.topology.gpu.memory_gb_per_s
             extra += num_bytes / (rate / self.role.programs) / 1e3
-        own = self._of_own()
-        stored = self._to_peers_us(own)
+        stored = self._to_peers_us(self._own)
         if self.role.order.nest is Nest.CHUNK_MAJOR:
-            if any(map(in_pieces, own)) and any(
-                map(in_pieces, self._of_others())
-            ):  # few programs have an own tile at once
+            if self._sums_in_pieces and self._parts_in_pieces:  # few programs have an own tile at once
                 stored = max(stored / self.topology.num_ranks, PIECES_SPREAD * self.tile_us())
             else:
                 stored *= _SHARED_LINK  # movers bring parts of the next chunk at the same time
         if self.role.warpgroups > 1:  # `Loop` hides it
-            return max(extra, stored) if any(map(in_pieces, own)) else extra + stored
+            return max(extra, stored) if self._sums_in_pieces else extra + stored
         waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
-        if any(isinstance(step, Notify) for step in own):
+        if any(isinstance(step, Notify) for step in self._own):
             hidden = _STORES_HIDDEN * (1.0 - _LAST_EXPOSED / waves) if self._wide() else 0.0
             return extra + stored * (1.0 - hidden)
         if not self._wide():
@@ -295,19 +292,13 @@ class TileCost:
 
     def drain_us(self) -> float:
         """Until the last stores to peers that no tile has waited for have been performed, but for what `own_extra_us` says."""
-        own = self._of_own()
-        if self.role.order.nest is Nest.CHUNK_MAJOR and any(
-            map(in_pieces, own)
-        ):  # own tiles of the last chunk are alone
+        own = self._own
+        if self.role.order.nest is Nest.CHUNK_MAJOR and self._sums_in_pieces:  # own tiles of the last chunk are alone
             last = self.role.order.group * self.role.axis(self.role.order.minor).tiles / self.role.programs
             return max(0.0, last * self._to_peers_us(own) - self.own_extra_us())
         if any(isinstance(step, Notify) for step in own) or not self._wide() or self.role.warpgroups > 1:
             return 0.0
         return min(self._to_peers_us(own), self.tile_us())
-
-    def _stores_us(self) -> float:
-        """Bytes that a tile stores to peers, on average over all tiles, while all programs do; not those of own tiles."""
-        return _STORES_EXPOSED * self._to_peers_us(self._of_others())
 
     def _to_peers_us(self, steps: Iterable[Step]) -> float:
         written = [axis for axis in self.role.axes if not axis.reduction]
