@@ -12,9 +12,7 @@ class Access(Word):
 
     POINTER = "pointer"  # masked loads and stores, any size
     DESCRIPTOR = "descriptor"  # tensor descriptors: 16-byte row strides, no tile across the end of a part
-    PIECES = (
-        "pieces"  # stores to peers: descriptors of a few rows, each awaited, spread over as long as a product takes
-    )
+    PIECES = "pieces"  # stores to peers: descriptors of a few rows, each awaited, spread over the time of a product
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ Groups of warps are tasks of their own. So are loads of tiles into shared memory
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from triton.tools import tensor_descriptor
 
 from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon, UnfencedSource
 from tilelink.emulator.dialects.shared import Barrier, SharedMemory, allocate, integer
+from tilelink.emulator.races.fences import StoresAwaited, meaning
 from tilelink.emulator.scheduler import Wait
 
 if TYPE_CHECKING:
@@ -72,24 +72,19 @@ class Gluon:
         self._semantic = semantic
         self._call = call
         self._waves, self._loads, self._stores = 0, 0, 0
-        self._fresh: dict[int, list[Barrier]] = {}  # by number of the task: of which loads do not know yet
-        self._sent: dict[
-            int, list[_Sent]
-        ] = {}  # by number of the task: stores of tiles, of which some may not have ended
-        self._unfenced: dict[
-            int, list[tuple[int, int]]
-        ] = {}  # by number of the task: what it has stored in shared memory
+        # by number of the task: barriers of which loads do not know yet, stores of tiles of which some may not have ended, and
+        # spans of shared memory that it has stored to and stores of tiles do not see yet
+        self._fresh: dict[int, list[Barrier]] = {}
+        self._sent: dict[int, list[_Sent]] = {}
+        self._unfenced: dict[int, list[tuple[int, int]]] = {}
         machine.on_fence.append(self._await_sent)
 
     def replaced(self) -> dict[int, object]:
         """What stands for a module or function of Gluon in the globals of an emitted file, by the `id` of it."""
         barrier = {"MBarrierLayout": hopper.mbarrier.MBarrierLayout, "init": self._init, "expect": self._expect}
         barrier |= {"arrive": self._arrive, "wait": self._wait}
-        copies: dict[str, object] = {
-            "async_copy_global_to_shared": self._load,
-            "async_copy_shared_to_global": self._store,
-        }
-        copies["store_wait"] = self._await_read
+        copies: dict[str, object] = {"async_copy_global_to_shared": self._load, "store_wait": self._await_read}
+        copies |= {"async_copy_shared_to_global": self._store}
         language: dict[str, object] = {kind.__name__: kind for kind in _PASSED}
         language |= {
             "allocate_shared_memory": partial(allocate, stored=self._note_store),
@@ -238,18 +233,17 @@ class Gluon:
         """Block until the sources of all stores of this task but the last `pendings` have been read."""
         scheduler = self._machine.scheduler
         sent = self._sent.get(scheduler.task.identity.number, [])
-        for one in sent[: len(sent) - integer(pendings)]:
+        for one in sent[: max(0, len(sent) - integer(pendings))]:
             while not one.is_read:
                 scheduler.block(Wait(partial(str, f"store {one.number} to read"), keys=(("read", one.number),)))
 
     def _await_sent(self, text: str) -> None:
         """Where `text` is a wait for stores: block until they have been performed."""
-        match = re.fullmatch(r"cp\.async\.bulk\.wait_group (\d+)", text)
-        machine = self._machine
-        sent = self._sent.get(machine.scheduler.task.identity.number) if match else None
-        if not match or not sent:
+        fence, machine = meaning(text), self._machine
+        sent = self._sent.get(machine.scheduler.task.identity.number)
+        if not isinstance(fence, StoresAwaited) or not sent:
             return
-        for one in sent[: len(sent) - int(match[1])]:
+        for one in sent[: max(0, len(sent) - fence.left)]:
             while not one.is_done:
                 wait = Wait(partial(str, f"store {one.number} to be performed"), keys=(("sent", one.number),))
                 machine.scheduler.block(wait)
