@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -120,8 +118,7 @@ def _parameters(needed: list[list[str]]) -> tuple[str, ...]:
 
 def _print_role(out: Source, jit: str, name: str, needed: list[str], body: Source, what: str) -> None:
     out.line(jit)
-    with out.block(f"def {name}({', '.join([*in_order(needed), 'program'])}):"):
-        out.line(f'"""{what}"""')
+    with out.function(name, [*in_order(needed), "program"], what):
         out.lines(body.text())
     out.line()
     out.line()
@@ -138,7 +135,7 @@ def _print_entry(
 ) -> None:
     """Programs of a communication role come first; the others compute tiles, and go on with those of joined kernels."""
     out.line(carried.scope.dialect.decorator(parameters, in_gluon=in_gluon(carried.scope.dialect, kernel)))
-    with _definition(out, kernel.name, parameters):
+    with out.function(kernel.name, list(parameters)):
         out.line("program = tl.program_id(0)")
         for name, several in tuples.items():
             out.call(f"{name} = (", several)
@@ -162,14 +159,6 @@ def _print_entry(
             with out.maybe(f"if program < {role.programs}:" if idle else ""):
                 out.call(f"{role.name}(", [*role.arguments, _by_die(kernel, role, "program")])
         out.lines(carried.last.text().strip())
-
-
-@contextmanager
-def _definition(out: Source, name: str, parameters: tuple[str, ...]) -> Iterator[None]:
-    """A function whose parameters may be too many for a line."""
-    out.call(f"def {name}(", list(parameters), "):")
-    with out.inside():
-        yield
 
 
 def _by_die(kernel: Kernel, role: _Role, program: str) -> str:

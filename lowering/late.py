@@ -35,8 +35,8 @@ class LateCounts:
         self.scope = scope
         out = Source()
         out.line(scope.dialect.decorator())
-        with out.block(f"def {self.name}({', '.join(['tile', 'number', *self.arguments])}):"):
-            out.line(f'"""Count a tile of {role.name} that this program has stored, or none: `number` is 1 or 0."""')
+        what = f"Count a tile of {role.name} that this program has stored, or none: `number` is 1 or 0."
+        with out.function(self.name, ["tile", "number", *self.arguments], what):
             out.lines(printed.text())
         scope.functions.append(out.text())
 

@@ -85,6 +85,13 @@ class TileScope(LoopScope):
         self.need(name)
         return name
 
+    def needs_of(self, inner: TileScope) -> None:
+        """What a function needs that is printed for `inner` and called here."""
+        self.need(*inner.parameters)
+        self.descriptors |= inner.descriptors
+        self.tuples |= inner.tuples
+        self.functions += inner.functions
+
     def at_peers(self, operand: Operand) -> str:
         """Name of the tuple of descriptors of pieces of `operand` at each rank, and of a pool in each place of each."""
         buffer, name = operand.buffer, f"{operand.buffer}_there"

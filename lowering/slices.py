@@ -69,20 +69,16 @@ def _slice_function(
             head.line(f"{axis.name}_segment = rank")
         if f"{axis.name}_offsets" in text:
             head.line(f"{axis.name}_offsets = {axis.name} + {part_vector(scope, str(extent), number)}")
-    scope.need(*inner.parameters)
+    scope.needs_of(inner)
     arguments += inner.parameters
-    scope.descriptors |= inner.descriptors
-    scope.tuples |= inner.tuples
     arguments += OF_A_TILE if scope.role.warpgroups > 1 and leaves_in_pieces(steps) else ()
     sums = next((step.result for step in steps if isinstance(step, SumParts)), "")
     name, out = f"{sums or value}_slice", Source()
     out.line(scope.decorator())
     given = [f"{argument}: gl.constexpr" if argument == "GROUP" else argument for argument in arguments]
-    out.call(f"def {name}(", [value_name(value), *given], "):")
     what = f"{sums or value} in {width} columns of {'an own' if own else 'a'} tile"
     what = f"{what}, of which `{value_name(value)}` is the own summand." if sums else f"Store {what}."
-    with out.inside():
-        out.line(f'"""{what}"""')
+    with out.function(name, [value_name(value), *given], what):
         if head.text().strip():
             out.lines(head.text())
         out.lines(text)

@@ -27,12 +27,21 @@ class Source:
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
         self.line(header)
-        with self.inside():
+        with self._inside():
             yield
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
-        """What stands in the block whose header has just been printed."""
+    def function(self, name: str, parameters: list[str], what: str = "") -> Iterator[None]:
+        """A function of the kernel, with `what` it is for; its parameters may be too many for a line."""
+        self.call(f"def {name}(", parameters, "):")
+        with self._inside():
+            if what:
+                self.line(f'"""{what}"""')
+            yield
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """The block whose header has just been printed."""
         self._depth += 1
         before = len(self._lines)
         yield

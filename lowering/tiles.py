@@ -102,15 +102,12 @@ def _print_halves(body: Source, scope: TileScope) -> None:
     with printed.block(f"for half in {_launch_positions('program', 2 * role.halved, role)}:"):
         printed.line(f"tile = {plus(str(role.whole), 'half // 2')}")
         _print_tile(printed, inner, role.body, None)
-    scope.need(*inner.parameters)
-    scope.descriptors |= inner.descriptors
-    scope.tuples |= inner.tuples
-    scope.functions += inner.functions
+    scope.needs_of(inner)
     name, out = f"{role.name}_halves", Source()
     out.line(scope.dialect.decorator())
     arguments = [*in_order(inner.parameters), "program"]
-    with out.block(f"def {name}({', '.join(arguments)}):"):
-        out.line(f'"""Compute the last {role.halved} tiles of {role.name} in halves along {role.order.minor}."""')
+    what = f"Compute the last {role.halved} tiles of {role.name} in halves along {role.order.minor}."
+    with out.function(name, arguments, what):
         out.lines(printed.text())
     scope.functions.append(out.text())
     body.call(f"{name}(", arguments)

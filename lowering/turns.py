@@ -124,15 +124,10 @@ def _multiplies(
 
 
 def _function(scope: TileScope, inner: TileScope, name: str, given: list[str], body: Source, what: str) -> list[str]:
-    scope.need(*inner.parameters)
-    scope.descriptors |= inner.descriptors
-    scope.tuples |= inner.tuples
-    scope.functions += inner.functions
+    scope.needs_of(inner)
     out, arguments = Source(), in_order(inner.parameters)
     out.line(scope.decorator())
-    out.call(f"def {name}(", [*arguments, *given], "):")
-    with out.inside():
-        out.line(f'"""{what}"""')
+    with out.function(name, [*arguments, *given], what):
         out.lines(body.text())
     scope.functions.append(out.text())
     return arguments

@@ -25,7 +25,8 @@ def slice_leaves(value, leaving, GROUP: gl.constexpr):
 
     value [rows, cols]; `leaving` [pieces of all groups, rows of a piece, cols]."""
     gl.thread_barrier()  # the thread that sends has waited for them, and the others for it
-    slices = leaving._reinterpret(leaving.dtype, [2, value.shape[0], leaving.shape[2]], leaving.layout)
+    GROUPS: gl.constexpr = leaving.shape[0] * leaving.shape[1] // value.shape[0]
+    slices = leaving._reinterpret(leaving.dtype, [GROUPS, value.shape[0], leaving.shape[2]], leaving.layout)
     slices.index(GROUP).store(value.to(leaving.dtype))
     fence_async_shared()
     gl.thread_barrier()
