@@ -186,6 +186,17 @@ def races(source: str, schedule: Schedule) -> bool:
 
 
 @pytest.mark.slow
+def test_a_count_without_a_barrier() -> None:
+    """The thread that has sent has waited for its pieces, and another one counts."""
+    schedule = planned("parts by stores", 2)
+    source = lowering.emit(schedule)
+    helper = source.index("def count_arrival(")
+    at = source.index("    program_barrier()\n", helper)
+    assert not races(source, schedule)
+    assert races(source[:at] + source[at:].replace("    program_barrier()\n", "", 1), schedule)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_sums_and_parts_are_told_of_when_they_are_there(number: int) -> None:
     """By the end of the call, and by the count of a chunk."""

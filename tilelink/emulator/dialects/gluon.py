@@ -224,7 +224,7 @@ class Gluon:
             machine.scheduler.switch()
             self._semantic.builder.create_descriptor_store(described.loads.handle, value, starts)
             sent.is_done = True
-            machine.released(child, ("delivered", f"store {number}"))
+            machine.released(child, ("performed", f"store {number}"))
             machine.scheduler.wake(("sent", number))
 
         machine.scheduler.spawn(child, body)
@@ -247,7 +247,7 @@ class Gluon:
             while not one.is_done:
                 wait = Wait(partial(str, f"store {one.number} to be performed"), keys=(("sent", one.number),))
                 machine.scheduler.block(wait)
-            machine.acquired(machine.scheduler.task, ("delivered", f"store {one.number}"))
+            machine.acquired(machine.scheduler.task, ("performed", f"store {one.number}"))
             sent.remove(one)
 
     def _multiply(

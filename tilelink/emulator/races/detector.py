@@ -13,7 +13,8 @@ race when neither happens before the other, whichever came first in this run. Wh
    other, for they are mostly one thread's; but other programs may not rely on their order.
 2. **Asynchronous proxy.** A descriptor store happens before what its program does next only after
    `cp.async.bulk.wait_group` (not `.read`, which Triton emits: it frees the source only), and before the end of its
-   kernel. The wait is that of one of the threads: a barrier has to follow before another thread releases. A descriptor
+   kernel. The wait is that of one of the threads: a barrier has to follow before another thread releases. So it is with stores
+   from shared memory in Gluon, each a task of its own whose end its program is told of (`performed`). A descriptor
    access comes after writes through pointers only if `fence.proxy.async` stands between, behind the acquire that
    orders them with the program; reads that are done need no such fence. A descriptor load is complete when its value is
    there.

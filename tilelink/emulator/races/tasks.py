@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilelink.emulator.races.clocks import NOTHING, Clock, Slots, TaskClocks, join
+from tilelink.emulator.races.clocks import NOTHING, Agent, Clock, Slots, TaskClocks, join
 from tilelink.emulator.races.touch import kernel_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ class Tasks:
         if task is None:
             self._note_launch(event)
             self._start(event.task, clock)
+        elif _told_to_one_thread(event.token):
+            for agent in (
+                Agent.BLOCK,
+                Agent.PROXY,
+            ):  # as `await_stores`: a barrier has to follow before another thread tells
+                task.learn(agent, clock)
         else:
             task.learn_all(clock)
         if _acquired_once(event.token):
@@ -121,7 +127,7 @@ def _launches(token: Hashable) -> bool:
 def _ends(token: Hashable) -> bool:
     """Whether a task releases it last: a program, the task of a stream in a run, an OpenSHMEM transfer."""
     match token:
-        case ("launch" | "groups", _, _) | ("run", _) | ("delivered", _):
+        case ("launch" | "groups", _, _) | ("run", _) | ("delivered" | "performed", _):
             return True
         case _:
             return False
@@ -131,6 +137,15 @@ def _starts(token: Hashable) -> bool:
     """Whether tasks start from it that are not live when it is released."""
     match token:
         case ("launch", _) | ("issued", _):
+            return True
+        case _:
+            return False
+
+
+def _told_to_one_thread(token: Hashable) -> bool:
+    """Whether it is the end of a store from shared memory, for which the thread waits that has begun it."""
+    match token:
+        case ("performed", _):
             return True
         case _:
             return False
