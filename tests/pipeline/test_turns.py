@@ -226,6 +226,12 @@ def test_what_the_groups_count_on_is_proved(kernel: dict[str, Any], role: dict[s
     assert any(reason in finding.fact for finding in proof.findings)
 
 
+def test_operands_that_groups_cannot_multiply_are_refuted() -> None:
+    schedule = planned("sums, copies")
+    wider = tuple(replace(buffer, dtype="fp32") if buffer.name == "w" else buffer for buffer in schedule.buffers)
+    assert any("not bf16 or fp16" in found.fact for found in verify(replace(schedule, buffers=wider)).findings)
+
+
 def test_a_small_form_keeps_the_groups() -> None:
     declared, h200 = declaration(Operator.GEMM_RS, False), topologies.load("h200-nvswitch", 4)
     schedule = declared.plan_for(h200, {"M": 8192, "N": 4096, "K": 11008}, "bf16", {})

@@ -12,10 +12,8 @@ from tilelink.ir.steps import Access, IfOwn, Place, Step, Store, in_pieces
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.layout import Illegal
 from tilelink.planner.tiles import Held, why_not
-from tilelink.proof.turns import why_no_pieces, why_no_turns
+from tilelink.proof.turns import TURN_DTYPES, why_no_pieces, why_no_turns
 from topologies.topology import Gpu
-
-_DTYPES = ("bf16", "fp16")
 
 
 def in_turns(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str, at_peers: Mapping[str, Buffer]) -> ComputeRole:
@@ -26,8 +24,8 @@ def in_turns(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str, at_peers
         reason = f"the matrix products of warpgroups are those of sm_90, and this is {gpu.arch}"
     elif loop.halves or loop.late:
         reason = "they are not computed in halves, and are counted at once"
-    elif dtype not in _DTYPES:
-        reason = f"operands are {dtype}, not {' or '.join(_DTYPES)}"
+    elif dtype not in TURN_DTYPES:
+        reason = f"operands are {dtype}, not {' or '.join(TURN_DTYPES)}"
     if reason:
         raise Illegal(f"tiles of {role.name} cannot be computed by warpgroups in turns: {reason}")
     role = replace(role, warpgroups=loop.tile.warpgroups)

@@ -17,6 +17,7 @@ from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import flat
 from tilelink.proof.findings import Finding
 
+TURN_DTYPES = ("bf16", "fp16")  # of operands: fp32 products run on the ordinary cores
 GROUP_WARPS = 4  # which issue the matrix products of Hopper together (PTX ISA, wgmma)
 _ROWS, _LEAST_COLS, _MOST_COLS = 64, 16, 256  # of a product that one instruction computes
 _ROW_BYTES = 16  # of a matrix that a descriptor is of: a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)
@@ -33,7 +34,7 @@ def turns(schedule: Schedule) -> Iterator[Finding]:
                 fact = "its tiles leave in pieces, which a warpgroup sends while another one multiplies, and it has one"
                 yield Finding(BugClass.WRONG_PLACE, f"role {role.name}", fact)
             continue
-        reason = _kernel(schedule, kernel) or why_no_turns(role) or _no_pieces(schedule, role)
+        reason = _kernel(schedule, kernel, role) or why_no_turns(role) or _no_pieces(schedule, role)
         if role.warpgroups != 2:
             reason = f"{role.warpgroups} of them are none or too many"
         if reason:
@@ -41,9 +42,13 @@ def turns(schedule: Schedule) -> Iterator[Finding]:
             yield Finding(BugClass.WRONG_PLACE, f"role {role.name}", fact)
 
 
-def _kernel(schedule: Schedule, kernel: Kernel) -> str:
+def _kernel(schedule: Schedule, kernel: Kernel, role: ComputeRole) -> str:
     if not schedule.machine.arch.startswith("sm_9"):
         return f"their matrix products are those of sm_90, not of {schedule.machine.arch}"
+    operands = {o.buffer for m in role.body if isinstance(m, MatmulBody) for o in (m.left, m.right)}
+    dtypes = {buffer.dtype for buffer in schedule.buffers if buffer.name in operands} - set(TURN_DTYPES)
+    if dtypes:
+        return f"operands are {', '.join(sorted(dtypes))}, not {' or '.join(TURN_DTYPES)}"
     if kernel.warps != GROUP_WARPS or kernel.per_sm != 1:
         return f"a group has {GROUP_WARPS} warps, and a program takes an SM for itself"
     if kernel.comm or kernel.joined or len(schedule.joined_to(kernel)) > 1:
