@@ -17,15 +17,18 @@ class Pool:
     PLACES = 4  # as many as `told` has room for
 
     def __init__(self, fabric: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.fabric = fabric
         self.places = [fabric.symmetric(shape, dtype) for _ in range(self.PLACES)]
         self._storages = [place.local.untyped_storage() for place in self.places]
-        self._unused = [self._uses(number) for number in range(self.PLACES)]
+        self._unused: list[int] = []  # uses of each place in which no result lies, from the first call on
         self._captured = [False] * self.PLACES
         self._streams: list[Any] = [None] * self.PLACES  # on which it was taken
         self._numbers = {place.local.data_ptr(): number for number, place in enumerate(self.places)}
 
     def take(self, main: Any, shape: tuple[int, ...]) -> torch.Tensor:
         """Where the result of the call that is enqueued on `main` next shall lie."""
+        if not self._unused and not self.fabric.is_loading:  # what lies there now are descriptors, no results
+            self._unused = [self._uses(number) for number in range(self.PLACES)]
         captures, spare = main.captures(), self.PLACES - 1
         # in a capture those places first that graphs have taken before
         order = sorted(range(spare), key=self._captured.__getitem__, reverse=True) if captures else range(spare)
@@ -51,7 +54,8 @@ class Pool:
 
     def _is_free(self, number: int, captures: bool) -> bool:
         """Whether no tensor lies in a place, and this call may take it."""
-        return (captures or not self._captured[number]) and self._uses(number) == self._unused[number]
+        unused = not self._unused or self._uses(number) == self._unused[number]
+        return unused and (captures or not self._captured[number])
 
     def _uses(self, number: int) -> int:
         """Tensors that lie in a place; views of a tensor count as well."""

@@ -11,6 +11,7 @@ import torch
 
 import lowering
 import topologies
+from tests.pipeline.test_pool import Running
 from tests.pipeline.test_turns import (
     CASES,
     PLAIN,
@@ -106,6 +107,17 @@ def test_where_they_cannot_tiles_are_stored_at_once() -> None:
     h200 = topologies.load("h200-nvswitch", 4)
     pins = {"mover": "Fused()", "transfer": "push", "y.tile": "128x128x64/4w6s2g"}
     assert not any(map(in_pieces, stores(declaration(Operator.GEMM_RS, False).plan_for(h200, FULL, "bf16", pins))))
+
+
+def test_descriptors_of_a_pool_are_no_results() -> None:
+    """A place whose descriptors the operator holds is free all the same: results lie in it, and are not copied out."""
+    running = Running(planned("sums by stores into pools"))
+    for number in range(3):
+        results = running.call(number)
+        assert [pool.place_of(out) for pool, out in zip(running.pools, results, strict=True)] == [0] * len(results)
+        assert running.pools[0].give(running.world.fabrics[0].main(), results[0]) is results[0]
+        del results
+    running.world.run()
 
 
 def edited(schedule: Schedule, change: dict[str, Any]) -> Schedule:

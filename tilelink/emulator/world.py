@@ -282,6 +282,10 @@ class EmulatedFabric:
         """A side stream."""
         return self._world.stream(self.rank, name)
 
+    @property
+    def is_loading(self) -> bool:
+        return self.rank in self._world.host.loading
+
     @contextmanager
     def loading(self) -> Iterator[None]:
         """Inside, what is enqueued is checked but not run: a GPU loads its kernels then, before any of them spins."""

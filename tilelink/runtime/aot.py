@@ -60,6 +60,7 @@ class RecordingFabric:
     num_sms: int = 1 << 16  # nothing runs: any schedule fits
     rank: int = 0
     launches: list[RecordedLaunch] = field(default_factory=list)
+    is_loading: bool = False
     device: torch.device = field(default_factory=lambda: torch.device("meta"))
 
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> _Symmetric:
@@ -81,7 +82,9 @@ class RecordingFabric:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
+        self.is_loading = True
         yield
+        self.is_loading = False
         self.launches.clear()  # what follows is the call that is asked for
 
     def barrier(self) -> None: ...
