@@ -20,7 +20,7 @@ class GpuStream(LibraryCalls):
         self.fabric = fabric
 
     def captures(self) -> bool:
-        with torch.cuda.stream(self.stream):
+        with self._current():
             return torch.cuda.is_current_stream_capturing()
 
 

@@ -29,12 +29,7 @@ class Pool:
         """Where the result of the call that is enqueued on `main` next shall lie."""
         if not self._unused and not self.fabric.is_loading:  # what lies there now are descriptors, no results
             self._unused = [self._uses(number) for number in range(self.PLACES)]
-        captures, spare = main.captures(), self.PLACES - 1
-        # in a capture those places first that graphs have taken before
-        order = sorted(range(spare), key=self._captured.__getitem__, reverse=True) if captures else range(spare)
-        number = next((number for number in order if self._is_free(number, captures)), spare)
-        if number < spare:
-            self._captured[number] = captures
+        number = self._free(main.captures())
         if self._streams[number] is not None:
             main.after(self._streams[number])  # the caller has let go of it behind what he enqueued there
         self._streams[number] = main
@@ -52,10 +47,17 @@ class Pool:
         main.copy(result, out)
         return result
 
-    def _is_free(self, number: int, captures: bool) -> bool:
-        """Whether no tensor lies in a place, and this call may take it."""
-        unused = not self._unused or self._uses(number) == self._unused[number]
-        return unused and (captures or not self._captured[number])
+    def _free(self, captures: bool) -> int:
+        """A place in which no tensor lies, and which this call may take, or the last one."""
+        last = self.PLACES - 1
+        # in a capture those places first that graphs have taken before
+        order = sorted(range(last), key=self._captured.__getitem__, reverse=True) if captures else range(last)
+        for number in order:
+            unused = not self._unused or self._uses(number) == self._unused[number]
+            if unused and (captures or not self._captured[number]):
+                self._captured[number] = captures
+                return number
+        return last
 
     def _uses(self, number: int) -> int:
         """Tensors that lie in a place; views of a tensor count as well."""
