@@ -85,16 +85,28 @@ def invalidates(out):
 
 
 @gluon.jit
-def store_tiles(desc, READ: gl.constexpr, FENCED: gl.constexpr, PERFORMED: gl.constexpr, told):
+def store_tiles(
+    desc,
+    READ: gl.constexpr,
+    FREED: gl.constexpr,
+    FENCED: gl.constexpr,
+    MET: gl.constexpr,
+    PERFORMED: gl.constexpr,
+    told,
+):
     """Store two tiles from the same place of shared memory, and tell of it: without waiting for what was asked to be left out."""
     tile = gl.allocate_shared_memory(gl.float32, [16, 16], desc.layout)
     layout: gl.constexpr = gl.BlockedLayout([1, 4], [8, 4], [4, 1], [1, 0])
     for number in gl.static_range(2):
         if READ:
             tma.store_wait(0)
+        if FREED:
+            gl.thread_barrier()
         tile.store(gl.full([16, 16], number + 1, gl.float32, layout))
         if FENCED:
             fence_async_shared()
+        if MET:
+            gl.thread_barrier()
         tma.async_copy_shared_to_global(desc, [16 * number, 0], tile)
     if PERFORMED:
         gl.inline_asm_elementwise("cp.async.bulk.wait_group 0; mov.u32 $0, 0;", "=r", [], gl.int32, False, 1)

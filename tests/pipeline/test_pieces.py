@@ -42,9 +42,15 @@ from tilelink.runtime.reference import make_inputs
 BY_STORES = [name for name, (_, _, pins) in CASES.items() if pins.get("mover") == "Fused()" and "algorithm" in pins]
 FULL = {"M": 8192, "N": 4096, "K": 11008}
 SENT = "pieces_sent()"
-LINES = {
-    "a piece that has left": "        tma.store_wait(0)  # it has left the SM\n",
-    "a fence": "    fence_async_shared()\n    gl.thread_barrier()\n",
+LEFT = "        tma.store_wait(0)  # it has left the SM\n"
+FENCE, MEET = "    fence_async_shared()\n", "    gl.thread_barrier()\n"
+KNOWN = "    gl.thread_barrier()  # the thread that sends has waited for them, and the others for it\n"
+LINES = {  # what stands in the source, and what a mistake would be
+    "a piece that has left": (LEFT, ""),
+    "others know that it has": (KNOWN, ""),
+    "a fence": (FENCE + MEET, MEET),
+    "a barrier behind it": (FENCE + MEET, FENCE),
+    "a fence before the barrier": (FENCE + MEET, MEET + FENCE),
 }
 
 
@@ -174,11 +180,11 @@ def test_stores_through_whole_descriptors_are_still_refuted() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", LINES)
 def test_without_a_wait_some_run_is_wrong(what: str) -> None:
-    schedule, line = planned("sums by stores", 2), LINES[what]
+    schedule, (line, mistake) = planned("sums by stores", 2), LINES[what]
     source = lowering.emit(schedule)
     assert line in source
     assert not refuted(source, schedule)
-    assert refuted(source.replace(line, ""), schedule)
+    assert refuted(source.replace(line, mistake), schedule)
 
 
 def races(source: str, schedule: Schedule) -> bool:

@@ -19,7 +19,7 @@ from tilelink.bench.rows import Operator
 from tilelink.bench.stamps import Moment, stamped
 from tilelink.emulator import World
 from tilelink.emulator.dialects.errors import IllegalBarrier
-from tilelink.emulator.errors import EmulationError
+from tilelink.emulator.errors import EmulationError, KernelError
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import ComputeRole, Kernel, TileShape
 from tilelink.ir.schedule import Schedule
@@ -160,21 +160,37 @@ def refuted(source: str, schedule: Schedule) -> bool:
     return False
 
 
-LINES = {
-    "its turn": "    mbarrier.wait(turns.index(GROUP), (number // 2 + 1 + GROUP) % 2)\n",
-    "operands": "        mbarrier.wait(loaded.index(place), step // PLACES % 2)\n",
-    "a place": "        mbarrier.wait(used.index(place), (step // PLACES + 1) % 2)\n",
+def test_what_a_group_raises_is_an_error_of_the_kernel() -> None:
+    """With the line of the file, as that of a program without groups."""
+    schedule = planned("sums, copies")
+    source = lowering.emit(schedule).replace(
+        "        step = number * STEPS + k\n", "        step = numbers * STEPS + k\n"
+    )
+    with pytest.raises(KernelError, match=r"group \d(.|\n)*NameError: name 'numbers' is not defined"):
+        run_emulated(schedule, source)
+
+
+ONE_LEFT = "        sums = warpgroup_mma_wait(1, deps=[sums])  # the product of the step before has read its operands\n"
+NONE_LEFT = "    sums = warpgroup_mma_wait(0, deps=[sums])\n"
+BACK = "        mbarrier.arrive(used.index((step + PLACES - 1) % PLACES), pred=k > 0)\n"
+LAST_BACK = "    mbarrier.arrive(used.index((number * STEPS + STEPS - 1) % PLACES))\n"
+LINES = {  # what stands in the source, and what a mistake would be
+    "its turn": ("    mbarrier.wait(turns.index(GROUP), (number // 2 + 1 + GROUP) % 2)\n", ""),
+    "operands": ("        mbarrier.wait(loaded.index(place), step // PLACES % 2)\n", ""),
+    "a place": ("        mbarrier.wait(used.index(place), (step // PLACES + 1) % 2)\n", ""),
+    "products before places are given back": (ONE_LEFT + BACK, BACK + ONE_LEFT),
+    "the last product before its place is given back": (NONE_LEFT + LAST_BACK, LAST_BACK + NONE_LEFT),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", LINES)
 def test_without_a_wait_some_run_is_wrong(what: str) -> None:
-    schedule = planned("sums, copies", 2)
+    schedule, (line, mistake) = planned("sums, copies", 2), LINES[what]
     source = lowering.emit(schedule)
-    assert source.count(LINES[what]) == 1
+    assert source.count(line) == 1
     assert not refuted(source, schedule)
-    assert refuted(source.replace(LINES[what], ""), schedule)
+    assert refuted(source.replace(line, mistake), schedule)
 
 
 def test_a_barrier_at_which_too_many_arrive() -> None:

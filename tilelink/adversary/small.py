@@ -15,7 +15,7 @@ from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
-from tilelink.ir.steps import SMALLEST_DOT, IfOwn, in_pieces
+from tilelink.ir.steps import SMALLEST_DOT, in_pieces
 from tilelink.planner.plan import plan
 from tilelink.proof.contract import flat
 from topologies.errors import UserError
@@ -38,7 +38,7 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
     halved = {
         name.rpartition(".")[0] for name, value in schedule.choices if name.endswith(".tail") and value == "halves"
     }
-    wide = halved | _sums_in_pieces(schedule)
+    wide = halved | _in_slices(schedule)
     pins = {name: _small_pin(name, value, wide) for name, value in schedule.choices}
     pins |= _small_queues(schedule)
     failure: UserError | None = None
@@ -74,11 +74,10 @@ def _spins(exchange: Exchange, topology: Topology) -> bool:
     return by_copy and not topology.gpu.stream_wait_value
 
 
-def _sums_in_pieces(schedule: Schedule) -> set[str]:
-    """Roles whose own tiles leave in pieces, which takes two slices of columns of a tile."""
+def _in_slices(schedule: Schedule) -> set[str]:
+    """Roles whose tiles leave in pieces, slice by slice of their columns: one slice is not there to overwrite another."""
     roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
-    own = {role.name: [s for b in role.body if isinstance(b, IfOwn) for s in flat(b.own)] for role in roles}
-    return {name for name, steps in own.items() if any(map(in_pieces, steps))}
+    return {role.name for role in roles if any(map(in_pieces, flat(role.body)))}
 
 
 def _small_pin(name: str, value: str, wide: Collection[str]) -> str:

@@ -8,11 +8,10 @@ import numpy as np
 import triton.language as tl
 
 from tilelink.emulator.collectives import Meetings
-from tilelink.emulator.errors import EmulationError, KernelError
 from tilelink.emulator.events import Kind, Semantic, Via
+from tilelink.emulator.failing import errors_of_kernel
 from tilelink.emulator.machine import Places
 from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, WaitAtLeast, WaitEqual, Write
-from tilelink.emulator.place import place_of_traceback
 from tilelink.emulator.scheduler import Wait
 
 if TYPE_CHECKING:
@@ -165,15 +164,8 @@ class Execution:
         function = self._interpreter.function(launch.kernel)
 
         def run(task: Task) -> None:
-            try:
+            with errors_of_kernel(task):
                 function(**arguments)
-            except EmulationError:
-                raise
-            except Exception as error:
-                identity = task.identity
-                place = place_of_traceback(error.__traceback__)
-                reason = f"{type(error).__name__}: {error}"
-                raise KernelError(rank=identity.rank, task=identity.name, place=place, reason=reason) from error
 
         return run
 

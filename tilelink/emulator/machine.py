@@ -78,6 +78,7 @@ class Machine:
         self.spins = SpinDetector(self.scheduler, self.word)
         self.observers = tuple(observers)
         self.on_fence: list[Callable[[str], None]] = []  # what wait for asynchronous work, by the text of the fence
+        self.on_barrier: list[Callable[[], None]] = []
         self._numbers = 0
 
     # tasks
@@ -202,6 +203,9 @@ class Machine:
             self._tell(Access(task, kind, via, flat, item_bytes, semantic, scope, *fields))
 
     def barrier(self) -> None:
+        """The warps of the running task meet."""
+        for met in self.on_barrier:
+            met()
         if self.observers:
             self._tell(Barrier(self.scheduler.task.identity, self.place()))
 

@@ -35,23 +35,51 @@ def _only_time(statement: ast.stmt) -> bool:
 
 
 def branch_that_nobody_takes(pair: SourcePair) -> bool:
-    return no_call_meets(pair.text) and any(
-        under_meets(pair.text, pair.text.parent(one)) for one, _ in pair.statements()
+    return any(is_never_done(pair.text, one) for one, _ in pair.statements())
+
+
+def is_never_done(text: SourceText, node: ast.AST) -> bool:
+    """Whether it stands under a name that every caller gives the other value of."""
+    while not isinstance(node, ast.FunctionDef):
+        above = text.parent(node)
+        if isinstance(above, ast.If) and isinstance(above.test, ast.Name):
+            given = _given(text, text.function(above).name, above.test.id, 4)
+            if (node in above.body and given == {"False"}) or (node in above.orelse and given == {"True"}):
+                return True
+        node = above
+    return False
+
+
+def loads_in_any_order(pair: SourcePair) -> bool:
+    if not pair.mutant.operator.startswith("swap "):
+        return False
+    for one, other in pair.statements():
+        if other is not None:
+            nodes = (node for two in (one, other) for node in ast.walk(two))
+            calls = {last_word(called(node)) for node in nodes if isinstance(node, ast.Call)}
+            if "async_copy_global_to_shared" in calls and calls <= {"async_copy_global_to_shared", "expect", "index"}:
+                return True
+    return False
+
+
+def turn_given_later(pair: SourcePair) -> bool:
+    """Behind the wait for what this group multiplies itself, instead of before it."""
+    if pair.mutant.operator != "swap raise":
+        return False
+    return any(
+        other is not None and _called(one) == "mbarrier.arrive" and last_word(_assigned(other)) == "warpgroup_mma_wait"
+        for one, other in pair.statements()
     )
+
+
+def _assigned(statement: ast.stmt) -> str:
+    return called(statement.value) if isinstance(statement, ast.Assign) else ""
 
 
 def no_call_meets(text: SourceText) -> bool:
     """Whether calls do not end together with those of peers, so that what stands under `MEETS` is never done."""
     given = [node.value for node in text.nodes(ast.keyword) if node.arg == "MEETS"]
     return bool(given) and all(ast.unparse(value) in ("False", "MEETS") for value in given)
-
-
-def under_meets(text: SourceText, node: ast.AST) -> bool:
-    while not isinstance(node, ast.FunctionDef):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "MEETS" and not node.orelse:
-            return True
-        node = text.parent(node)
-    return False
 
 
 def told_behind_the_turn(pair: SourcePair) -> bool:
@@ -117,5 +145,10 @@ RULES: tuple[tuple[Holds, str], ...] = (
     ),
     (never_below_zero, "the variable of a loop over a range from 0 on is more than 0 where it is not 0."),
     (offset_of_nothing, "the term that is left out is 0 in every call."),
-    (branch_that_nobody_takes, "calls of the schedule do not end together with those of peers."),
+    (branch_that_nobody_takes, "whoever calls it gives a constant with which the branch is not there."),
+    (
+        loads_in_any_order,
+        "loads into shared memory come in any order, and no phase ends before its bytes are announced.",
+    ),
+    (turn_given_later, "the other group begins a little later: this one waits for nobody meanwhile."),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import pairwise
 
-from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, called, dotted, last_word
+from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, called, dotted, in_language, last_word
 
 _ORDERS = ("rank_major", "chunk_major", "node_major", "tiles_in_rows", "copy_share")
 
@@ -76,7 +76,7 @@ def mask(text: SourceText) -> Changes:
     """A load or a store of lanes that do not exist."""
     for call in text.nodes(ast.Call):
         masks = [keyword for keyword in call.keywords if keyword.arg in ("mask", "other")]
-        if masks and called(call) in ("tl.load", "tl.store"):
+        if masks and in_language(call, "load", "store"):
             yield tuple(Change(text.span(keyword.value), "None") for keyword in masks)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, called, dotted, last_word
+from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, called, dotted, in_language, last_word
 
 _WEAKER_SEM = {
     "acquire": ("relaxed",),
@@ -38,6 +38,7 @@ _VALUE_IS_SECOND_OF = {
     "wait_at_least": 2,
     "notify": 2,
 }
+_EXCHANGE_AND_ADD = ("atomic_xchg", "atomic_add")
 _ATOMICS = ("atomic_add", "atomic_xchg", "atomic_cas", "atomic_max")
 
 
@@ -99,11 +100,11 @@ def awaited_value(text: SourceText) -> Changes:
 def epoch_step(text: SourceText) -> Changes:
     """The epoch does not go on, or by two; a number known when the kernel was launched instead of the word."""
     for node in text.nodes(ast.BinOp):
-        if called(node.left) == "tl.load" and isinstance(node.op, ast.Add) and "epoch" in text.text(node.left):
+        if in_language(node.left, "load") and isinstance(node.op, ast.Add) and "epoch" in text.text(node.left):
             yield (Change(text.span(node), text.text(node.left)),)
             yield (Change(text.span(node.right), f"{text.text(node.right)} + 1"),)
     for assign in text.nodes(ast.Assign):
-        if called(assign.value) == "tl.load" and "epoch" in text.text(assign.value):
+        if in_language(assign.value, "load") and "epoch" in text.text(assign.value):
             yield (Change(text.span(assign.value), "1"),)
 
 
@@ -118,26 +119,33 @@ def baked_epoch(text: SourceText) -> Changes:
 def plain_access(text: SourceText) -> Changes:
     """An ordinary store or load of a word instead of an atomic one."""
     for call in text.nodes(ast.Call):
-        name = called(call)
-        if name == "tl.atomic_xchg" and len(call.args) == 2:
-            yield (Change(text.span(call), f"tl.store({text.text(call.args[0])}, {text.text(call.args[1])})"),)
-        elif name == "tl.atomic_add" and len(call.args) == 2:
-            word, amount = (text.text(argument) for argument in call.args)
-            yield (Change(text.span(call), f"tl.load({word})"),)
-            if amount != "0":
-                plain = f"tl.store({word}, tl.load({word}) + {amount})"
-                if isinstance(text.parent(call), ast.Expr):
-                    yield (Change(text.span(call), plain),)
+        language = in_language(call, *_EXCHANGE_AND_ADD)
+        if not language or len(call.args) != 2:
+            continue
+        word, value = (text.text(argument) for argument in call.args)
+        masked = [keyword for keyword in call.keywords if keyword.arg == "mask"]
+        mask = "".join(f", mask={text.text(keyword.value)}" for keyword in masked)
+        if last_word(called(call)) == "atomic_xchg":
+            yield (Change(text.span(call), f"{language}.store({word}, {value}{mask})"),)
+            continue
+        loaded = f"{language}.load({word}{mask})"
+        yield (Change(text.span(call), loaded),)
+        if not _adds_nothing(value) and isinstance(text.parent(call), ast.Expr):
+            yield (Change(text.span(call), f"{language}.store({word}, {loaded} + {value}{mask})"),)
 
 
 def another_atomic(text: SourceText) -> Changes:
     """An exchange that counts, a count that overwrites, one that counts twice."""
     for call in text.nodes(ast.Call):
-        name = called(call)
-        if name in ("tl.atomic_add", "tl.atomic_xchg") and len(call.args) == 2 and text.text(call.args[1]) != "0":
-            other = "tl.atomic_xchg" if name == "tl.atomic_add" else "tl.atomic_add"
-            yield (Change(text.span(call.func), other),)
+        language = in_language(call, *_EXCHANGE_AND_ADD)
+        if language and len(call.args) == 2 and not _adds_nothing(text.text(call.args[1])):
+            other = next(name for name in _EXCHANGE_AND_ADD if name != last_word(called(call)))
+            yield (Change(text.span(call.func), f"{language}.{other}"),)
             yield (Change(text.span(call.args[1]), f"2 * {text.text(call.args[1])}"),)
+
+
+def _adds_nothing(value: str) -> bool:
+    return value == "0" or "zeros_like(" in value
 
 
 def _off_by_one(text: SourceText, node: ast.expr) -> Changes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tilelink.ir.nodes import Finish, Kind
-from tilelink.mutation.idle_rules import no_call_meets, under_meets
+from tilelink.mutation.idle_rules import is_never_done
 from tilelink.mutation.source_pair import Holds, SourcePair, leftmost
 from tilelink.mutation.text import SourceText, called, dotted, last_word
 
@@ -21,10 +21,10 @@ def gpu_scope_inside_one_gpu(pair: SourcePair) -> bool:
 
 
 def _never_done(text: SourceText, use: ast.Call) -> bool:
-    """It stands in a function that is called only if `MEETS`, and no call ends together with its peers' calls."""
+    """It stands in a function that is called only in branches that nobody takes."""
     name = text.function(use).name
     calls = [call for call in text.nodes(ast.Call) if called(call) == name]
-    return no_call_meets(text) and bool(calls) and all(under_meets(text, call) for call in calls)
+    return bool(calls) and all(is_never_done(text, call) for call in calls)
 
 
 def _counts_stay_on_the_device(text: SourceText) -> bool:

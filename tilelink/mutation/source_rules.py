@@ -21,10 +21,10 @@ from tilelink.mutation import idle_rules, scope_rules
 from tilelink.mutation.progress import waits_of
 from tilelink.mutation.source_pair import Holds, SourcePair, leftmost
 from tilelink.mutation.statements import category
-from tilelink.mutation.text import SourceText, called, dotted, last_word
+from tilelink.mutation.text import LANGUAGES, SourceText, called, dotted, in_language, last_word
 
 _ALWAYS_TWICE = ("wait", "barrier", "fence", "copy", "signal copy", "stream wait", "stream write", "join", "setup")
-_PURE = ("tl.arange", "tl.minimum", "tl.maximum", "tl.cdiv", "tl.zeros", "slice", "min", "max", "range")
+_PURE = ("arange", "minimum", "maximum", "cdiv", "zeros")  # of Triton and Gluon
 
 
 def twice_in_a_row(pair: SourcePair) -> bool:
@@ -38,11 +38,13 @@ def _idempotent(text: SourceText, statement: ast.Expr) -> bool:
     if not isinstance(call, ast.Call):
         return False
     arguments = [dotted(leftmost(argument)) for argument in call.args]
+    if last_word(called(call)).startswith("async_copy"):
+        return False  # one tells a barrier how much it has brought, two have no order
     match what:
         case "raise":
             return last_word(called(call)) in ("notify", "atomic_xchg")
         case "store" | "move":
-            loads = [node for node in ast.walk(call) if called(node) == "tl.load" and isinstance(node, ast.Call)]
+            loads = [node for node in ast.walk(call) if isinstance(node, ast.Call) and in_language(node, "load")]
             sources = [dotted(leftmost(load.args[0])) for load in loads] + (arguments[1:2] if what == "move" else [])
             return (what == "move" or called(call).endswith(".store")) and arguments[0] not in sources
         case "launch":
@@ -86,8 +88,8 @@ def _counts_nothing(text: SourceText, kernel: str) -> bool:
             todo += [last_word(called(node)) for node in ast.walk(by_name[name]) if isinstance(node, ast.Call)]
     calls = [node for name in reached for node in ast.walk(by_name[name]) if isinstance(node, ast.Call)]
     raises = any(last_word(called(node)).startswith(("notify", "count_", "atomic_x")) for node in calls)
-    stored = {dotted(leftmost(node.args[0])) for node in calls if called(node) == "tl.store" and node.args}
-    loaded = {dotted(leftmost(node.args[0])) for node in calls if called(node) == "tl.load" and node.args}
+    stored = {dotted(leftmost(node.args[0])) for node in calls if in_language(node, "store") and node.args}
+    loaded = {dotted(leftmost(node.args[0])) for node in calls if in_language(node, "load") and node.args}
     return kernel in by_name and not raises and not stored & loaded and "epoch" not in stored
 
 
@@ -134,7 +136,7 @@ def stores_of_one_program_to_two_tensors(pair: SourcePair) -> bool:
 def _own_word(statement: ast.stmt) -> str:
     """The tensor of this rank that the statement stores to or counts off; empty if it does anything else."""
     call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or called(call) not in ("tl.store", "tl.atomic_add"):
+    if not isinstance(call, ast.Call) or not in_language(call, "store", "atomic_add"):
         return ""
     return dotted(leftmost(call.args[0]))
 
@@ -142,7 +144,8 @@ def _own_word(statement: ast.stmt) -> str:
 def epochs_of_two(pair: SourcePair) -> bool:
     """Every rank goes on by two, and so do all that raise or await an epoch: they take it from the word."""
     statement = next((one for one, _ in pair.statements()), None)
-    stored = statement is not None and ast.unparse(statement) == "tl.store(epoch, tl.load(epoch) + 1)"
+    text = ast.unparse(statement) if statement is not None else ""
+    stored = text in {f"{x}.store(epoch, {x}.load(epoch) + 1)" for x in LANGUAGES}
     slots = any(exchange.slots for exchange in pair.schedule.exchanges)
     return pair.mutant.operator == "duplicate store" and pair.function() == "next_call" and stored and not slots
 
@@ -179,6 +182,21 @@ def kernels_of_one_stream(pair: SourcePair) -> bool:
         return False
     launches = [node for node in pair.text.nodes(ast.Call) if last_word(called(node)) == "launch"]
     return bool(launches) and all(called(node) == "main.launch" for node in launches)
+
+
+def refused_either_way(pair: SourcePair) -> bool:
+    """The check of ranks and SMs, and that ranks hold one schedule."""
+    if pair.mutant.operator != "swap setup":
+        return False
+    two = {_refuses(statement) for both in pair.statements() for statement in both if statement is not None}
+    return two == {"check", "agree"}
+
+
+def _refuses(statement: ast.stmt) -> str:
+    if isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Raise) and not statement.orelse:
+        return "check"
+    is_call = isinstance(statement, ast.Expr) and last_word(called(statement.value)) == "agree"
+    return "agree" if is_call else ""
 
 
 def one_call_more(pair: SourcePair) -> bool:
@@ -241,10 +259,13 @@ def _commute(text: SourceText, one: ast.stmt, other: ast.stmt) -> bool:
 
 def _is_pure(statement: ast.stmt) -> bool:
     """An assignment of numbers that touches no memory."""
+    if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.annotation).endswith("constexpr"):
+        return True
     if not isinstance(statement, ast.Assign):
         return False
-    calls = [called(node) for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
-    return all(call in _PURE for call in calls) and not any(
+    calls = [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
+    numbers = all(in_language(call, *_PURE) or called(call) in ("slice", "min", "max", "range") for call in calls)
+    return numbers and not any(
         isinstance(node, ast.Subscript | ast.Await | ast.NamedExpr) for node in ast.walk(statement)
     )
 
@@ -349,6 +370,7 @@ RULES: tuple[tuple[Holds, str], ...] = (
         epoch_and_a_wait,
         "only the program that ends a call changes the epoch, so that it may be read before a wait or after.",
     ),
+    (refused_either_way, "an operator that one of two checks refuses is not built, whichever comes first."),
     (one_call_more, "the launch is the whole call: twice, it is two calls with the same tensors."),
     (
         told_before_the_last_copies,

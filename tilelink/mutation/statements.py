@@ -10,7 +10,7 @@ from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, 
 
 # what a statement is for -> names of the calls that do it, of which the last word counts; first match
 _DEVICE = {
-    "barrier": ("debug_barrier", "program_barrier"),
+    "barrier": ("debug_barrier", "program_barrier", "thread_barrier"),
     "fence": ("inline_asm_elementwise",),
     "raise": (
         "notify",
@@ -23,8 +23,10 @@ _DEVICE = {
         "atomic_xchg",
         "atomic_cas",
         "atomic_max",
+        "arrive",
+        "expect",
     ),
-    "move": ("copy_share",),
+    "move": ("copy_share", "async_copy_global_to_shared", "async_copy_shared_to_global"),
     "store": ("store",),
 }
 _HOST = {
@@ -42,7 +44,7 @@ def category(text: SourceText, statement: ast.stmt) -> str:
     name = last_word(called(statement))
     if text.on_host(statement):
         return _on_host(statement, name)
-    if isinstance(statement, ast.While) or name.startswith(("wait", "await")):
+    if isinstance(statement, ast.While) or name.startswith(("wait", "await")) or name == "store_wait":
         return "wait"
     if name.startswith("fence"):
         return "fence"

@@ -171,6 +171,15 @@ def called(node: ast.AST) -> str:
     return dotted(node.func) if isinstance(node, ast.Call) else ""
 
 
+LANGUAGES = ("tl", "gl")  # Triton and Gluon, as emitted files import them
+
+
+def in_language(node: ast.AST, *names: str) -> str:
+    """`tl` or `gl`, if the node calls one of these functions of it; empty otherwise."""
+    language, _, name = called(node).rpartition(".")
+    return language if language in LANGUAGES and name in names else ""
+
+
 def last_word(name: str) -> str:
     return name.rsplit(".", 1)[-1]
 

@@ -95,12 +95,22 @@ class NotInGluon(EmulationError):
 
 
 class UnfencedSource(EmulationError):
-    """Facts: `rank`, `task`, `place`."""
+    """Facts: `rank`, `task`, `place`, `behind`."""
 
     template = (
         "{task} on rank {rank} at {place}: a store from shared memory, which goes through the asynchronous proxy, may find there "
-        "what was there before: what {task} has stored there is behind no fence.\n"
+        "what was there before: what the warps have stored there is behind {behind}.\n"
         "Legal: fence_async_shared() by the warps that have stored, and a barrier of theirs, before the store begins."
+    )
+
+
+class SharedOverwritten(EmulationError):
+    """Facts: `rank`, `task`, `place`, `reader`."""
+
+    template = (
+        "{task} on rank {rank} at {place} writes to shared memory that may still be read by {reader}.\n"
+        "Legal: tma.store_wait or warpgroup_mma_wait before, then a barrier of the warps, or an arrival at a barrier for which "
+        "who writes waits."
     )
 
 

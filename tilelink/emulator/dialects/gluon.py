@@ -5,7 +5,6 @@ Groups of warps are tasks of their own. So are loads of tiles into shared memory
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime import interpreter as stock
 from triton.tools import tensor_descriptor
 
-from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon, UnfencedSource
+from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon
 from tilelink.emulator.dialects.shared import Barrier, SharedMemory, allocate, integer
+from tilelink.emulator.dialects.sources import Sent, Sources
+from tilelink.emulator.failing import errors_of_kernel
 from tilelink.emulator.races.fences import StoresAwaited, meaning
 from tilelink.emulator.scheduler import Wait
 
@@ -39,15 +40,6 @@ class SharedDescriptor:
         )
         self.loads = stock._implicit_cvt(plain)
         self.layout = descriptor.layout
-
-
-@dataclass(slots=True)
-class _Sent:
-    """A store of a tile from shared memory: whether it has read it, and whether it has been performed."""
-
-    number: int
-    is_read: bool = False
-    is_done: bool = False
 
 
 class _Names:
@@ -72,12 +64,12 @@ class Gluon:
         self._semantic = semantic
         self._call = call
         self._waves, self._loads, self._stores = 0, 0, 0
-        # by number of the task: barriers of which loads do not know yet, stores of tiles of which some may not have ended, and
-        # spans of shared memory that it has stored to and stores of tiles do not see yet
+        # by number of the task: barriers of which loads do not know yet, stores of tiles of which some may not have ended
         self._fresh: dict[int, list[Barrier]] = {}
-        self._sent: dict[int, list[_Sent]] = {}
-        self._unfenced: dict[int, list[tuple[int, int]]] = {}
+        self._sent: dict[int, list[Sent]] = {}
+        self._sources = Sources(machine)
         machine.on_fence.append(self._await_sent)
+        machine.on_barrier.append(self._sources.barrier)
 
     def replaced(self) -> dict[int, object]:
         """What stands for a module or function of Gluon in the globals of an emitted file, by the `id` of it."""
@@ -87,7 +79,7 @@ class Gluon:
         copies |= {"async_copy_shared_to_global": self._store}
         language: dict[str, object] = {kind.__name__: kind for kind in _PASSED}
         language |= {
-            "allocate_shared_memory": partial(allocate, stored=self._note_store),
+            "allocate_shared_memory": partial(allocate, stored=self._sources.store),
             "arange": lambda start, end, layout=None: tl.arange(start, end),
             "convert_layout": lambda value, layout, assert_trivial=False: value,
             "full": lambda shape, value, dtype, layout=None: tl.full(list(shape), value, dtype),
@@ -103,9 +95,7 @@ class Gluon:
             id(hopper.mbarrier): _Names("mbarrier", self._machine, barrier),
             id(hopper.tma): _Names("tma", self._machine, copies),
             id(hopper.warpgroup_mma): self._multiply,
-            id(hopper.warpgroup_mma_wait): lambda num_outstanding=0, deps=(): (
-                deps[0] if len(deps) == 1 else tuple(deps)
-            ),
+            id(hopper.warpgroup_mma_wait): self._await_products,
             id(hopper.fence_async_shared): self._fence,
         }
 
@@ -135,7 +125,9 @@ class Gluon:
 
         def body() -> None:
             machine.acquired(child, ("issued", (*token, number)))
-            self._call(function, *arguments)
+            with errors_of_kernel(child):
+                self._call(function, *arguments)
+            self._sources.end(child.identity.number)
             machine.released(child, (*token, number))
             running[0] -= 1
             machine.scheduler.wake(token)
@@ -154,12 +146,9 @@ class Gluon:
         """What the running task has initialised is so for loads as well, which go through the asynchronous proxy; what it has
         stored, stores from shared memory find."""
         number = self._machine.scheduler.task.identity.number
-        self._unfenced.pop(number, None)
+        self._sources.fence()
         for made in self._fresh.pop(number, ()):
             made.fenced = True
-
-    def _note_store(self, memory: SharedMemory) -> None:
-        self._unfenced.setdefault(self._machine.scheduler.task.identity.number, []).append(memory.span)
 
     def _expect(self, memory: SharedMemory, bytes: Any, pred: Any = True) -> None:
         if integer(pred):
@@ -193,6 +182,7 @@ class Gluon:
         def body() -> None:
             machine.acquired(child, token)
             found = self._semantic.builder.create_descriptor_load(described.loads.handle, starts, None, None)
+            self._sources.overwrite(result)
             result.data[...] = found.data
             arrived.came(found.data.nbytes)
             machine.released(child, ("delivered", f"load {number}"))
@@ -202,10 +192,7 @@ class Gluon:
     def _store(self, described: SharedDescriptor, coord: Any, src: SharedMemory) -> None:
         """A store that comes later, by no program: first it reads what the shared memory holds then."""
         machine, number = self._machine, self._stores
-        first, end = src.span
-        if any(start < end and stop > first for spans in self._unfenced.values() for start, stop in spans):
-            task = machine.scheduler.task.identity
-            raise UnfencedSource(rank=task.rank, task=task.name, place=machine.place())
+        sent = self._sources.send(src, number)
         self._stores += 1
         program = machine.scheduler.task
         starts = [self._semantic.to_tensor(integer(one)).handle for one in coord]
@@ -213,7 +200,6 @@ class Gluon:
         machine.released(program, token)
         child = machine.new_task(program.identity.rank, f"store {number} from shared memory")
         child.origin = machine.place()
-        sent = _Sent(number)
         self._sent.setdefault(program.identity.number, []).append(sent)
 
         def body() -> None:
@@ -236,6 +222,7 @@ class Gluon:
         for one in sent[: max(0, len(sent) - integer(pendings))]:
             while not one.is_read:
                 scheduler.block(Wait(partial(str, f"store {one.number} to read"), keys=(("read", one.number),)))
+            one.is_awaited = True
 
     def _await_sent(self, text: str) -> None:
         """Where `text` is a wait for stores: block until they have been performed."""
@@ -247,14 +234,24 @@ class Gluon:
             while not one.is_done:
                 wait = Wait(partial(str, f"store {one.number} to be performed"), keys=(("sent", one.number),))
                 machine.scheduler.block(wait)
+            one.is_awaited = True
             machine.acquired(machine.scheduler.task, ("performed", f"store {one.number}"))
             sent.remove(one)
 
     def _multiply(
         self, a: Any, b: SharedMemory, acc: Any, *, use_acc: Any = True, is_async: bool = False, **_: object
     ) -> Any:
+        """The product, which reads its operands until it has been waited for."""
         left = a.load() if isinstance(a, SharedMemory) else a
+        if integer(is_async):
+            self._sources.multiply(*(operand for operand in (a, b) if isinstance(operand, SharedMemory)))
         return tl.dot(left, b.load(), acc if integer(use_acc) else tl.zeros_like(acc))
+
+    def _await_products(self, num_outstanding: Any = 0, deps: Sequence[Any] = ()) -> Any:
+        if self._sources.products() > integer(num_outstanding):
+            self._machine.scheduler.switch()  # whoever believes them to be over goes on
+            self._sources.await_products(integer(num_outstanding))
+        return deps[0] if len(deps) == 1 else tuple(deps)
 
 
 def argument(value: object) -> object:
