@@ -26,7 +26,7 @@ from tilelink.spec_file import load_overlap
 SIZES = {
     "01_queue.py:queue": {"B": 4050, "C": 128},
     "02_ag_gemm.py:ag_gemm": {"M": 8192, "K": 4096, "N": 14336},
-    "03_gemm_rs.py:gemm_rs": {"M": 8192, "K": 14336, "N": 4096},
+    "03_gemm_rs.py:gemm_rs": {"M": 8192, "K": 14336, "N": 5120},
     "04_gemm_ar.py:gemm_ar": {"M": 1032, "K": 4096, "N": 4096},
     "05_mlp.py:mlp": {"M": 1032, "H": 4096, "F": 14336},
     "06_user_op.py:ag_squared_relu": {"M": 1032, "K": 4096, "N": 4096},
@@ -71,6 +71,11 @@ PINS: dict[str, list[dict[str, str]]] = {
     ],
     "06_user_op.py:ag_squared_relu": [{"mover": "CommSms(8)", "transfer": "push", "chunks": "2"}],
 }
+EVEN_ROWS = 8192  # which tiles divide, so that parts and sums can leave in pieces
+IN_TURNS: dict[str, dict[str, str]] = {
+    "03_gemm_rs.py:gemm_rs": {"algorithm": "direct", "sum": "epilogue"},
+    "04_gemm_ar.py:gemm_ar": {"algorithm": "pooled", "out_part.sum": "epilogue"},
+}
 FEW_ROWS = 64  # by words
 WORDS: dict[str, tuple[str, ...]] = {
     "02_ag_gemm.py:ag_gemm": ("ll", "lamport"),
@@ -85,6 +90,9 @@ def cases() -> Iterator[tuple[str, dict[str, int], dict[str, str]]]:
         for pins in variants:
             wanted = pins if "algorithm" in pins or name.startswith("04") else pins | {"algorithm": "direct"}
             yield name, SIZES[name], wanted
+    for name, pins in IN_TURNS.items():
+        turns = {"mover": "Fused()", "y_parts.transfer": "push", "y.tile": "128x128x64/4w5s2g"}
+        yield name, SIZES[name] | {"M": EVEN_ROWS}, turns | pins
     for name, algorithms in WORDS.items():
         for algorithm in algorithms:
             yield name, SIZES[name] | {"M": FEW_ROWS}, {"algorithm": algorithm, "compute": "triton"}

@@ -214,7 +214,12 @@ def test_checks_of_the_host_may_change_places() -> None:
         ("drop wait", "while cycles() - begun < clocks", "pass", "pace of pieces"),
         ("comparison", "<", "<=", "pace of pieces"),
         ("comparison", "<", "!=", ""),  # the clock may go past it
+        ("drop fence", 'gl.inline_asm_elementwise("nanosleep', "pass", "pace of pieces"),
+        ("drop fence", "fence_async_shared", "pass", ""),
         ("condition", "MEETS", "True", ""),
+        ("condition", "MEETS", "False", "branch that nobody takes"),
+        ("rounding", "(left.numel + right.numel) // PLACES", "", "whole places"),
+        ("mask", "peers", "None", "pointer of this rank"),
         ("awaited value", "NUM_RANKS - 1", "NUM_RANKS", "branch that nobody takes"),
         ("offset", "there + count", "there", "offset of nothing"),
         ("offset", "signals + ranks * STRIDE", "signals", ""),

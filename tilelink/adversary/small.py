@@ -127,8 +127,9 @@ def _sizes(schedule: Schedule, pins: Mapping[str, str]) -> Iterator[dict[str, in
     """Sizes to try, ragged like those of the schedule first. Rows come in parts of whole chunks of two tiles each."""
     chunks = max([int(value) for name, value in pins.items() if name.endswith(".chunks")], default=1)
     ranks, rows, shared = schedule.num_ranks, _rows(schedule), _shared(schedule)
-    turns = any(name.endswith(".tile") and value.endswith("g") for name, value in pins.items())
+    turns = [value for name, value in pins.items() if name.endswith(".tile") and value.endswith("g")]
     smallest = _GROUP_TILE if turns else SMALLEST_DOT
+    cols = max([smallest, *(int(value.split("x")[1]) for value in turns)])
     queued = _rows_of_items(schedule)
     kept = {
         name: few * (size // rows)
@@ -137,23 +138,24 @@ def _sizes(schedule: Schedule, pins: Mapping[str, str]) -> Iterator[dict[str, in
         if size in (rows, rows * ranks)
     }
     for ragged in (_ragged(schedule), set(), {name for name, _ in schedule.spec.sizes}):
-        for tiles in (2, 1, 4):
+        # a tile that is wide takes an emulation long: two chunks of one are enough
+        for tiles in (1, 2, 4) if cols > smallest and chunks > 1 else (2, 1, 4):
             part = smallest * tiles * chunks
             found = {
-                name: _size(name in rows, name in shared, name in ragged, ranks, part, smallest)
+                name: _size(name in rows, name in shared, name in ragged, ranks, part, smallest, cols)
                 for name, _ in schedule.spec.sizes
             }
             yield found | kept
 
 
-def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int, smallest: int) -> int:
-    """Rows: `part` a rank. Other sizes: two tiles, or one on each rank; ragged by half a tile or less."""
+def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int, smallest: int, cols: int) -> int:
+    """Rows: `part` a rank. Other sizes: two tiles of `cols`, or one on each rank; ragged by half a tile or less."""
     if rows:
         return ranks * (part + (4 if ragged else 0))
     # two steps of k, of which one may be ragged, where groups take turns: with one they never come to one place of the ring
     steps = 2 if smallest > SMALLEST_DOT and not ragged else 1
     each = steps * SMALLEST_DOT + (8 if ragged else 0)
-    return ranks * each if shared else 2 * smallest + (8 if ragged else 0)
+    return ranks * each if shared else 2 * cols + (8 if ragged else 0)
 
 
 def _shared(schedule: Schedule) -> set[str]:

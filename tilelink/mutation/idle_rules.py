@@ -7,6 +7,7 @@ import ast
 from tilelink.mutation.source_pair import Holds, SourcePair
 from tilelink.mutation.text import SourceText, called, last_word
 
+_OF_A_PLACE = "(left.numel + right.numel) // PLACES"
 _CLOCK = {"cycles", "inline_asm_elementwise"}
 _TIMES = {"took", "begun", "clocks"}  # of kernels, which only `until` reads
 
@@ -14,6 +15,12 @@ _TIMES = {"took", "begun", "clocks"}  # of kernels, which only `until` reads
 def pace_of_pieces(pair: SourcePair) -> bool:
     operator, after = pair.mutant.operator, pair.mutant.after.strip()
     for one, _ in pair.statements():
+        if (
+            isinstance(one, ast.Expr)
+            and "nanosleep" in ast.unparse(one)
+            and operator in ("drop fence", "duplicate fence")
+        ):
+            return True
         if isinstance(one, ast.While):  # other conditions may hold for ever
             kept = operator == "drop wait" or (operator == "comparison" and after == "<=")
         else:
@@ -35,6 +42,9 @@ def _only_time(statement: ast.stmt) -> bool:
 
 
 def branch_that_nobody_takes(pair: SourcePair) -> bool:
+    name, other = pair.mutant.before.strip(), pair.mutant.after.strip()
+    if pair.mutant.operator == "condition" and name.isidentifier():
+        return _given(pair.text, pair.function(), name, 4) == {other}
     return any(is_never_done(pair.text, one) for one, _ in pair.statements())
 
 
@@ -116,6 +126,20 @@ def offset_of_nothing(pair: SourcePair) -> bool:
     return before.startswith(after) and name.isidentifier() and _given(pair.text, pair.function(), name, 4) == {"0"}
 
 
+def whole_places(pair: SourcePair) -> bool:
+    """`left` and `right` are rings of PLACES places each."""
+    return pair.mutant.operator == "rounding" and pair.mutant.before.strip().startswith(_OF_A_PLACE)
+
+
+def pointer_of_this_rank(pair: SourcePair) -> bool:
+    """It is loaded as well, and what follows leaves it out; with a power of 2 of ranks there is no other lane."""
+    if pair.mutant.operator != "mask" or pair.function() != "count_at_peers":
+        return False
+    loads = any(isinstance(one, ast.Assign) and "load(peer_words" in ast.unparse(one) for one, _ in pair.statements())
+    ranks = _given(pair.text, "count_at_peers", "NUM_RANKS", 4)
+    return loads and all(each.isdigit() and int(each).bit_count() == 1 for each in ranks)
+
+
 def _given(text: SourceText, function: str, parameter: str, depth: int) -> set[str]:
     """What callers give for a parameter, through `depth` functions that pass it on."""
     found = [one for one in text.kernels if one.name == function]
@@ -146,6 +170,8 @@ RULES: tuple[tuple[Holds, str], ...] = (
     (never_below_zero, "the variable of a loop over a range from 0 on is more than 0 where it is not 0."),
     (offset_of_nothing, "the term that is left out is 0 in every call."),
     (branch_that_nobody_takes, "whoever calls it gives a constant with which the branch is not there."),
+    (whole_places, "the memory of a ring is so many places of one size, so that nothing is rounded."),
+    (pointer_of_this_rank, "an address more is loaded, with which nothing is done."),
     (
         loads_in_any_order,
         "loads into shared memory come in any order, and no phase ends before its bytes are announced.",
