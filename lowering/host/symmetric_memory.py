@@ -113,10 +113,9 @@ class Stream(GpuStream):
         self.stream.wait_event(event)
 
     def captures(self) -> bool:
+        # each call asks about the caller's stream, for which torch takes the host less time than the driver
         here = torch._C._cuda_getCurrentRawStream(self.fabric.device.index) == self.handle
-        if (
-            here or driver is None
-        ):  # the caller's stream is asked about in each call, and the driver takes the host longer
+        if here or driver is None:
             return super().captures()
         _, found = driver.cuStreamIsCapturing(self.handle)
         return bool(found != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
