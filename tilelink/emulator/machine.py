@@ -78,7 +78,7 @@ class Machine:
         self.spins = SpinDetector(self.scheduler, self.word)
         self.observers = tuple(observers)
         self.on_fence: list[Callable[[str], None]] = []  # what wait for asynchronous work, by the text of the fence
-        self.on_barrier: list[Callable[[], None]] = []
+        self.on_barrier: list[Callable[[], None]] = []  # what counts on all warps of the running task
         self._numbers = 0
 
     # tasks

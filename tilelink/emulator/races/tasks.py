@@ -56,14 +56,13 @@ class Tasks:
         if task is None:
             self._note_launch(event)
             self._start(event.task, clock)
-        elif _told_to_one_thread(event.token):
-            for agent in (
-                Agent.BLOCK,
-                Agent.PROXY,
-            ):  # as `await_stores`: a barrier has to follow before another thread tells
-                task.learn(agent, clock)
         else:
-            task.learn_all(clock)
+            match event.token:
+                case ("performed", _):  # a store from shared memory, as one thread knows, and others behind a barrier
+                    task.learn(Agent.BLOCK, clock)
+                    task.learn(Agent.PROXY, clock)
+                case _:
+                    task.learn_all(clock)
         if _acquired_once(event.token):
             self._tokens.pop(event.token, None)
 
@@ -137,15 +136,6 @@ def _starts(token: Hashable) -> bool:
     """Whether tasks start from it that are not live when it is released."""
     match token:
         case ("launch", _) | ("issued", _):
-            return True
-        case _:
-            return False
-
-
-def _told_to_one_thread(token: Hashable) -> bool:
-    """Whether it is the end of a store from shared memory, for which the thread waits that has begun it."""
-    match token:
-        case ("performed", _):
             return True
         case _:
             return False
