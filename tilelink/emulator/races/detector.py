@@ -27,6 +27,10 @@ race when neither happens before the other, whichever came first in this run. Wh
    engines notify.
 4. **Tokens.** A launch happens before its programs, these before what the stream does next; events between streams,
    collectives and ends of runs are told in the same way, and order all agents and complete asynchronous stores.
+   A launch is a fence of system scope on both sides: what its stream did before is performed when a program starts, so a
+   relaxed write of the program releases it, and nothing of the program itself; what a relaxed read of the program has read
+   from happens before all that follows the end of the kernel. Such are the barriers of torch symmetric memory,
+   `sync_remote_blocks`. The letter of the PTX memory model asks for release and acquire there; GPUs do not need them.
 5. **Indivisible accesses** of a word - atomics, volatile loads, stream writes and waits, copies of at most 8 bytes - are no
    race with each other if the scope of each includes the other's program: CTA scope its own one only, GPU scope those of its
    rank and the streams there. Volatile loads and what streams and copy engines do have system scope. A plain load that polls
@@ -44,7 +48,7 @@ from typing import TYPE_CHECKING
 from tilelink.emulator.errors import NarrowScope, Race
 from tilelink.emulator.events import Access, Acquired, Barrier, Fence, Kind, Released, Scope, Semantic, Via
 from tilelink.emulator.races.checker import Checker, Conflict, Sight, too_narrow
-from tilelink.emulator.races.clocks import Agent, Clock, TaskClocks, join
+from tilelink.emulator.races.clocks import Agent, TaskClocks, join
 from tilelink.emulator.races.fences import NoOrder, OrderingFence, ProxyFence, StoresAwaited, meaning
 from tilelink.emulator.races.rules import Rules
 from tilelink.emulator.races.shadow import Entry, Record, Region, Role
@@ -221,7 +225,6 @@ class RaceDetector:
 
     def _write_word(self, access: Access, task: TaskClocks, region: Region, semantic: Semantic, scope: Scope) -> None:
         agent = Agent.THREAD if access.scalar else Agent.LANE
-        released: list[tuple[Scope, Clock]] = []
         if semantic in _RELEASING:
             released = [(scope, task.publish_all() if access.via in _OF_STREAMS else task.publish(agent))]
         else:
@@ -229,7 +232,9 @@ class RaceDetector:
         reads = access.kind is Kind.ATOMIC
         if released:
             task.last_release = SyncPoint(self.events, access)
-        elif reads:
+        if semantic not in _RELEASING and task.performed.size:
+            released.append((scope, task.performed))
+        if reads and not released:
             return  # the release sequence goes on
         for address in _words_of(access):
             word = region.words.setdefault(address, {})
