@@ -31,9 +31,9 @@ class StepLimit(EmulationError):
     """Facts: `limit`, `tasks`, `table`."""
 
     template = (
-        "the emulation did not end within {limit} steps (switches and memory accesses): "
-        "some loop goes on without getting anywhere.\n{table}\n"
-        "If the work is really this large, raise World(step_limit=...)."
+        "the emulation was given up after {limit} steps (switches and memory accesses): it is too large, or a loop changes "
+        "something in each round and gets nowhere.\n{table}\n"
+        "Give it smaller sizes, let loops that wait change nothing but what they wait for, or raise World(step_limit=...)."
     )
 
 
