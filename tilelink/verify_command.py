@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import lowering
-from tilelink.adversary.campaign import Verdict, run_trials, trials
-from tilelink.adversary.counterexample import explain
+from tilelink.adversary.campaign import judged, run_trials, trials
 from tilelink.adversary.replay import parse_trial
 from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import Subject, of_file, of_schedule
 from tilelink.adversary.trials import run_trial
+from tilelink.adversary.verdict import Verdict, VerdictKind
 from tilelink.dialect_api import Report, Vendor, check_file
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec
@@ -47,8 +47,12 @@ class Verification:
     runs: Verdict | None  # None if the proof already refutes
 
     @property
-    def refuted(self) -> bool:
-        return (self.proof is not None and not self.proof.proved) or (self.runs is not None and self.runs.refuted)
+    def kind(self) -> VerdictKind:
+        if self.proof is not None and not self.proof.proved:
+            return VerdictKind.REFUTED
+        if self.runs is not None and self.runs.kind is not VerdictKind.NOT_REFUTED:
+            return self.runs.kind
+        return VerdictKind.PROVED if self.proof is not None else VerdictKind.NOT_REFUTED
 
     def lines(self) -> list[str]:
         out = self.proof.lines() if self.proof is not None else []
@@ -58,7 +62,7 @@ class Verification:
         return out + (self.runs.lines() if self.runs is not None else [])
 
     def to_json(self) -> str:
-        """`verdict`, `proof` (findings and counts) and `runs` (trials, steps, counterexample); missing parts are null."""
+        """`verdict`, `proof` (findings, counts), `runs` (trials, steps, counterexample, obstacle); missing parts are null."""
         proof = self.proof and {
             "schedule": self.proof.schedule,
             "seconds": self.proof.seconds,
@@ -69,6 +73,7 @@ class Verification:
             ],
         }
         found = self.runs.counterexample if self.runs is not None else None
+        obstacle = self.runs.obstacle if self.runs is not None else None
         runs = self.runs and {
             "operator": self.runs.name,
             "ranks": self.runs.num_ranks,
@@ -77,9 +82,9 @@ class Verification:
             "seconds": self.runs.seconds,
             "compared": self.runs.compared,
             "counterexample": found.to_json() if found is not None else None,
+            "obstacle": obstacle.to_json() if obstacle is not None else None,
         }
-        verdict = "refuted" if self.refuted else "proved" if self.proof is not None else "not refuted"
-        return json.dumps({"verdict": verdict, "proof": proof, "runs": runs}, indent=1)
+        return json.dumps({"verdict": self.kind.value, "proof": proof, "runs": runs}, indent=1)
 
 
 def verify_schedule(
@@ -112,9 +117,7 @@ def _runs(make: Callable[[], Subject], subject: Subject, effort: Effort) -> Verd
     if effort.replay:
         trial = parse_trial(effort.replay)
         outcome = run_trial(subject, trial)
-        found = explain(subject, outcome) if outcome.error is not None else None
-        compared = subject.expected is not None
-        return Verdict(subject.name, subject.num_ranks, 1, outcome.steps, 0.0, compared, found)
+        return judged(subject, outcome if outcome.error is not None else None, 1, outcome.steps, 0.0)
     todo = list(trials(subject.num_ranks, effort.seeds, effort.first_seed, any_stream=subject.any_stream))
     with _progress(len(todo)) as advance:
         return run_trials(make, todo, advance, effort.workers)

@@ -16,6 +16,14 @@ class EmulationError(UserError):
     template = "{reason}"
 
 
+class Unsupported(EmulationError):
+    """Base of what says something of the emulator and nothing of the kernel: it does not know what the kernel uses.
+
+    Facts: at least `rank`, `task` and `place`. The first line of the message says what is unknown, the rest what to write
+    instead.
+    """
+
+
 class Deadlock(EmulationError):
     """No task can go on. Facts: `tasks`, a tuple of `report.TaskState`, and `table`, the same as text."""
 
@@ -48,7 +56,7 @@ class OutOfBounds(EmulationError):
     )
 
 
-class UnknownInlineAsm(EmulationError):
+class UnknownInlineAsm(Unsupported):
     """Facts: `statement`, `known`, `rank`, `task`, `place`."""
 
     template = (
@@ -70,6 +78,15 @@ class BadCollective(EmulationError):
     """Facts: `kind`, `rank`, `given`, `legal`."""
 
     template = "{kind} on rank {rank} got {given}.\nLegal: {legal}."
+
+
+class UnknownOperation(Unsupported):
+    """The interpreter lacks an operation of the language. Facts: `rank`, `task`, `place`, `reason`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: the emulator does not know this operation: {reason}.\n"
+        "Write it with operations of triton.language that have a meaning on CPUs: loads, stores, atomics, arithmetic, reductions."
+    )
 
 
 class KernelError(EmulationError):
