@@ -8,7 +8,7 @@ from pathlib import Path
 from tilelink.adversary.diagnose import Diagnosis, diagnose
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Outcome
-from tilelink.emulator.errors import Deadlock, Race, StepLimit
+from tilelink.emulator.errors import Deadlock, Race
 from tilelink.emulator.place import NOWHERE, Place
 from tilelink.emulator.report import TaskState
 
@@ -119,7 +119,7 @@ def _events(outcome: Outcome) -> tuple[Event, ...]:
     error = outcome.error
     if isinstance(error, Race):
         rows = outcome.trace.around(error, _ROWS)
-    elif isinstance(error, Deadlock | StepLimit):
+    elif isinstance(error, Deadlock):
         rows = outcome.trace.around(_stuck_tasks(error), _ROWS)
     else:
         return ()
@@ -133,7 +133,7 @@ def _file(place: Place) -> str:
     return "" if place is NOWHERE else Path(place.file).name
 
 
-def _stuck_tasks(error: Deadlock | StepLimit) -> list[int]:
+def _stuck_tasks(error: Deadlock) -> list[int]:
     """Numbers of a few tasks that wait, one for each thing waited for."""
     tasks = error.facts["tasks"]
     assert isinstance(tasks, tuple)

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tilelink.adversary.call_counts import CallCounts
+from tilelink.adversary.host_code import HostCodeFailed
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.sync_log import SyncLog
 from tilelink.adversary.trials import (
-    HostCodeFailed,
     NotRefused,
     Outcome,
     Scenario,
@@ -90,8 +90,6 @@ def diagnose(subject: Subject, outcome: Outcome) -> Diagnosis:
     match error:
         case emulation.Deadlock():
             return _hang(subject, outcome, error)
-        case emulation.StepLimit():
-            return _at(BugClass.CIRCLE, error, "programs go round without getting anywhere")
         case WrongResult():
             return _wrong(subject, outcome, error)
     return _at(None, error, "the file does not run")
