@@ -90,9 +90,14 @@ def judged(subject: Subject, failed: Outcome | None, trials: int, steps: int, se
         counterexample = explain(subject, failed)
     elif failed is not None and kind is not VerdictKind.NOT_REFUTED:
         met = obstacle(subject, failed, kind)
-    left_out = () if subject.any_stream else ("calls from several streams (the class has no ANY_STREAM = True)",)
-    left_out += () if subject.graphs else ("calls captured in a CUDA graph (the class has GRAPHS = False)",)
-    return Verdict(subject.name, subject.num_ranks, trials, steps, seconds, compared, counterexample, met, left_out)
+    left_out = []
+    if not subject.any_stream:
+        left_out.append("calls from several streams (the class has no ANY_STREAM = True)")
+    if not subject.graphs:
+        left_out.append("calls captured in a CUDA graph (the class has GRAPHS = False)")
+    return Verdict(
+        subject.name, subject.num_ranks, trials, steps, seconds, compared, counterexample, met, tuple(left_out)
+    )
 
 
 Result = tuple[Trial, int, VerdictKind]  # steps, what the run says
