@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -34,6 +34,9 @@ class Scenario(Enum):
     REFUSALS = "constructed where it must refuse"  # ranks with other schedules, GPUs with fewer SMs
 
 
+WordValue = tuple[str, int, int, int, int]  # buffer, rank that holds it, byte in it, size in bytes, value
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """Everything that determines a run: equal trials of equal files are equal runs."""
@@ -45,7 +48,9 @@ class Trial:
     any_residency: bool = False
     rules: Rules = field(default_factory=Rules)
     detect_races: bool = True
-    force_waits: bool = False  # diagnosis: instead of hanging, let one wait after the other pass
+    excused: bool = False  # diagnosis: instead of hanging, let one wait after the other pass
+    spared: frozenset[int] = frozenset()  # numbers of tasks whose waits do not pass
+    restored: WordValue | None = None  # diagnosis: a word gets this value when the run hangs
 
     @property
     def text(self) -> str:
@@ -102,8 +107,10 @@ def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()
         peer_atomics=subject.peer_atomics,
         multicast=subject.multicast,
     )
-    if trial.force_waits:
-        world.machine.force_waits()
+    if trial.excused:
+        world.machine.excuse_waits(trial.spared)
+    if trial.restored is not None:
+        world.machine.restore_word(*trial.restored)
     calls = _Calls(subject, trial, world)
     error: UserError | None = None
     try:
@@ -222,5 +229,6 @@ class _Calls:
         self._pending = []
 
 
-def with_rule_lifted(trial: Trial, rule: str) -> Trial:
-    return replace(trial, rules=replace(trial.rules, **{rule: False}))
+def with_rules_lifted(trial: Trial, rules: Iterable[str]) -> Trial:
+    """`trial` with these fields of its Rules off."""
+    return replace(trial, rules=replace(trial.rules, **dict.fromkeys(rules, False)))

@@ -58,6 +58,7 @@ class Task:
     origin: Place = NOWHERE  # the host line that enqueued it
     wait: Wait | None = None
     spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
+    excused: bool = False  # its present wait counts as over
     accesses: int = 0
     turn: int = 0  # when it ran last, counted in choices of the scheduler
     greenlet: greenlet | None = None
@@ -112,7 +113,7 @@ class Scheduler:
         self._asleep: dict[Task, int] = {}  # by task: the number of its sleep
         self._sleeps = 0
         self._hub = getcurrent()
-        self.on_stuck: Callable[[tuple[int, int]], bool] | None = None
+        self.on_stuck: Callable[[], None] | None = None  # diagnosis: may excuse a task, or write what one waits for
 
     def spawn(self, task: Task, body: Callable[[], None]) -> None:
         """Add a ready task. An exception of `body` ends the run."""
@@ -254,16 +255,27 @@ class Scheduler:
             self._wake_up()
         return bool(self._ready)
 
+    def watching(self) -> tuple[Task, ...]:
+        """The tasks that wait for a byte to be written, those that have waited longest first."""
+        return tuple(self._watched)
+
+    def excuse(self, task: Task) -> None:
+        """Let a task go on as if what it waits for had happened."""
+        task.excused = True
+        self._unblock(task)
+
+    def is_excused(self) -> bool:
+        """Whether the running task, which has waited, was excused; asked once."""
+        task = self.task
+        excused, task.excused = task.excused, False
+        return excused
+
     def _let_one_go(self) -> bool:
-        """Nobody can go on: ask `on_stuck` to write what one of the tasks waits for."""
+        """Nobody can go on: ask `on_stuck` to do something about it."""
         if self.on_stuck is None:
             return False
-        ranges = [one for task in self._watched for one in self._watched[task]]
-        for start, end in ranges:
-            if self.on_stuck((start, end)):
-                self.wrote(start, end)
-                return bool(self._ready)
-        return False
+        self.on_stuck()
+        return bool(self._ready)
 
     def _stuck(self) -> Deadlock:
         states = task_states(self._live.values())

@@ -70,8 +70,11 @@ class SpinDetector:
         spins.append(spin)
         return spin
 
-    def again(self, spin: Spin, variables: Mapping[str, object]) -> None:
-        """The test was true: the body is about to run (again). Blocks if that cannot change anything."""
+    def again(self, spin: Spin, variables: Mapping[str, object]) -> bool:
+        """The test was true: the body is about to run (again). Blocks if that cannot change anything.
+
+        True if the loop is to be left, since its wait was excused.
+        """
         scheduler = self._scheduler
         del scheduler.task.spins[spin.depth + 1 :]
         state = _values(spin.names, variables)
@@ -85,6 +88,7 @@ class SpinDetector:
         spin.reads = set()
         spin.version = -1
         spin.times_before, spin.times = spin.times, []
+        return scheduler.is_excused()
 
     def clock(self) -> int:
         """The time, which no loop that reads it waits for in vain."""
