@@ -27,7 +27,8 @@ from tilelink.bench.command import bench
 from tilelink.cli_errors import OptionOfApi, OutputNotWritable, SizesOfFile
 from tilelink.demo import ag_gemm
 from tilelink.dialect_api import Vendor
-from tilelink.emulator import EmulationError
+from tilelink.emulator import EmulationError, StepLimit
+from tilelink.emulator.errors import Unsupported
 from tilelink.errors import NoLegalSchedule, RunFailed
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec as DeclaredSpec
@@ -56,6 +57,8 @@ class Commands(TyperGroup):
 
 
 def _exit_code(error: UserError) -> int:
+    if isinstance(error, StepLimit | Unsupported):
+        return 2  # it says something of the emulator, and nothing of the source
     if isinstance(error, EmulationError | RunFailed):
         return 1  # the source hangs, crashes or leaves its buffers: refuted, not misused
     return 3 if isinstance(error, NoLegalSchedule) else 2

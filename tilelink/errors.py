@@ -248,6 +248,17 @@ class NotAnOperatorFile(TileLinkError):
     )
 
 
+class ReferenceFailed(TileLinkError):
+    """The `reference` of a file with an operator. Facts: `reason`, `inputs` (the names in INPUTS). `location` is its line."""
+
+    template = (
+        "`reference` of this file cannot be compared with: {reason}.\n"
+        "Legal: reference({inputs}), which gets the inputs of one rank and returns its outputs; or reference(ranks) with a name "
+        "that no input has, which gets a list of dicts, one a rank, and returns a list of the outputs of each rank. Outputs are "
+        "a tensor or a tuple of them, as many as the operator returns and of the same shapes."
+    )
+
+
 class UnknownReplay(TileLinkError):
     """Facts: `text`, `scenarios`."""
 

@@ -64,6 +64,17 @@ def host_place(frame: FrameType | None, skip: str) -> Place:
     return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else NOWHERE
 
 
+def host_place_of_traceback(traceback: TracebackType | None) -> Place:
+    """The innermost line of host code on the way to an exception, in no adapter; NOWHERE if it was raised by the call itself."""
+    place = NOWHERE
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not str(frame.f_globals.get("__name__", "")).startswith((*_ADAPTERS, "tilelink.adversary.")):
+            place = Place(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name)
+        traceback = traceback.tb_next
+    return place
+
+
 def place_of(frame: FrameType | None) -> Place:
     """The kernel lines on the stack below `frame`."""
     lines = []
