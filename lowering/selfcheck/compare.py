@@ -1,10 +1,10 @@
 """Every element of an output against its bound, and memory that holds nan before a call."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, type-arg"
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,6 +29,31 @@ class Comparison(NamedTuple):
     wanted: float
     bound: float
 
+    @staticmethod
+    def of(result: torch.Tensor, near: Near) -> Comparison:
+        """All elements of `result` against `near`; a vector counts as one row. Raises ValueError for another shape."""
+        if result.shape != near.value.shape:
+            raise ValueError(f"the result is {list(result.shape)} and should be {list(near.value.shape)}")
+        found, wanted = (x.reshape(-1, result.shape[-1]).double() for x in (result, near.value))
+        bound = (torch.zeros_like(near.value, dtype=torch.float32) + near.error).reshape(found.shape)
+        bound.nan_to_num_(nan=torch.inf, posinf=torch.inf)
+        # two infinities are no distance, and where anything is right, or nan is wanted and found, there is none
+        far = torch.where(found == wanted, 0.0, (found - wanted).abs()).div_(bound.double().clamp_min(1e-300))
+        far[torch.isinf(bound) | (found.isnan() & wanted.isnan())] = 0.0
+        far.nan_to_num_(nan=torch.inf, posinf=torch.inf)
+        wrong = far > 1
+        count = int(wrong.sum())
+        row, col = divmod(int(far.argmax()), far.shape[1]) if far.numel() else (0, 0)
+        numbers = [float(tensor[row, col]) if far.numel() else 0.0 for tensor in (far, found, wanted, bound)]
+        rows = cols = block_rows = block_cols = (0, -1)
+        block_wrong = 0
+        if count:
+            rows, cols = range_of(wrong.any(1)), range_of(wrong.any(0))
+            block_rows, block_cols, block_wrong = worst_block(wrong)
+        return Comparison(
+            far.numel(), count, numbers[0], rows, cols, block_rows, block_cols, block_wrong, (row, col), *numbers[1:]
+        )
+
     @property
     def equal(self) -> bool:
         return self.wrong == 0
@@ -45,65 +70,44 @@ class Comparison(NamedTuple):
         )
 
 
-def compare(result: torch.Tensor, near: Near) -> Comparison:
-    """All elements of `result` against `near`; a vector counts as one row. Raises ValueError for another shape."""
-    if result.shape != near.value.shape:
-        raise ValueError(f"the result is {list(result.shape)} and should be {list(near.value.shape)}")
-    found, wanted = (x.reshape(-1, result.shape[-1]).double() for x in (result, near.value))
-    error = near.error if isinstance(near.error, float) else near.error.reshape(found.shape).nan_to_num(nan=torch.inf)
-    bound = torch.zeros_like(found, dtype=torch.float32) + error
-    # two infinities are no distance, and where anything is right, or nan is wanted and found, there is none
-    far = torch.where(found == wanted, 0.0, (found - wanted).abs()).div_(bound.double().clamp_min(1e-300))
-    far[torch.isinf(bound) | (found.isnan() & wanted.isnan())] = 0.0
-    far.nan_to_num_(nan=torch.inf, posinf=torch.inf)
-    wrong = far > 1
-    count = int(wrong.sum())
-    row, col = divmod(int(far.argmax()), far.shape[1]) if far.numel() else (0, 0)
-    numbers = [float(tensor[row, col]) if far.numel() else 0.0 for tensor in (far, found, wanted, bound)]
-    rows = cols = block_rows = block_cols = (0, -1)
-    block_wrong = 0
-    if count:
-        rows, cols = _range(wrong.any(1)), _range(wrong.any(0))
-        block_rows, block_cols, block_wrong = _worst_block(wrong)
-    return Comparison(
-        far.numel(), count, numbers[0], rows, cols, block_rows, block_cols, block_wrong, (row, col), *numbers[1:]
-    )
-
-
-def _range(flags: torch.Tensor) -> tuple[int, int]:
+def range_of(flags: torch.Tensor) -> tuple[int, int]:
     """The first and the last index of a flag that is set."""
     found = flags.nonzero()
     return int(found[0]), int(found[-1])
 
 
-def _worst_block(wrong: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int], int]:
+def worst_block(wrong: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Rows and columns of the block with the most flags that are set, and how many these are."""
     rows, cols = wrong.shape
-    padding = (0, -cols % BLOCK_COLS, 0, -rows % BLOCK_ROWS)
-    blocks = torch.nn.functional.pad(wrong, padding).unflatten(1, (-1, BLOCK_COLS)).unflatten(0, (-1, BLOCK_ROWS))
+    padded = torch.nn.functional.pad(wrong, (0, -cols % BLOCK_COLS, 0, -rows % BLOCK_ROWS))
+    blocks = padded.view(padded.shape[0] // BLOCK_ROWS, BLOCK_ROWS, padded.shape[1] // BLOCK_COLS, BLOCK_COLS)
     counts = blocks.sum((1, 3))
     row, col = divmod(int(counts.argmax()), counts.shape[1])
     first, left = row * BLOCK_ROWS, col * BLOCK_COLS
-    last = (min(first + BLOCK_ROWS, rows) - 1, min(left + BLOCK_COLS, cols) - 1)
-    return (first, last[0]), (left, last[1]), int(counts[row, col])
+    last, right = min(first + BLOCK_ROWS, rows) - 1, min(left + BLOCK_COLS, cols) - 1
+    return (first, last), (left, right), int(counts[row, col])
 
 
-def poison(operator: object) -> None:
+def poison(operator: object, meet: Callable[[], None]) -> None:
     """Fill all floating-point memory that an operator holds with nan: buffers, symmetric ones, places of pools. Words of
-    protocols are integers and stay. Peers may write here from their next call on, so ranks meet behind this."""
+    protocols are integers and stay. Peers may read until their call ends, and write when their next one begins: so all ranks
+    `meet` before and after."""
+    meet()
     for held in vars(operator).values():
         for place in getattr(held, "places", [held]):
             memory = getattr(place, "local", place)
             if isinstance(memory, torch.Tensor) and memory.is_floating_point():
                 memory.fill_(torch.nan)
+    meet()
 
 
 @contextlib.contextmanager
-def nan_when_empty():
+def nan_when_empty() -> Iterator[None]:
     """Inside, `torch.empty` gives floating-point tensors full of nan: outputs that a call allocates."""
     empty = torch.empty
 
-    def filled(*shape, **options):
-        tensor = empty(*shape, **options)
+    def filled(*shape: Any, **options: Any) -> torch.Tensor:
+        tensor: torch.Tensor = empty(*shape, **options)
         return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
 
     torch.empty = filled

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 
-from lowering.selfcheck.near import Near, added, in_parts, of_user, pointwise, product, rounded, shifted, transposed
+from lowering.selfcheck.near import Near
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
 from tilelink.ir.user_op import UserOp
@@ -45,9 +45,9 @@ def near_values(
 def _input(placement: Placement, parts: list[torch.Tensor]) -> list[Near]:
     match placement:
         case Replicate():
-            return [Near(parts[0])]
+            return [Near.input(parts, None)]
         case Shard(dim):
-            return [Near(torch.cat(parts, dim))]
+            return [Near.input(parts, dim)]
         case Partial():
             return [Near(part) for part in parts]
 
@@ -61,11 +61,11 @@ def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library:
         case SendRecv(by):
             placement = node.output.placement
             assert isinstance(placement, Shard)  # only parts can move from rank to rank
-            return [shifted(operands[0][0], spec.num_ranks, placement.dim, by)]
+            return [operands[0][0].shifted(spec.num_ranks, placement.dim, by)]
         case ReduceScatter() | AllReduce():
-            return [rounded(added(operands[0], split), dtype)]
+            return [Near.sum(operands[0], split).rounded(dtype)]
         case _:
-            return [rounded(_local(spec, node, each, split), dtype) for each in _each(spec, node, operands)]
+            return [_local(spec, node, each, split).rounded(dtype) for each in _each(spec, node, operands)]
 
 
 def _each(spec: BoundSpec, node: BoundNode, operands: list[list[Near]]) -> list[list[Near]]:
@@ -81,19 +81,19 @@ def _each(spec: BoundSpec, node: BoundNode, operands: list[list[Near]]) -> list[
 
 
 def _cut(near: Near, placement: Placement, num_ranks: int) -> list[Near]:
-    return in_parts(near, num_ranks, placement.dim) if isinstance(placement, Shard) else [near]
+    return near.parts(num_ranks, placement.dim) if isinstance(placement, Shard) else [near]
 
 
 def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.dtype | None) -> Near:
     match node.operation:
         case Matmul(transposed=True):
-            return product(operands[0], transposed(operands[1]), split)
+            return operands[0].times(operands[1].T, split)
         case Matmul():
-            return product(operands[0], operands[1], split)
+            return operands[0].times(operands[1], split)
         case Elementwise():
-            return pointwise(_meaning(spec, node, operands), *operands)
+            return Near.map(_meaning(spec, node, operands), *operands)
         case UserOp():
-            return of_user(_meaning(spec, node, operands), TORCH_DTYPES[node.output.dtype], *operands)
+            return Near.user(_meaning(spec, node, operands), TORCH_DTYPES[node.output.dtype], *operands)
         case _:
             raise AssertionError(f"{node.operation} moves tensors")
 
