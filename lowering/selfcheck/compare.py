@@ -32,15 +32,9 @@ class Comparison(NamedTuple):
     @staticmethod
     def of(result: torch.Tensor, near: Near) -> Comparison:
         """All elements of `result` against `near`; a vector counts as one row. Raises ValueError for another shape."""
-        if result.shape != near.value.shape:
-            raise ValueError(f"the result is {list(result.shape)} and should be {list(near.value.shape)}")
-        found, wanted = (x.reshape(-1, result.shape[-1]).double() for x in (result, near.value))
-        bound = (torch.zeros_like(near.value, dtype=torch.float32) + near.error).reshape(found.shape)
-        bound.nan_to_num_(nan=torch.inf, posinf=torch.inf)
-        # two infinities are no distance, and where anything is right, or nan is wanted and found, there is none
-        far = torch.where(found == wanted, 0.0, (found - wanted).abs()).div_(bound.double().clamp_min(1e-300))
-        far[torch.isinf(bound) | (found.isnan() & wanted.isnan())] = 0.0
-        far.nan_to_num_(nan=torch.inf, posinf=torch.inf)
+        far = distance(result, near).reshape(-1, result.shape[-1])
+        bound = torch.zeros_like(near.value, dtype=torch.float32) + near.error
+        found, wanted, bound = (tensor.reshape(far.shape) for tensor in (result, near.value, bound))
         wrong = far > 1
         count = int(wrong.sum())
         row, col = divmod(int(far.argmax()), far.shape[1]) if far.numel() else (0, 0)
@@ -68,6 +62,22 @@ class Comparison(NamedTuple):
             f"{self.block_rows[1]}, columns {self.block_cols[0]} to {self.block_cols[1]}; farthest off: "
             f"[{self.at[0]}, {self.at[1]}] is {self.got:.6g} and should be {self.wanted:.6g} ± {self.bound:.2g}"
         )
+
+
+def distance(result: torch.Tensor, near: Near) -> torch.Tensor:
+    """How far each element of `result` is off, in units of its bound: up to 1 is right. The host waits for nothing.
+
+    Raises ValueError for another shape.
+    """
+    if result.shape != near.value.shape:
+        raise ValueError(f"the result is {list(result.shape)} and should be {list(near.value.shape)}")
+    found, wanted = result.double(), near.value.double()
+    bound = torch.zeros_like(found, dtype=torch.float32) + near.error
+    bound.nan_to_num_(nan=torch.inf, posinf=torch.inf)
+    # equal infinities are no distance; nor is there one where anything is right, or nan is wanted and found
+    far = torch.where(found == wanted, 0.0, (found - wanted).abs()).div_(bound.double().clamp_min(1e-300))
+    far.masked_fill_(torch.isinf(bound) | (found.isnan() & wanted.isnan()), 0.0)
+    return far.nan_to_num_(nan=torch.inf, posinf=torch.inf)
 
 
 def range_of(flags: torch.Tensor) -> tuple[int, int]:
