@@ -15,17 +15,24 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
+from lowering.selfcheck.near import Near
 from tilelink.adversary.ranks_in_threads import ThreadedRanks
 from tilelink.errors import ReferenceFailed
 
+DEFAULT_TOLERANCE = 1e-2  # of bf16 sums
+
 Inputs = list[dict[str, torch.Tensor]]  # by rank, then by name
 Outputs = list[tuple[torch.Tensor, ...]]  # by rank
+Wanted = list[tuple[Near, ...]]  # by rank, each element with a bound of its error
+
+_RMS = 4.0  # root mean squares of an output, of which an element of it may be off by the file's tolerance
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class FileReference:
     names: tuple[str, ...]  # of INPUTS
     num_ranks: int
     of_all_ranks: bool  # one call with a list, otherwise one for each rank
+    tolerance: float  # of outputs that come without a bound
 
     @property
     def where(self) -> str:
@@ -45,8 +53,8 @@ class FileReference:
         file = Path(str(self.module.__file__)).name
         return f"{file}:{code.co_firstlineno}" if code is not None else file
 
-    def __call__(self, inputs: Inputs) -> Outputs:
-        """[rank][output]. Raises ReferenceFailed."""
+    def __call__(self, inputs: Inputs) -> Wanted:
+        """[rank][output]. Outputs of emitted files have bounds; others are as exact as `tolerance`. Raises ReferenceFailed."""
         try:
             results = self._of_list(inputs) if self.of_all_ranks else self._of_each(inputs)
         except ReferenceFailed:
@@ -54,23 +62,24 @@ class FileReference:
         except Exception as error:
             where = _line_in(error, str(self.module.__file__)) or self.where
             raise self._failed(f"it raises {type(error).__name__}: {error}", where) from error
-        outputs = []
+        wanted: Wanted = []
         for rank, result in enumerate(results):
-            outputs.append(as_tuple(result))
-            for number, value in enumerate(outputs[-1]):
-                if not isinstance(value, torch.Tensor):
+            outputs = as_tuple(result)
+            for number, value in enumerate(outputs):
+                if not isinstance(value, torch.Tensor) and not hasattr(value, "error"):
                     raise self._failed(f"output {number} of rank {rank} is a {type(value).__name__}, not a tensor")
-        return outputs
+            wanted.append(tuple(_near(value, self.tolerance) for value in outputs))
+        return wanted
 
-    def check(self, got: Outputs, wanted: Outputs) -> None:
+    def check(self, got: Outputs, wanted: Wanted) -> None:
         """Raises ReferenceFailed where the operator returns other outputs, in number or in shape."""
         for rank, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
             if len(ours) != len(theirs):
                 counts = f"{len(theirs)} outputs of rank {rank}, and the operator {len(ours)}"
                 raise self._failed(f"it returns {counts}")
             for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-                if one.shape != other.shape:
-                    shapes = f"{list(other.shape)}, and that of the operator {list(one.shape)}"
+                if one.shape != other.value.shape:
+                    shapes = f"{list(other.value.shape)}, and that of the operator {list(one.shape)}"
                     raise self._failed(f"output {number} of rank {rank} has the shape {shapes}")
 
     def _of_list(self, inputs: Inputs) -> list[object]:
@@ -106,20 +115,31 @@ def reference_of(module: ModuleType, names: tuple[str, ...], num_ranks: int) -> 
     function = getattr(module, "reference", None)
     if function is None:
         return None
-    found = FileReference(function, module, names, num_ranks, of_all_ranks=False)
+    tolerance = float(getattr(module, "TOLERANCE", DEFAULT_TOLERANCE))
+    found = FileReference(function, module, names, num_ranks, of_all_ranks=False, tolerance=tolerance)
     if not callable(function):
         raise found._failed(f"it is a {type(function).__name__}, not a function")
     required = _required(function)
     if required is None or required == set(names) or (len(names) > 1 and len(required) == len(names)):
         return found
     if len(required) == 1 and not required & set(names):
-        return FileReference(function, module, names, num_ranks, of_all_ranks=True)
+        return replace(found, of_all_ranks=True)
     raise found._failed(f"it takes ({', '.join(inspect.signature(function).parameters)})")
 
 
+def _near(output: Any, tolerance: float) -> Near:
+    """An output of a reference: one with bounds, or a tensor, of which an element may be off by `tolerance` of its magnitude and
+    of 4 root mean squares of the tensor: sums of like summands err alike, also where these cancel."""
+    if hasattr(output, "error"):
+        return Near(output.value, output.error)
+    wanted = output.double()
+    magnitude = wanted.abs() + _RMS * wanted.square().mean().sqrt() if wanted.numel() else wanted
+    return Near(wanted, (tolerance * magnitude).float())
+
+
 def as_tuple(result: object) -> tuple[torch.Tensor, ...]:
-    """Outputs of an operator or a reference, which may return a single tensor or a list."""
-    if isinstance(result, tuple | list):
+    """Outputs of an operator or a reference, which may return a single one or a list."""
+    if isinstance(result, tuple | list) and not hasattr(result, "error"):
         return tuple(result)
     return (result,)  # type: ignore[return-value]
 
