@@ -214,7 +214,7 @@ class NoReference(TileLinkError):
     )
 
 
-class ReferenceFailed(TileLinkError):
+class OpReferenceFailed(TileLinkError):
     template = (
         "the reference of tile op {name!r} {reason}.\nLegal: a torch function that takes the whole tensors that the op reads, "
         "in float64, and returns the whole tensor that it writes."

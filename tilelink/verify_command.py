@@ -71,7 +71,8 @@ class Verification:
         return out + (self.runs.lines() if self.runs is not None else [])
 
     def to_json(self) -> str:
-        """`verdict`, `proof` (findings, counts), `compiled` (findings, accesses, unknown), `runs` (trials, left_out, counterexample, obstacle); missing parts are null."""
+        """`verdict`, `proof` (findings, counts), `compiled` (findings, accesses, unknown), `runs` (trials, left_out,
+        counterexample, obstacle); missing parts are null."""
         proof = self.proof and {
             "schedule": self.proof.schedule,
             "seconds": self.proof.seconds,
