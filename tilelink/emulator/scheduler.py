@@ -56,6 +56,7 @@ class Task:
     kernel: str = ""  # empty for a stream
     operation: Operation | Load | Transfer | None = None  # at, or begun when it runs; None for a program
     origin: Place = NOWHERE  # the host line that enqueued it
+    launched: Place | None = None  # of a kernel that is not the user's: the host line that launched it
     wait: Wait | None = None
     spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
     excused: bool = False  # its present wait counts as over
