@@ -76,11 +76,23 @@ class OutOfBounds(EmulationError):
 
 
 class UnknownInlineAsm(Unsupported):
-    """Facts: `statement`, `known`, `rank`, `task`, `place`."""
+    """Facts: `statement`, `line` (of the snippet, from 1), `known`, `rank`, `task`, `place`."""
 
     template = (
-        "{task} on rank {rank} at {place}: inline assembly {statement!r} has no meaning in the emulator.\n"
-        "Known statements: {known}."
+        "{task} on rank {rank} at {place}: line {line} of inline assembly, {statement!r}, has no meaning in the emulator.\n"
+        "Known: {known}.\n"
+        "Or write it in triton.language, whose atomics have orders and scopes: a wait is `while tl.atomic_cas(word, 1, 0, "
+        'sem="acquire", scope="sys") != 1: pass`, and `bar.sync` is `tl.debug_barrier()`.'
+    )
+
+
+class ThreadsDiffer(Unsupported):
+    """Facts: `operation`, `reason`, `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: {operation} {reason}; programs are emulated as one, not thread by thread.\n"
+        "Known: `if tid < n:` without `else`, with inline assembly, loads through pointers that differ by thread, and stores of "
+        "one scalar in its body; in other places let all threads do the same."
     )
 
 

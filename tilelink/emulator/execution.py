@@ -128,8 +128,8 @@ class Execution:
 
         def start(program: tuple[int, int, int]) -> None:
             child = machine.new_task(stream.rank, f"{name}{program}")
-            child.kernel, child.program, child.grid = name, program, launch.grid
             child.launched = task.origin if is_adapter(launch.kernel.fn.__module__) else None
+            child.kernel, child.program, child.grid, child.warps = name, program, launch.grid, launch.num_warps
             ended = (*token, program)
 
             def body() -> None:
