@@ -214,8 +214,24 @@ class NoReference(TileLinkError):
     )
 
 
+class ReferenceFailed(TileLinkError):
+    template = (
+        "the reference of tile op {name!r} {reason}.\nLegal: a torch function that takes the whole tensors that the op reads, "
+        "in float64, and returns the whole tensor that it writes."
+    )
+
+
 class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
+
+
+class InputRequiresGrad(TileLinkError, RuntimeError):
+    """Facts: `name` of the input."""
+
+    template = (
+        "{name} requires grad, and operators have no backward yet: the result would not say so, and its gradient be lost.\n"
+        "Legal: pass {name}.detach(), or call the operator in torch.no_grad() or torch.inference_mode()."
+    )
 
 
 class RunFailed(TileLinkError):
@@ -248,7 +264,7 @@ class NotAnOperatorFile(TileLinkError):
     )
 
 
-class ReferenceFailed(TileLinkError):
+class FileReferenceFailed(TileLinkError):
     """The `reference` of a file with an operator. Facts: `reason`, `inputs` (the names in INPUTS). `location` is its line."""
 
     template = (

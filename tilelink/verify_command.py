@@ -104,7 +104,7 @@ def verify_schedule(
 
 
 def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: Effort) -> Verification:
-    """Run a file. Raises NotAnOperatorFile, ReferenceFailed and UnknownReplay."""
+    """Run a file. Raises NotAnOperatorFile, FileReferenceFailed and UnknownReplay."""
     make = partial(of_file, path, num_ranks, num_sms)
     return Verification(None, None, _runs(make, make(), effort))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.adversary.bugs import edited, line_of
 from tests.adversary.files import DOUBLE, REFERENCE, verified
 from tilelink.adversary.verdict import VerdictKind
-from tilelink.errors import NotAnOperatorFile, ReferenceFailed
+from tilelink.errors import FileReferenceFailed, NotAnOperatorFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def test_inputs_by_name_or_in_their_order(text: str, tmp_path: Path) -> None:
 def test_one_message_with_the_line_and_what_is_legal(mistake: str, tmp_path: Path) -> None:
     text, says, shown = WRONG[mistake]
     source = edited(DOUBLE, (REFERENCE, text))
-    with pytest.raises(ReferenceFailed) as caught:
+    with pytest.raises(FileReferenceFailed) as caught:
         verified(tmp_path, source)
     message = str(caught.value)
     where = "operator.py" if shown == "operator.py" else f"operator.py:{line_of(source, shown)}"

@@ -7,7 +7,8 @@ Its parameters say which of two forms it has, those with a default left out:
 | those of INPUTS, by name or as many of them as there are | for each rank, with its own inputs | that rank's outputs |
 | one, which no input is called like | once, with a list of all ranks' inputs by name | a list of all ranks' outputs |
 
-In the first form `dist` of the module stands for torch.distributed, and ranks are threads.
+In the first form `dist` of the module stands for torch.distributed, and ranks are threads. Outputs of emitted files have a bound
+for each element; others are tensors, taken to be as exact as `TOLERANCE` of the module says.
 """
 
 from __future__ import annotations
@@ -15,28 +16,34 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
+from lowering.selfcheck.near import Near
 from tilelink.adversary.ranks_in_threads import ThreadedRanks
-from tilelink.errors import ReferenceFailed
+from tilelink.errors import FileReferenceFailed
 
 Inputs = list[dict[str, torch.Tensor]]  # by rank, then by name
 Outputs = list[tuple[torch.Tensor, ...]]  # by rank
+Wanted = list[tuple[Near, ...]]  # by rank
+
+_DEFAULT_TOLERANCE = 1e-2  # of bf16 sums
+_RMS = 4  # of an output, which an element may have lost to cancellation: 4 standard deviations
 
 
 @dataclass(frozen=True)
 class FileReference:
-    """Outputs of all ranks from the inputs of all ranks, by the user's `function`. Calls raise ReferenceFailed."""
+    """Outputs of all ranks from the inputs of all ranks, by the user's `function`. Calls raise FileReferenceFailed."""
 
     function: Callable[..., object]
     module: ModuleType
     names: tuple[str, ...]  # of INPUTS
     num_ranks: int
     of_all_ranks: bool  # one call with a list, otherwise one for each rank
+    tolerance: float  # relative, of a tensor
 
     @property
     def where(self) -> str:
@@ -45,32 +52,40 @@ class FileReference:
         file = Path(str(self.module.__file__)).name
         return f"{file}:{code.co_firstlineno}" if code is not None else file
 
-    def __call__(self, inputs: Inputs) -> Outputs:
-        """[rank][output]. Raises ReferenceFailed."""
+    def __call__(self, inputs: Inputs) -> Wanted:
+        """[rank][output]. Raises FileReferenceFailed."""
         try:
             results = self._of_list(inputs) if self.of_all_ranks else self._of_each(inputs)
-        except ReferenceFailed:
+        except FileReferenceFailed:
             raise
         except Exception as error:
             where = _line_in(error, str(self.module.__file__)) or self.where
             raise self._failed(f"it raises {type(error).__name__}: {error}", where) from error
-        outputs = []
-        for rank, result in enumerate(results):
-            outputs.append(as_tuple(result))
-            for number, value in enumerate(outputs[-1]):
-                if not isinstance(value, torch.Tensor):
-                    raise self._failed(f"output {number} of rank {rank} is a {type(value).__name__}, not a tensor")
-        return outputs
+        return [tuple(self._near(rank, *one) for one in enumerate(_outputs(each))) for rank, each in enumerate(results)]
 
-    def check(self, got: Outputs, wanted: Outputs) -> None:
-        """Raises ReferenceFailed where the operator returns other outputs, in number or in shape."""
+    def _near(self, rank: int, number: int, output: object) -> Near:
+        """An output with its bounds.
+
+        An element of a tensor may be off by the tolerance of its magnitude and of 4 root mean squares of the tensor: sums of like
+        summands err alike, also where these cancel.
+        """
+        if isinstance(bounded := getattr(output, "value", None), torch.Tensor) and hasattr(output, "error"):
+            return Near(bounded, output.error)
+        if not isinstance(output, torch.Tensor):
+            raise self._failed(f"output {number} of rank {rank} is a {type(output).__name__}, not a tensor")
+        wanted = output.double()
+        magnitude = wanted.abs() + _RMS * wanted.square().mean().sqrt() if wanted.numel() else wanted
+        return Near(wanted, (self.tolerance * magnitude).float())
+
+    def check(self, got: Outputs, wanted: Wanted) -> None:
+        """Raises FileReferenceFailed where the operator returns other outputs, in number or in shape."""
         for rank, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
             if len(ours) != len(theirs):
                 counts = f"{len(theirs)} outputs of rank {rank}, and the operator {len(ours)}"
                 raise self._failed(f"it returns {counts}")
             for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-                if one.shape != other.shape:
-                    shapes = f"{list(other.shape)}, and that of the operator {list(one.shape)}"
+                if one.shape != other.value.shape:
+                    shapes = f"{list(other.value.shape)}, and that of the operator {list(one.shape)}"
                     raise self._failed(f"output {number} of rank {rank} has the shape {shapes}")
 
     def _of_list(self, inputs: Inputs) -> list[object]:
@@ -97,31 +112,32 @@ class FileReference:
             return self.function(**inputs)
         return self.function(*inputs.values())
 
-    def _failed(self, reason: str, where: str = "") -> ReferenceFailed:
-        return ReferenceFailed(where or self.where, reason=reason, inputs=", ".join(self.names))
+    def _failed(self, reason: str, where: str = "") -> FileReferenceFailed:
+        return FileReferenceFailed(where or self.where, reason=reason, inputs=", ".join(self.names))
 
 
 def reference_of(module: ModuleType, names: tuple[str, ...], num_ranks: int) -> FileReference | None:
-    """The `reference` of `module`, whose operator has inputs `names`; None without one. Raises ReferenceFailed."""
+    """The `reference` of `module`, whose operator has inputs `names`; None without one. Raises FileReferenceFailed."""
     function = getattr(module, "reference", None)
     if function is None:
         return None
-    found = FileReference(function, module, names, num_ranks, of_all_ranks=False)
+    tolerance = float(getattr(module, "TOLERANCE", _DEFAULT_TOLERANCE))
+    found = FileReference(function, module, names, num_ranks, of_all_ranks=False, tolerance=tolerance)
     if not callable(function):
         raise found._failed(f"it is a {type(function).__name__}, not a function")
     required = _required(function)
     if required is None or required == set(names) or (len(names) > 1 and len(required) == len(names)):
         return found
     if len(required) == 1 and not required & set(names):
-        return FileReference(function, module, names, num_ranks, of_all_ranks=True)
+        return replace(found, of_all_ranks=True)
     raise found._failed(f"it takes ({', '.join(inspect.signature(function).parameters)})")
 
 
-def as_tuple(result: object) -> tuple[torch.Tensor, ...]:
-    """Outputs of an operator or a reference, which may return a single tensor or a list."""
-    if isinstance(result, tuple | list):
+def _outputs(result: object) -> tuple[object, ...]:
+    """Of a rank: one with bounds is a tuple itself."""
+    if isinstance(result, tuple | list) and not hasattr(result, "error"):
         return tuple(result)
-    return (result,)  # type: ignore[return-value]
+    return (result,)
 
 
 def _required(function: Callable[..., object]) -> set[str] | None:

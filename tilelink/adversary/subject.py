@@ -10,18 +10,19 @@ from types import ModuleType
 
 import torch
 
-from tilelink.adversary.file_reference import FileReference, Inputs, Outputs, reference_of
+from lowering.libraries import library_values
+from tilelink.adversary.file_reference import FileReference, Inputs, Outputs, Wanted, reference_of
 from tilelink.errors import NotAnOperatorFile
 from tilelink.ir.schedule import Schedule
+from tilelink.runtime.compare import Difference, compare_ranks, outputs_with_bounds
 from tilelink.runtime.load import load_source
-from tilelink.runtime.reference import expected, make_inputs, relative_error, tolerance
+from tilelink.runtime.reference import make_inputs
 
 Declared = dict[str, tuple[tuple[int, ...], torch.dtype]]  # shape and dtype of each input of a file
 Build = Callable[[object], Callable[..., object]]  # fabric -> operator
 
 _DEFAULT_RANKS = 4
 _DEFAULT_SMS = 132
-_DEFAULT_TOLERANCE = 1e-2  # of bf16 sums, as in emitted files
 
 
 @dataclass(frozen=True)
@@ -33,27 +34,23 @@ class Subject:
     num_ranks: int
     num_sms: int
     make_inputs: Callable[[int], Inputs]  # seed -> local inputs
-    expected: Callable[[Inputs], Outputs] | None
-    tolerance: float
+    expected: Callable[[Inputs], Wanted] | None
+    outputs: tuple[str, ...] = ()  # names, where they are known
     peer_atomics: bool = True
     multicast: bool = False
     any_stream: bool = True  # calls may come from several streams without being ordered by the caller
     graphs: bool = True  # calls may be captured in a CUDA graph
     command: str = ""  # that verifies it; a seed and a policy are appended to replay a run
 
-    def error(self, got: Outputs, inputs: Inputs) -> tuple[float, int, int]:
-        """(largest relative error, its rank, its output). Raises ReferenceFailed."""
+    def difference(self, got: Outputs, inputs: Inputs, call: int) -> Difference | None:
+        """The first output with an element that rounding does not explain. Raises FileReferenceFailed."""
         assert self.expected is not None
-        worst = (0.0, 0, 0)
-        outputs = self.expected(inputs)
+        names = self.outputs or [f"output {number}" for number in range(len(got[0]))]
+        wanted = self.expected(inputs)
         if isinstance(self.expected, FileReference):
-            self.expected.check(got, outputs)
-        for rank, wanted in enumerate(outputs):
-            for number, (one, other) in enumerate(zip(got[rank], wanted, strict=True)):
-                error = relative_error(one, other.double())
-                if not error <= worst[0]:
-                    worst = (error, rank, number)
-        return worst
+            self.expected.check(got, wanted)
+        found = compare_ranks(names, got, wanted, call).differences
+        return found[0] if found else None
 
 
 def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build | None = None) -> Subject:
@@ -64,8 +61,8 @@ def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build
         schedule.num_ranks,
         schedule.machine.num_sms,
         lambda seed: make_inputs(schedule.spec, seed),
-        lambda inputs: expected(schedule.spec, inputs),
-        tolerance(schedule.spec),
+        lambda inputs: outputs_with_bounds(schedule.spec, inputs, library_values(schedule)),
+        schedule.spec.outputs,
         peer_atomics=schedule.machine.peer_atomics,
         command=command,
     )
@@ -77,7 +74,7 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
     The file defines one class with `INPUTS = {name: (shape, dtype)}`, `__init__(self, fabric)` and
     `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `ANY_STREAM`, `GRAPHS`, `PEER_ATOMICS` and `MULTICAST`
     in the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See docs/verification.md.
-    Raises NotAnOperatorFile and ReferenceFailed.
+    Raises NotAnOperatorFile and FileReferenceFailed.
     """
     try:
         text = path.read_text()
@@ -94,7 +91,7 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
 
 
 def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_sms: int | None = None) -> Subject:
-    """The operator of a loaded module. Raises NotAnOperatorFile and ReferenceFailed."""
+    """The operator of a loaded module. Raises NotAnOperatorFile and FileReferenceFailed."""
     host = _host_class(module, path)
     inputs = _inputs(host, path)
     ranks = num_ranks or _number(module, host, path, "NUM_RANKS", _DEFAULT_RANKS)
@@ -105,7 +102,7 @@ def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_s
         num_sms or _number(module, host, path, "NUM_SMS", _DEFAULT_SMS),
         lambda seed: _random_inputs(module, inputs, ranks, seed),
         reference_of(module, tuple(inputs), ranks),
-        float(getattr(module, "TOLERANCE", _DEFAULT_TOLERANCE)),
+        tuple(getattr(module, "OUTPUTS", ())),
         peer_atomics=bool(getattr(host, "PEER_ATOMICS", True)),
         multicast=bool(getattr(host, "MULTICAST", False)),
         any_stream=bool(getattr(host, "ANY_STREAM", False)),
