@@ -214,7 +214,7 @@ class NoReference(TileLinkError):
     )
 
 
-class OpReferenceFailed(TileLinkError):
+class ReferenceFailed(TileLinkError):
     template = (
         "the reference of tile op {name!r} {reason}.\nLegal: a torch function that takes the whole tensors that the op reads, "
         "in float64, and returns the whole tensor that it writes."
@@ -264,7 +264,7 @@ class NotAnOperatorFile(TileLinkError):
     )
 
 
-class ReferenceFailed(TileLinkError):
+class FileReferenceFailed(TileLinkError):
     """The `reference` of a file with an operator. Facts: `reason`, `inputs` (the names in INPUTS). `location` is its line."""
 
     template = (

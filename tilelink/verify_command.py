@@ -121,8 +121,8 @@ def verify_schedule(
 
 
 def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: Effort) -> Verification:
-    """Run a file; of an emitted one, check the order of what is compiled too. Raises NotAnOperatorFile, ReferenceFailed and
-    UnknownReplay."""
+    """Run a file; of an emitted one, check the order of what is compiled too. Raises NotAnOperatorFile, FileReferenceFailed
+    and UnknownReplay."""
     make = partial(of_file, path, num_ranks, num_sms)
     subject = make()
     return Verification(None, None, _runs(make, subject, effort), _compiled_file(path, subject.num_ranks))

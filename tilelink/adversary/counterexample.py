@@ -9,11 +9,13 @@ from tilelink.adversary.diagnose import diagnose
 from tilelink.adversary.diagnosis import Diagnosis
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Outcome
+from tilelink.emulator import dialects
 from tilelink.emulator.errors import Deadlock, Race
 from tilelink.emulator.place import NOWHERE, Place
 from tilelink.emulator.report import TaskState
 
 _ROWS = 16
+_ADAPTERS = Path(dialects.__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,12 @@ def explain(subject: Subject, outcome: Outcome) -> Counterexample:
 
 
 def _own_line(found: Diagnosis) -> Place:
-    """The line in a role or kernel, not that of the device helper in which it ended: helpers are not what is wrong."""
+    """The line in a role or kernel, not that of the device helper in which it ended: helpers are not what is wrong.
+
+    Of a kernel that is not the user's it is the line that launches it.
+    """
     place = found.place
-    while place.caller is not None and place.caller.caller is not None:
+    while place.caller is not None and (place.caller.caller is not None or _ADAPTERS in Path(place.file).parents):
         place = place.caller
     return place
 

@@ -7,7 +7,8 @@ Its parameters say which of two forms it has, those with a default left out:
 | those of INPUTS, by name or as many of them as there are | for each rank, with its own inputs | that rank's outputs |
 | one, which no input is called like | once, with a list of all ranks' inputs by name | a list of all ranks' outputs |
 
-In the first form `dist` of the module stands for torch.distributed, and ranks are threads.
+In the first form `dist` of the module stands for torch.distributed, and ranks are threads. Outputs of emitted files have a bound
+for each element; others are tensors, taken to be as exact as `TOLERANCE` of the module says.
 """
 
 from __future__ import annotations
@@ -18,33 +19,31 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 
 from lowering.selfcheck.near import Near
 from tilelink.adversary.ranks_in_threads import ThreadedRanks
-from tilelink.errors import ReferenceFailed
-
-DEFAULT_TOLERANCE = 1e-2  # of bf16 sums
+from tilelink.errors import FileReferenceFailed
 
 Inputs = list[dict[str, torch.Tensor]]  # by rank, then by name
 Outputs = list[tuple[torch.Tensor, ...]]  # by rank
-Wanted = list[tuple[Near, ...]]  # by rank, each element with a bound of its error
+Wanted = list[tuple[Near, ...]]  # by rank
 
-_RMS = 4.0  # root mean squares of an output, of which an element of it may be off by the file's tolerance
+_DEFAULT_TOLERANCE = 1e-2  # of bf16 sums
+_RMS = 4  # of an output, which an element may have lost to cancellation: 4 standard deviations
 
 
 @dataclass(frozen=True)
 class FileReference:
-    """Outputs of all ranks from the inputs of all ranks, by the user's `function`. Calls raise ReferenceFailed."""
+    """Outputs of all ranks from the inputs of all ranks, by the user's `function`. Calls raise FileReferenceFailed."""
 
     function: Callable[..., object]
     module: ModuleType
     names: tuple[str, ...]  # of INPUTS
     num_ranks: int
     of_all_ranks: bool  # one call with a list, otherwise one for each rank
-    tolerance: float  # of outputs that come without a bound
+    tolerance: float  # relative, of a tensor
 
     @property
     def where(self) -> str:
@@ -54,25 +53,32 @@ class FileReference:
         return f"{file}:{code.co_firstlineno}" if code is not None else file
 
     def __call__(self, inputs: Inputs) -> Wanted:
-        """[rank][output]. Outputs of emitted files have bounds; others are as exact as `tolerance`. Raises ReferenceFailed."""
+        """[rank][output]. Raises FileReferenceFailed."""
         try:
             results = self._of_list(inputs) if self.of_all_ranks else self._of_each(inputs)
-        except ReferenceFailed:
+        except FileReferenceFailed:
             raise
         except Exception as error:
             where = _line_in(error, str(self.module.__file__)) or self.where
             raise self._failed(f"it raises {type(error).__name__}: {error}", where) from error
-        wanted: Wanted = []
-        for rank, result in enumerate(results):
-            outputs = as_tuple(result)
-            for number, value in enumerate(outputs):
-                if not isinstance(value, torch.Tensor) and not hasattr(value, "error"):
-                    raise self._failed(f"output {number} of rank {rank} is a {type(value).__name__}, not a tensor")
-            wanted.append(tuple(_near(value, self.tolerance) for value in outputs))
-        return wanted
+        return [tuple(self._near(rank, *one) for one in enumerate(_outputs(each))) for rank, each in enumerate(results)]
+
+    def _near(self, rank: int, number: int, output: object) -> Near:
+        """An output with its bounds.
+
+        An element of a tensor may be off by the tolerance of its magnitude and of 4 root mean squares of the tensor: sums of like
+        summands err alike, also where these cancel.
+        """
+        if isinstance(bounded := getattr(output, "value", None), torch.Tensor) and hasattr(output, "error"):
+            return Near(bounded, output.error)
+        if not isinstance(output, torch.Tensor):
+            raise self._failed(f"output {number} of rank {rank} is a {type(output).__name__}, not a tensor")
+        wanted = output.double()
+        magnitude = wanted.abs() + _RMS * wanted.square().mean().sqrt() if wanted.numel() else wanted
+        return Near(wanted, (self.tolerance * magnitude).float())
 
     def check(self, got: Outputs, wanted: Wanted) -> None:
-        """Raises ReferenceFailed where the operator returns other outputs, in number or in shape."""
+        """Raises FileReferenceFailed where the operator returns other outputs, in number or in shape."""
         for rank, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
             if len(ours) != len(theirs):
                 counts = f"{len(theirs)} outputs of rank {rank}, and the operator {len(ours)}"
@@ -106,16 +112,16 @@ class FileReference:
             return self.function(**inputs)
         return self.function(*inputs.values())
 
-    def _failed(self, reason: str, where: str = "") -> ReferenceFailed:
-        return ReferenceFailed(where or self.where, reason=reason, inputs=", ".join(self.names))
+    def _failed(self, reason: str, where: str = "") -> FileReferenceFailed:
+        return FileReferenceFailed(where or self.where, reason=reason, inputs=", ".join(self.names))
 
 
 def reference_of(module: ModuleType, names: tuple[str, ...], num_ranks: int) -> FileReference | None:
-    """The `reference` of `module`, whose operator has inputs `names`; None without one. Raises ReferenceFailed."""
+    """The `reference` of `module`, whose operator has inputs `names`; None without one. Raises FileReferenceFailed."""
     function = getattr(module, "reference", None)
     if function is None:
         return None
-    tolerance = float(getattr(module, "TOLERANCE", DEFAULT_TOLERANCE))
+    tolerance = float(getattr(module, "TOLERANCE", _DEFAULT_TOLERANCE))
     found = FileReference(function, module, names, num_ranks, of_all_ranks=False, tolerance=tolerance)
     if not callable(function):
         raise found._failed(f"it is a {type(function).__name__}, not a function")
@@ -127,21 +133,11 @@ def reference_of(module: ModuleType, names: tuple[str, ...], num_ranks: int) -> 
     raise found._failed(f"it takes ({', '.join(inspect.signature(function).parameters)})")
 
 
-def _near(output: Any, tolerance: float) -> Near:
-    """An output of a reference: one with bounds, or a tensor, of which an element may be off by `tolerance` of its magnitude and
-    of 4 root mean squares of the tensor: sums of like summands err alike, also where these cancel."""
-    if hasattr(output, "error"):
-        return Near(output.value, output.error)
-    wanted = output.double()
-    magnitude = wanted.abs() + _RMS * wanted.square().mean().sqrt() if wanted.numel() else wanted
-    return Near(wanted, (tolerance * magnitude).float())
-
-
-def as_tuple(result: object) -> tuple[torch.Tensor, ...]:
-    """Outputs of an operator or a reference, which may return a single one or a list."""
+def _outputs(result: object) -> tuple[object, ...]:
+    """Of a rank: one with bounds is a tuple itself."""
     if isinstance(result, tuple | list) and not hasattr(result, "error"):
         return tuple(result)
-    return (result,)  # type: ignore[return-value]
+    return (result,)
 
 
 def _required(function: Callable[..., object]) -> set[str] | None:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from tilelink.adversary.diagnosis import Diagnosis, by_scenario, first_call_passes
 from tilelink.adversary.subject import Subject
-from tilelink.adversary.sync_log import SyncLog, Word, WordAccess
+from tilelink.adversary.sync_log import Progress, SyncLog, Word, WordAccess
 from tilelink.adversary.trials import Outcome, Trial, run_trial
 from tilelink.emulator.errors import Deadlock
 from tilelink.emulator.place import Place
@@ -48,6 +48,9 @@ def hang_cause(subject: Subject, outcome: Outcome, hang: Deadlock) -> Diagnosis:
     tasks, trial = _states(hang), replace(outcome.trial, detect_races=False)
     loading = [task for task in tasks if "to be idle" in task.waits_for]
     if loading:
+        loaded = run_trial(subject, replace(trial, lazy_loading=False))
+        if isinstance(loaded.error, Deadlock):  # the program that keeps the GPU busy waits for something else
+            return hang_cause(subject, loaded, loaded.error)
         why = f"{loading[0].name} waits for {loading[0].waits_for}"
         return Diagnosis(BugClass.LATE_SETUP, loading[0].rank, loading[0].place, why)
     starved = [task for task in tasks if "free SM" in task.waits_for]
@@ -104,11 +107,14 @@ def _roots(subject: Subject, hang: _Hang) -> list[TaskState]:
 
 def _is_root(subject: Subject, hang: _Hang, group: Sequence[TaskState]) -> bool:
     spared = frozenset(task.number for task in group)
-    error = run_trial(subject, replace(hang.trial, excused=True, spared=spared)).error
-    if not isinstance(error, Deadlock):
-        return False
-    left = {(task.number, task.place) for task in _states(error)}
-    return any((task.number, task.place) in left for task in group)
+    return not _goes_on(subject, hang, group[0], replace(hang.trial, excused=True, spared=spared))
+
+
+def _goes_on(subject: Subject, hang: _Hang, task: TaskState, trial: Trial) -> bool:
+    """Whether the wait of `task` ends in `trial`, which is that of the hang up to where it hangs."""
+    progress = Progress(task, hang.log.events)
+    run_trial(subject, trial, observers=[progress])
+    return progress.made
 
 
 # a value that was there
@@ -142,19 +148,14 @@ def _by_change(task: TaskState, put: WordAccess, change: WordAccess) -> Diagnosi
     if change.rank != put.rank and change.rank != change.word[1]:
         why = f"{what}; at {change.place} rank {change.rank} overwrites it with a signal of its own"
         return Diagnosis(BugClass.SLOTS, change.rank, change.place, why)
-    why = f"{what}; at {change.place} it is set to {change.value} before that is seen, and nothing orders the two"
+    why = f"{what}; at {change.place} it is set to {change.value} before that is seen"
     return Diagnosis(BugClass.STALE_SIGNAL, change.rank, change.place, why)
 
 
 def _ends(subject: Subject, hang: _Hang, task: TaskState, put: WordAccess) -> bool:
     """Whether the wait of `task` ends if the word gets the value back that `put` gave it."""
     restored = (*put.word, put.num_bytes, put.value)
-    error = run_trial(subject, replace(hang.trial, restored=restored)).error
-    if error is None:
-        return True
-    return isinstance(error, Deadlock) and all(
-        (one.number, one.place, one.ranges) != (task.number, task.place, task.ranges) for one in _states(error)
-    )
+    return _goes_on(subject, hang, task, replace(hang.trial, restored=restored))
 
 
 # no such value

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import torch
 
-from tilelink.adversary.file_reference import as_tuple
 from tilelink.emulator.dialects.symm_mem import SymmetricHandle, SymmMem
 from tilelink.emulator.errors import IllegalCapture, LateSetup, SymmetricMismatch, UnknownHostCall, Unsupported
 from tilelink.emulator.place import NOWHERE, Place, host_place_of_traceback
@@ -50,7 +49,8 @@ def hosted(rank: int, function: Callable[..., Result], *arguments: object) -> Re
 
 def called(rank: int, operator: Callable[..., object], *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The outputs of one call of an operator. Raises as `hosted`, and HostCodeFailed for what are no tensors."""
-    outputs = as_tuple(hosted(rank, operator, *inputs))
+    result = hosted(rank, operator, *inputs)
+    outputs = tuple(result) if isinstance(result, tuple | list) else (result,)
     for number, output in enumerate(outputs):
         if not isinstance(output, torch.Tensor):
             reason = f"output {number} is a {type(output).__name__}, not a tensor"

@@ -51,6 +51,9 @@ def race_cause(subject: Subject, outcome: Outcome, race: Race) -> Diagnosis:
     unchecked = later and not _has_waited(subject, trial, second)
     # where nothing is waited for at all, stronger semantics order calls by chance only
     rules = [rule for rule in _RULES if rule != _SEMANTICS or not unchecked]
+    lost = _reset_beside_a_raise(subject, trial, race)
+    if lost is not None:
+        return lost
     broken = _broken_rules(subject, trial, race, rules)
     if broken:
         return _of_rules(broken, second)
@@ -65,9 +68,9 @@ def race_cause(subject: Subject, outcome: Outcome, race: Race) -> Diagnosis:
             return Diagnosis(BugClass.STALE_SIGNAL, second.rank, second.place, why)
         why = "the second access belongs to a later call than the first"
         return Diagnosis(BugClass.REUSE, second.rank, second.place, why)
-    writers = [touch for touch in (first, second) if touch.kind is not Kind.LOAD]
+    writers = [touch for touch in (first, second) if touch.changed]
     if len(writers) == 2:
-        return _two_writes(subject, trial, first, second)
+        return _two_writes(first, second)
     if trial.calls > 1:
         alone = run_trial(subject, replace(trial, calls=1))
         if isinstance(alone.error, Race):
@@ -75,7 +78,7 @@ def race_cause(subject: Subject, outcome: Outcome, race: Race) -> Diagnosis:
         if alone.error is None:
             why = "the first call is right; in a later one a wait passes by the signal of an earlier one"
             return Diagnosis(BugClass.STALE_SIGNAL, second.rank, second.place, why)
-    reader = first if first.kind is Kind.LOAD else second
+    reader = second if first.changed else first
     return _missing_edge(subject, trial, writers[0], reader)
 
 
@@ -162,14 +165,26 @@ def _has_waited(subject: Subject, trial: Trial, touch: Touch) -> bool:
 # signals
 
 
-def _two_writes(subject: Subject, trial: Trial, first: Touch, second: Touch) -> Diagnosis:
-    """Of one call. One line that writes twice has a wrong place; two lines may lack an order."""
+def _reset_beside_a_raise(subject: Subject, trial: Trial, race: Race) -> Diagnosis | None:
+    """A plain store and an atomic change a word that is waited for, and no strength of the signals would order them."""
+    first, second = race.first, race.second
+    if not (first.changed and second.changed):
+        return None
     log = _log(subject, trial)
     word = next((one.word for one in log.words if one.number in (first.number, second.number)), None)
-    if word is not None and any(one.word == word and one.reads and not one.raises for one in log.words):
-        reset = second if first.kind is Kind.ATOMIC else first
-        why = "a word that is waited for is set and raised, and nothing orders the two: a signal raised before is lost"
-        return Diagnosis(BugClass.STALE_SIGNAL, reset.rank, reset.place, why)
+    if word is None or not any(one.word == word and one.reads and not one.raises for one in log.words):
+        return None
+    ordered = with_rules_lifted(trial, (*_RULES, "plain_signals"))
+    again = run_trial(subject, ordered).error
+    if not (isinstance(again, Race) and _pair(again) == _pair(race)):
+        return None
+    reset = second if first.kind is Kind.ATOMIC else first
+    why = "a word that is waited for is raised, and is set elsewhere; nothing orders the two, so a signal may be lost"
+    return Diagnosis(BugClass.STALE_SIGNAL, reset.rank, reset.place, why)
+
+
+def _two_writes(first: Touch, second: Touch) -> Diagnosis:
+    """Of one call. One line that writes twice has a wrong place; two lines lack an order."""
     if first.place.line == second.place.line:
         why = "two tasks write to one place in the same call"
         return Diagnosis(BugClass.WRONG_PLACE, second.rank, second.place, why)

@@ -43,7 +43,7 @@ class Subject:
     command: str = ""  # that verifies it; a seed and a policy are appended to replay a run
 
     def difference(self, got: Outputs, inputs: Inputs, call: int) -> Difference | None:
-        """The first output with an element that rounding does not explain. Raises ReferenceFailed."""
+        """The first output with an element that rounding does not explain. Raises FileReferenceFailed."""
         assert self.expected is not None
         names = self.outputs or [f"output {number}" for number in range(len(got[0]))]
         wanted = self.expected(inputs)
@@ -74,7 +74,7 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
     The file defines one class with `INPUTS = {name: (shape, dtype)}`, `__init__(self, fabric)` and
     `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `ANY_STREAM`, `GRAPHS`, `PEER_ATOMICS` and `MULTICAST`
     in the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See docs/verification.md.
-    Raises NotAnOperatorFile and ReferenceFailed.
+    Raises NotAnOperatorFile and FileReferenceFailed.
     """
     try:
         text = path.read_text()
@@ -91,7 +91,7 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
 
 
 def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_sms: int | None = None) -> Subject:
-    """The operator of a loaded module. Raises NotAnOperatorFile and ReferenceFailed."""
+    """The operator of a loaded module. Raises NotAnOperatorFile and FileReferenceFailed."""
     host = _host_class(module, path)
     inputs = _inputs(host, path)
     ranks = num_ranks or _number(module, host, path, "NUM_RANKS", _DEFAULT_RANKS)

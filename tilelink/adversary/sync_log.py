@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tilelink.emulator.events import Access, Event, Kind
 from tilelink.emulator.memory import Buffer
 from tilelink.emulator.place import Place
+from tilelink.emulator.report import TaskState
 
 Word = tuple[str, int, int]  # buffer, rank that holds it, byte in it: the same in equal runs, which addresses are not
 _MOST_RANKS = 64
@@ -26,6 +27,23 @@ class WordAccess:
     value: int  # found, or left by a raise; 0 where several words are accessed at once
     place: Place
     num_bytes: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """Observes whether a task that waits at `place` goes on after the first `events` events."""
+
+    task: TaskState
+    events: int
+    made: bool = False
+    _seen: int = 0
+
+    def observe(self, event: Event) -> None:
+        self._seen += 1
+        if self._seen <= self.events or event.task.number != self.task.number:
+            return
+        again = isinstance(event, Access) and not event.changed and event.place == self.task.place
+        self.made = self.made or not (again and self.task.kernel)  # a stream tells of a wait when it is over
 
 
 @dataclass(slots=True)
@@ -114,6 +132,6 @@ class SyncLog:
         return {a.word for a in self.words if a.task == access.task and a.reads and a.number <= access.number}
 
     def raised_unread(self) -> list[WordAccess]:
-        """Accesses that raised a word which nobody ever reads."""
+        """Accesses that raised a word which nobody ever reads; what sets it to 0 raises nothing."""
         read = {access.word for access in self.words if access.reads and not access.raises}
-        return [access for access in self.words if access.raises and access.word not in read]
+        return [access for access in self.words if access.raises and access.value and access.word not in read]

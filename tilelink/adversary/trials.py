@@ -48,6 +48,7 @@ class Trial:
     any_residency: bool = False
     rules: Rules = field(default_factory=Rules)
     detect_races: bool = True
+    lazy_loading: bool = True  # diagnosis, if False: all kernels are loaded before the first call
     excused: bool = False  # diagnosis: instead of hanging, let one wait after the other pass
     spared: frozenset[int] = frozenset()  # numbers of tasks whose waits do not pass
     restored: WordValue | None = None  # diagnosis: a word gets this value when the run hangs
@@ -100,7 +101,7 @@ def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()
         policy=policy_by_name(trial.policy),
         observers=[*observers, trace, *detectors],
         any_residency_order=trial.any_residency,
-        lazy_loading=True,
+        lazy_loading=trial.lazy_loading,
         peer_atomics=subject.peer_atomics,
         multicast=subject.multicast,
     )

@@ -216,7 +216,7 @@ class Machine:
     def place(self) -> Place:
         """The source lines of the running program; the host line that enqueued a stream's operation."""
         task = self.scheduler.task
-        return place_of(sys._getframe()) if task.kernel else task.origin
+        return place_of(sys._getframe(), task.launched) if task.kernel else task.origin
 
     def excuse_waits(self, spared: Collection[int]) -> None:
         """From now on a run that hangs lets one wait for a word after the other pass, but never one of the tasks `spared`.

@@ -45,7 +45,7 @@ def _state(task: Task) -> TaskState:
     assert green is not None
     # the running task has no suspended frame
     frame = sys._getframe() if green is getcurrent() else green.gr_frame
-    place = place_of(frame) if task.kernel else task.origin
+    place = place_of(frame, task.launched) if task.kernel else task.origin
     return TaskState(
         number=task.identity.number,
         rank=task.identity.rank,

@@ -57,11 +57,12 @@ class Task:
     kernel: str = ""  # empty for a stream
     operation: Operation | Load | Transfer | None = None  # at, or begun when it runs; None for a program
     origin: Place = NOWHERE  # the host line that enqueued it
+    launched: Place | None = None  # of a kernel that is not the user's: the host line that launched it
     wait: Wait | None = None
     spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
+    excused: bool = False  # its present wait counts as over
     warps: int = 0  # of a program; 0 where its threads have no numbers of their own, as in a group of warps
     branches: list[Branch] = field(default_factory=list)  # that only some of its threads are in, outermost first
-    excused: bool = False  # its present wait counts as over
     accesses: int = 0
     turn: int = 0  # when it ran last, counted in choices of the scheduler
     greenlet: greenlet | None = None

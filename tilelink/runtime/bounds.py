@@ -30,7 +30,7 @@ def near_values(
     """Values of `spec` on whole tensors, those that are `wanted`, or all: of a Partial value the summand of each rank, else
     a list of one. `library` names those that libraries compute.
 
-    Raises NoReference and OpReferenceFailed for tile ops of the user's.
+    Raises NoReference and ReferenceFailed for tile ops of the user's.
     """
     found = {value.name: _input(value.placement, [parts[value.name] for parts in ranks]) for value in spec.inputs}
     left = list(spec.nodes)

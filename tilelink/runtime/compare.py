@@ -48,7 +48,7 @@ class Found:
 def outputs_with_bounds(spec: BoundSpec, ranks: Parts, library: Collection[str]) -> list[tuple[Near, ...]]:
     """Outputs of every rank: what `spec` means, and how far from it a right result may be. `library` as in `near_values`.
 
-    Raises NoReference and OpReferenceFailed.
+    Raises NoReference and ReferenceFailed.
     """
     with one_thread():
         values = evaluate(spec, whole_inputs(spec, ranks))
@@ -77,7 +77,7 @@ def compare_ranks(names: Sequence[str], results: Outputs, wanted: Sequence[tuple
 
 
 def compare_call(schedule: Schedule, ranks: Parts, results: Outputs, call: int = 0) -> Found:
-    """One call of an operator of `schedule`, with local inputs `ranks`. Raises NoReference and OpReferenceFailed."""
+    """One call of an operator of `schedule`, with local inputs `ranks`. Raises NoReference and ReferenceFailed."""
     wanted = outputs_with_bounds(schedule.spec, ranks, library_values(schedule))
     return compare_ranks(schedule.spec.outputs, results, wanted, call)
 

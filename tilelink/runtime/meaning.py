@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from tilelink.errors import NoReference, OpReferenceFailed
+from tilelink.errors import NoReference, ReferenceFailed
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
 from tilelink.ir.user_op import UserOp
@@ -47,7 +47,7 @@ def _whole(placement: Placement, parts: list[torch.Tensor]) -> torch.Tensor:
 def evaluate(spec: BoundSpec, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The global value of every name of `spec` in float64, from global inputs in float64.
 
-    Raises NoReference and OpReferenceFailed for tile ops of the user's.
+    Raises NoReference and ReferenceFailed for tile ops of the user's.
     """
     values = {value.name: whole[value.name] for value in spec.inputs}
     for node in spec.nodes:
@@ -93,12 +93,12 @@ def _of_user(op: UserOp, operands: list[torch.Tensor], node: BoundNode) -> torch
     try:
         result = in_float64(reference, operands)
     except Exception as error:
-        raise OpReferenceFailed(node.line, name=op.name, reason=f"raises {type(error).__name__}: {error}") from error
+        raise ReferenceFailed(node.line, name=op.name, reason=f"raises {type(error).__name__}: {error}") from error
     if not isinstance(result, torch.Tensor):
-        raise OpReferenceFailed(node.line, name=op.name, reason=f"returns {result!r}, which is not a tensor")
+        raise ReferenceFailed(node.line, name=op.name, reason=f"returns {result!r}, which is not a tensor")
     if tuple(result.shape) != node.output.shape:
         shapes = f"returns the shape {list(result.shape)} where the op writes {list(node.output.shape)}"
-        raise OpReferenceFailed(node.line, name=op.name, reason=shapes)
+        raise ReferenceFailed(node.line, name=op.name, reason=shapes)
     return result.double()
 
 

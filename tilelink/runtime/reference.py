@@ -46,7 +46,7 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
 
 
 def expected(spec: BoundSpec, ranks: list[dict[str, torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:
-    """Outputs of every rank in float64, from the local inputs of all ranks. Raises NoReference, OpReferenceFailed."""
+    """Outputs of every rank in float64, from the local inputs of all ranks. Raises NoReference, ReferenceFailed."""
     with one_thread():
         values = evaluate(spec, whole_inputs(spec, ranks))
     return [

@@ -55,7 +55,7 @@ def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0,
     """All ranks of `source` in this process, `calls` calls with fresh inputs enqueued at once. If an element of an output is
     wrong, `locate` runs them once more and looks at the buffers behind that call.
 
-    Raises NoReference, OpReferenceFailed and the errors of tilelink.emulator.
+    Raises NoReference, ReferenceFailed and the errors of tilelink.emulator.
     """
     start = time.perf_counter()
     _check_references(schedule)
