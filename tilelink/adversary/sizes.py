@@ -13,17 +13,21 @@ import sympy
 from tilelink.ir.nodes import Algorithm, Axis, ComputeRole
 from tilelink.ir.placement import Shard
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import AllGather, AllReduce, Matmul, Node, ReduceScatter, SendRecv, Spec, Value
+from tilelink.ir.spec import Matmul, Node, SendRecv, Spec, Value
 from tilelink.ir.steps import MatmulBody
 from tilelink.proof.contract import flat
 
-_EXCHANGED = (Algorithm.DIRECT, Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.IN_PLACE, Algorithm.POOLED)
+_IN_SHARES = (Algorithm.TWO_SHOT, Algorithm.IN_PLACE, Algorithm.POOLED)  # each rank adds its share of the rows
+_EXCHANGED = (Algorithm.DIRECT, Algorithm.ONE_SHOT, *_IN_SHARES)
 
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Of each symbol of a spec: `rows`: an exchange has its rows along it; `shared`: it is divided among the ranks; `ragged`:
-    the tiles of the schedule do not divide it; `columns`: the names of the loops that have their columns along it."""
+    """Of each symbol of a spec what it is for.
+
+    `rows`: an exchange has its rows along it. `shared`: it is divided among the ranks, in a placement or while a sum is made.
+    `ragged`: the tiles of the schedule do not divide it. `columns`: the names of the loops that have their columns along it.
+    """
 
     rows: frozenset[str]
     shared: frozenset[str]
@@ -49,7 +53,9 @@ def uses(spec: Spec, schedule: Schedule) -> Uses:
                     ragged |= _symbols(extent)
             for symbol in _columns(values, kernel.compute.name):
                 columns.setdefault(symbol, set()).add(kernel.compute.name)
-    rows = set(_rows(spec, values, dict(schedule.choices))) or {schedule.spec.sizes[0][0]}
+    choices = dict(schedule.choices)
+    rows = {symbol for _, symbol in _rows(spec, values, choices)} or {schedule.spec.sizes[0][0]}
+    shared |= {symbol for chosen, symbol in _rows(spec, values, choices) if chosen in _IN_SHARES}
     found = {symbol: frozenset(names) for symbol, names in columns.items()}
     return Uses(frozenset(rows), frozenset(shared), frozenset(ragged), found)
 
@@ -63,14 +69,13 @@ def queues(spec: Spec) -> Iterator[tuple[Node, str]]:
                 yield node, symbol
 
 
-def _rows(spec: Spec, values: Mapping[str, Value], choices: Mapping[str, str]) -> Iterator[str]:
-    """Chunks are rows of the first dimension of what a collective takes."""
+def _rows(spec: Spec, values: Mapping[str, Value], choices: Mapping[str, str]) -> Iterator[tuple[Algorithm, str]]:
+    """Of each collective by exchanges its algorithm, with the sizes of the first dimension of what it takes: chunks are rows
+    of that."""
     for node in spec.nodes:
-        chosen = choices.get(f"{node.output.name}.algorithm", "")
-        if isinstance(node.operation, AllGather | AllReduce | ReduceScatter | SendRecv) and chosen in (
-            algorithm.value for algorithm in _EXCHANGED
-        ):
-            yield from _symbols(values[node.inputs[0]].shape[0])
+        chosen = choices.get(f"{node.output.name}.algorithm")
+        if chosen is not None and Algorithm(chosen) in _EXCHANGED:
+            yield from ((Algorithm(chosen), symbol) for symbol in _symbols(values[node.inputs[0]].shape[0]))
 
 
 def _extents(spec: Spec, values: Mapping[str, Value], role: ComputeRole) -> Iterator[tuple[Axis, sympy.Expr]]:

@@ -153,7 +153,9 @@ def _sizes(
                 for name in names:
                     extra = name in ragged
                     if name in used.rows:
-                        found[name] = ranks * (smallest * tiles * chunks + (4 if extra else 0))
+                        # rows that are not divided are few where groups take turns, whose runs take long
+                        parts = ranks if name in used.shared or not turns else 1
+                        found[name] = parts * (smallest * tiles * chunks + (4 if extra else 0))
                     else:
                         width = widths.get(name, SMALLEST_DOT)
                         found[name] = _other(width * factor, ranks if name in used.shared else 1, extra, turns=turns)
