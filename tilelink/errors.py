@@ -5,27 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from topologies.errors import UserError
+from topologies.errors import TileLinkError as TileLinkError  # the base of all below, of the lowest layer
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the closest of `known`, or nothing."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
-
-
-class TileLinkError(UserError):
-    """Base of all errors below. `location` is the user's file:line where there is one, else empty."""
-
-    template = ""
-
-    def __init__(self, location: object = "", **facts: object) -> None:
-        super().__init__(**facts)
-        self.location = str(location)
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return f"{self.location}: {text}" if self.location else text
 
 
 class UnknownPlacement(TileLinkError):
