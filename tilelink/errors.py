@@ -14,6 +14,16 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def _spelled(value: object) -> str:
+    """A value that a message names: in a line, and without the elements of a tensor."""
+    shape = getattr(value, "shape", None)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if shape is not None and kind.startswith(("torch.", "numpy.")):
+        return f"a {kind} of shape {list(shape)}"
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 100 and "\n" not in text else f"{text.splitlines()[0][:90]}…"
+
+
 class UnknownPlacement(TileLinkError):
     template = (
         "placement={placement} of {tensor!r} is not a placement.\nLegal placements: Replicate(), Shard(dim), Partial()."
@@ -44,6 +54,28 @@ class NotATensor(TileLinkError):
     template = (
         "{what} got {value}, which is not a tensor of this spec.\n"
         "Operands are parameters of the @tilelink.overlap function or results of tilelink operations."
+    )
+
+    def __init__(self, location: object = "", *, what: object, value: object) -> None:
+        super().__init__(location, what=what, value=_spelled(value))
+
+
+class NoValues(TileLinkError):
+    """Facts: `use`, `tensor`, `legal`."""
+
+    template = (
+        "{use} asks for the elements of {tensor}, and it has none: the function is called once, with symbolic tensors, and "
+        "what it does is recorded.\n{legal}"
+    )
+
+
+class SymbolicSize(TileLinkError):
+    """Facts: `function`, `reason`."""
+
+    template = (
+        "{function!r} asks for the value of a size ({reason}), and sizes are symbols until `plan` is given their values.\n"
+        "Legal: expressions of sizes in shapes, such as Tensor(M // 2, K). Decide outside of the function, by a Python value "
+        "that it closes over."
     )
 
 

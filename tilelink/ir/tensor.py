@@ -8,10 +8,11 @@ from typing import NoReturn, Protocol, TypeAlias
 
 import sympy
 
-from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, TransposedOperand, UnknownOp, UnknownPlacement
+from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, TransposedOperand, UnknownPlacement
 from tilelink.ir.location import Location, here
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import Elementwise, Matmul, Operation
+from tilelink.ir.symbolic import Symbolic
 
 
 class Recorder(Protocol):
@@ -28,16 +29,7 @@ def dims(names: str) -> tuple[sympy.Symbol, ...]:
     return tuple(sympy.Symbol(name, integer=True, positive=True) for name in names.replace(",", " ").split())
 
 
-def _unknown(sign: str) -> Callable[..., NoReturn]:
-    """A method for an operator that Python has and specs do not."""
-
-    def refuse(*_: object) -> NoReturn:
-        raise UnknownOp(here(), name=sign, hint="", known="+, *, @ and the functions of tilelink such as matmul")
-
-    return refuse
-
-
-class Tensor:
+class Tensor(Symbolic):
     """A tensor of a spec: global shape, placement (default Replicate), dtype (default: the one given to `plan`).
 
     `Tensor(M, K, placement=Shard(0), dtype="bf16")` declares a parameter. Inside the function body the parameter is a
@@ -93,23 +85,19 @@ class Tensor:
 
     # Python tries these when the left operand is no Tensor, which is a mistake
     def __radd__(self, other: object) -> NoReturn:
-        raise NotATensor(here(), what="+", value=repr(other))
+        raise NotATensor(here(), what="+", value=other)
 
     def __rmul__(self, other: object) -> NoReturn:
-        raise NotATensor(here(), what="*", value=repr(other))
+        raise NotATensor(here(), what="*", value=other)
 
     def __rmatmul__(self, other: object) -> NoReturn:
-        raise NotATensor(here(), what="@", value=repr(other))
-
-    __sub__ = __rsub__ = __neg__ = _unknown("-")
-    __truediv__ = __rtruediv__ = _unknown("/")
-    __pow__ = __rpow__ = _unknown("**")
+        raise NotATensor(here(), what="@", value=other)
 
     def _binary(self, operation: Operation, other: Tensor, what: str) -> Tensor:
         if isinstance(other, Transposed):
             raise TransposedOperand(here(), what=what, tensor=other.tensor.name)
         if not isinstance(other, Tensor) or self.trace is None or other.trace is not self.trace:
-            raise NotATensor(here(), what=what, value=repr(other))
+            raise NotATensor(here(), what=what, value=other)
         return self.trace.record(operation, (self, other), here())
 
     def __repr__(self) -> str:
@@ -126,7 +114,7 @@ def _turned(sign: str) -> Callable[..., NoReturn]:
 
 
 @dataclass(frozen=True, slots=True)
-class Transposed:
+class Transposed(Symbolic):
     """`tensor` as [K, N], which lies as [N, K]. Only the right operand of a matmul may be one."""
 
     tensor: Tensor
