@@ -183,6 +183,16 @@ class IllegalSize(TileLinkError):
     template = "{name}={value!r} is not a size: {reason}.\nLegal: integers from 1 to " + f"{LARGEST_SIZE}."
 
 
+class TooLargeToPlan(TileLinkError):
+    """Facts: `function`, `tensor`, `shape` (of a rank's part), `size` (GiB), `most` (elements)."""
+
+    template = (
+        "{function!r} is too large to plan: every rank would hold [{shape}] of {tensor}, {size} GiB.\n"
+        "Legal: at most {most} elements of a tensor on a rank. Take smaller sizes or more ranks, or call the operator for "
+        "some of the rows at a time."
+    )
+
+
 class NotDivisible(TileLinkError):
     template = (
         "{tensor} is {placement}, but its dimension {dim} = {size} cannot be cut into {num_ranks} equal parts.\n"
@@ -210,6 +220,15 @@ class IllegalPin(TileLinkError):
     template = "pin {name}={value}: {reason}.\nLegal {name}: {legal}."
 
 
+class PinsNotAMapping(TileLinkError):
+    """Facts: `value`."""
+
+    template = (
+        "pin={value!r} is no mapping from choices to values.\n"
+        'Legal: pin={{"mover": tilelink.CommSms(16), "x_full.chunks": 4}}; on the command line --pin NAME=VALUE for each.'
+    )
+
+
 class NoLegalSchedule(TileLinkError):
     template = (
         "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\n"
@@ -219,6 +238,24 @@ class NoLegalSchedule(TileLinkError):
 
 class BadUserOp(TileLinkError):
     template = "tile op {name!r}: {reason}.\n{legal}"
+
+
+class BadNames(TileLinkError):
+    """Facts: `function`, `names`."""
+
+    template = (
+        "{function}({names!r}) makes no symbols.\n"
+        'Legal: a text of names that Python allows, M, N, K = {function}("M N K").'
+    )
+
+
+class NotASchedule(TileLinkError):
+    """Facts: `reason`."""
+
+    template = (
+        "the text is no schedule of this version: {reason}.\n"
+        "Legal: what `schedule.to_json()` or `tilelink plan --json` wrote with the same version of tilelink."
+    )
 
 
 class UnknownTarget(TileLinkError):
@@ -234,6 +271,25 @@ class NoReference(TileLinkError):
 
 class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
+
+
+class FabricTooSmall(TileLinkError):
+    """Facts: `operator`, `topology`, `needed`, `found`."""
+
+    template = (
+        "the schedule of {operator!r} for {topology} counts on {needed} SMs a rank, and the fabric has {found}.\n"
+        "Legal: World(num_sms={needed}) or more, or a topology whose GPUs have at most {found} SMs."
+    )
+
+
+class NotCompiled(TileLinkError):
+    """Facts: `function`, `sizes`, `arguments`."""
+
+    template = (
+        "{function!r} is a declaration: called with tensors it computes nothing.\n"
+        "Load it once, `op = {function}.compile(group, {sizes})`, then call `op({arguments})` with the local parts. What two "
+        "operators share stands in a plain function that both call."
+    )
 
 
 class RunFailed(TileLinkError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeAlias
@@ -10,6 +11,7 @@ import sympy
 
 from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, TransposedOperand, UnknownPlacement
 from tilelink.ir.location import Location, here
+from tilelink.ir.names import split_names
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import Elementwise, Matmul, Operation
 from tilelink.ir.symbolic import Symbolic
@@ -25,8 +27,8 @@ Size: TypeAlias = sympy.Expr | int
 
 
 def dims(names: str) -> tuple[sympy.Symbol, ...]:
-    """Symbols for sizes: `M, N, K = dims("M N K")`. They are positive integers, given to `plan` by name."""
-    return tuple(sympy.Symbol(name, integer=True, positive=True) for name in names.replace(",", " ").split())
+    """Symbols for sizes: `M, N, K = dims("M N K")`. They are positive integers, given to `plan` by name. Raises BadNames."""
+    return tuple(sympy.Symbol(name, integer=True, positive=True) for name in split_names(names, "dims"))
 
 
 class Tensor(Symbolic):
@@ -135,6 +137,6 @@ def _list(shape: Sequence[object]) -> str:
 def _size(size: object, shape: Sequence[object], location: Location) -> sympy.Expr:
     if isinstance(size, sympy.Expr) and not size.is_number:
         return size
-    if isinstance(size, int | sympy.Integer) and not isinstance(size, bool) and int(size) > 0:
-        return sympy.Integer(int(size))
+    if hasattr(size, "__index__") and not isinstance(size, bool | Symbolic) and operator.index(size) > 0:
+        return sympy.Integer(operator.index(size))
     raise BadShape(location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")

@@ -27,11 +27,12 @@ import sympy
 
 from tilelink.errors import BadUserOp
 from tilelink.ir.location import here
+from tilelink.ir.names import split_names
 
 
 def axes(names: str) -> tuple[sympy.Symbol, ...]:
-    """Symbols for the axes of tile ops: `m, n, k = axes("m n k")`."""
-    return tuple(sympy.Symbol(name, integer=True, nonnegative=True) for name in names.replace(",", " ").split())
+    """Symbols for the axes of tile ops: `m, n, k = axes("m n k")`. Raises BadNames."""
+    return tuple(sympy.Symbol(name, integer=True, nonnegative=True) for name in split_names(names, "axes"))
 
 
 @dataclass(frozen=True, slots=True)
