@@ -27,6 +27,7 @@ from lowering.signalling import (
     print_peers_wait,
     print_places_wait,
     print_wait,
+    waits_in,
     word,
 )
 from lowering.slices import print_sliced
@@ -115,10 +116,12 @@ def _print_halves(body: Source, scope: TileScope) -> None:
 
 def _launch_positions(first: str, end: int, role: ComputeRole) -> str:
     """The positions of a program. Where it prefetches, the compiler runs the loops over tiles and over k as one. Elsewhere it
-    would take the loop over tiles for one over k where k is a single step, and fail on its branches (Triton 3.6)."""
+    would take the loop over tiles for one over k where k is a single step, or where a user's body is: it would fail on
+    branches, or load the next tile in front of the wait for it (Triton 3.6). A loop of one stage is left as it is."""
     matmul = next((step for step in role.body if isinstance(step, MatmulBody)), None)
-    single = matmul is not None and not role.prefetch and role.axis(matmul.axis).tiles == 1
-    return f"tl.range({first}, {end}, {role.programs}, {'num_stages=1' if single else f'flatten={role.prefetch}'})"
+    single = waits_in(role.body) if matmul is None else role.axis(matmul.axis).tiles == 1
+    alone = single and not role.prefetch
+    return f"tl.range({first}, {end}, {role.programs}, {'num_stages=1' if alone else f'flatten={role.prefetch}'})"
 
 
 def _plus_in_turn(position: int, programs: int) -> str:
