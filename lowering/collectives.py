@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from lowering.constants import on_host
 from lowering.dialect import Dialect
 from lowering.host_names import HostNames, shape_text
 from lowering.names import TRITON
+from lowering.numbers import Group
 from lowering.source import Source
 from lowering.words import collective_sizes, words_of_tile
 from tilelink.ir.calls import LibraryCollective, WordCollective
@@ -26,7 +28,7 @@ class CollectivePrinter:
         """Two sets of words for what travels in words, and for each program that sends them the number of its last call."""
         for launch in self.schedule.launches:
             if isinstance(launch, WordCollective):
-                self._words(launch.out, launch.shots * self.schedule.num_ranks, launch.places, launch.programs)
+                self._words(launch.out, launch.shots * self.schedule.num_ranks, launch.places, self._programs(launch))
                 if launch.within:
                     count = f"torch.zeros(1, dtype={self.dialect.word}, device=fabric.device)"
                     self.out.line(f"self.{launch.out}_gathered = {count}  # by programs, in all calls")
@@ -34,9 +36,14 @@ class CollectivePrinter:
                 for step in launch.compute.body:
                     if isinstance(step, SumWords):
                         places = launch.compute.num_tiles * words_of_tile(self.schedule, launch.compute, step)
-                        self._words(step.result, step.shots * self.schedule.num_ranks, places, launch.compute.programs)
+                        programs = on_host(self.names.numbers.programs(launch.compute))
+                        self._words(step.result, step.shots * self.schedule.num_ranks, places, programs)
 
-    def _words(self, name: str, sets: int, places: int, programs: int) -> None:
+    def _programs(self, launch: WordCollective) -> str:
+        why = f"programs that send {launch.out}"
+        return on_host(self.names.numbers.name(f"{launch.out}_SENDERS", launch.programs, why, Group.SIZES))
+
+    def _words(self, name: str, sets: int, places: int, programs: str) -> None:
         """Of as many senders, or senders and shots; empty as memory is that nobody has written to."""
         shape = shape_text((2, sets, places))
         self.out.line(f"self.{name}_words = fabric.symmetric({shape}, torch.int64)")
@@ -68,11 +75,11 @@ class CollectivePrinter:
 
     def by_words(self, launch: WordCollective) -> None:
         gather = launch.function == "all_gather"
-        arguments = ["words_gather" if gather else "words_reduce", f"({launch.programs},)"]
+        arguments = ["words_gather" if gather else "words_reduce", f"({self._programs(launch)},)"]
         arguments += [self._data(launch, name) for name in (launch.operand, launch.out)]
         arguments += [self.argument(f"{launch.out}_{what}") for what in ("words", "words_peers", "calls")]
         arguments.append("rank")
-        sizes = collective_sizes(launch, self.schedule.num_ranks)
+        sizes = collective_sizes(self.names.numbers, launch, ".value")
         if not gather:
             sizes.append(f"DTYPE={TRITON[self.schedule.buffer(launch.out).dtype]}")
             sizes.append(f"SCATTER={launch.function == 'reduce_scatter' or launch.shots > 1}")

@@ -36,7 +36,7 @@ def embed(module: str, files: tuple[str, ...], jit: str) -> str:
     wanted: set[str] = set()
 
     def visit(text: str) -> None:
-        for name in _globals(text) & helpers.keys() - wanted:
+        for name in globals_of(text) & helpers.keys() - wanted:
             wanted.add(name)
             visit(helpers[name])
 
@@ -46,7 +46,7 @@ def embed(module: str, files: tuple[str, ...], jit: str) -> str:
 
 
 @lru_cache(256)  # sections are the same in many files
-def _globals(module: str) -> frozenset[str]:
+def globals_of(module: str) -> frozenset[str]:
     """Names that `module` and its functions take from it, or from what it imports."""
 
     def names(table: symtable.SymbolTable) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _globals(module: str) -> frozenset[str]:
 
 def named_imports(imports: str, sections: Iterable[str]) -> str:
     """`imports` without what none of the `sections` of a module names."""
-    names = {"annotations"}.union(*map(_globals, sections))
+    names = {"annotations"}.union(*map(globals_of, sections))
     return _imports_of(imports, frozenset(name for name in names if name in imports))
 
 

@@ -8,11 +8,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from lowering.dialect import Dialect
-from lowering.embed import defined, embed, named_imports
+from lowering.embed import defined, embed, globals_of, named_imports
 from lowering.entry import print_main
 from lowering.host_class import HostPrinter
 from lowering.kernels import PrintedKernel, print_kernel
 from lowering.names import class_name
+from lowering.numbers import Numbers
 from lowering.source import Source
 from lowering.targets import TARGETS, dialect
 from tilelink.ir.nodes import Memory
@@ -33,14 +34,16 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     """Source text of `schedule`. The file imports torch and the target's compiler only. Raises UnknownTarget."""
     spelling = dialect(target, schedule.machine.arch)
     launched = [kernel for kernel in schedule.kernels() if not kernel.joined]
-    kernels = tuple(print_kernel(schedule, spelling, kernel) for kernel in launched)
-    host = HostPrinter(schedule, spelling, kernels).text()
     user = _user_bodies(schedule)
+    numbers = Numbers(schedule, globals_of(user))
+    kernels = tuple(print_kernel(schedule, spelling, numbers, kernel) for kernel in launched)
+    host = HostPrinter(schedule, spelling, numbers, kernels).text()
     helpers, texts = _helpers(spelling, user, kernels, host)
     body = "\n\n".join([user, *texts]).strip("\n")
     pooled = any(buffer.memory is Memory.POOL for buffer in schedule.buffers)
     fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
     sections = [
+        ("constants", _constants(numbers, body + host)),
         (
             "device helpers: waits and notifies carry the memory-order rules",
             helpers,
@@ -91,6 +94,16 @@ def _helpers(spelling: Dialect, user: str, kernels: tuple[PrintedKernel, ...], h
 
     texts = [renamed(printed.text) if printed.gluon else printed.text for printed in kernels]
     return f"{plain}\n\n\n{renamed(turned)}", texts
+
+
+_ON_CONSTANTS = """# Kernels read them as they are, host code through `.value`. Nothing is proved of a file that has been edited:
+# `tilelink verify FILE` runs it against every check again."""
+
+
+def _constants(numbers: Numbers, used: str) -> str:
+    """Definitions of the constants that the source `used` names."""
+    found = numbers.text(used)
+    return f"{_ON_CONSTANTS}\n\n{found}" if found else ""
 
 
 def _header(out: Source, schedule: Schedule, spelling: Dialect) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from lowering.collectives import CollectivePrinter
+from lowering.constants import on_host
 from lowering.copies import CopyPrinter
 from lowering.dialect import Dialect, Reach
 from lowering.host.pool import Pool
-from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
+from lowering.host_names import HostNames, chunk_index, shape_text
 from lowering.kernels import Descriptor, PrintedKernel
 from lowering.names import TORCH, class_name, place, places
+from lowering.numbers import Numbers
 from lowering.positions import rank_at
 from lowering.source import Source
 from lowering.words import SUFFIXES
@@ -37,16 +39,18 @@ from tilelink.ir.schedule import Schedule
 class HostPrinter:
     """Prints the class of one schedule."""
 
-    def __init__(self, schedule: Schedule, dialect: Dialect, kernels: tuple[PrintedKernel, ...]) -> None:
+    def __init__(
+        self, schedule: Schedule, dialect: Dialect, numbers: Numbers, kernels: tuple[PrintedKernel, ...]
+    ) -> None:
         self.schedule = schedule
         self.dialect = dialect
         self.kernels = {printed.kernel.name: printed for printed in kernels}
         self.out = Source()
         self._described: dict[Descriptor, str] = {}  # -> attribute that holds it
-        self.names = HostNames(schedule)
+        self.numbers = numbers
+        self.names = HostNames(schedule, numbers)
         self.copies = CopyPrinter(schedule, dialect, self.names, self.out)
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
-        self.num_signals = sum(s.slots for s in schedule.signals if s.scope is not Scope.LOCAL)
         self.results = {b.name: b for b in schedule.buffers if b.memory in (Memory.OUTPUT, Memory.POOL)}
         self.pools = [buffer for buffer in self.results.values() if buffer.memory is Memory.POOL]
         self.collectives = CollectivePrinter(schedule, dialect, self.names, self.out)
@@ -128,14 +132,15 @@ class HostPrinter:
                 like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=fabric.device"
                 out.line(f"self.{buffer.name} = torch.empty({like})")
             if self.schedule.exchanges:
-                out.line(f"self.signals = fabric.symmetric(({self.num_signals},), {word})")
-                out.line(f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype={word}, device=fabric.device)")
+                signals = on_host(self.numbers.num_words(local=False))
+                out.line(f"self.signals = fabric.symmetric(({signals},), {word})")
+                counts = on_host(self.numbers.num_words(local=True)) if self.num_counts else "1"
+                out.line(f"self.counts = torch.zeros({counts}, dtype={word}, device=fabric.device)")
                 epoch = "ones" if self.turns else "zeros"
                 out.line(f"self.epoch = torch.{epoch}(1, dtype={word}, device=fabric.device)")
                 if self.turns and not self.meets:
-                    done = self.schedule.signal("done").first
-                    first = f"[{done} : {done + 1}].fill_({self.schedule.num_ranks - 1})"
-                    out.line(f"self.signals.local{first}  # peers have finished the call before the first one")
+                    done = f"{self.names.word('done')}.fill_({self.names.ranks} - 1)"
+                    out.line(f"{done}  # peers have finished the call before the first one")
             self.collectives.prepare()
             self._describe()
             copies = [launch for launch in self.schedule.launches if isinstance(launch, CopyProgram)]
@@ -246,11 +251,12 @@ class HostPrinter:
                 self.collectives.by_words(launch)
 
     def _await_peers(self) -> None:
-        done, peers = self.schedule.signal("done").first, self.schedule.num_ranks - 1
+        peers = f"{self.names.ranks} - 1"
         if self.schedule.machine.stream_waits:
-            self.out.line(f"main.{self.dialect.stream_wait}(self.signals.local[{done} : {done + 1}], {peers})")
+            self.out.line(f"main.{self.dialect.stream_wait}({self.names.word('done')}, {peers})")
         else:
-            self.out.line(f"main.launch(wait_count_on_stream, (1,), self.signals.local[{done}:], {peers}, num_warps=1)")
+            words = self.names.words("done")
+            self.out.line(f"main.launch(wait_count_on_stream, (1,), {words}, {peers}, num_warps=1)")
 
     def _join(self) -> None:
         for launch in self.schedule.launches:
@@ -259,54 +265,54 @@ class HostPrinter:
 
     def _finish(self, finish: Finish) -> None:
         self._join()
-        done = self.schedule.signal("done").first
+        done, ranks = self.schedule.signal("done"), self.names.ranks
         if finish.turns:
-            self._turn(done)
+            self._turn()
             return
         if finish.by_copy:
-            with self.out.block(f"for step in range(1, {self.schedule.num_ranks}):"):
-                self.out.line(f"slot = {plus(done, 'rank')}")
-                self.out.line(f"peer = (rank + step) % {self.schedule.num_ranks}")
+            with self.out.block(f"for step in range(1, {ranks}):"):
+                self.out.line(f"slot = {self.names.behind(done, 'rank')}")
+                self.out.line(f"peer = (rank + step) % {ranks}")
                 self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
             return
         arguments = [
             "finish_call",
-            f"({self.schedule.num_ranks - 1},)",
+            f"({ranks} - 1,)",
             "self.epoch",
             self.dialect.peers_argument("signals"),
         ]
-        sizes = [f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"]
+        sizes = [f"DONE={on_host(self.numbers.word(done))}", f"NUM_RANKS={ranks}", "num_warps=1"]
         self.out.call("main.launch(", [*arguments, "rank", *sizes])
 
-    def _turn(self, done: int) -> None:
-        block = 1 << max(0, self.num_counts - 1).bit_length()
-        words = f"self.signals.local[{done}:]" if done else "self.signals.local"
-        arguments = ["turn_call", f"({self.schedule.num_ranks},)", "self.epoch", "self.counts", words]
+    def _counts(self) -> list[str]:
+        """The numbers of counts, for kernels that set them to 0."""
+        block = self.numbers.counts_block(1 << max(0, self.num_counts - 1).bit_length())
+        return [f"NUM_COUNTS={on_host(self.numbers.num_words(local=True))}", f"BLOCK={on_host(block)}"]
+
+    def _turn(self) -> None:
+        done = on_host(self.numbers.word(self.schedule.signal("done")))
+        arguments = ["turn_call", f"({self.names.ranks},)", "self.epoch", "self.counts", self.names.words("done")]
         arguments += [
             self.dialect.peers_argument("signals"),
             "rank",
             f"DONE={done}",
-            f"NUM_COUNTS={self.num_counts}",
-            f"BLOCK={block}",
-            f"NUM_RANKS={self.schedule.num_ranks}",
+            *self._counts(),
+            f"NUM_RANKS={self.names.ranks}",
             f"MEETS={self.meets}",
         ]
         self.out.call("main.launch(", [*arguments, "num_warps=1"])
 
     def _begin(self) -> None:
-        done = self.schedule.signal("done").first
-        block = 1 << max(0, self.num_counts - 1).bit_length()
-        words = f"self.signals.local[{done}:]" if done else "self.signals.local"
-        arguments = ["begin_call", "(1,)", "self.epoch", "self.counts", words, "rank"]
-        sizes = [f"NUM_COUNTS={self.num_counts}", f"BLOCK={block}", f"NUM_RANKS={self.schedule.num_ranks}"]
-        self.out.call("main.launch(", [*arguments, *sizes, "num_warps=1"])
+        arguments = ["begin_call", "(1,)", "self.epoch", "self.counts", self.names.words("done"), "rank"]
+        arguments += [*self._counts(), f"NUM_RANKS={self.names.ranks}"]
+        self.out.call("main.launch(", [*arguments, "num_warps=1"])
         for launch in self.schedule.launches:
             if isinstance(launch, CopyProgram) and not launch.after_source:
                 self.copies.fork(launch)
 
     def _kernel(self, kernel: Kernel) -> None:
         printed = self.kernels[kernel.name]
-        arguments = [kernel.name, f"({self.schedule.grid(kernel)},)"]
+        arguments = [kernel.name, f"({on_host(self.numbers.grid(kernel))},)"]
         arguments += [self._argument(printed, name) for name in printed.parameters]
         options = [f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"]
         options += [f"per_sm={kernel.per_sm}"] if kernel.per_sm > 1 else []
@@ -318,7 +324,7 @@ class HostPrinter:
         if found.peer >= 0:
             place = f".places[{found.place}]" if found.place >= 0 else ""
             matrix = f"self.{found.buffer}{place}.peers[{found.peer}][fabric.rank]"
-        arguments = f"{matrix}, [{', '.join(map(str, found.block))}]"
+        arguments = f"{matrix}, [{', '.join(map(on_host, found.sizes))}]"
         if found.layout:
             return f"SharedDescriptor.from_tensor({arguments}, self.{_attribute(found.layout)})"
         return f"TensorDescriptor.from_tensor({arguments})"
@@ -364,12 +370,13 @@ class HostPrinter:
             out.line(f"main.matmul({self.names.matrix(gemm.out.buffer)}, {left}, {right})")
             return
         exchange = self.schedule.exchange(gemm.split)
-        parts = f"view({self.schedule.num_ranks}, {exchange.rows}, -1){chunk_index(exchange, 'part')}"
-        with out.block(f"for step in range({self.schedule.num_ranks}):"):
-            out.line(f"part = {rank_at(gemm.order, 'step', on_host=True)}")
-            with out.maybe(f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""):
-                if exchange.chunks > 1:
-                    self.out.line(chunk_rows(exchange))
+        ranks, rows = self.names.ranks, self.names.chunk_rows(exchange)
+        parts = f"view({ranks}, {on_host(self.numbers.rows(exchange))}, -1){chunk_index(exchange, 'part')}"
+        with out.block(f"for step in range({ranks}):"):
+            out.line(f"part = {rank_at(gemm.order, 'step', ranks, on_host=True)}")
+            with out.maybe(self.names.each_chunk(exchange)):
+                if rows:
+                    self.out.line(rows)
                 if gemm.wait is not None:
                     self._part_wait(gemm.wait.signal, gemm.wait.target, exchange)
                 source = f"{self.names.here(gemm.left.buffer)}.{parts}"
