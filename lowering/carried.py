@@ -65,9 +65,7 @@ class Carried:
         first = numbers.word(told_place) if told_place.first else "0"
         self.scope.need(place(target), self.scope.dialect.peer_words, "rank", "call")
         with self.first.block(f"if program == 0:  # peers may put their parts of {target} there now"):
-            told = self.scope.dialect.notify_all(
-                plus(first, "rank"), numbers.ranks(), f"told({place(target)}, call)"
-            )
+            told = self.scope.dialect.notify_all(plus(first, "rank"), numbers.ranks(), f"told({place(target)}, call)")
             self.first.line(told)
 
     def _gather(self, launch: WordCollective) -> None:

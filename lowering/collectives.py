@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from lowering.constants import on_host
+from lowering.constants import Group, on_host
 from lowering.dialect import Dialect
-from lowering.host_names import HostNames, shape_text
-from lowering.names import TRITON
-from lowering.numbers import Group
+from lowering.host_names import HostNames
+from lowering.names import TRITON, element_bytes
 from lowering.source import Source
 from lowering.words import collective_sizes, words_of_tile
 from tilelink.ir.calls import LibraryCollective, WordCollective
-from tilelink.ir.nodes import Kernel
+from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SumWords
 
@@ -28,25 +27,40 @@ class CollectivePrinter:
         """Two sets of words for what travels in words, and for each program that sends them the number of its last call."""
         for launch in self.schedule.launches:
             if isinstance(launch, WordCollective):
-                self._words(launch.out, launch.shots * self.schedule.num_ranks, launch.places, self._programs(launch))
+                numbers, name = self.names.numbers, launch.out
+                collective_sizes(numbers, launch)
+                words, block = (f"{name}_{what}".upper() for what in ("WORDS", "BLOCK"))
+                text = f"({words} + {block} - 1) // {block} * {block}"
+                places = numbers.name(
+                    f"{name}_PLACES", launch.places, f"packets of {name} from one rank", Group.WORDS, text
+                )
+                self._words(name, launch.shots, on_host(places), self._programs(launch))
                 if launch.within:
                     count = f"torch.zeros(1, dtype={self.dialect.word}, device=fabric.device)"
                     self.out.line(f"self.{launch.out}_gathered = {count}  # by programs, in all calls")
             if isinstance(launch, Kernel) and launch.compute is not None:
                 for step in launch.compute.body:
                     if isinstance(step, SumWords):
-                        places = launch.compute.num_tiles * words_of_tile(self.schedule, launch.compute, step)
+                        places = self._places_of_tiles(launch.compute, step)
                         programs = on_host(self.names.numbers.programs(launch.compute))
-                        self._words(step.result, step.shots * self.schedule.num_ranks, places, programs)
+                        self._words(step.result, step.shots, places, programs)
+
+    def _places_of_tiles(self, role: ComputeRole, step: SumWords) -> str:
+        numbers, each = self.names.numbers, words_of_tile(self.schedule, role, step)
+        sizes = " * ".join(numbers.tile(role, role.axis(axis)) for axis in step.index)
+        width = element_bytes(self.schedule.buffer(step.result).dtype)
+        text = f"{numbers.num_tiles(role)} * ({sizes} * {width} // {step.protocol.data_bytes})"
+        why = f"packets of {step.result} from one rank, of {step.protocol.data_bytes} bytes of data each"
+        return on_host(numbers.name(f"{step.result}_PLACES", role.num_tiles * each, why, Group.WORDS, text))
 
     def _programs(self, launch: WordCollective) -> str:
         why = f"programs that send {launch.out}"
         return on_host(self.names.numbers.name(f"{launch.out}_SENDERS", launch.programs, why, Group.SIZES))
 
-    def _words(self, name: str, sets: int, places: int, programs: str) -> None:
-        """Of as many senders, or senders and shots; empty as memory is that nobody has written to."""
-        shape = shape_text((2, sets, places))
-        self.out.line(f"self.{name}_words = fabric.symmetric({shape}, torch.int64)")
+    def _words(self, name: str, shots: int, places: str, programs: str) -> None:
+        """Of each sender, in each shot; empty as memory is that nobody has written to."""
+        senders = self.names.ranks if shots == 1 else f"{shots} * {self.names.ranks}"
+        self.out.line(f"self.{name}_words = fabric.symmetric((2, {senders}, {places}), torch.int64)")
         calls = f"torch.zeros({programs}, dtype={self.dialect.word}, device=fabric.device)"
         self.out.line(f"self.{name}_calls = {calls}")
 

@@ -23,11 +23,11 @@ class Group(IntEnum):
 
 
 _TITLES = {
-    Group.CHOSEN: "choices of the planner: edit these, and what follows from them follows",
-    Group.SIZES: "sizes: those of the tensors, on which all of this file rests",
-    Group.LOOPS: "loops over tiles and chunks",
-    Group.BUFFERS: "distances in buffers, in elements",
-    Group.WORDS: "words of signals and counts: the first of each, behind those before it",
+    Group.CHOSEN: "choices of the planner: change them here, and the constants below follow",
+    Group.SIZES: "sizes of tensors, ranks and machine: fixed by the schedule",
+    Group.LOOPS: "tiles, chunks and programs",
+    Group.BUFFERS: "strides, in elements",
+    Group.WORDS: "layout of signals and counts, in words",
 }
 
 
@@ -85,7 +85,11 @@ class Constants:
         wanted = self._closure(set(re.findall(r"[A-Z]\w*", used)))
         out = Source()
         for group in Group:
-            constants = [constant for name, constant in self._found.items() if name in wanted and constant.group is group]
+            constants = [
+                constant for name, constant in self._found.items() if name in wanted and constant.group is group
+            ]
+            if group is Group.CHOSEN:
+                constants.sort(key=lambda constant: "TILE_" not in constant.name)
             if constants:
                 out.line()
                 out.comment(_TITLES[group])
@@ -95,7 +99,7 @@ class Constants:
         required = [(text, why) for text, why in self._required.items() if wanted.issuperset(_names(text))]
         if required:
             out.line()
-            out.comment("what the code below relies on; where it does not hold, emit another file")
+            out.comment("the code below relies on these; where one does not hold, emit another file")
         for text, why in required:
             out.line(f'assert {text}, "{why}"')
         return out.text().strip("\n")

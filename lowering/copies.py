@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lowering.dialect import Dialect
 from lowering.constants import on_host
+from lowering.dialect import Dialect
 from lowering.host_names import HostNames, chunk_index, shape_text
 from lowering.positions import rank_at
 from lowering.source import Source
@@ -39,8 +39,7 @@ class CopyPrinter:
         self.out.line(f"self.{exchange.name}_moves = []  # {', '.join(fields)} of each chunk, in order")
         with self.loops(exchange):
             rows = self.names.chunk_rows(exchange)
-            if rows:
-                self.out.line(rows)
+            self.out.lines(rows)
             values = [self._value(field, launch, exchange) for field in fields]
             self.out.call(f"self.{exchange.name}_moves.append((", values, "))")
 
@@ -122,12 +121,13 @@ class CopyPrinter:
 
     def _tell_end(self, launch: CopyProgram) -> None:
         """The word of each stream, for the program that ends the call."""
+        self.out.comment("this stream has no copies left")
         signal, number = self.schedule.signal("copied"), self.schedule.copied_word(launch)
         word = on_host(self.names.numbers.word(signal)) + (f" + {number}" if number else "")
         if launch.streams == 1:
-            self.out.line(f"self.{launch.stream}.write(self.counts[{word} : {word} + 1], 1)  # nothing left to copy")
+            self.out.line(f"self.{launch.stream}.write(self.counts[{word} : {word} + 1], 1)")
             return
-        with self.out.block(f"for word, stream in enumerate(self.{launch.stream}, {word}):  # nothing left to copy"):
+        with self.out.block(f"for word, stream in enumerate(self.{launch.stream}, {word}):"):
             self.out.line("stream.write(self.counts[word : word + 1], 1)")
 
     def _wait(self, stream: str, exchange: Exchange) -> None:
@@ -142,7 +142,8 @@ class CopyPrinter:
         wait = f"{self.dialect.stream_wait}({self.names.word('done')}, {self.names.ranks} - 1)"
         lines = ["after(main)"]
         if launch.awaits_done:
-            lines.append(f"{wait}  # every peer has finished the last call")
+            lines.append(wait)
+            self.out.comment("every peer has finished the last call before the first copy of this one")
         if launch.streams > 1:
             self.out.line(f"for stream in self.{launch.stream}:")
             lines = [f"    stream.{line}" for line in lines]

@@ -139,8 +139,8 @@ class HostPrinter:
                 epoch = "ones" if self.turns else "zeros"
                 out.line(f"self.epoch = torch.{epoch}(1, dtype={word}, device=fabric.device)")
                 if self.turns and not self.meets:
-                    done = f"{self.names.word('done')}.fill_({self.names.ranks} - 1)"
-                    out.line(f"{done}  # peers have finished the call before the first one")
+                    out.comment("peers have finished the call before the first one")
+                    out.line(f"{self.names.word('done')}.fill_({self.names.ranks} - 1)")
             self.collectives.prepare()
             self._describe()
             copies = [launch for launch in self.schedule.launches if isinstance(launch, CopyProgram)]
@@ -314,7 +314,10 @@ class HostPrinter:
         printed = self.kernels[kernel.name]
         arguments = [kernel.name, f"({on_host(self.numbers.grid(kernel))},)"]
         arguments += [self._argument(printed, name) for name in printed.parameters]
-        options = [f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"]
+        stages = str(kernel.stages)
+        if printed.gluon and kernel.compute is not None:
+            stages = on_host(self.numbers.stages(kernel.compute, kernel.stages))
+        options = [f"num_warps={kernel.warps}", f"num_stages={stages}"]
         options += [f"per_sm={kernel.per_sm}"] if kernel.per_sm > 1 else []
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
         self.out.call("main.launch(", [*arguments, *options])
@@ -375,8 +378,7 @@ class HostPrinter:
         with out.block(f"for step in range({ranks}):"):
             out.line(f"part = {rank_at(gemm.order, 'step', ranks, on_host=True)}")
             with out.maybe(self.names.each_chunk(exchange)):
-                if rows:
-                    self.out.line(rows)
+                self.out.lines(rows)
                 if gemm.wait is not None:
                     self._part_wait(gemm.wait.signal, gemm.wait.target, exchange)
                 source = f"{self.names.here(gemm.left.buffer)}.{parts}"

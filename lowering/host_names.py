@@ -72,11 +72,11 @@ class HostNames:
         return f"for chunk in range({on_host(self.numbers.chunks(exchange))}):" if exchange.chunks > 1 else ""
 
     def chunk_rows(self, exchange: Exchange) -> str:
-        """The line that sets `rows`, empty if a part is one chunk."""
+        """The lines that set `rows`, empty if a part is one chunk."""
         if exchange.chunks == 1:
             return ""
         size, rows = on_host(self.numbers.chunk_rows(exchange)), on_host(self.numbers.rows(exchange))
-        return f"rows = slice(chunk * {size}, min((chunk + 1) * {size}, {rows}))"
+        return f"first = chunk * {size}\nrows = slice(first, min(first + {size}, {rows}))"
 
 
 def chunk_index(exchange: Exchange, part: str = "") -> str:

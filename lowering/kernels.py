@@ -62,6 +62,7 @@ def print_kernel(schedule: Schedule, dialect: Dialect, numbers: Numbers, kernel:
             descriptors |= found
             tuples |= several
     carried = Carried(schedule, dialect, numbers, kernel)
+    numbers.resident(kernel)
     wanted: list[list[str]] = [*(role.needed for role in (*roles, *tiles)), list(carried.scope.parameters)]
     parameters = _parameters([[one for name in some for one in tuples.get(name, [name])] for some in wanted])
     _print_entry(out, kernel, roles, tiles, parameters, carried, tuples)
@@ -147,6 +148,7 @@ def _print_entry(
             out.line("call = tl.load(epoch)")
         out.lines(carried.first.text().strip())
         roles, first = [*comm, *tiles[:1]], ""
+        dies = carried.scope.numbers.dies(kernel.dies.count) if kernel.dies.count > 1 else ""
         for position, role in enumerate(roles):
             last = position == len(roles) - 1
             header = "" if len(roles) == 1 else "else:"
@@ -156,14 +158,14 @@ def _print_entry(
                 header = f"if program < {role.number}:"
             start = f"program - {f'({first})' if '+' in first else first}" if first else "program"
             with out.maybe(header):
-                out.call(f"{role.name}(", [*role.arguments, _by_die(kernel, role, start) if last and tiles else start])
+                out.call(f"{role.name}(", [*role.arguments, _by_die(dies, role, start) if last and tiles else start])
             first += f"{' + ' if first else ''}{role.number}"
         for role in tiles[1:]:
             idle = role.programs < max(one.programs for one in tiles)
             with out.maybe(f"if program < {role.number}:" if idle else ""):
-                out.call(f"{role.name}(", [*role.arguments, _by_die(kernel, role, "program")])
+                out.call(f"{role.name}(", [*role.arguments, _by_die(dies, role, "program")])
         out.lines(carried.last.text().strip())
 
 
-def _by_die(kernel: Kernel, role: _Role, program: str) -> str:
-    return f"by_die({program}, {role.number}, {kernel.dies.count})" if kernel.dies.count > 1 else program
+def _by_die(dies: str, role: _Role, program: str) -> str:
+    return f"by_die({program}, {role.number}, {dies})" if dies else program

@@ -25,22 +25,22 @@ class Numbers(Constants):
 
     def tile(self, role: ComputeRole, axis: Axis, *, half: bool = False) -> str:
         """Extent of a tile; `half`: of a half of one, which is what `axis` has then."""
-        why = f"{axis.name} of a tile"
+        why = f"extent along {axis.name} of a tile of {role.name}"
         name = self.of_role(role, f"TILE_{axis.name}")
         if not half:
             return self.name(name, axis.tile, why, Group.CHOSEN)
         whole = self.name(name, 2 * axis.tile, why, Group.CHOSEN)
-        name, why = self.of_role(role, f"HALF_{axis.name}"), f"{axis.name} of half a tile"
+        name, why = self.of_role(role, f"HALF_{axis.name}"), f"extent along {axis.name} of half a tile"
         return self.name(name, axis.tile, why, Group.LOOPS, f"{whole} // 2")
 
     def size(self, role: ComputeRole, axis: Axis) -> str:
         """Extent of an axis, or of a segment of it."""
-        where = f"{axis.name} of a segment" if axis.segments > 1 else f"{axis.name} of all tiles"
-        return self.name(self.of_role(role, f"{axis.name}_SIZE"), axis.extent, where, Group.SIZES)
+        why = f"extent along {axis.name}{' of one segment' if axis.segments > 1 else ''}"
+        return self.name(self.of_role(role, f"{axis.name}_SIZE"), axis.extent, why, Group.SIZES)
 
     def segments(self, role: ComputeRole, axis: Axis) -> str:
         text = self.ranks() if axis.segments == self.schedule.num_ranks else ""
-        why = f"segments along {axis.name}: no tile crosses from one into the next"
+        why = f"segments along {axis.name}; a tile lies in one of them"
         return self.name(self.of_role(role, f"{axis.name}_SEGMENTS"), axis.segments, why, Group.SIZES, text)
 
     def tiles(self, role: ComputeRole, axis: Axis) -> str:
@@ -51,7 +51,7 @@ class Numbers(Constants):
             text = f"{size} // {tile}"
         else:
             text = f"({size} + {tile} - 1) // {tile}"
-        why = f"tiles along {axis.name}{' of a segment' if axis.segments > 1 else ''}"
+        why = f"tiles along {axis.name}{' of one segment' if axis.segments > 1 else ''}"
         return self.name(self.of_role(role, f"{axis.name}_TILES"), axis.tiles, why, Group.LOOPS, text)
 
     def whole(self, role: ComputeRole, axis: Axis, *, half: bool = False) -> None:
@@ -71,12 +71,11 @@ class Numbers(Constants):
 
     def group(self, role: ComputeRole) -> str:
         major, minor = role.order.major, role.order.minor
-        through = f" that go through all of {minor} together, and share L2" if minor else " of a group"
-        why = f"tiles along {major}{through}"
+        why = f"tiles along {major} that {f'walk along {minor} together and share L2' if minor else 'form a group'}"
         return self.name(self.of_role(role, f"GROUP_{major}"), role.order.group, why, Group.CHOSEN)
 
     def programs(self, role: ComputeRole) -> str:
-        why = f"programs that compute tiles of {role.name}: all are resident"
+        why = f"programs that compute tiles of {role.name}; all are resident"
         return self.name(self.of_role(role, "PROGRAMS"), role.programs, why, Group.CHOSEN)
 
     def stages(self, role: ComputeRole, places: int) -> str:
@@ -96,6 +95,16 @@ class Numbers(Constants):
         name = f"{kernel.name.removesuffix('_kernel')}_GRID" if several else "GRID"
         return self.name(name, value, f"programs of {kernel.name}", Group.LOOPS, " + ".join(terms))
 
+    def resident(self, kernel: Kernel) -> None:
+        """All programs of a launch fit on the machine at once."""
+        limit = self.schedule.machine.num_sms * kernel.per_sm
+        if self.schedule.grid(kernel) <= limit:
+            why = f"all programs of {kernel.name} are resident on {self.schedule.machine.num_sms} SMs"
+            self.require(f"{self.grid(kernel)} <= {limit}", why)
+
+    def dies(self, count: int) -> str:
+        return self.name("DIES", count, "dies of a GPU, each with an L2 of its own", Group.SIZES)
+
     # ---- buffers
 
     def cols(self, buffer: str, cols: int) -> str:
@@ -108,8 +117,11 @@ class Numbers(Constants):
             size = shape[0] if shape else 1
             return self.name(f"{buffer}_PART", size, f"elements of a part of {buffer}", Group.BUFFERS)
         rows, cols = shape
-        text = f"{rows} * {self.cols(buffer, cols)}"
-        return self.name(f"{buffer}_PART", rows * cols, f"a part of {buffer}, of {rows} rows", Group.BUFFERS, text)
+        text = f"{self.part_rows(buffer, rows)} * {self.cols(buffer, cols)}"
+        return self.name(f"{buffer}_PART", rows * cols, f"elements of a part of {buffer}", Group.BUFFERS, text)
+
+    def part_rows(self, buffer: str, rows: int) -> str:
+        return self.name(f"{buffer}_ROWS", rows, f"rows of a part of {buffer}", Group.SIZES)
 
     # ---- exchanges
 
@@ -120,14 +132,14 @@ class Numbers(Constants):
         return self.name(f"{exchange.name}_CHUNKS", exchange.chunks, f"{what} of {exchange.name}", Group.CHOSEN)
 
     def rows(self, exchange: Exchange) -> str:
-        return self.name(f"{exchange.name}_ROWS", exchange.rows, f"rows of a part of {exchange.name}", Group.SIZES)
+        return self.part_rows(exchange.name, exchange.rows)
 
     def chunk_rows(self, exchange: Exchange) -> str:
         rows, chunks = self.rows(exchange), self.chunks(exchange)
         if exchange.chunks == 1:
             return rows
         text = f"{rows} // {chunks}" if exchange.rows % exchange.chunks == 0 else f"({rows} + {chunks} - 1) // {chunks}"
-        why = "rows that one signal covers"
+        why = f"rows of a chunk of {exchange.name}: one signal covers them"
         if exchange.rows % exchange.chunk_rows == 0:
             found = self.name(f"{exchange.name}_CHUNK_ROWS", exchange.chunk_rows, why, Group.LOOPS, text)
             self.require(f"{rows} % {found} == 0", f"all chunks of {exchange.name} have as many rows")
@@ -150,8 +162,8 @@ class Numbers(Constants):
 
     def _elements(self, exchange: Exchange, what: str, rows: str, number: int) -> str:
         what = f"{what}_ELEMENTS"
-        why = f"elements of a {what.split('_')[0].lower()} of {exchange.name}, of {exchange.cols} columns"
-        text = f"{rows} * {exchange.cols}"
+        why = f"elements of a {what.split('_')[0].lower()} of {exchange.name}"
+        text = f"{rows} * {self.cols(exchange.name, exchange.cols)}"
         return self.name(f"{exchange.name}_{what}", number * exchange.cols, why, Group.BUFFERS, text)
 
     def block(self, exchange: Exchange, elements: int) -> str:
@@ -190,9 +202,10 @@ class Numbers(Constants):
         counts = source_arrivals(self.schedule, exchange)
         found = counting_step(self.schedule, exchange)
         if len(set(counts)) > 1:
-            name, why = f"{exchange.name}_TILES_OF", f"tiles that complete chunk {{}} of {exchange.name}"
-            group = Group.LOOPS
-            return [self.name(f"{name}_{chunk}", n, why.format(chunk), group) for chunk, n in enumerate(counts)]
+            return [
+                self.name(f"{exchange.name}_TILES_OF_{chunk}", tiles, f"tiles that complete chunk {chunk}", Group.LOOPS)
+                for chunk, tiles in enumerate(counts)
+            ]
         name = self.arrivals(exchange, *found) if found is not None else None
         return [name or str(counts[0])]
 
@@ -222,8 +235,8 @@ class Numbers(Constants):
             last = max(before, key=lambda one: one.first)
             first = self.word(last)
             text = f"{first} + {self._words(last)}"
-        where = "counts" if local else "signals"
-        return self.name(signal.name, signal.first, f"in {where}", Group.WORDS, text)
+        why = f"first word of {signal.name} among the {'counts' if local else 'signals'}"
+        return self.name(signal.name, signal.first, why, Group.WORDS, text)
 
     def num_words(self, *, local: bool) -> str:
         """Words of all counts of this rank, or of all signals."""
@@ -239,8 +252,8 @@ class Numbers(Constants):
     def counts_block(self, block: int) -> str:
         """A power of two, not smaller than the number of counts."""
         counts = self.num_words(local=True)
-        found = self.name("COUNTS_BLOCK", block, "of counts that are set to 0 together: a power of two", Group.WORDS)
-        self.require(f"{counts} <= {found}", "all counts are set to 0")
+        found = self.name("COUNTS_BLOCK", block, "counts that one store sets to 0; a power of two", Group.WORDS)
+        self.require(f"{counts} <= {found}", "one store sets all counts to 0")
         return found
 
     def streams(self, signal: Signal) -> str:
@@ -263,5 +276,3 @@ class Numbers(Constants):
         if signal.name == "copied":
             return self.streams(signal)
         return self.ranks() if signal.slots == ranks and ranks > 1 else str(signal.slots)
-
-

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
 
+from lowering.constants import Group
 from lowering.dialect import Dialect
 from lowering.host.pool import Pool
 from lowering.names import TRITON, element, element_bytes, is_wide, plus, pointer, times
-from lowering.numbers import Group, Numbers
+from lowering.numbers import Numbers
 from lowering.source import Source
 from tilelink.ir.nodes import PIECE_ROWS, Axis, ComputeRole, Memory, turn_cols
 from tilelink.ir.schedule import Schedule
@@ -117,15 +118,20 @@ class TileScope(LoopScope):
         self.need(name)
         return name
 
-    def slice(self, cols: Axis, width: int) -> str:
-        """What the columns of a slice of a tile are called."""
-        numbers, name = self.numbers, self.numbers.of_role(self.role, f"SLICE_{cols.name}")
-        why = f"{cols.name} of a slice of a tile"
-        return numbers.name(name, width, why, Group.LOOPS, f"{self.tile(cols.name)} // {cols.tile // width}")
+    def slice(self, cols: Axis, width: int, *, sums: bool = False) -> str:
+        """What the columns of a slice of a tile are called; `sums`: of one to which parts are added."""
+        numbers, slices = self.numbers, cols.tile // width
+        name = numbers.of_role(self.role, f"{'SUM_' if sums else ''}SLICE_{cols.name}")
+        why = f"extent along {cols.name} of a slice of a tile{' to which parts are added' if sums else ''}"
+        found = numbers.name(name, width, why, Group.LOOPS, f"{self.tile(cols.name)} // {slices}")
+        numbers.require(f"{self.tile(cols.name)} == {slices} * {found}", f"a tile has {slices} slices")
+        return found
 
     def piece_rows(self) -> str:
         """What the rows of a piece that leaves for a peer are called."""
-        return self.numbers.name("PIECE_ROWS", PIECE_ROWS, "rows of a slice that leave for a peer at once", Group.CHOSEN)
+        return self.numbers.name(
+            "PIECE_ROWS", PIECE_ROWS, "rows of a slice that one store sends to a peer", Group.CHOSEN
+        )
 
     def each(self, count: str, first: int = 0) -> str:
         """The range of a loop inside a tile; unrolled where the loop over k is the only one that tiles may contain."""
@@ -202,7 +208,7 @@ def share(scope: TileScope, operand: Operand) -> str:
     """Elements along the axis that is cut of which the buffer has a place."""
     found, numbers = scope.axis(operand.cut), scope.numbers
     value = found.extent * found.segments // operand.own_slots
-    name, why = f"{operand.buffer}_SHARE", f"{found.name} of {operand.buffer} that are a rank's"
+    name, why = f"{operand.buffer}_SHARE", f"share of a rank of {operand.buffer} along {found.name}"
     return numbers.name(name, value, why, Group.SIZES, f"{numbers.size(scope.role, found)} // {numbers.ranks()}")
 
 
@@ -218,7 +224,6 @@ def mask_term(scope: TileScope, axis: Axis) -> str:
 
 def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
     """(pointer expression, mask expression or empty) of the tile of `operand`, from the pointer `base`."""
-    shape = part_shape(scope, operand)
     wide = is_wide(scope.elements(operand.buffer))
     terms, masks = [], []
     rank = len([axis for axis in operand.index if axis])
@@ -246,7 +251,9 @@ def stride_of(scope: TileScope, operand: Operand, dim: int) -> str:
     shape = part_shape(scope, operand)[dim + 1 :]
     if part_size(shape) == 1:
         return "1"
-    return scope.numbers.cols(operand.buffer, shape[0]) if len(shape) == 1 else scope.numbers.part(operand.buffer, shape)
+    return (
+        scope.numbers.cols(operand.buffer, shape[0]) if len(shape) == 1 else scope.numbers.part(operand.buffer, shape)
+    )
 
 
 def _written(scope: TileScope) -> list[Axis]:
@@ -303,9 +310,7 @@ def print_descriptor(out: Source, scope: TileScope, operand: Operand, name: str)
     whole = scope.taken(scope.descriptor(operand.buffer, operand.index))
     if not operand.slot:
         return whole, row, col
-    number, cols = part_shape(scope, operand)
-    why = f"rows of a part of {operand.buffer}"
-    rows = scope.numbers.name(f"{operand.buffer}_ROWS", number, why, Group.SIZES)
+    rows = scope.numbers.part_rows(operand.buffer, part_shape(scope, operand)[0])
     out.line(f"{name} = {whole}")
     out.line(f"{name}_first = {segment_of(scope, operand)} * {rows}")
     if operand.own:

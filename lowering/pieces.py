@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.numbers import Group
+from lowering.constants import Group
 from lowering.operands import TileScope, start
 from lowering.signalling import word
 from lowering.source import Source

@@ -105,7 +105,9 @@ def print_peers_wait(out: Source, scope: TileScope, wait: Wait) -> None:
 
     def lines(chunk: str) -> list[str]:
         place, stride = word(scope, wait.signal, slot_of(scope, exchange, "0", chunk)), scope.numbers.chunks(exchange)
-        return [f"wait_epochs({place}, call, rank, STRIDE={stride}, NUM_RANKS={ranks})"]
+        printed = Source()
+        printed.call("wait_epochs(", [place, "call", "rank", f"STRIDE={stride}", f"NUM_RANKS={ranks}"])
+        return printed.text().splitlines()
 
     _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
 

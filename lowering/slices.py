@@ -25,18 +25,18 @@ def print_sliced(
     if in_pieces:
         out.line(f"clocks = {clocks_of_piece(scope, cols.tile // width)}")
     for number, one in enumerate(_print_slices(out, value_name(value), cols.tile, width)):
-        start = _first_column(scope, cols, number, width)
+        start = _first_column(scope, cols, number, width, bool(own))
         given = {cols.name: start, "number": str(number)}
         out.call(f"{name}(", [one, *(given.get(argument) or scope.taken(argument) for argument in arguments)])
     if in_pieces:
         out.line("pieces_sent()")
 
 
-def _first_column(scope: TileScope, cols: Axis, number: int, width: int) -> str:
+def _first_column(scope: TileScope, cols: Axis, number: int, width: int, sums: bool) -> str:
     """Expression for the first column of slice `number`."""
     if not number:
         return cols.name
-    slice_cols = scope.slice(cols, width)
+    slice_cols = scope.slice(cols, width, sums=sums)
     return f"{cols.name} + {slice_cols if number == 1 else f'{number} * {slice_cols}'}"
 
 
@@ -68,7 +68,7 @@ def _slice_function(
     if scope.role.warpgroups > 1 and any(map(_by_pointer, steps)):
         _print_layout(head, scope, steps, value, width)
     arguments = []
-    extents = scope.tile(axes[0].name), scope.slice(axes[1], width)
+    extents = scope.tile(axes[0].name), scope.slice(axes[1], width, sums=bool(own))
     for number, (axis, extent) in enumerate(zip(axes, extents, strict=True)):
         arguments.append(axis.name)
         if f"{axis.name}_segment" in text and axis.name != own:

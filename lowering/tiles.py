@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
+from lowering.constants import Group
 from lowering.dialect import Dialect
 from lowering.late import LateCounts
 from lowering.matmul import print_matmuls
 from lowering.names import TRITON, element, element_bytes, in_order, places, pointer, value_name
-from lowering.numbers import Group, Numbers
+from lowering.numbers import Numbers
 from lowering.operands import (
     TileScope,
     address,
@@ -139,7 +140,9 @@ def _launch_positions(first: str, end: str, scope: TileScope) -> str:
     single = matmul is not None and not role.prefetch and role.axis(matmul.axis).tiles == 1
     if matmul is not None and role.axis(matmul.axis).tile:
         steps, sign = numbers.tiles(role, role.axis(matmul.axis)), "==" if role.axis(matmul.axis).tiles == 1 else ">"
-        numbers.require(f"{steps} {sign} 1", f"loops over {matmul.axis} have {'one step' if sign == '==' else 'several steps'}")
+        numbers.require(
+            f"{steps} {sign} 1", f"loops over {matmul.axis} have {'one step' if sign == '==' else 'several steps'}"
+        )
     programs = numbers.programs(role)
     return f"tl.range({first}, {end}, {programs}, {'num_stages=1' if single else f'flatten={role.prefetch}'})"
 

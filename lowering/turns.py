@@ -10,7 +10,6 @@ from lowering.pieces import leaves_in_pieces
 from lowering.positions import print_order
 from lowering.signalling import print_wait
 from lowering.source import Source
-from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import MatmulBody, Operand, Step, Wait
 from tilelink.proof.contract import flat
 from tilelink.proof.turns import GROUP_WARPS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from lowering.constants import Group
 from lowering.names import TRITON, element_bytes, value_name
-from lowering.numbers import Group, Numbers
+from lowering.numbers import Numbers
 from lowering.operands import TileScope
 from lowering.source import Source
 from tilelink.ir.calls import WordCollective
@@ -52,7 +53,7 @@ def print_sum_words(out: Source, scope: TileScope, step: SumWords) -> None:
         arguments.append("GATHER=True")
     if step.cut:
         cut, ranks = role.axis(step.cut), scope.numbers.ranks()
-        why, text = f"{cut.name} of {name} that are a rank's", f"{scope.numbers.size(role, cut)} // {ranks}"
+        why, text = f"share of a rank of {name} along {cut.name}", f"{scope.numbers.size(role, cut)} // {ranks}"
         value = cut.extent // scope.schedule.num_ranks
         share = scope.numbers.name(f"{name}_SHARE", value, why, Group.SIZES, text)
         arguments += [f"first={step.cut}", f"SHARE={share}", f"DIM={step.index.index(step.cut)}"]
