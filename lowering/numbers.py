@@ -113,15 +113,22 @@ class Numbers(Constants):
 
     def part(self, buffer: str, shape: tuple[int, ...]) -> str:
         """Elements of a part of `shape`."""
+        what = self._piece(buffer)
+        name, why = f"{buffer}_{what}", f"elements of a {what} of {buffer}"
         if len(shape) != 2:
-            size = shape[0] if shape else 1
-            return self.name(f"{buffer}_PART", size, f"elements of a part of {buffer}", Group.BUFFERS)
+            return self.name(name, shape[0] if shape else 1, why, Group.BUFFERS)
         rows, cols = shape
         text = f"{self.part_rows(buffer, rows)} * {self.cols(buffer, cols)}"
-        return self.name(f"{buffer}_PART", rows * cols, f"elements of a part of {buffer}", Group.BUFFERS, text)
+        return self.name(name, rows * cols, why, Group.BUFFERS, text)
 
     def part_rows(self, buffer: str, rows: int) -> str:
-        return self.name(f"{buffer}_ROWS", rows, f"rows of a part of {buffer}", Group.SIZES)
+        what = self._piece(buffer)
+        name = f"{buffer}_SLOT_ROWS" if what == "slot" else f"{buffer}_ROWS"
+        return self.name(name, rows, f"rows of a {what} of {buffer}", Group.SIZES)
+
+    def _piece(self, buffer: str) -> str:
+        """What the last two dimensions of a buffer are: a part, or a slot of a ring buffer."""
+        return "slot" if any(one.slots and one.target == buffer for one in self.schedule.exchanges) else "part"
 
     # ---- exchanges
 
@@ -132,7 +139,7 @@ class Numbers(Constants):
         return self.name(f"{exchange.name}_CHUNKS", exchange.chunks, f"{what} of {exchange.name}", Group.CHOSEN)
 
     def rows(self, exchange: Exchange) -> str:
-        return self.part_rows(exchange.name, exchange.rows)
+        return self.name(f"{exchange.name}_ROWS", exchange.rows, f"rows of a part of {exchange.name}", Group.SIZES)
 
     def chunk_rows(self, exchange: Exchange) -> str:
         rows, chunks = self.rows(exchange), self.chunks(exchange)
