@@ -31,6 +31,9 @@ _TITLES = {
 }
 
 
+_WIDTH = 106  # of a line with its comment, without what stands between them
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """`name = text` with `value`; `why` says what it counts."""
@@ -95,7 +98,12 @@ class Constants:
                 out.comment(_TITLES[group])
             for constant in constants:
                 text = f"tl.constexpr({constant.text})" if constant.text.isdigit() else constant.text
-                out.line(f"{constant.name} = {text}  # {constant.why}")
+                line = f"{constant.name} = {text}"
+                if len(line) + len(constant.why) < _WIDTH:
+                    out.line(f"{line}  # {constant.why}")
+                else:
+                    out.comment(constant.why)
+                    out.line(line)
         required = [(text, why) for text, why in self._required.items() if wanted.issuperset(_names(text))]
         if required:
             out.line()

@@ -274,12 +274,12 @@ class Numbers(Constants):
         name = signal.name.rpartition("_")[0]
         exchange = next((one for one in self.schedule.exchanges if one.name == name), None)
         ranks = self.schedule.num_ranks
+        if exchange is not None and exchange.slots and signal.slots == exchange.slots:
+            return self.slots(exchange)
         if exchange is not None and exchange.chunks > 1 and signal.slots == ranks * exchange.chunks:
             return f"{self.ranks()} * {self.chunks(exchange)}"
         if exchange is not None and exchange.chunks > 1 and signal.slots == exchange.chunks:
             return self.chunks(exchange)
-        if exchange is not None and exchange.slots and signal.slots == exchange.slots:
-            return self.slots(exchange)
         if signal.name == "copied":
             return self.streams(signal)
         return self.ranks() if signal.slots == ranks and ranks > 1 else str(signal.slots)

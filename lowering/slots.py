@@ -45,7 +45,10 @@ def print_items(out: Source, scope: TileScope) -> None:
     """Where tiles are the items of a bounded exchange, print slot and use of the tile."""
     steps = [step for step in scope.role.body if isinstance(step, SlotWait | SlotNotify)]
     for name, rows in dict.fromkeys((step.exchange, step.rows) for step in steps):
-        print_use(out, scope, scope.schedule.exchange(name), f"{rows}_tile")
+        exchange, numbers = scope.schedule.exchange(name), scope.numbers
+        print_use(out, scope, exchange, f"{rows}_tile")
+        items, tiles = numbers.chunks(exchange), numbers.tiles(scope.role, scope.axis(rows))
+        numbers.require(f"{tiles} == {items}", f"a tile is an item of {name}")
 
 
 def print_slot_step(out: Source, scope: TileScope, step: SlotWait | SlotNotify) -> None:

@@ -40,8 +40,8 @@ def number(node: ast.expr, constants: Mapping[str, int]) -> int | None:
         case ast.Call(func=ast.Attribute(attr="constexpr"), args=[argument]):
             return number(argument, constants)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = number(operand, constants)
-            return None if value is None else -value
+            negated = number(operand, constants)
+            return None if negated is None else -negated
         case ast.BinOp(left=left, op=op, right=right):
             one, other = number(left, constants), number(right, constants)
             apply = _OPERATORS.get(type(op))
