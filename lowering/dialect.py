@@ -21,6 +21,7 @@ class Dialect:
     """The spelling of one target. Everything else of an emitted file is the same for all."""
 
     target: str
+    compiler: str  # that kernels are written for, with its version
     reach: Reach
     jit: str  # decorator of device functions
     word: str  # torch dtype of signals, counts and epochs

@@ -8,11 +8,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from lowering.dialect import Dialect
-from lowering.embed import defined, embed, globals_of, named_imports
+from lowering.embed import defined, embed, globals_of, named_imports, reached
 from lowering.entry import print_main
+from lowering.header import print_header
 from lowering.host_class import HostPrinter
 from lowering.kernels import PrintedKernel, print_kernel
-from lowering.names import class_name
 from lowering.numbers import Numbers
 from lowering.source import Source
 from lowering.targets import TARGETS, dialect
@@ -23,10 +23,6 @@ from tilelink.ir.user_op import UserOp
 _TITLES = {
     "triton": "fabric: torch symmetric memory",
     "triton-distributed": "fabric: the runtime of Triton-distributed",
-}
-_MADE = {
-    "triton": ("SymmetricMemoryFabric()", "after init_process_group"),
-    "triton-distributed": ("TritonDistFabric(group)", "with the group of initialize_distributed()"),
 }
 
 
@@ -42,6 +38,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     body = "\n\n".join([user, *texts]).strip("\n")
     pooled = any(buffer.memory is Memory.POOL for buffer in schedule.buffers)
     fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
+    main = print_main(schedule, spelling).rstrip()
     sections = [
         ("constants", _constants(numbers, body + host)),
         (
@@ -50,11 +47,12 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
         ),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),
-        (_TITLES[target], "\n\n\n".join(map(_fabric, fabrics))),
-        ("self-check under torchrun", print_main(schedule, spelling).rstrip()),
+        (_TITLES[target], reached("\n\n\n".join(map(_fabric, fabrics)), (host, main))),
+        ("self-check under torchrun", main),
     ]
     out = Source()
-    _header(out, schedule, spelling)
+    print_header(out, schedule, spelling, bool(helpers or body))
+    out.line()
     out.lines(named_imports(spelling.imports, (text for _, text in sections)))
     _parse(out.text())
     for title, text in sections:
@@ -104,29 +102,6 @@ def _constants(numbers: Numbers, used: str) -> str:
     """Definitions of the constants that the source `used` names."""
     found = numbers.text(used)
     return f"{_ON_CONSTANTS}\n\n{found}" if found else ""
-
-
-def _header(out: Source, schedule: Schedule, spelling: Dialect) -> None:
-    out.line(f'"""{schedule.name}: one overlapped kernel for {schedule.num_ranks} ranks. Yours to keep and edit.')
-    out.line()
-    made, when = _MADE[spelling.target]
-    out.line(f"    op = {class_name(schedule.name)}({made})   # under torchrun, {when}")
-    out.line(f"    {', '.join(schedule.spec.outputs)} = op({', '.join(value.name for value in schedule.spec.inputs)})")
-    out.line()
-    out.line(f"Check it: torchrun --nproc-per-node {schedule.num_ranks} THIS_FILE")
-    if spelling.target == "triton-distributed":
-        out.line("Without the compiler of Triton-distributed: python -m tilelink.triton_dist in front of THIS_FILE.")
-    out.line('"""')
-    out.line()
-    for line in str(schedule).splitlines():
-        out.comment(line)
-    out.line("#")
-    for line in schedule.spec.source:
-        out.line(f"# {line}".rstrip())
-    for node in schedule.spec.nodes:
-        out.comment(
-            f"src[{node.line}] {node.output.name} [{', '.join(map(str, node.output.shape))}] {node.output.placement}"
-        )
 
 
 def _user_bodies(schedule: Schedule) -> str:
