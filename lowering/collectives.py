@@ -37,7 +37,9 @@ class CollectivePrinter:
                 self._words(name, launch.shots, on_host(places), self._programs(launch))
                 if launch.within:
                     count = f"torch.zeros(1, dtype={self.dialect.word}, device=fabric.device)"
-                    self.out.line(f"self.{launch.out}_gathered = {count}  # by programs, in all calls")
+                    self.out.line(
+                        f"self.{launch.out}_gathered = {count}  # programs that have finished, over all calls"
+                    )
             if isinstance(launch, Kernel) and launch.compute is not None:
                 for step in launch.compute.body:
                     if isinstance(step, SumWords):
@@ -102,5 +104,5 @@ class CollectivePrinter:
         options = [f"num_warps={max(1, launch.block // self.dialect.warp_threads)}"]
         options += [f"per_sm={launch.per_sm}"] if launch.per_sm > 1 else []
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
-        self.out.comment(f"{launch.function} of few bytes, in words that say themselves that they have arrived")
+        self.out.comment(f"{launch.function} in {launch.protocol.value} packets: data that carries its own arrival")
         self.out.call("main.launch(", [*arguments, *sizes, *options])

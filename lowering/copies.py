@@ -121,7 +121,7 @@ class CopyPrinter:
 
     def _tell_end(self, launch: CopyProgram) -> None:
         """The word of each stream, for the program that ends the call."""
-        self.out.comment("this stream has no copies left")
+        self.out.comment("the copies of this stream are done")
         signal, number = self.schedule.signal("copied"), self.schedule.copied_word(launch)
         word = on_host(self.names.numbers.word(signal)) + (f" + {number}" if number else "")
         if launch.streams == 1:
@@ -143,7 +143,7 @@ class CopyPrinter:
         lines = ["after(main)"]
         if launch.awaits_done:
             lines.append(wait)
-            self.out.comment("every peer has finished the last call before the first copy of this one")
+            self.out.comment("the first copy follows the last call of every peer")
         if launch.streams > 1:
             self.out.line(f"for stream in self.{launch.stream}:")
             lines = [f"    stream.{line}" for line in lines]

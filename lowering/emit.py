@@ -42,7 +42,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     sections = [
         ("constants", _constants(numbers, body + host)),
         (
-            "device helpers: waits and notifies carry the memory-order rules",
+            "device helpers: waits and notifies hold the rules of memory order",
             helpers,
         ),
         (f"kernels of {schedule.name}", body),
@@ -94,8 +94,8 @@ def _helpers(spelling: Dialect, user: str, kernels: tuple[PrintedKernel, ...], h
     return f"{plain}\n\n\n{renamed(turned)}", texts
 
 
-_ON_CONSTANTS = """# Kernels read them as they are, host code through `.value`. Nothing is proved of a file that has been edited:
-# `tilelink verify FILE` runs it against every check again."""
+_ON_CONSTANTS = """# Kernels read these constants directly, host code reads their `.value`.
+# The proof of the schedule does not cover an edited file: check it again with `tilelink verify FILE`."""
 
 
 def _constants(numbers: Numbers, used: str) -> str:

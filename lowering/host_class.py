@@ -8,7 +8,7 @@ from lowering.collectives import CollectivePrinter
 from lowering.constants import on_host
 from lowering.copies import CopyPrinter
 from lowering.dialect import Dialect, Reach
-from lowering.host.pool import Pool
+from lowering.host_doc import print_doc
 from lowering.host_names import HostNames, chunk_index, shape_text
 from lowering.kernels import Descriptor, PrintedKernel
 from lowering.names import TORCH, class_name, place, places
@@ -60,55 +60,28 @@ class HostPrinter:
     def text(self) -> str:
         inputs = [value.name for value in self.schedule.spec.inputs]
         with self.out.block(f"class {class_name(self.schedule.name)}:"):
-            self._doc(inputs)
+            print_doc(self.out, self.schedule)
+            self.out.line()
+            self._constants()
             self._init()
             self.out.line()
             self._call(inputs)
         return self.out.text()
 
-    def _doc(self, inputs: list[str]) -> None:
-        shown = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.INPUT)]
-        outputs = [self.schedule.spec.value(name) for name in self.schedule.spec.outputs]
-        results = [f"{value.name} {list(value.local)} {value.dtype}" for value in outputs]
-        self.out.line(
-            f'"""`{", ".join(self.schedule.spec.outputs)} = op({", ".join(inputs)})` on every rank of the fabric.'
-        )
-        self.out.line()
-        for line in (f"Takes {', '.join(shown)}.", f"Returns {', '.join(results)}."):
-            self.out.line(line)
-        placed = [value.name for value in outputs if value.name not in self.results]
-        if placed:
-            self.out.line(
-                f"{', '.join(placed)} is the same memory in every call: read it before the next one, in stream order."
-            )
-        if self.pools:
-            names = ", ".join(buffer.name for buffer in self.pools)
-            self.out.line(
-                f"{names} lies in symmetric memory, which is not written again while a tensor lies there. Where other"
-            )
-            self.out.line(
-                "streams read it, keep it until this one has waited for them. Of results that are held at once all but"
-            )
-            self.out.line(f"{Pool.PLACES - 1} are copied out.")
-        self.out.line(
-            "All are contiguous. Calls follow each other on one stream or on several, eager or captured in a CUDA graph."
-        )
-        self.out.line('"""')
-        self.out.line()
-        self.out.line(
-            f'SCHEDULE = "{self.schedule.hash}"  # ranks with different schedules would hang: compare before the first call'
-        )
+    def _constants(self) -> None:
+        """Class attributes, for whoever builds the operator."""
+        self.out.line(f'SCHEDULE = "{self.schedule.hash}"  # compared between ranks: different schedules would hang')
         entries = [f'"{b.name}": ({shape_text(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)]
         self.out.call("INPUTS = {", entries, "}")
         machine = self.schedule.machine
         self.out.line(f"NUM_RANKS = {machine.num_ranks}")
-        self.out.line(f"NUM_SMS = {machine.num_sms}  # all that spins at once fits on so many")
+        self.out.line(f"NUM_SMS = {machine.num_sms}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
         layouts = [found.layout for printed in self.kernels.values() for found in printed.descriptors.values()]
         for layout in dict.fromkeys(filter(None, layouts)):
-            self.out.line(f"{_attribute(layout)} = {layout}  # how operands lie in shared memory")
+            self.out.line(f"{_attribute(layout)} = {layout}  # layout of operands in shared memory")
         if not machine.peer_atomics:
-            self.out.line("PEER_ATOMICS = False  # the links need none")
+            self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
         self.out.line()
 
     def _buffers(self, memory: Memory) -> list[Buffer]:
@@ -139,7 +112,7 @@ class HostPrinter:
                 epoch = "ones" if self.turns else "zeros"
                 out.line(f"self.epoch = torch.{epoch}(1, dtype={word}, device=fabric.device)")
                 if self.turns and not self.meets:
-                    out.comment("peers have finished the call before the first one")
+                    out.comment("no call before the first one: all peers count as finished")
                     out.line(f"{self.names.word('done')}.fill_({self.names.ranks} - 1)")
             self.collectives.prepare()
             self._describe()
@@ -149,7 +122,7 @@ class HostPrinter:
             for launch in copies:
                 self.copies.prepare(launch)
             out.line("self.last = fabric.main()")
-            with out.block("with fabric.loading():  # before any of them spins; all ranks meet at the end"):
+            with out.block("with fabric.loading():  # kernels are loaded before one of them spins"):
                 shapes = "for shape, dtype in self.INPUTS.values()"
                 out.line(f"self(*[torch.empty(shape, dtype=dtype, device=fabric.device) {shapes}])")
 
@@ -159,7 +132,7 @@ class HostPrinter:
             for name in inputs:
                 out.line(f'check_input("{name}", {name}, *self.INPUTS["{name}"])')
             out.line("main = self.fabric.main()")
-            out.line("main.after(self.last)  # a call on another stream must not overtake the last one")
+            out.line("main.after(self.last)  # calls on other streams stay in order")
             out.line("self.last = main")
             fresh = [name for name in self.schedule.spec.outputs if name in self.results]
             for name in fresh:
@@ -173,7 +146,7 @@ class HostPrinter:
             out.line(f"return {', '.join(results)}")
         out.line()
         with out.block(f"def enqueue(self, {tensors}):"):
-            out.line('"""Everything that a call does, in order."""')
+            out.line('"""All launches, copies and waits of a call, in order."""')
             out.line("rank = self.fabric.rank")
             for buffer in self.pools:
                 out.line(f"{place(buffer.name)} = self.{buffer.name}.place_of({buffer.name})")
@@ -211,17 +184,19 @@ class HostPrinter:
             case Finish() if launch.within:
                 if self.schedule.has_signal("copied"):
                     self.out.comment(
-                        "the last program of the kernel ends the call: it waits for the copies and tells every peer"
+                        "the last program of the kernel ends the call: it waits for the copies and signals to every peer"
                     )
                 self._join()
             case AwaitPeers():
-                self.out.comment("every peer has finished the last call: what it reads may be overwritten")
+                self.out.comment("every peer has finished the last call: its inputs may be overwritten")
                 self._await_peers()
             case Begin():
-                self.out.comment("next epoch, counts to 0, once every peer has finished the last call")
+                self.out.comment(
+                    "wait until every peer has finished the last call; advance the epoch, clear the counts"
+                )
                 self._begin()
             case Finish():
-                self.out.comment("nothing of this call is read or written here any more: tell every peer")
+                self.out.comment("this rank has finished the call: signal to every peer")
                 self._finish(launch)
             case Kernel() if launch.joined:
                 pass  # programs of the kernel before go on with it

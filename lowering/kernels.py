@@ -48,7 +48,7 @@ def print_kernel(schedule: Schedule, dialect: Dialect, numbers: Numbers, kernel:
         needed = comm_loop(schedule, dialect, numbers, comm, body)
         name = f"{comm.exchange}_send" if schedule.exchange(comm.exchange).source else comm.exchange
         items = bool(schedule.exchange(comm.exchange).slots)
-        what = f"{'Produce the items of' if items else 'Move'} {comm.exchange} on {comm.programs} SMs."
+        what = f"{'Send the items' if items else 'Move the chunks'} of {comm.exchange}."
         _print_role(out, jit, name, needed, body, what)
         programs = numbers.movers(schedule.exchange(comm.exchange), comm.programs)
         roles.append(_Role(name, comm.programs, programs, needed))
@@ -98,8 +98,12 @@ def _print_tiles(
         out.line()
         out.line()
     printed = _Role(f"{role.name}_tiles", role.programs, numbers.programs(role), list(scope.parameters))
-    how = " One group of warps loads, the others multiply in turns." if role.warpgroups > 1 else ""
-    what = f"Compute the tiles of {role.name}.{how}"
+    how = (
+        f", warp-specialised: a producer warp loads, {role.warpgroups} consumer warpgroups alternate"
+        if role.warpgroups > 1
+        else ""
+    )
+    what = f"Compute the tiles of {role.name}{how}."
     _print_role(out, scope.decorator(), printed.name, printed.needed, body, what)
     found = {}
     for name, (buffer, _, block, sizes, peer, place) in scope.descriptors.items():

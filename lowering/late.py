@@ -35,7 +35,7 @@ class LateCounts:
         self.scope = scope
         out = Source()
         out.line(scope.dialect.decorator())
-        what = f"Count a tile of {role.name} that this program has stored, or none: `number` is 1 or 0."
+        what = f"Count tile `tile` of {role.name}, which this program has stored, if `number` is 1; count nothing if it is 0."
         with out.function(self.name, ["tile", "number", *self.arguments], what):
             out.lines(printed.text())
         scope.functions.append(out.text())

@@ -85,8 +85,10 @@ def _slice_function(
     name, out = f"{sums or value}_slice", Source()
     out.line(scope.decorator())
     given = [f"{argument}: gl.constexpr" if argument == "GROUP" else argument for argument in arguments]
-    what = f"{sums or value} in {width} columns of {'an own' if own else 'a'} tile"
-    what = f"{what}, of which `{value_name(value)}` is the own summand." if sums else f"Store {what}."
+    if sums:
+        what = f"Epilogue of an own tile, one slice of columns: add the peers' parts of {sums} to the own summand."
+    else:
+        what = f"Store one slice of columns of a tile of {value}."
     with out.function(name, [value_name(value), *given], what):
         if head.text().strip():
             out.lines(head.text())

@@ -49,7 +49,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 try:
     import cuda.bindings.driver as driver
-except ImportError:  # copies go through torch then; streams cannot wait for words of memory
+except ImportError:  # copies then go through torch, and streams cannot wait for words of memory
     driver = None
 """
 

@@ -92,9 +92,9 @@ def tile_loop(
     text = f"{total} // {segments} * ({segments} - 1)"
     why = f"tiles of the {axis.name} segments of the other ranks"
     end = numbers.name(numbers.of_role(role, "OTHER_TILES"), others, why, Group.LOOPS, text)
-    body.comment(f"the {axis.name} segments of the other ranks")
+    body.comment(f"tiles of the segments of other ranks along {axis.name}")
     _print_tiles(body, scope, "program", others, end, (*rest, *last.others))
-    body.comment(f"the own {axis.name} segment")
+    body.comment(f"tiles of the own segment along {axis.name}")
     _print_tiles(body, scope, _plus_in_turn(scope, others, end), role.num_tiles, total, rest, last)
     return scope
 
@@ -125,7 +125,7 @@ def _print_halves(body: Source, scope: TileScope) -> None:
     name, out = f"{role.name}_halves", Source()
     out.line(scope.dialect.decorator())
     arguments = [*in_order(inner.parameters), "program"]
-    what = f"Compute the last {role.halved} tiles of {role.name} in halves along {role.order.minor}."
+    what = f"Compute the last tiles of {role.name} as halves along {role.order.minor}, for more programs."
     with out.function(name, arguments, what):
         out.lines(printed.text())
     scope.functions.append(out.text())

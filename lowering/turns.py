@@ -46,8 +46,8 @@ def print_turns(body: Source, scope: TileScope, places: int, print_steps: PrintS
     body.line("    ],")
     warps = ", ".join([str(GROUP_WARPS)] * role.warpgroups)
     registers = ", ".join(map(str, [_REGISTERS[0]] * (role.warpgroups - 1) + [_REGISTERS[1]]))
-    body.line(f"    [{warps}],  # warps of all groups but the first")
-    body.line(f"    [{registers}],  # registers of their threads; the first group has what is left")
+    body.line(f"    [{warps}],  # warps of each warpgroup but the first")
+    body.line(f"    [{registers}],  # registers a thread there; the first warpgroup keeps the rest")
     body.line(")")
 
 
@@ -82,7 +82,7 @@ def _loads(scope: TileScope, matmul: MatmulBody, waits: tuple[Wait, ...], ring: 
         number = f"tile // {programs}"
         sizes = [f"STEPS={_steps(scope, matmul)}", f"TRANSPOSED={matmul.transposed}"]
         printed.call("load_steps(", [left, row, right, col, *ring, "loaded", "used", number, *sizes])
-    what = f"Load the operands of the tiles of {role.name}."
+    what = f"Producer warp: load the operands of the tiles of {role.name}."
     return _function(scope, inner, f"{role.name}_loads", [*ring, "loaded", "used", "program"], printed, what)
 
 
@@ -108,9 +108,9 @@ def _multiplies(
         if pieces:
             printed.line("begun = cycles()")
             with printed.block(f"if tile >= {tiles} - {programs}:"):
-                printed.line("took = 0  # nobody multiplies meanwhile")
+                printed.line("took = 0  # the last tile: the other consumer has no product to disturb")
         print_steps(printed, inner, behind)
-    what = f"Compute every other tile of {role.name} that the program has."
+    what = "Consumer warpgroup GROUP: compute every other tile of this program, and run its epilogue."
     own = ["turns", "leaving"] if leaves_in_pieces(flat(behind)) else ["turns"]
     given = [*ring, "loaded", "used", *own, "program", "GROUP: gl.constexpr"]
     return _function(scope, inner, f"{role.name}_turns", given, printed, what)
