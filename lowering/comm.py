@@ -55,7 +55,7 @@ def _print_items(out: Source, scope: LoopScope, exchange: Exchange, role: CommRo
         out.line(f"source = {pointer(exchange.source)} + {element('item', chunk, part + block)}")
         out.line(f"target = {there} + {element('slot', chunk, exchange.slots * size)}")
         length = _length(scope, exchange, "item", block)
-        out.line(f"copy_share(target, source, {length}, 0, 1, {numbers.block(exchange, block)})")
+        out.call("copy_share(", ["target", "source", length, "0", "1", numbers.block(exchange, block)])
         for notify in role.after:
             print_slot_notify(out, scope, notify, "peer")
 
@@ -87,7 +87,7 @@ def _print_move(out: Source, scope: LoopScope, exchange: Exchange, role: CommRol
         out.line(f"target = {here} + {of_peer} + {first}")
     scope.awaited.clear()
     length = _length(scope, exchange, "chunk", role.programs * block)
-    out.line(f"copy_share(target, source, {length}, program, {programs}, {numbers.block(exchange, block)})")
+    out.call("copy_share(", ["target", "source", length, "program", programs, numbers.block(exchange, block)])
     if push:
         place = word(scope, f"{name}_sent", slot_of(scope, exchange, "peer", "chunk"))
         arrived = schedule.signal(f"{name}_arrived")

@@ -297,15 +297,16 @@ class HostPrinter:
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
         self.out.call("main.launch(", [*arguments, *options])
 
-    def _descriptor(self, found: Descriptor) -> str:
+    def _descriptor(self, found: Descriptor) -> tuple[str, list[str]]:
+        """The call that makes a descriptor: its head and its arguments."""
         matrix = self.names.matrix(found.buffer)
         if found.peer >= 0:
             place = f".places[{found.place}]" if found.place >= 0 else ""
             matrix = f"self.{found.buffer}{place}.peers[{found.peer}][fabric.rank]"
-        arguments = f"{matrix}, [{', '.join(map(on_host, found.sizes))}]"
+        arguments = [matrix, f"[{', '.join(map(on_host, found.sizes))}]"]
         if found.layout:
-            return f"SharedDescriptor.from_tensor({arguments}, self.{_attribute(found.layout)})"
-        return f"TensorDescriptor.from_tensor({arguments})"
+            return "SharedDescriptor.from_tensor(", [*arguments, f"self.{_attribute(found.layout)}"]
+        return "TensorDescriptor.from_tensor(", arguments
 
     def _describe(self) -> None:
         """Descriptors of the operator's own buffers, made once."""
@@ -316,7 +317,8 @@ class HostPrinter:
                     taken = f"self.{name}" in self._described.values()
                     attribute = f"self.{name}_{'x'.join(map(str, found.block))}" if taken else f"self.{name}"
                     self._described[found] = attribute
-                    self.out.line(f"{attribute} = {self._descriptor(found)}")
+                    head, arguments = self._descriptor(found)
+                    self.out.call(f"{attribute} = {head}", arguments)
 
     def _argument(self, printed: PrintedKernel, name: str) -> str:
         words = {
@@ -329,7 +331,8 @@ class HostPrinter:
         if name.endswith(SUFFIXES):
             return self.collectives.argument(name)
         if name in printed.descriptors:
-            return self._described.get(printed.descriptors[name]) or self._descriptor(printed.descriptors[name])
+            head, arguments = self._descriptor(printed.descriptors[name])
+            return self._described.get(printed.descriptors[name]) or f"{head}{', '.join(arguments)})"
         if name.endswith("_place"):
             return name
         if name.endswith("_places"):

@@ -98,12 +98,8 @@ def _print_tiles(
         out.line()
         out.line()
     printed = _Role(f"{role.name}_tiles", role.programs, numbers.programs(role), list(scope.parameters))
-    how = (
-        f", warp-specialised: a producer warp loads, {role.warpgroups} consumer warpgroups alternate"
-        if role.warpgroups > 1
-        else ""
-    )
-    what = f"Compute the tiles of {role.name}{how}."
+    how = f", warp-specialised: a producer warp loads, {role.warpgroups} consumer warpgroups alternate"
+    what = f"Compute the tiles of {role.name}{how if role.warpgroups > 1 else ''}."
     _print_role(out, scope.decorator(), printed.name, printed.needed, body, what)
     found = {}
     for name, (buffer, _, block, sizes, peer, place) in scope.descriptors.items():

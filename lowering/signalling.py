@@ -40,7 +40,7 @@ def take(out: Source, scope: LoopScope, name: str, waits: list[str], *, declared
     if not declared:
         declare(out, scope, name)
     for wait in waits:
-        out.line(f"{scope.awaited[name]} = dl.consume_token({scope.awaited[name]}, {wait})")
+        out.call(f"{scope.awaited[name]} = dl.consume_token(", [scope.awaited[name], wait])
 
 
 def declare(out: Source, scope: LoopScope, name: str) -> None:
