@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from lowering.names import value_name
 from lowering.operands import TileScope, address, print_base, print_descriptor
 from lowering.positions import rank_at
-from lowering.signalling import print_wait
+from lowering.signalling import print_wait, waits_in
 from lowering.source import Source
 from lowering.sums import print_load
 from tilelink.ir.nodes import Axis
@@ -47,8 +47,12 @@ def _print_parts(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], ax
     if axis.segments > 1:
         scope.need("rank")
         order = scope.role.order.minor_ranks
-        segments, ranks = scope.numbers.segments(scope.role, axis), scope.numbers.ranks()
-        with out.block(f"for {axis.name}_place in range({segments}):"), scope.inside():
+        numbers = scope.numbers
+        segments, ranks = numbers.segments(scope.role, axis), numbers.ranks()
+        # where a part is a single step the compiler would take this loop for that over k, and load in front of its waits
+        alone = axis.tiles == 1 and waits_in(first.waits)
+        positions = f"tl.range({segments}, num_stages=1)" if alone else f"range({segments})"
+        with out.block(f"for {axis.name}_place in {positions}:"), scope.inside():
             out.line(f"{axis.name}_segment = {rank_at(order, f'{axis.name}_place', ranks)}")
             for wait in first.waits:
                 print_wait(out, scope, wait)

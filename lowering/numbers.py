@@ -60,6 +60,12 @@ class Numbers(Constants):
         tile = self.tile(role, replace(axis, tile=2 * axis.tile) if half else axis)
         self.require(f"{size} % {tile} == 0", f"tiles along {axis.name} have no masks")
 
+    def one_step(self, role: ComputeRole, axis: Axis) -> None:
+        """Loops over `axis` have a single step, or several: the compiler treats them differently."""
+        single = axis.tiles == 1
+        why = f"the loop over {axis.name} has {'a single step' if single else 'several steps'}"
+        self.require(f"{self.tiles(role, axis)} {'==' if single else '>'} 1", why)
+
     def all_tiles(self, role: ComputeRole, axis: Axis) -> str:
         """Expression for the tiles along an axis, of all segments."""
         tiles = self.tiles(role, axis)

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from lowering.names import pointer
 from lowering.operands import LoopScope, TileScope
 from lowering.source import Source
 from tilelink.ir.counting import row_pieces
 from tilelink.ir.nodes import Axis, CommSms, Exchange, Scope
-from tilelink.ir.steps import Access, AwaitPlaces, Notify, Place, Wait
+from tilelink.ir.steps import (
+    Access,
+    AwaitPlaces,
+    MatmulBody,
+    Notify,
+    Place,
+    SlotWait,
+    Step,
+    SumParts,
+    Wait,
+)
 from tilelink.proof.contract import flat
 from tilelink.proof.walk import reads
+
+
+def waits_in(steps: Iterable[Step]) -> bool:
+    """Whether one of `steps` waits for a signal, by itself or in a branch: what is loaded behind it must not be loaded sooner."""
+    return any(
+        isinstance(step, Wait | SlotWait | AwaitPlaces)
+        or (isinstance(step, MatmulBody) and bool(step.waits))
+        or (isinstance(step, SumParts) and step.wait is not None)
+        for step in flat(tuple(steps))
+    )
 
 
 def word(scope: LoopScope, name: str, slot: str) -> str:

@@ -29,6 +29,7 @@ from lowering.signalling import (
     print_peers_wait,
     print_places_wait,
     print_wait,
+    waits_in,
     word,
 )
 from lowering.slices import print_sliced
@@ -134,17 +135,16 @@ def _print_halves(body: Source, scope: TileScope) -> None:
 
 def _launch_positions(first: str, end: str, scope: TileScope) -> str:
     """The positions of a program. Where it prefetches, the compiler runs the loops over tiles and over k as one. Elsewhere it
-    would take the loop over tiles for one over k where k is a single step, and fail on its branches (Triton 3.6)."""
+    would take the loop over tiles for one over k where k is a single step, or where a user's body is: it would fail on
+    branches, or load the next tile in front of the wait for it (Triton 3.6). A loop of one stage is left as it is."""
     role, numbers = scope.role, scope.numbers
     matmul = next((step for step in role.body if isinstance(step, MatmulBody)), None)
-    single = matmul is not None and not role.prefetch and role.axis(matmul.axis).tiles == 1
+    single = waits_in(role.body) if matmul is None else role.axis(matmul.axis).tiles == 1
+    alone = single and not role.prefetch
     if matmul is not None and role.axis(matmul.axis).tile:
-        steps, sign = numbers.tiles(role, role.axis(matmul.axis)), "==" if role.axis(matmul.axis).tiles == 1 else ">"
-        numbers.require(
-            f"{steps} {sign} 1", f"loops over {matmul.axis} have {'one step' if sign == '==' else 'several steps'}"
-        )
+        numbers.one_step(role, role.axis(matmul.axis))
     programs = numbers.programs(role)
-    return f"tl.range({first}, {end}, {programs}, {'num_stages=1' if single else f'flatten={role.prefetch}'})"
+    return f"tl.range({first}, {end}, {programs}, {'num_stages=1' if alone else f'flatten={role.prefetch}'})"
 
 
 def _plus_in_turn(scope: TileScope, position: int, name: str) -> str:
