@@ -22,8 +22,18 @@ import torch.distributed as dist
 """
 
 
+TRITON_VERSION = "3.6.0"
+
 _TRITON = f"""{_standard("os", "weakref")}import torch.distributed._symmetric_memory as symm_mem
 import triton
+
+TRITON = "{TRITON_VERSION}"  # private calls of Triton, and Gluon, differ between versions
+if triton.__version__.partition("+")[0] != TRITON:
+    raise ImportError(
+        f"this file is for Triton {{TRITON}}, whose private calls it uses; installed is {{triton.__version__}}. "
+        f"Install triton=={{TRITON}}, or set TRITON in this file to the version at hand and run its self-check."
+    )
+
 import triton.experimental.gluon.language as gl
 import triton.language as tl
 from triton.experimental import gluon
@@ -39,7 +49,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 try:
     import cuda.bindings.driver as driver
-except ImportError:  # copies go through torch then; streams cannot wait for words of memory
+except ImportError:  # copies then go through torch, and streams cannot wait for words of memory
     driver = None
 """
 
@@ -78,6 +88,7 @@ def dialect(target: str, arch: str) -> Dialect:
     if target == "triton":
         return Dialect(
             target=target,
+            compiler=f"Triton {TRITON_VERSION}",
             reach=Reach.TABLE,
             jit="triton.jit",
             word="torch.int32",
@@ -100,6 +111,7 @@ def dialect(target: str, arch: str) -> Dialect:
         )
     return Dialect(
         target=target,
+        compiler="Triton-distributed",
         reach=Reach.SYMMETRIC,
         jit="triton_dist.jit",
         word="torch.int64",
