@@ -263,21 +263,27 @@ def _print_matmuls(out: Source, scope: TileScope, first: MatmulBody) -> None:
 
 
 def _print_user_body(out: Source, scope: TileScope, body: UserBody) -> None:
-    """Call the user's function with shifted pointers, so that it counts from the start of the segment."""
+    """Call the user's function. Along an axis along which a tensor lies in parts it counts from the start of the part, so that
+    the pointers of other tensors are shifted; along any other axis it counts through the whole tensor."""
     op = next(op for op in _user_ops(scope.schedule) if op.name == body.function)
+    operands = [operand for _, operand in body.operands]
+    in_parts = {axis for operand in operands for axis in operand.index if axis in (operand.slot, *operand.local)}
     arguments: dict[str, str] = {}
     for name, operand in body.operands:
         base = print_base(out, scope, operand, f"{operand.own or operand.buffer}_part")
         for dim, axis in enumerate(operand.index):
             found = scope.axis(axis)
-            if found.segments > 1 and axis != operand.slot and axis not in operand.local:
+            if found.segments > 1 and axis in in_parts and axis != operand.slot and axis not in operand.local:
                 size, stride = scope.numbers.size(scope.role, found), stride_of(scope, operand, dim)
                 shift = size if stride == "1" else f"({size} * {stride})"
                 base = f"{base} + {element(f'{axis}_segment', shift, scope.elements(operand.buffer))}"
         arguments[name] = base
     for loop_axis in scope.role.axes:
         name, tile = loop_axis.name, f"TILE_{loop_axis.name.upper()}"
-        arguments |= {name: name, f"num_{name}": scope.numbers.size(scope.role, loop_axis)}
+        first, end = name, scope.numbers.size(scope.role, loop_axis)
+        if loop_axis.segments > 1 and name not in in_parts:
+            first, end = f"{name}_segment * {end} + {name}", f"{end} * {loop_axis.segments}"
+        arguments |= {name: first, f"num_{name}": end}
         arguments[tile] = scope.tile(name) if loop_axis.tile else "0"
     passed = [f"{name}={arguments[name]}" for name in op.parameters]
     out.call(f"{value_name(body.result)} = {op.name}(", passed)

@@ -269,6 +269,13 @@ class NoReference(TileLinkError):
     )
 
 
+class ReferenceFailed(TileLinkError):
+    template = (
+        "the reference of tile op {name!r} {reason}.\nLegal: a torch function that takes the whole tensors that the op reads, "
+        "in float64, and returns the whole tensor that it writes."
+    )
+
+
 class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
 

@@ -33,7 +33,8 @@ from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding, Proof
 from tilelink.runtime import ranks, run, shared_gpus
 from tilelink.runtime.load import load_source, operator_class
-from tilelink.runtime.reference import expected, make_inputs, relative_error, user_reference
+from tilelink.runtime.meaning import user_reference
+from tilelink.runtime.reference import expected, make_inputs, relative_error
 
 M, N, K = dims("M N K")
 

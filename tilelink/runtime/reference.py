@@ -1,18 +1,17 @@
-"""What a spec means: global tensors in float64 on the CPU, and the parts that ranks give and should receive."""
+"""Inputs for a run of all ranks, what each rank should return, and how far its results are from that."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
 
-from lowering.entry import TOLERANCES, TORCH_FUNCTIONS, input_scales
-from tilelink.errors import NoReference
+from lowering.entry import TOLERANCES, input_scales
 from tilelink.ir.placement import Partial, Replicate, Shard
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
-from tilelink.ir.user_op import UserOp
+from tilelink.ir.spec import BoundSpec
+from tilelink.runtime.meaning import cut, evaluate, whole_inputs
 from tilelink.threads import one_thread
 
 
@@ -24,11 +23,6 @@ class Stream(Protocol):
 
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-_ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
-    name: eval(f"lambda *operands: {text.format('operands[0]', 'operands[1]')}", {"torch": torch})
-    for name, text in TORCH_FUNCTIONS.items()
-}
 
 
 def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
@@ -54,50 +48,13 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
 
 
 def expected(spec: BoundSpec, ranks: list[dict[str, torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:
-    """Outputs of every rank in float64, from the local inputs of all ranks."""
-    held: dict[str, list[torch.Tensor]] = {
-        value.name: [parts[value.name].double() for parts in ranks] for value in spec.inputs
-    }
+    """Outputs of every rank in float64, from the local inputs of all ranks. Raises NoReference, ReferenceFailed."""
     with one_thread():
-        for node in spec.nodes:
-            held[node.output.name] = _apply(spec, node, [held[name] for name in node.inputs])
-    return [tuple(held[name][rank] for name in spec.outputs) for rank in range(spec.num_ranks)]
-
-
-def _apply(spec: BoundSpec, node: BoundNode, operands: list[list[torch.Tensor]]) -> list[torch.Tensor]:
-    ranks = range(spec.num_ranks)
-    match node.operation:
-        case Matmul(transposed):
-            rights = [right.T if transposed else right for right in operands[1]]
-            return [operands[0][rank] @ rights[rank] for rank in ranks]
-        case Elementwise(name):
-            pointwise = _ELEMENTWISE[name]
-            return [pointwise(*(operand[rank] for operand in operands)) for rank in ranks]
-        case AllGather(dim):
-            whole = torch.cat(operands[0], dim)
-            return [whole for _ in ranks]
-        case ReduceScatter(dim):
-            parts = torch.stack(operands[0]).sum(0).chunk(spec.num_ranks, dim)
-            return [parts[rank] for rank in ranks]
-        case AllReduce():
-            total = torch.stack(operands[0]).sum(0)
-            return [total for _ in ranks]
-        case SendRecv(by):
-            return [operands[0][(rank - by) % spec.num_ranks] for rank in ranks]
-        case UserOp():
-            theirs = user_reference(node.operation)
-            return [theirs(*(operand[rank] for operand in operands)) for rank in ranks]
-
-
-def user_reference(op: UserOp) -> Callable[..., torch.Tensor]:
-    """The torch reference of a user's op, from its text. Raises NoReference if the op was declared without one."""
-    if not op.reference:
-        raise NoReference(name=op.name)
-    scope: dict[str, object] = {"torch": torch}
-    exec(op.reference, scope)
-    names = [name for name, value in scope.items() if callable(value) and name != "torch"]
-    function: Callable[..., torch.Tensor] = scope[names[-1]]  # type: ignore[assignment]
-    return function
+        values = evaluate(spec, whole_inputs(spec, ranks))
+    return [
+        tuple(cut(values[name], spec.value(name).placement, rank, spec.num_ranks) for name in spec.outputs)
+        for rank in range(spec.num_ranks)
+    ]
 
 
 def poison(tensors: Iterable[torch.Tensor]) -> None:

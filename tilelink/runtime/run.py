@@ -16,7 +16,8 @@ from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.load import in_dialect, load_source, operator_class
-from tilelink.runtime.reference import expected, kept, make_inputs, poison, relative_error, tolerance, user_reference
+from tilelink.runtime.meaning import user_reference
+from tilelink.runtime.reference import expected, kept, make_inputs, poison, relative_error, tolerance
 from tilelink.runtime.torchrun import check_gpus, run_to_end, torchrun
 
 

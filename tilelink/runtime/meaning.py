@@ -1,0 +1,109 @@
+"""What a spec means: torch on whole tensors, in float64.
+
+A spec is a program over global tensors. A placement says where their parts lie, and never changes a value. So the meaning is
+computed without ranks: `whole_inputs` puts the parts of all ranks together, `evaluate` runs the program, and `cut` gives
+each rank its part. Results of schedules are compared with this, so no rule of shapes, placements, graphs or plans is used here,
+and each elementwise function is defined here once more: a wrong line of `lowering` must not be compared with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from tilelink.errors import NoReference, ReferenceFailed
+from tilelink.ir.placement import Partial, Placement, Replicate, Shard
+from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.user_op import UserOp
+from tilelink.ir.user_reference import in_float64, reference_of
+
+ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
+    "silu": lambda x: x * torch.sigmoid(x),
+    "gelu": lambda x: x * (1 + torch.erf(x * 0.5**0.5)) / 2,
+    "relu": lambda x: x.clamp_min(0),
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+}
+
+
+def whole_inputs(spec: BoundSpec, ranks: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """The inputs as global tensors in float64, from the local parts of each rank, in the order of the ranks."""
+    return {
+        value.name: _whole(value.placement, [parts[value.name].double() for parts in ranks]) for value in spec.inputs
+    }
+
+
+def _whole(placement: Placement, parts: list[torch.Tensor]) -> torch.Tensor:
+    match placement:
+        case Replicate():
+            return parts[0]
+        case Shard(dim):
+            return torch.cat(parts, dim)
+        case Partial():
+            return torch.stack(parts).sum(0)
+
+
+def evaluate(spec: BoundSpec, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The global value of every name of `spec` in float64, from global inputs in float64.
+
+    Raises NoReference and ReferenceFailed for tile ops of the user's.
+    """
+    values = {value.name: whole[value.name] for value in spec.inputs}
+    for node in spec.nodes:
+        values[node.output.name] = _meaning(spec, node, [values[name] for name in node.inputs])
+    return values
+
+
+def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> torch.Tensor:
+    match node.operation:
+        case Matmul(transposed):
+            left, right = operands
+            return left @ (right.T if transposed else right)
+        case Elementwise(function):
+            return ELEMENTWISE[function](*operands)
+        case AllGather() | ReduceScatter() | AllReduce():
+            return operands[0]  # the same tensor, placed otherwise
+        case SendRecv(by):
+            placement = node.output.placement
+            assert isinstance(placement, Shard)  # only parts can move from rank to rank
+            parts = operands[0].chunk(spec.num_ranks, placement.dim)
+            return torch.cat([parts[(rank - by) % spec.num_ranks] for rank in range(spec.num_ranks)], placement.dim)
+        case UserOp() as op:
+            return _of_user(op, operands, node)
+
+
+def cut(value: torch.Tensor, placement: Placement, rank: int, num_ranks: int) -> torch.Tensor:
+    """The part of the global `value` that lies on `rank`, as a view.
+
+    Raises ValueError for Partial: a sum does not tell its summands.
+    """
+    match placement:
+        case Replicate():
+            return value
+        case Shard(dim):
+            return value.chunk(num_ranks, dim)[rank]
+        case Partial():
+            raise ValueError("a global value does not say which summands the ranks hold")
+
+
+def _of_user(op: UserOp, operands: list[torch.Tensor], node: BoundNode) -> torch.Tensor:
+    """The user's reference, called once with whole tensors."""
+    reference = user_reference(op)
+    try:
+        result = in_float64(reference, operands)
+    except Exception as error:
+        raise ReferenceFailed(node.line, name=op.name, reason=f"raises {type(error).__name__}: {error}") from error
+    if not isinstance(result, torch.Tensor):
+        raise ReferenceFailed(node.line, name=op.name, reason=f"returns {result!r}, which is not a tensor")
+    if tuple(result.shape) != node.output.shape:
+        shapes = f"returns the shape {list(result.shape)} where the op writes {list(node.output.shape)}"
+        raise ReferenceFailed(node.line, name=op.name, reason=shapes)
+    return result.double()
+
+
+def user_reference(op: UserOp) -> Callable[..., object]:
+    """The torch reference of a user's op, from its text. Raises NoReference if the op was declared without one."""
+    if not op.reference:
+        raise NoReference(name=op.name)
+    return reference_of(op.reference)
