@@ -29,6 +29,7 @@ class Dialect:
     imports: str
     fabrics: tuple[str, ...]  # files with what the host class stands on
     fabric: str  # class of the fabric
+    caveat: str  # what users must know of the host code, empty where it runs on GPUs
     opens: tuple[str, ...]  # of `main`: ranks meet, `fabric` is made
     closes: str
     stream_wait: str  # method of a stream that holds it until a word is complete

@@ -21,8 +21,9 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 
 _TITLES = {
-    "triton": "fabric: torch symmetric memory",
-    "triton-distributed": "fabric: the runtime of Triton-distributed",
+    "SymmetricMemoryFabric": "fabric: torch symmetric memory",
+    "TritonDistFabric": "fabric: the runtime of Triton-distributed",
+    "AmdFabric": "fabric: none for AMD GPUs yet",
 }
 
 
@@ -47,7 +48,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
         ),
         (f"kernels of {schedule.name}", body),
         ("the operator", host.rstrip()),
-        (_TITLES[target], reached("\n\n\n".join(map(_fabric, fabrics)), (host, main))),
+        (_TITLES[spelling.fabric], reached("\n\n\n".join(map(_fabric, fabrics)), (host, main))),
         ("self-check under torchrun", main),
     ]
     out = Source()
@@ -65,6 +66,11 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
             out.lines(text)
             _parse(text)
     return out.text()
+
+
+def caveat(schedule: Schedule, target: str = "triton") -> str:
+    """What a user must know of the host code of `emit(schedule, target)`, empty where it runs on GPUs. Raises UnknownTarget."""
+    return dialect(target, schedule.machine.arch).caveat
 
 
 @lru_cache(256)  # sections are the same in many files
@@ -121,4 +127,4 @@ def _fabric(name: str) -> str:
     return "\n".join(text.splitlines()[first.lineno - 1 :])
 
 
-__all__ = ["TARGETS", "emit"]
+__all__ = ["TARGETS", "caveat", "emit"]

@@ -13,8 +13,9 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 
 _MADE = {
-    "triton": ("SymmetricMemoryFabric()", "after init_process_group"),
-    "triton-distributed": ("TritonDistFabric(group)", "with the group of initialize_distributed()"),
+    "SymmetricMemoryFabric": ("SymmetricMemoryFabric()", "under torchrun, after init_process_group"),
+    "TritonDistFabric": ("TritonDistFabric(group)", "under torchrun, with the group of initialize_distributed()"),
+    "AmdFabric": ("fabric", "one of tilelink.emulator.World"),
 }
 _WIDTH = 106
 
@@ -42,16 +43,22 @@ def print_header(out: Source, schedule: Schedule, spelling: Dialect, kernels: bo
 
 
 def _docstring(out: Source, schedule: Schedule, spelling: Dialect) -> None:
-    made, when = _MADE[spelling.target]
+    made, when = _MADE[spelling.fabric]
     out.line(f'"""{schedule.name}: one overlapped kernel for {schedule.num_ranks} ranks. Yours to keep and edit.')
     out.line()
-    out.line(f"    op = {class_name(schedule.name)}({made})   # under torchrun, {when}")
+    out.line(f"    op = {class_name(schedule.name)}({made})   # {when}")
     out.line(f"    {', '.join(schedule.spec.outputs)} = op({', '.join(value.name for value in schedule.spec.inputs)})")
     out.line()
-    out.line(f"Check it: torchrun --nproc-per-node {schedule.num_ranks} THIS_FILE")
+    if spelling.caveat:
+        out.line(spelling.caveat)
+    out.line(f"Check it: {'tilelink verify' if made == 'fabric' else _torchrun(schedule)} THIS_FILE")
     if spelling.target == "triton-distributed":
         out.line("Without the compiler of Triton-distributed: python -m tilelink.triton_dist in front of THIS_FILE.")
     out.line('"""')
+
+
+def _torchrun(schedule: Schedule) -> str:
+    return f"torchrun --nproc-per-node {schedule.num_ranks}"
 
 
 def command(schedule: Schedule, target: str) -> list[str]:

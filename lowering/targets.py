@@ -78,6 +78,14 @@ from triton_dist.utils import finalize_distributed, initialize_distributed, laun
 
 _PORTABLE_HELPERS = ("places", "words", "calls", "orders", "movement", "math")
 _FABRICS = ("inputs", "pool", "library", "gpu_fabric")
+_JOIN = (
+    "if not dist.is_initialized():",
+    '    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+    '    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))',
+    "fabric = SymmetricMemoryFabric()",
+)
+NO_HOST_CODE = "It does not run on GPUs: tilelink has no host code for AMD GPUs yet. Emulated ranks run it."
+UNTRIED = "Nothing has run its host code on AMD GPUs yet."
 
 
 def dialect(target: str, arch: str) -> Dialect:
@@ -94,14 +102,10 @@ def dialect(target: str, arch: str) -> Dialect:
             word="torch.int32",
             helpers=("barrier", "counts", "signals", *_PORTABLE_HELPERS, *(("nvidia",) if nvidia else ())),
             imports=_TRITON,
-            fabrics=(*_FABRICS, "symmetric_memory"),
-            fabric="SymmetricMemoryFabric",
-            opens=(
-                "if not dist.is_initialized():",
-                '    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
-                '    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))',
-                "fabric = SymmetricMemoryFabric()",
-            ),
+            fabrics=(*_FABRICS, "symmetric_memory") if nvidia else ("inputs", "pool", "amd"),
+            fabric="SymmetricMemoryFabric" if nvidia else "AmdFabric",
+            caveat="" if nvidia else NO_HOST_CODE,
+            opens=_JOIN if nvidia else ("fabric = AmdFabric()",),
             closes="dist.destroy_process_group()",
             stream_wait="wait_at_least",
             launch_options="",
@@ -119,6 +123,7 @@ def dialect(target: str, arch: str) -> Dialect:
         imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),
         fabrics=(*_FABRICS, "distributed_nvidia" if nvidia else "distributed_amd", "distributed"),
         fabric="TritonDistFabric",
+        caveat="" if nvidia else UNTRIED,
         opens=("fabric = TritonDistFabric(initialize_distributed(arguments.seed))",),
         closes="finalize_distributed()",
         stream_wait="wait_equal",
