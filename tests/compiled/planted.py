@@ -63,7 +63,7 @@ def _no_group_barrier(text: str) -> str:
 
 
 def _places_in_one_loop(text: str) -> str:
-    return re.sub(r"(_place in )tl\.range\((\d+), num_stages=1\)", r"\1range(\2)", text)
+    return re.sub(r"(_place in )tl\.range\((\w+), num_stages=1\)", r"\1range(\2)", text)
 
 
 _ONE_STEP = {"M": 8192, "K": 64, "N": 8192}

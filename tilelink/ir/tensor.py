@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeAlias
 
 import sympy
 
-from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, TransposedOperand, UnknownOp, UnknownPlacement
+from tilelink.errors import BadShape, NotATensor, ShardOutOfRange, TransposedOperand, UnknownPlacement
 from tilelink.ir.location import Location, here
+from tilelink.ir.names import split_names
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import Elementwise, Matmul, Operation
+from tilelink.ir.symbolic import Symbolic
 
 
 class Recorder(Protocol):
@@ -24,20 +27,11 @@ Size: TypeAlias = sympy.Expr | int
 
 
 def dims(names: str) -> tuple[sympy.Symbol, ...]:
-    """Symbols for sizes: `M, N, K = dims("M N K")`. They are positive integers, given to `plan` by name."""
-    return tuple(sympy.Symbol(name, integer=True, positive=True) for name in names.replace(",", " ").split())
+    """Symbols for sizes: `M, N, K = dims("M N K")`. They are positive integers, given to `plan` by name. Raises BadNames."""
+    return tuple(sympy.Symbol(name, integer=True, positive=True) for name in split_names(names, "dims"))
 
 
-def _unknown(sign: str) -> Callable[..., NoReturn]:
-    """A method for an operator that Python has and specs do not."""
-
-    def refuse(*_: object) -> NoReturn:
-        raise UnknownOp(here(), name=sign, hint="", known="+, *, @ and the functions of tilelink such as matmul")
-
-    return refuse
-
-
-class Tensor:
+class Tensor(Symbolic):
     """A tensor of a spec: global shape, placement (default Replicate), dtype (default: the one given to `plan`).
 
     `Tensor(M, K, placement=Shard(0), dtype="bf16")` declares a parameter. Inside the function body the parameter is a
@@ -93,23 +87,19 @@ class Tensor:
 
     # Python tries these when the left operand is no Tensor, which is a mistake
     def __radd__(self, other: object) -> NoReturn:
-        raise NotATensor(here(), what="+", value=repr(other))
+        raise NotATensor(here(), what="+", value=other)
 
     def __rmul__(self, other: object) -> NoReturn:
-        raise NotATensor(here(), what="*", value=repr(other))
+        raise NotATensor(here(), what="*", value=other)
 
     def __rmatmul__(self, other: object) -> NoReturn:
-        raise NotATensor(here(), what="@", value=repr(other))
-
-    __sub__ = __rsub__ = __neg__ = _unknown("-")
-    __truediv__ = __rtruediv__ = _unknown("/")
-    __pow__ = __rpow__ = _unknown("**")
+        raise NotATensor(here(), what="@", value=other)
 
     def _binary(self, operation: Operation, other: Tensor, what: str) -> Tensor:
         if isinstance(other, Transposed):
             raise TransposedOperand(here(), what=what, tensor=other.tensor.name)
         if not isinstance(other, Tensor) or self.trace is None or other.trace is not self.trace:
-            raise NotATensor(here(), what=what, value=repr(other))
+            raise NotATensor(here(), what=what, value=other)
         return self.trace.record(operation, (self, other), here())
 
     def __repr__(self) -> str:
@@ -126,7 +116,7 @@ def _turned(sign: str) -> Callable[..., NoReturn]:
 
 
 @dataclass(frozen=True, slots=True)
-class Transposed:
+class Transposed(Symbolic):
     """`tensor` as [K, N], which lies as [N, K]. Only the right operand of a matmul may be one."""
 
     tensor: Tensor
@@ -147,6 +137,6 @@ def _list(shape: Sequence[object]) -> str:
 def _size(size: object, shape: Sequence[object], location: Location) -> sympy.Expr:
     if isinstance(size, sympy.Expr) and not size.is_number:
         return size
-    if isinstance(size, int | sympy.Integer) and not isinstance(size, bool) and int(size) > 0:
-        return sympy.Integer(int(size))
+    if hasattr(size, "__index__") and not isinstance(size, bool | Symbolic) and operator.index(size) > 0:
+        return sympy.Integer(operator.index(size))
     raise BadShape(location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")

@@ -11,6 +11,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner.choices import pin_text
 from tilelink.planner.fallback import Log, Tried, first_proven, pins_text
+from tilelink.planner.limits import check_extent
 from tilelink.planner.pins import check_pins
 from tilelink.planner.search import Found, best_of
 from tilelink.planner.space import Structure, structures
@@ -30,8 +31,10 @@ def plan(
     alone what is less than 2 % faster than they are.
 
     A best schedule that is refuted is a mistake of ours: `log` is told, and the next best one is given out.
-    Raises UnknownPin, IllegalPin, NoLegalSchedule, and ScheduleRefuted if none of those that were built is proved.
+    Raises TooLargeToPlan, UnknownPin, IllegalPin, NoLegalSchedule, and ScheduleRefuted if none of those that were built is
+    proved.
     """
+    check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
     every, tried = list(structures(spec, topology, wanted)), Tried()
