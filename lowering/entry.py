@@ -7,18 +7,27 @@ import ast
 from lowering.dialect import Dialect
 from lowering.names import class_name
 from lowering.source import Source
+from tilelink.ir.functions import FUNCTIONS, with_constants
 from tilelink.ir.placement import Replicate
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    BoundNode,
+    BoundSpec,
+    Elementwise,
+    Matmul,
+    ReduceScatter,
+    SendRecv,
+    Slice,
+)
 from tilelink.ir.user_op import UserOp
 
-# what each elementwise function means, as torch text: the only definition outside device code
+# what each elementwise function is in torch, where it is written otherwise than in a kernel
 TORCH_FUNCTIONS = {
     "silu": "torch.nn.functional.silu({0})",
     "gelu": "torch.nn.functional.gelu({0})",
     "relu": "torch.relu({0})",
-    "add": "{0} + {1}",
-    "mul": "{0} * {1}",
 }
 
 
@@ -41,8 +50,11 @@ def _expression(node: BoundNode) -> str:
     match node.operation:
         case Matmul(transposed):
             return f"{node.inputs[0]} @ {node.inputs[1]}{'.T' if transposed else ''}"
-        case Elementwise(function):
-            return TORCH_FUNCTIONS[function].format(*node.inputs)
+        case Elementwise(function, left, right):
+            text = TORCH_FUNCTIONS.get(function, FUNCTIONS[function].text)
+            return text.format(*with_constants(node.inputs, left, right))
+        case Slice(dim, start, stop):
+            return f"{node.inputs[0]}[{':, ' * dim}{start}:{stop}]"
         case AllGather(dim):
             return f"gathered({node.inputs[0]}, {dim})"
         case ReduceScatter(dim):
@@ -184,7 +196,7 @@ def input_scales(spec: BoundSpec) -> dict[str, float]:
     scales = {value.name: 1.0 for value in spec.inputs}
     origin = {value.name: value.name for value in spec.inputs}
     for node in spec.nodes:
-        if isinstance(node.operation, AllGather | SendRecv) and node.inputs[0] in origin:
+        if isinstance(node.operation, AllGather | SendRecv | Slice) and node.inputs[0] in origin:
             origin[node.output.name] = origin[node.inputs[0]]
         rights = node.inputs[1:] if isinstance(node.operation, Matmul | UserOp) else ()
         for name in rights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilelink.ir.nodes import Exchange, Kind, Memory
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import Operand
 
 
 class HostNames:
@@ -37,6 +38,11 @@ class HostNames:
         found = self.schedule.buffer(buffer)
         flat = f".view(-1, {found.shape[-1]})" if len(found.shape) > 2 else ""
         return f"{self.here(buffer)}{flat}"
+
+    def operand(self, operand: Operand) -> str:
+        """The matrix, or what of it the operand is."""
+        window = ", ".join(f"{first}:{end}" for first, end in operand.window)
+        return self.matrix(operand.buffer) + (f"[{window}]" if window else "")
 
     def flat(self, buffer: str) -> str:
         """Parts along the first dimension, as library collectives want them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import lowering
 import topologies
@@ -17,6 +18,9 @@ from tilelink.planner.choices import pin_text
 from tilelink.planner.plan import plan
 from tilelink.runtime.operator import build_operator, fabric_ranks
 from topologies.topology import Topology
+
+if TYPE_CHECKING:
+    import torch
 
 
 @lru_cache(maxsize=256)
@@ -37,14 +41,14 @@ class Overlap:
         self,
         topology: str | Topology = "h200-nvswitch",
         num_ranks: int | None = None,
-        dtype: str = "bf16",
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
         **sizes: int,
     ) -> Schedule:
         """The schedule for these global sizes; the same object on every rank.
 
-        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `pin` fixes fields, for all values
+        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `dtype` is a name such as "bf16", or a dtype of torch. `pin` fixes fields, for all values
         (`{"mover": CommSms(16)}`) or for one (`{"x_full.chunks": 4}`); `log` gets a line a step.
         Raises the errors of tilelink.errors and topologies.errors.
         """
@@ -55,7 +59,7 @@ class Overlap:
         self,
         topology: Topology,
         sizes: Mapping[str, int],
-        dtype: str = "bf16",
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
     ) -> Schedule:
@@ -67,7 +71,7 @@ class Overlap:
         pins = {name: pin_text(value) for name, value in (pin or {}).items()}
         return plan(bound, topology, pins, log) if log is not None else _planned(bound, topology, tuple(pins.items()))
 
-    def graph(self, num_ranks: int, dtype: str = "bf16", **sizes: int) -> TileGraph:
+    def graph(self, num_ranks: int, dtype: str | torch.dtype = "bf16", **sizes: int) -> TileGraph:
         """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.
 
         `graph.to_dot()` is text for Graphviz. Raises the errors of `bind`.
@@ -83,7 +87,7 @@ class Overlap:
         self,
         group: object = None,
         topology: str | Topology = "h200-nvswitch",
-        dtype: str = "bf16",
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         target: str = "triton",
         **sizes: int,

@@ -15,15 +15,28 @@ from torch.overrides import TorchFunctionMode
 
 from tilelink.errors import NoReference, ReferenceFailed
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    BoundNode,
+    BoundSpec,
+    Elementwise,
+    Matmul,
+    ReduceScatter,
+    SendRecv,
+    Slice,
+)
 from tilelink.ir.user_op import UserOp
 
 ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
     "silu": lambda x: x * torch.sigmoid(x),
     "gelu": lambda x: x * (1 + torch.erf(x * 0.5**0.5)) / 2,
     "relu": lambda x: x.clamp_min(0),
+    "neg": lambda x: -x,
     "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
 }
 
 
@@ -60,8 +73,12 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
         case Matmul(transposed):
             left, right = operands
             return left @ (right.T if transposed else right)
-        case Elementwise(function):
-            return ELEMENTWISE[function](*operands)
+        case Elementwise(function, left, right):
+            before = [] if left is None else [left]
+            behind = [] if right is None else [right]
+            return ELEMENTWISE[function](*before, *operands, *behind)
+        case Slice(dim, start, stop):
+            return operands[0].narrow(dim, start, stop - start)
         case AllGather() | ReduceScatter() | AllReduce():
             return operands[0]  # the same tensor, placed otherwise
         case SendRecv(by):

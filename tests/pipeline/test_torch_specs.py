@@ -1,0 +1,74 @@
+"""Specs in torch's own spellings give what torch gives on whole tensors: numbers, `-` and `/`, columns of scales, slices."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+import lowering
+import topologies
+from tests.pipeline.torch_specs import WRITTEN, Written, random_written, sizes
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import BoundSpec, bind
+from tilelink.planner.sample import sample_schedule
+from tilelink.runtime.meaning import evaluate, whole_inputs
+from tilelink.runtime.reference import make_inputs
+from tilelink.runtime.run import run_emulated
+
+
+def means_what_torch_gives(written: Written, spec: BoundSpec) -> None:
+    """The meaning with which results of ranks are compared is that of torch, on the function itself."""
+    whole = whole_inputs(spec, make_inputs(spec, 7))
+    values = evaluate(spec, whole)
+    wanted = written.on_whole_tensors(dict(spec.sizes), [whole[value.name] for value in spec.inputs])
+    for name, one in zip(spec.outputs, wanted, strict=True):
+        torch.testing.assert_close(values[name], one, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.quick(8)
+def test_it_gives_what_torch_gives(name: str) -> None:
+    gives_what_torch_gives(name, (2, 4, 3)[list(WRITTEN).index(name) % 3], "triton")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_ranks", "target"), [(2, "triton"), (4, "triton"), (2, "triton-distributed")])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_on_other_ranks_and_targets(name: str, num_ranks: int, target: str) -> None:
+    gives_what_torch_gives(name, num_ranks, target)
+
+
+def gives_what_torch_gives(name: str, num_ranks: int, target: str) -> None:
+    operator = WRITTEN[name].overlap()
+    schedule = operator.plan("laptop-switch", num_ranks, **sizes(operator, num_ranks))
+    means_what_torch_gives(WRITTEN[name], schedule.spec)
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=2)
+    assert outcome.equal, f"{schedule}\n{outcome}"
+
+
+def check(seed: int) -> None:
+    """Any schedule of any such spec."""
+    rng = random.Random(seed)
+    num_ranks, written = rng.choice((2, 3, 4)), random_written(rng)
+    operator = written.overlap()
+    spec = bind(operator.spec, dict.fromkeys(operator.spec.symbols(), 8 * num_ranks), num_ranks, "fp32")
+    schedule = sample_schedule(spec, topologies.load("laptop-switch", num_ranks), rng)
+    means_what_torch_gives(written, spec)
+    result = run_emulated(schedule, lowering.emit(schedule), calls=2, seed=seed)
+    assert result.equal, f"seed {seed}: relative error {result.max_error}\n{schedule}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.quick(3)
+def test_some_schedules(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(5))
+def test_many_schedules(block: int) -> None:
+    for seed in range(100 + 20 * block, 120 + 20 * block):
+        check(seed)
