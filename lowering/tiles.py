@@ -230,21 +230,27 @@ def _print_matmuls(out: Source, scope: TileScope, first: MatmulBody) -> None:
 
 
 def _print_user_body(out: Source, scope: TileScope, body: UserBody) -> None:
-    """Call the user's function with shifted pointers, so that it counts from the start of the segment."""
+    """Call the user's function. Along an axis along which a tensor lies in parts it counts from the start of the part, so that
+    the pointers of other tensors are shifted; along any other axis it counts through the whole tensor."""
     op = next(op for op in _user_ops(scope.schedule) if op.name == body.function)
+    operands = [operand for _, operand in body.operands]
+    in_parts = {axis for operand in operands for axis in operand.index if axis in (operand.slot, *operand.local)}
     arguments: dict[str, str] = {}
     for name, operand in body.operands:
         base = print_base(out, scope, operand, f"{operand.own or operand.buffer}_part")
         shape = part_shape(scope, operand)
         for dim, axis in enumerate(operand.index):
             found = scope.axis(axis)
-            if found.segments > 1 and axis != operand.slot and axis not in operand.local:
+            if found.segments > 1 and axis in in_parts and axis != operand.slot and axis not in operand.local:
                 shift = found.extent * part_size(shape[dim + 1 :])
                 base = f"{base} + {element(f'{axis}_segment', shift, scope.elements(operand.buffer))}"
         arguments[name] = base
     for loop_axis in scope.role.axes:
         name, tile = loop_axis.name, f"TILE_{loop_axis.name.upper()}"
-        arguments |= {name: name, f"num_{name}": str(loop_axis.extent), tile: tile}
+        first, end = name, loop_axis.extent
+        if loop_axis.segments > 1 and name not in in_parts:
+            first, end = f"{name}_segment * {end} + {name}", end * loop_axis.segments
+        arguments |= {name: first, f"num_{name}": str(end), tile: tile}
     passed = [f"{name}={arguments[name]}" for name in op.parameters]
     out.call(f"{value_name(body.result)} = {op.name}(", passed)
     out.line(f"{value_name(body.result)} = {value_name(body.result)}.to(tl.float32)")

@@ -261,6 +261,15 @@ class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
 
 
+class InputRequiresGrad(TileLinkError, RuntimeError):
+    """Facts: `name` of the input."""
+
+    template = (
+        "{name} requires grad, and operators have no backward yet: the result would not say so, and its gradient be lost.\n"
+        "Legal: pass {name}.detach(), or call the operator in torch.no_grad() or torch.inference_mode()."
+    )
+
+
 class RunFailed(TileLinkError):
     template = "the {num_ranks} ranks of {operator!r} did not finish: {reason}.\nThe last lines they wrote:\n{lines}"
 

@@ -48,8 +48,8 @@ class Overlap:
     ) -> Schedule:
         """The schedule for these global sizes; the same object on every rank.
 
-        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `dtype` is a name such as "bf16", or a dtype of torch. `pin` fixes fields, for all values
-        (`{"mover": CommSms(16)}`) or for one (`{"x_full.chunks": 4}`); `log` gets a line a step.
+        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `dtype` is a name such as "bf16", or a dtype of
+        torch. `pin` fixes fields, for all values (`{"mover": CommSms(16)}`) or for one (`{"x_full.chunks": 4}`); `log` gets a line a step.
         Raises the errors of tilelink.errors and topologies.errors.
         """
         machine = topologies.load(topology, num_ranks) if isinstance(topology, str) else topology

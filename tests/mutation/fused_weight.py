@@ -1,4 +1,4 @@
-"""A weight of two matrices side by side, and numbers in the epilogue: slices of a product, for mutants of windows and constants."""
+"""A weight of two matrices side by side, and numbers in the epilogue: for mutants of windows and of constants."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from tilelink.runtime.run import run_emulated
 
 
 def means_what_torch_gives(written: Written, spec: BoundSpec) -> None:
-    """The meaning with which results of ranks are compared is that of torch, on the function itself."""
+    """The meaning with which results of ranks are compared is that of torch, on the function itself, whose constants are of fp32."""
     whole = whole_inputs(spec, make_inputs(spec, 7))
     values = evaluate(spec, whole)
     wanted = written.on_whole_tensors(dict(spec.sizes), [whole[value.name] for value in spec.inputs])
     for name, one in zip(spec.outputs, wanted, strict=True):
-        torch.testing.assert_close(values[name], one, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(values[name], one, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", WRITTEN)

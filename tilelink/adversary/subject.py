@@ -8,22 +8,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
+from lowering.libraries import library_values
+from lowering.selfcheck.near import Near
 from tilelink.adversary.ranks_in_threads import ThreadedRanks
 from tilelink.errors import NotAnOperatorFile
 from tilelink.ir.schedule import Schedule
+from tilelink.runtime.compare import Difference, compare_ranks, outputs_with_bounds
 from tilelink.runtime.load import load_source
-from tilelink.runtime.reference import expected, make_inputs, relative_error, tolerance
+from tilelink.runtime.reference import make_inputs
 
 Inputs = list[dict[str, torch.Tensor]]  # by rank, then by name
 Outputs = list[tuple[torch.Tensor, ...]]  # by rank
+Wanted = list[tuple[Near, ...]]  # by rank
 Build = Callable[[object], Callable[..., object]]  # fabric -> operator
 
 _DEFAULT_RANKS = 4
 _DEFAULT_SMS = 132
-_DEFAULT_TOLERANCE = 1e-2  # of bf16 sums, as in emitted files
+_DEFAULT_TOLERANCE = 1e-2  # of bf16 sums
+_RMS = 4  # of an output, which an element may have lost to cancellation: 4 standard deviations
 
 
 @dataclass(frozen=True)
@@ -35,23 +41,19 @@ class Subject:
     num_ranks: int
     num_sms: int
     make_inputs: Callable[[int], Inputs]  # seed -> local inputs
-    expected: Callable[[Inputs], Outputs] | None
-    tolerance: float
+    expected: Callable[[Inputs], Wanted] | None
+    outputs: tuple[str, ...] = ()  # names, where they are known
     peer_atomics: bool = True
     multicast: bool = False
     any_stream: bool = True  # calls may come from several streams without being ordered by the caller
     command: str = ""  # that verifies it; a seed and a policy are appended to replay a run
 
-    def error(self, got: Outputs, inputs: Inputs) -> tuple[float, int, int]:
-        """(largest relative error, its rank, its output)."""
+    def difference(self, got: Outputs, inputs: Inputs, call: int) -> Difference | None:
+        """The first output with an element that rounding does not explain."""
         assert self.expected is not None
-        worst = (0.0, 0, 0)
-        for rank, wanted in enumerate(self.expected(inputs)):
-            for number, (one, other) in enumerate(zip(got[rank], wanted, strict=True)):
-                error = relative_error(one, other.double())
-                if not error <= worst[0]:
-                    worst = (error, rank, number)
-        return worst
+        names = self.outputs or [f"output {number}" for number in range(len(got[0]))]
+        found = compare_ranks(names, got, self.expected(inputs), call).differences
+        return found[0] if found else None
 
 
 def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build | None = None) -> Subject:
@@ -62,8 +64,8 @@ def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build
         schedule.num_ranks,
         schedule.machine.num_sms,
         lambda seed: make_inputs(schedule.spec, seed),
-        lambda inputs: expected(schedule.spec, inputs),
-        tolerance(schedule.spec),
+        lambda inputs: outputs_with_bounds(schedule.spec, inputs, library_values(schedule)),
+        schedule.spec.outputs,
         peer_atomics=schedule.machine.peer_atomics,
         command=command,
     )
@@ -102,7 +104,7 @@ def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_s
         num_sms or _number(module, host, "NUM_SMS", _DEFAULT_SMS),
         lambda seed: _random_inputs(module, host, ranks, seed),
         _reference(module, ranks),
-        float(getattr(module, "TOLERANCE", _DEFAULT_TOLERANCE)),
+        tuple(getattr(module, "OUTPUTS", ())),
         peer_atomics=bool(getattr(host, "PEER_ATOMICS", True)),
         multicast=bool(getattr(host, "MULTICAST", False)),
         any_stream=bool(getattr(host, "ANY_STREAM", False)),
@@ -145,24 +147,42 @@ def _random_inputs(module: ModuleType, host: type, num_ranks: int, seed: int) ->
     return ranks
 
 
-def _reference(module: ModuleType, num_ranks: int) -> Callable[[Inputs], Outputs] | None:
-    """`reference(rank_inputs)` for all ranks at once, or `reference(x, w, …)` on each rank with torch.distributed."""
+def _reference(module: ModuleType, num_ranks: int) -> Callable[[Inputs], Wanted] | None:
+    """`reference(rank_inputs)` for all ranks at once, or `reference(x, w, …)` on each rank with torch.distributed. Outputs of
+    emitted files have a bound for each element; others are taken to be as exact as `TOLERANCE` says."""
     function = getattr(module, "reference", None)
     if function is None:
         return None
-    if list(inspect.signature(function).parameters) == ["rank_inputs"]:
-        return lambda inputs: [as_tuple(result) for result in function(inputs)]
+    tolerance = float(getattr(module, "TOLERANCE", _DEFAULT_TOLERANCE))
 
-    def on_ranks(inputs: Inputs) -> Outputs:
+    def near(result: object) -> tuple[Near, ...]:
+        if hasattr(result, "error"):
+            return (_near(result, tolerance),)
+        return tuple(_near(one, tolerance) for one in (result if isinstance(result, tuple) else (result,)))
+
+    if list(inspect.signature(function).parameters) == ["rank_inputs"]:
+        return lambda inputs: [near(result) for result in function(inputs)]
+
+    def on_ranks(inputs: Inputs) -> Wanted:
         threads = ThreadedRanks(num_ranks)
         before = vars(module).get("dist")
         module.dist = threads  # type: ignore[attr-defined]
         try:
-            return threads.run(lambda rank: as_tuple(function(*inputs[rank].values())))
+            return threads.run(lambda rank: near(function(*inputs[rank].values())))
         finally:
             module.dist = before  # type: ignore[attr-defined]
 
     return on_ranks
+
+
+def _near(output: Any, tolerance: float) -> Near:
+    """An output of a reference: one with bounds, or a tensor, of which an element may be off by `tolerance` of its magnitude and
+    of 4 root mean squares of the tensor: sums of like summands err alike, also where these cancel."""
+    if hasattr(output, "error"):
+        return Near(output.value, output.error)
+    wanted = output.double()
+    magnitude = wanted.abs() + _RMS * wanted.square().mean().sqrt() if wanted.numel() else wanted
+    return Near(wanted, (tolerance * magnitude).float())
 
 
 def as_tuple(result: object) -> tuple[torch.Tensor, ...]:

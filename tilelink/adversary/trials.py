@@ -57,12 +57,9 @@ class Trial:
 
 
 class WrongResult(UserError):
-    """Facts: `rank`, `output`, `call`, `error`, `tolerance`."""
+    """Facts: `rank`, `output`, `call`, `wrong`, `error` (in units of the bound), `text`."""
 
-    template = (
-        "output {output} of call {call} on rank {rank} has a relative error of {error:.1e}; "
-        "rounding explains {tolerance:.0e}."
-    )
+    template = "{output} of call {call} on rank {rank}: {text}."
 
 
 class NotRefused(UserError):
@@ -221,10 +218,15 @@ class _Calls:
             self.steps += self.world.steps
         for inputs, outputs in self._pending:
             if self.subject.expected is not None:
-                error, rank, number = self.subject.error(outputs, inputs)
-                if not error <= self.subject.tolerance:
+                found = self.subject.difference(outputs, inputs, self._done)
+                if found is not None:
                     raise WrongResult(
-                        rank=rank, output=number, call=self._done, error=error, tolerance=self.subject.tolerance
+                        rank=found.rank,
+                        output=found.output,
+                        call=found.call,
+                        wrong=found.wrong,
+                        error=found.error,
+                        text=found.text,
                     )
             self._done += 1
         self._pending = []

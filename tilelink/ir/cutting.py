@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NoReturn, Protocol
 
 import sympy
@@ -72,7 +73,7 @@ def split_bounds(
             _refuse(tensor, text, f"{extent} elements are no known number of pieces of {size}", location)
         pieces = [size] * int(count)
     starts = [sum(pieces[:at], sympy.Integer(0)) for at in range(len(pieces) + 1)]
-    bounds = list(zip(starts, starts[1:], strict=False))
+    bounds = list(pairwise(starts))
     for start, stop in bounds:
         _check_not_empty(tensor, start, stop, text, location)
     return dim, bounds

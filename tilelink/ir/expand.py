@@ -237,7 +237,7 @@ class _Expansion:
         # parts along rows may be read in some of their columns: every other slice crosses parts, or chunks of them
         if any(isinstance(n.operation, Slice) and not (dim == 0 and n.operation.dim == 1) for n in readers):
             return True
-        return dim == 1 and any(isinstance(n.operation, UserOp) for n in readers)
+        return any(isinstance(n.operation, UserOp) and _needs_plain(n.operation, n.inputs, out, dim) for n in readers)
 
     def _relation(
         self,
@@ -282,6 +282,14 @@ def _moved(index: Index, first: tuple[int, ...]) -> Index:
     return tuple(expression + start for expression, start in zip(index, first, strict=True))
 
 
+def _needs_plain(op: UserOp, inputs: tuple[str, ...], value: str, dim: int) -> bool:
+    """Whether the body wants `value`, gathered along `dim`, as one tensor. It counts along an axis from the start of a part where
+    a tensor lies in parts along it, which must then be rows of every tensor: the distance of rows is that of a whole tensor."""
+    axes = [op.read_index(tensor)[dim] for (tensor, _), name in zip(op.reads, inputs, strict=True) if name == value]
+    columns = [op.read_index(tensor)[1:] for tensor, _ in op.reads]
+    return any((axis,) in columns for axis in axes)
+
+
 def _symbol(name: str) -> sympy.Symbol:
     return sympy.Symbol(name, integer=True, nonnegative=True)
 
@@ -309,10 +317,12 @@ def _maps(
             return (*axes, GraphAxis("part", ranks, True)), ((part, *written),), written
         case UserOp():
             extents: dict[str, int] = {}
-            for (_, index), shape in zip(operation.reads, shapes, strict=True):
+            indices = [operation.read_index(tensor) for tensor, _ in operation.reads]
+            for (_, index), read, shape in zip(operation.reads, indices, shapes, strict=True):
                 extents.update(zip(index, shape, strict=True))
+                extents.update(zip(read, shape, strict=True))
             axes = tuple(GraphAxis(name, extents[name], name not in operation.writes) for name in operation.axes)
-            reads = tuple(tuple(_symbol(axis) for axis in index) for _, index in operation.reads)
+            reads = tuple(tuple(_symbol(axis) for axis in read) for read in indices)
             return axes, reads, tuple(_symbol(axis) for axis in operation.writes)
 
 

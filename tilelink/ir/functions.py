@@ -6,6 +6,7 @@ its text is a call, a device function in `lowering.device.math`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,6 +37,11 @@ FUNCTIONS = {
     "mul": Function("{0} * {1}", frozenset({_LEFT, _RIGHT})),
     "div": Function("{0} / {1}", frozenset({_LEFT})),
 }
+
+
+def in_fp32(number: float) -> float:
+    """The number of fp32 nearest to `number`: functions are computed in fp32, with constants of it, as in torch."""
+    return float(struct.unpack("f", struct.pack("f", number))[0])
 
 
 def with_constants(values: Iterable[object], left: object, right: object) -> tuple[object, ...]:

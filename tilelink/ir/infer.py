@@ -250,34 +250,65 @@ def _check_dim(collective: str, value: Value, dim: int, location: Location) -> N
 
 
 def _user_op(op: UserOp, operands: Sequence[Value], location: Location) -> Inferred:
+    """Cut is an axis whose parts lie on the ranks: a written one that is tiled, or a reduced one that is summed over."""
+    extents = _extents(op, operands, location)
+    cut = _cut_axis(op, operands, location)
+    summands = [(tensor, v) for v, (tensor, _) in zip(operands, op.reads, strict=True) if v.placement == Partial()]
+    shape = tuple(extents[axis] for axis in op.writes)
+    if not summands:
+        return shape, Replicate() if not cut else Shard(op.writes.index(cut)) if cut in op.writes else Partial()
+    tensor, value = summands[0]
+    reason = f"{tensor!r} got {value.name}, which is Partial, "
+    if tensor not in op.linear:
+        reason += f"and it is not declared linear in {tensor!r}"
+    elif cut:
+        reason += f"and its axis {cut} is sharded: each rank would have a summand of a part"
+    elif len(summands) > 1:
+        reason += f"and so is {summands[1][1].name}: the result would lack the products of summands of other ranks"
+    else:
+        return shape, Partial()
+    legal = f"Resolve {value.name} first, with reduce_scatter or all_reduce."
+    raise BadUserOp(location, name=op.name, reason=reason, legal=legal)
+
+
+def _extents(op: UserOp, operands: Sequence[Value], location: Location) -> dict[str, sympy.Expr]:
+    """Global extent of each axis."""
     extents: dict[str, sympy.Expr] = {}
-    sharded: dict[str, bool] = {}
     for value, (tensor, index) in zip(operands, op.reads, strict=True):
         if len(index) != len(value.shape):
             reason = f"{tensor!r} is declared with {len(index)} dimensions and got [{text(value.shape)}]"
             raise BadUserOp(location, name=op.name, reason=reason, legal="Pass a tensor of that many dimensions.")
-        if isinstance(value.placement, Partial):
-            reason = f"{tensor!r} got {value.name}, which is Partial"
-            raise BadUserOp(
-                location, name=op.name, reason=reason, legal="Resolve it with reduce_scatter or all_reduce."
-            )
-        for dim, (axis, extent) in enumerate(zip(index, value.shape, strict=True)):
+        for axis, extent in zip(index, value.shape, strict=True):
             if sympy.simplify(extents.setdefault(axis, extent) - extent) != 0:
                 reason = f"axis {axis} is {extents[axis]} in one tensor and {extent} in {tensor!r}"
                 raise BadUserOp(location, name=op.name, reason=reason, legal="An axis has one extent.")
+    return extents
+
+
+def _cut_axis(op: UserOp, operands: Sequence[Value], location: Location) -> str:
+    """The axis that is sharded, empty if none is. All tensors that have it are cut along it, and the op allows it."""
+    sharded: dict[str, bool] = {}
+    gathers: dict[str, list[str]] = {}
+    for value, (tensor, index) in zip(operands, op.reads, strict=True):
+        for dim, axis in enumerate(index):
             is_sharded = value.placement == Shard(dim)
+            if is_sharded:
+                gathers.setdefault(axis, []).append(f"all_gather({value.name}, dim={dim})")
             if sharded.setdefault(axis, is_sharded) != is_sharded:
                 reason = f"axis {axis} is sharded in one tensor and whole in {tensor!r}"
-                raise BadUserOp(
-                    location, name=op.name, reason=reason, legal="Shard or gather all tensors along an axis alike."
-                )
-    cut = [axis for axis, is_sharded in sharded.items() if is_sharded]
-    if len(cut) > 1:
-        reason = f"its axes {', '.join(cut)} are all sharded"
-        raise BadUserOp(
-            location, name=op.name, reason=reason, legal="At most one axis may be sharded; gather the others."
-        )
-    placement: Placement = Replicate()
-    if cut:
-        placement = Shard(op.writes.index(cut[0])) if cut[0] in op.writes else Partial()
-    return tuple(extents[axis] for axis in op.writes), placement
+                legal = "Shard or gather all tensors along an axis alike."
+                raise BadUserOp(location, name=op.name, reason=reason, legal=legal)
+    if len(gathers) > 1:
+        reason = f"its axes {', '.join(gathers)} are all sharded"
+        legal = "At most one axis may be sharded; gather the others."
+        raise BadUserOp(location, name=op.name, reason=reason, legal=legal)
+    for axis, gather in gathers.items():
+        written = axis in op.writes
+        if axis in op.whole or (not written and axis not in op.sums):
+            needs, when = "reduces over", "the result is a sum over {0}, declare sums=({0},)"
+            if written:
+                needs, when = "may need", "a tile reads along {0} only what it writes, declare tiled=({0},)"
+            reason = f"axis {axis} is sharded, and a tile {needs} all of it"
+            legal = f"Gather it first: {', '.join(gather)}. If {when.format(axis)}."
+            raise BadUserOp(location, name=op.name, reason=reason, legal=legal)
+    return next(iter(gathers), "")

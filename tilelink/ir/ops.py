@@ -10,7 +10,7 @@ from tilelink.errors import BadUserOp, NotATensor, TransposedOperand
 from tilelink.ir.location import here
 from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Operation, ReduceScatter, SendRecv
 from tilelink.ir.tensor import Scalar, Tensor, Transposed
-from tilelink.ir.user_op import make_user_op
+from tilelink.ir.user_op import Axes, Claims, make_user_op
 
 
 def matmul(a: Tensor, b: Tensor | Transposed) -> Tensor:
@@ -91,11 +91,21 @@ def op(
     reads: Mapping[str, tuple[sympy.Symbol, ...]],
     writes: tuple[sympy.Symbol, ...],
     reference: Callable[..., object] | None = None,
+    *,
+    whole: Axes = (),
+    tiled: Axes = (),
+    sums: Axes = (),
+    linear: str | tuple[str, ...] = (),
 ) -> Callable[[object], Callable[..., Tensor]]:
-    """Register a tile op of the user's: see tilelink.ir.user_op for the conventions. Raises BadUserOp."""
+    """Register a tile op of the user's: see tilelink.ir.user_op for the conventions. Raises BadUserOp.
+
+    `whole` axes are read whole by every tile, along `tiled` axes a tile reads what it writes; over the axes of `sums` the
+    result is a sum; the result is linear in the tensors `linear`. The rest is taken from `reference`, a torch function of
+    whole tensors.
+    """
 
     def decorate(function: object) -> Callable[..., Tensor]:
-        user_op = make_user_op(function, reads, writes, reference)
+        user_op = make_user_op(function, reads, writes, reference, Claims(whole, tiled, sums, linear))
 
         def call(*tensors: Tensor) -> Tensor:
             if len(tensors) != len(user_op.reads):

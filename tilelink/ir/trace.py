@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from types import FrameType, FunctionType
 
-from tilelink.errors import MixedDtypes, NotAFunction, NothingReturned, UnreducedOutput
+from tilelink.errors import BadUserOp, MixedDtypes, NotAFunction, NothingReturned, UnreducedOutput
 from tilelink.ir.annotation import declarations
 from tilelink.ir.infer import infer
 from tilelink.ir.location import Location, here
@@ -28,7 +28,7 @@ from tilelink.ir.spec import (
     Value,
 )
 from tilelink.ir.tensor import Tensor
-from tilelink.ir.user_op import UserOp
+from tilelink.ir.user_op import UserOp, clashing
 
 
 class Trace:
@@ -46,6 +46,8 @@ class Trace:
     def record(self, operation: Operation, operands: Sequence[Tensor], location: Location) -> Tensor:
         """Append `operation(*operands)`; raises what `infer` raises, and MixedDtypes."""
         values = [self.values[operand.name] for operand in operands]
+        if isinstance(operation, UserOp):
+            self._check_functions(operation, location)
         for value in values[1:]:
             if value.dtype != values[0].dtype:
                 raise MixedDtypes(
@@ -62,6 +64,15 @@ class Trace:
         self.values[name] = value
         self.nodes.append(Node(operation, tuple(v.name for v in values), value))
         return self._tensor(value)
+
+    def _check_functions(self, op: UserOp, location: Location) -> None:
+        """The functions of all tile ops have names of their own. Raises BadUserOp."""
+        for node in self.nodes:
+            other = node.operation
+            name = clashing(op, other) if isinstance(other, UserOp) else ""
+            if name:
+                reason = f"an emitted file has all functions of a spec, and another one of it is called {name}, too"
+                raise BadUserOp(location, name=op.name, reason=reason, legal="Rename one of them.")
 
     def _tensor(self, value: Value) -> Tensor:
         return Tensor(
@@ -174,6 +185,7 @@ def _call(function: Callable[..., object], parameters: list[Tensor]) -> tuple[ob
 _RESERVED_TEXT = """
     rank main self name tensor peer step chunk rows slot part left stream streams torch triton tl dist os sys json time
     item use argparse contextlib epoch counts signals signal_peers fabric last call program tile tiles done source target op
+    rank_inputs reference Near Comparison list zip
 """
 _RESERVED_WORDS = frozenset(_RESERVED_TEXT.split())
 _RESERVED_ENDS = (

@@ -12,6 +12,16 @@ The axes of `writes` span the tile space; every other axis is reduced inside the
 tensor of `reads` as a pointer to its first element (row-major, whole extents), the first index of the tile along each
 written axis (`m`, `n`), the end of each axis (`num_m`: mask against it), and `TILE_M`, `TILE_N`. It takes the parameters
 it wants; the others are left out.
+
+Tensors are global, so an axis that lies on several ranks must not change what the op means. There are four declarations:
+
+    tiled=(m, n)    a tile reads along these written axes only what it writes, and does not care where it lies
+    whole=(n,)      a tile reads all of this written axis, as in a softmax along the row
+    sums=(k,)       the result is a sum over this reduced axis: if it is sharded, the result is Partial
+    linear=("w",)   the result is linear in this operand: if it is Partial, so is the result
+
+Without them a written axis is tiled if the reference shows it (see op_claims.py), and whole else; a reduced axis is whole, and
+no operand may be Partial. What is whole may not be sharded. A declaration that the reference contradicts is refused.
 Indices have 32 bits: a body for tensors of 2^31 elements widens its offsets, `m.to(tl.int64)`, itself.
 """
 
@@ -22,11 +32,23 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import sympy
 
 from tilelink.errors import BadUserOp
 from tilelink.ir.location import here
+from tilelink.ir.op_claims import Shown
+
+Axes: TypeAlias = sympy.Symbol | tuple[sympy.Symbol, ...]
+
+_ALL = "_whole"  # of the axis that stands for all of a written one
+
+_LAWS = {  # what is not so if a claim is false
+    "tiled": "a part of {0} gives another result than the same part of all of {0}",
+    "sums": "the results for the parts of {0} do not add up to the result",
+    "linear": "the results for two summands of {0} do not add up to the result",
+}
 
 
 def axes(names: str) -> tuple[sympy.Symbol, ...]:
@@ -44,14 +66,29 @@ class UserOp:
     writes: tuple[str, ...]
     body: str  # source of the @triton.jit function and of those it calls
     reference: str  # source of a torch expression or function of the tensors, empty if none was given
+    whole: tuple[str, ...]  # written axes of which a tile may read all; the others are tiled
+    sums: tuple[str, ...]  # reduced axes over which the result is a sum
+    linear: tuple[str, ...]  # tensor parameters in which it is linear
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Written axes first, then those that the body reduces over."""
-        seen = dict.fromkeys(self.writes)
-        for _, index in self.reads:
-            seen.update(dict.fromkeys(index))
-        return tuple(seen)
+        """Of its tile space: written axes first, then those that the body reduces over."""
+        read = (axis for tensor, _ in self.reads for axis in self.read_index(tensor))
+        return tuple(dict.fromkeys((*self.writes, *read)))
+
+    def read_index(self, tensor: str) -> tuple[str, ...]:
+        """Axes that a tile reads of `tensor`: where it reads all of a written axis, that is a reduced axis of its own."""
+        return tuple(f"{axis}{_ALL}" if axis in self.whole else axis for axis in dict(self.reads)[tensor])
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the user says of axes and operands, as it was written."""
+
+    whole: Axes = ()
+    tiled: Axes = ()
+    sums: Axes = ()
+    linear: str | tuple[str, ...] = ()
 
 
 def make_user_op(
@@ -59,6 +96,7 @@ def make_user_op(
     reads: Mapping[str, tuple[sympy.Symbol, ...]],
     writes: tuple[sympy.Symbol, ...],
     reference: Callable[..., object] | None,
+    claims: Claims = Claims(),
 ) -> UserOp:
     """Check the declaration and keep its text. Raises BadUserOp."""
     plain = getattr(function, "fn", None)
@@ -83,6 +121,13 @@ def make_user_op(
             raise BadUserOp(
                 here(), name=name, reason=f"{tensor!r} has {len(index)} dimensions", legal="Legal: one or two."
             )
+        if len(set(index)) != len(index):
+            raise BadUserOp(
+                here(),
+                name=name,
+                reason=f"both dimensions of {tensor!r} are the axis {index[0]}",
+                legal="Legal: an axis for each dimension; two axes may have the same extent.",
+            )
     lost = [axis for axis in written if axis not in used]
     if lost:
         raise BadUserOp(
@@ -101,7 +146,56 @@ def make_user_op(
             reason=f"its body has the parameters ({', '.join(parameters)})",
             legal=f"Legal parameters: {', '.join(legal)}; the tensors {', '.join(reads)} must be among them.",
         )
-    return UserOp(name, parameters, maps, written, _source(function), _reference_source(reference, name))
+    theirs = _reference_source(reference, name)
+    whole, sums, linear = _claimed(name, claims, maps, written, Shown(theirs, maps, written))
+    return UserOp(name, parameters, maps, written, _source(function), theirs, whole, sums, linear)
+
+
+def _claimed(
+    name: str, claims: Claims, reads: tuple[tuple[str, tuple[str, ...]], ...], writes: tuple[str, ...], shown: Shown
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Axes that are whole, axes that are summed, operands that pass summands on: what was claimed and what is shown."""
+    reduced = tuple(dict.fromkeys(axis for _, index in reads for axis in index if axis not in writes))
+    tensors = tuple(tensor for tensor, _ in reads)
+    whole = _names(name, "whole", claims.whole, (*writes, *reduced))
+    tiled = _names(name, "tiled", claims.tiled, writes)
+    sums = _names(name, "sums", claims.sums, reduced)
+    linear = _names(name, "linear", claims.linear, tensors)
+    for axis in whole:
+        if axis in (*tiled, *sums):
+            reason = f"its axis {axis} is declared whole and {'tiled' if axis in tiled else 'a sum'}"
+            raise BadUserOp(here(), name=name, reason=reason, legal="Legal: one of both.")
+    laws = (("tiled", tiled, shown.tiled), ("sums", sums, shown.is_sum), ("linear", linear, shown.is_linear))
+    for word, claimed, law in laws:
+        for what in claimed:
+            if law(what) is False:
+                reason = f"{word}={what} does not hold for its reference: {_LAWS[word].format(what)}"
+                raise BadUserOp(here(), name=name, reason=reason, legal=f"Leave {what} out, or correct the reference.")
+    open_axes = [axis for axis in writes if axis not in tiled]
+    return tuple(axis for axis in open_axes if axis in whole or not shown.tiled(axis)), sums, linear
+
+
+def _names(name: str, word: str, given: object, legal: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(map(str, _tuple(given)))
+    for unknown in names:
+        if unknown not in legal:
+            kind = {"tiled": "written axis", "sums": "reduced axis", "linear": "tensor"}.get(word, "axis")
+            known = ", ".join(legal) or "none"
+            raise BadUserOp(
+                here(), name=name, reason=f"{word} names {unknown}, which is no {kind} of it", legal=f"Legal: {known}."
+            )
+    return names
+
+
+def clashing(op: UserOp, other: UserOp) -> str:
+    """Name of a function that both define differently, empty if there is none: an emitted file has both of them."""
+    theirs = _functions(other)
+    return next((name for name, text in _functions(op).items() if theirs.get(name, text) != text), "")
+
+
+def _functions(op: UserOp) -> dict[str, str]:
+    found = [node for node in ast.parse(op.body).body if isinstance(node, ast.FunctionDef)]
+    return {node.name: ast.unparse(node) for node in found}
 
 
 def _tuple(index: object) -> tuple[object, ...]:

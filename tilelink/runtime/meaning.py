@@ -8,10 +8,9 @@ and each elementwise function is defined here once more: a wrong line of `loweri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from tilelink.errors import NoReference, ReferenceFailed
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
@@ -27,6 +26,7 @@ from tilelink.ir.spec import (
     Slice,
 )
 from tilelink.ir.user_op import UserOp
+from tilelink.ir.user_reference import in_float64, reference_of
 
 ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
     "silu": lambda x: x * torch.sigmoid(x),
@@ -74,9 +74,7 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             left, right = operands
             return left @ (right.T if transposed else right)
         case Elementwise(function, left, right):
-            before = [] if left is None else [left]
-            behind = [] if right is None else [right]
-            return ELEMENTWISE[function](*before, *operands, *behind)
+            return ELEMENTWISE[function](*_constant(left), *operands, *_constant(right))
         case Slice(dim, start, stop):
             return operands[0].narrow(dim, start, stop - start)
         case AllGather() | ReduceScatter() | AllReduce():
@@ -88,6 +86,11 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             return torch.cat([parts[(rank - by) % spec.num_ranks] for rank in range(spec.num_ranks)], placement.dim)
         case UserOp() as op:
             return _of_user(op, operands, node)
+
+
+def _constant(number: object) -> list[float]:
+    """A constant is a number of fp32, as in torch, so that cancellation does not show how it was rounded."""
+    return [] if number is None else [torch.tensor(number, dtype=torch.float32).item()]
 
 
 def cut(value: torch.Tensor, placement: Placement, rank: int, num_ranks: int) -> torch.Tensor:
@@ -107,15 +110,10 @@ def cut(value: torch.Tensor, placement: Placement, rank: int, num_ranks: int) ->
 def _of_user(op: UserOp, operands: list[torch.Tensor], node: BoundNode) -> torch.Tensor:
     """The user's reference, called once with whole tensors."""
     reference = user_reference(op)
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
     try:
-        with _Exact():
-            result = reference(*operands)
+        result = in_float64(reference, operands)
     except Exception as error:
         raise ReferenceFailed(node.line, name=op.name, reason=f"raises {type(error).__name__}: {error}") from error
-    finally:
-        torch.set_default_dtype(default)
     if not isinstance(result, torch.Tensor):
         raise ReferenceFailed(node.line, name=op.name, reason=f"returns {result!r}, which is not a tensor")
     if tuple(result.shape) != node.output.shape:
@@ -124,32 +122,8 @@ def _of_user(op: UserOp, operands: list[torch.Tensor], node: BoundNode) -> torch
     return result.double()
 
 
-def user_reference(op: UserOp) -> Callable[..., torch.Tensor]:
+def user_reference(op: UserOp) -> Callable[..., object]:
     """The torch reference of a user's op, from its text. Raises NoReference if the op was declared without one."""
     if not op.reference:
         raise NoReference(name=op.name)
-    scope: dict[str, object] = {"torch": torch}
-    exec(op.reference, scope)
-    names = [name for name, value in scope.items() if callable(value) and name != "torch"]
-    function: Callable[..., torch.Tensor] = scope[names[-1]]  # type: ignore[assignment]
-    return function
-
-
-_ROUNDS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
-
-
-class _Exact(TorchFunctionMode):
-    """Casts to a floating-point dtype leave float64: `x.float()` is how an RMSNorm is written, and no part of what it means."""
-
-    def __torch_function__(
-        self, func: Callable[..., object], types: object, args: Iterable[object] = (), kwargs: object = None
-    ) -> object:
-        if func in _ROUNDS:
-            func = torch.Tensor.double
-        keywords = kwargs if isinstance(kwargs, dict) else {}
-        return func(*map(_exact, args), **{name: _exact(value) for name, value in keywords.items()})
-
-
-def _exact(argument: object) -> object:
-    is_float = isinstance(argument, torch.dtype) and argument.is_floating_point
-    return torch.float64 if is_float else argument
+    return reference_of(op.reference)
