@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from topologies.errors import UserError
+from topologies.errors import TileLinkError as TileLinkError  # the base of all below, of the lowest layer
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -14,18 +14,14 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-class TileLinkError(UserError):
-    """Base of all errors below. `location` is the user's file:line where there is one, else empty."""
-
-    template = ""
-
-    def __init__(self, location: object = "", **facts: object) -> None:
-        super().__init__(**facts)
-        self.location = str(location)
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return f"{self.location}: {text}" if self.location else text
+def _spelled(value: object) -> str:
+    """A value that a message names: in a line, and without the elements of a tensor."""
+    shape = getattr(value, "shape", None)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if shape is not None and kind.startswith(("torch.", "numpy.")):
+        return f"a {kind} of shape {list(shape)}"
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 100 and "\n" not in text else f"{text.splitlines()[0][:90]}…"
 
 
 class UnknownPlacement(TileLinkError):
@@ -65,6 +61,28 @@ class NotATensor(TileLinkError):
     template = (
         "{what} got {value}, which is not a tensor of this spec.\n"
         "Operands are parameters of the @tilelink.overlap function or results of tilelink operations."
+    )
+
+    def __init__(self, location: object = "", *, what: object, value: object) -> None:
+        super().__init__(location, what=what, value=_spelled(value))
+
+
+class NoValues(TileLinkError):
+    """Facts: `use`, `tensor`, `legal`."""
+
+    template = (
+        "{use} asks for the elements of {tensor}, and it has none: the function is called once, with symbolic tensors, and "
+        "what it does is recorded.\n{legal}"
+    )
+
+
+class SymbolicSize(TileLinkError):
+    """Facts: `function`, `reason`."""
+
+    template = (
+        "{function!r} asks for the value of a size ({reason}), and sizes are symbols until `plan` is given their values.\n"
+        "Legal: expressions of sizes in shapes, such as Tensor(M // 2, K). Decide outside of the function, by a Python value "
+        "that it closes over."
     )
 
 
@@ -201,6 +219,16 @@ class IllegalSize(TileLinkError):
     template = "{name}={value!r} is not a size: {reason}.\nLegal: integers from 1 to " + f"{LARGEST_SIZE}."
 
 
+class TooLargeToPlan(TileLinkError):
+    """Facts: `function`, `tensor`, `shape` (of a rank's part), `size` (GiB), `most` (elements)."""
+
+    template = (
+        "{function!r} is too large to plan: every rank would hold [{shape}] of {tensor}, {size} GiB.\n"
+        "Legal: at most {most} elements of a tensor on a rank. Take smaller sizes or more ranks, or call the operator for "
+        "some of the rows at a time."
+    )
+
+
 class NotDivisible(TileLinkError):
     template = (
         "{tensor} is {placement}, but its dimension {dim} = {size} cannot be cut into {num_ranks} equal parts.\n"
@@ -228,6 +256,15 @@ class IllegalPin(TileLinkError):
     template = "pin {name}={value}: {reason}.\nLegal {name}: {legal}."
 
 
+class PinsNotAMapping(TileLinkError):
+    """Facts: `value`."""
+
+    template = (
+        "pin={value!r} is no mapping from choices to values.\n"
+        'Legal: pin={{"mover": tilelink.CommSms(16), "x_full.chunks": 4}}; on the command line --pin NAME=VALUE for each.'
+    )
+
+
 class NoLegalSchedule(TileLinkError):
     template = (
         "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\n"
@@ -237,6 +274,24 @@ class NoLegalSchedule(TileLinkError):
 
 class BadUserOp(TileLinkError):
     template = "tile op {name!r}: {reason}.\n{legal}"
+
+
+class BadNames(TileLinkError):
+    """Facts: `function`, `names`."""
+
+    template = (
+        "{function}({names!r}) makes no symbols.\n"
+        'Legal: a text of names that Python allows, M, N, K = {function}("M N K").'
+    )
+
+
+class NotASchedule(TileLinkError):
+    """Facts: `reason`."""
+
+    template = (
+        "the text is no schedule of this version: {reason}.\n"
+        "Legal: what `schedule.to_json()` or `tilelink plan --json` wrote with the same version of tilelink."
+    )
 
 
 class UnknownTarget(TileLinkError):
@@ -267,6 +322,25 @@ class InputRequiresGrad(TileLinkError, RuntimeError):
     template = (
         "{name} requires grad, and operators have no backward yet: the result would not say so, and its gradient be lost.\n"
         "Legal: pass {name}.detach(), or call the operator in torch.no_grad() or torch.inference_mode()."
+    )
+
+
+class FabricTooSmall(TileLinkError):
+    """Facts: `operator`, `topology`, `needed`, `found`."""
+
+    template = (
+        "the schedule of {operator!r} for {topology} counts on {needed} SMs a rank, and the fabric has {found}.\n"
+        "Legal: World(num_sms={needed}) or more, or a topology whose GPUs have at most {found} SMs."
+    )
+
+
+class NotCompiled(TileLinkError):
+    """Facts: `function`, `sizes`, `arguments`."""
+
+    template = (
+        "{function!r} is a declaration: called with tensors it computes nothing.\n"
+        "Load it once, `op = {function}.compile(group, {sizes})`, then call `op({arguments})` with the local parts. What two "
+        "operators share stands in a plain function that both call."
     )
 
 

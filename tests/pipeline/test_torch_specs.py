@@ -9,17 +9,24 @@ import torch
 
 import lowering
 import topologies
+from lowering.libraries import library_values
 from tests.pipeline.torch_specs import WRITTEN, Written, random_written, sizes
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, bind
+from tilelink.mutation.operands import another_window
+from tilelink.mutation.steps import another_constant
 from tilelink.planner.sample import sample_schedule
-from tilelink.runtime.meaning import evaluate, whole_inputs
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.verify import verify
+from tilelink.runtime.bounds import near_values
+from tilelink.runtime.load import load_source
+from tilelink.runtime.meaning import cut, evaluate, whole_inputs
 from tilelink.runtime.reference import make_inputs
 from tilelink.runtime.run import run_emulated
 
 
 def means_what_torch_gives(written: Written, spec: BoundSpec) -> None:
-    """The meaning with which results of ranks are compared is that of torch, on the function itself, whose constants are of fp32."""
+    """The meaning with which results of ranks are compared is that of torch, on the function itself. (Constants are of fp32.)"""
     whole = whole_inputs(spec, make_inputs(spec, 7))
     values = evaluate(spec, whole)
     wanted = written.on_whole_tensors(dict(spec.sizes), [whole[value.name] for value in spec.inputs])
@@ -45,8 +52,37 @@ def gives_what_torch_gives(name: str, num_ranks: int, target: str) -> None:
     schedule = operator.plan("laptop-switch", num_ranks, **sizes(operator, num_ranks))
     means_what_torch_gives(WRITTEN[name], schedule.spec)
     assert Schedule.from_json(schedule.to_json()) == schedule
-    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=2)
+    source = lowering.emit(schedule, target)
+    outcome = run_emulated(schedule, source, calls=2)
     assert outcome.equal, f"{schedule}\n{outcome}"
+    checks_itself_by_that(schedule, source)
+
+
+def checks_itself_by_that(schedule: Schedule, source: str) -> None:
+    """The reference in the emitted file, by which it checks itself, has the same values and bounds."""
+    inputs = make_inputs(schedule.spec, 3)
+    near = near_values(schedule.spec, inputs, library_values(schedule))
+    found = load_source(source, "one").reference(inputs)
+    for number, name in enumerate(schedule.spec.outputs):
+        placement = schedule.spec.value(name).placement
+        for rank in range(schedule.num_ranks):
+            value, error = found[rank][number]
+            torch.testing.assert_close(
+                value, cut(near[name][0].value, placement, rank, schedule.num_ranks), rtol=1e-9, atol=0
+            )
+            torch.testing.assert_close(
+                error, cut(near[name][0].error, placement, rank, schedule.num_ranks), rtol=1e-3, atol=0
+            )
+
+
+@pytest.mark.parametrize("name", ["a fused gate and up", "slices of columns of what is gathered", "numbers"])
+def test_the_proof_sees_other_elements_and_numbers(name: str) -> None:
+    operator = WRITTEN[name].overlap()
+    schedule = operator.plan("laptop-switch", 2, **sizes(operator, 2))
+    found = [*another_window(schedule), *another_constant(schedule)]
+    assert found
+    for site, other in found:
+        assert BugClass.WRONG_PLACE in [finding.bug for finding in verify(other).findings], site
 
 
 def check(seed: int) -> None:

@@ -144,7 +144,7 @@ def _record(operation: Operation, operands: tuple[Tensor, ...], what: str) -> Te
         if isinstance(operand, Transposed):
             raise TransposedOperand(location, what=what, tensor=operand.tensor.name)
         if not isinstance(operand, Tensor) or operand.trace is None or operand.trace is not operands[0].trace:
-            raise NotATensor(location, what=what, value=repr(operand))
+            raise NotATensor(location, what=what, value=operand)
     trace = operands[0].trace
     assert trace is not None  # checked above, for the type checker
     return trace.record(operation, operands, location)

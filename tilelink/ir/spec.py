@@ -6,6 +6,7 @@ the result is computed.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -201,6 +202,10 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, given: str | torc
     Raises MissingSize, UnknownSize, IllegalSize, NotDivisible, UnknownDtype, BadShift, BadScalar, SliceOutOfRange.
     """
     known, dtype = spec.symbols(), dtype_name(given)
+    num_ranks = _plain(num_ranks)
+    if isinstance(num_ranks, bool) or not isinstance(num_ranks, int) or num_ranks < 1:
+        raise IllegalSize(spec.location, name="num_ranks", value=num_ranks, reason="it is not a number of ranks")
+    sizes = {name: _plain(size) for name, size in sizes.items()}
     _check_sizes(spec, sizes, known)
     values = [*spec.inputs, *(node.output for node in spec.nodes)]
     if dtype not in DTYPES:
@@ -233,6 +238,14 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, given: str | torc
 def _short(location: Location) -> str:
     """File name without its folders: emitted files must not name the machine they were made on."""
     return f"{location.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{location.line}"
+
+
+def _plain(size: int) -> int:
+    """An integer of numpy, torch or sympy as one of Python; anything else as it is, to be refused."""
+    try:
+        return size if isinstance(size, bool) else operator.index(size)
+    except TypeError:
+        return size
 
 
 def _check_sizes(spec: Spec, sizes: Mapping[str, int], known: tuple[str, ...]) -> None:

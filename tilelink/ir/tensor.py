@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -15,15 +16,16 @@ from tilelink.errors import (
     NotATensor,
     ShardOutOfRange,
     TransposedOperand,
-    UnknownOp,
     UnknownPlacement,
     UnknownReduction,
 )
 from tilelink.ir.cutting import chunk_bounds, index_bounds, split_bounds
 from tilelink.ir.dtype import dtype_name
 from tilelink.ir.location import Location, here
+from tilelink.ir.names import split_names
 from tilelink.ir.placement import Placement, Replicate, Shard, as_placement
 from tilelink.ir.spec import Elementwise, Matmul, Operation, Slice, why_no_constant
+from tilelink.ir.symbolic import Symbolic
 
 if TYPE_CHECKING:  # who imports tilelink need not have torch's placements
     import torch
@@ -41,20 +43,11 @@ Scalar: TypeAlias = float | Real | sympy.Expr
 
 
 def dims(names: str) -> tuple[sympy.Symbol, ...]:
-    """Symbols for sizes: `M, N, K = dims("M N K")`. They are positive integers, given to `plan` by name."""
-    return tuple(sympy.Symbol(name, integer=True, positive=True) for name in names.replace(",", " ").split())
+    """Symbols for sizes: `M, N, K = dims("M N K")`. They are positive integers, given to `plan` by name. Raises BadNames."""
+    return tuple(sympy.Symbol(name, integer=True, positive=True) for name in split_names(names, "dims"))
 
 
-def _unknown(sign: str) -> Callable[..., NoReturn]:
-    """A method for an operator that Python has and specs do not."""
-
-    def refuse(*_: object) -> NoReturn:
-        raise UnknownOp(here(), name=sign, hint="", known="+, -, *, /, @ and the functions of tilelink such as matmul")
-
-    return refuse
-
-
-class Tensor:
+class Tensor(Symbolic):
     """A tensor of a spec: global shape, placement (default Replicate), dtype (default: the one given to `plan`).
 
     `Tensor(M, K, placement=Shard(0), dtype="bf16")` declares a parameter; placements of DTensor and dtypes of torch will do,
@@ -82,8 +75,6 @@ class Tensor:
         self.dtype = dtype_name(dtype)
         self.name = name
         self.trace = trace
-
-    __array_ufunc__ = None  # a number of numpy on the left leaves the operation to this class
 
     def __add__(self, other: Tensor | Scalar) -> Tensor:
         return self.elementwise("add", other, "+")
@@ -158,9 +149,7 @@ class Tensor:
         return self.T
 
     def __rmatmul__(self, other: object) -> NoReturn:
-        raise NotATensor(here(), what="@", value=repr(other))
-
-    __pow__ = __rpow__ = _unknown("**")
+        raise NotATensor(here(), what="@", value=other)
 
     def elementwise(self, function: str, other: object, what: str, *, reflected: bool = False) -> Tensor:
         """`function` of this tensor and `other`, which may be a number, on the left if `reflected`."""
@@ -184,7 +173,7 @@ class Tensor:
             if isinstance(operand, Transposed):
                 raise TransposedOperand(location, what=what, tensor=operand.tensor.name)
             if not isinstance(operand, Tensor) or self.trace is None or operand.trace is not self.trace:
-                raise NotATensor(location, what=what, value=repr(operand))
+                raise NotATensor(location, what=what, value=operand)
             found.append(operand)
         return found
 
@@ -202,7 +191,7 @@ def _turned(sign: str) -> Callable[..., NoReturn]:
 
 
 @dataclass(frozen=True, slots=True)
-class Transposed:
+class Transposed(Symbolic):
     """`tensor` as [K, N], which lies as [N, K]. Only the right operand of a matmul may be one."""
 
     tensor: Tensor
@@ -258,6 +247,6 @@ def _list(shape: Sequence[object]) -> str:
 def _size(size: object, shape: Sequence[object], location: Location) -> sympy.Expr:
     if isinstance(size, sympy.Expr) and not size.is_number:
         return size
-    if isinstance(size, int | sympy.Integer) and not isinstance(size, bool) and int(size) > 0:
-        return sympy.Integer(int(size))
+    if hasattr(size, "__index__") and not isinstance(size, bool | Symbolic) and operator.index(size) > 0:
+        return sympy.Integer(operator.index(size))
     raise BadShape(location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")

@@ -10,6 +10,7 @@ from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner.choices import pin_text
+from tilelink.planner.limits import check_extent
 from tilelink.planner.pins import check_pins
 from tilelink.planner.search import Found, best_of
 from tilelink.planner.space import Structure, structures
@@ -29,8 +30,9 @@ def plan(
     """The schedule with the smallest predicted time, proven; ties go to the one enumerated first, and to library calls
     alone what is less than 2 % faster than they are.
 
-    Raises UnknownPin, IllegalPin, NoLegalSchedule, and ScheduleRefuted for a mistake of the planner.
+    Raises TooLargeToPlan, UnknownPin, IllegalPin, NoLegalSchedule, and ScheduleRefuted for a mistake of the planner.
     """
+    check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
     every = list(structures(spec, topology, wanted))

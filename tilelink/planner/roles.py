@@ -41,6 +41,7 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
+from tilelink.planner.limits import MOST_TILES
 from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
 from tilelink.planner.tiles import Held, why_not
 from tilelink.planner.turns import in_turns
@@ -103,6 +104,10 @@ def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
             f"tiles of {group.name} go through parts in an order of each rank's own, and their words meet in one"
         )
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
+    if role.num_tiles > MOST_TILES:
+        raise Illegal(
+            f"{group.name} has {role.num_tiles:,} tiles of this shape, and at most {MOST_TILES:,} can be planned"
+        )
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
     if loop.tile.warpgroups > 1:
         dtype = problem.graph.values[group.name].dtype
