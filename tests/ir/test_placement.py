@@ -160,11 +160,11 @@ def test_placements_and_dtypes_of_torch() -> None:
     def ours_(a: Annotated[Tensor, (M, K), Shard(0), "bf16"], b: Tensor(M, 1, placement=Shard(0), dtype="bf16")):  # type: ignore[no-untyped-def, valid-type]
         return tilelink.relu(a) * b
 
-    def theirs_(
+    def theirs_(  # type: ignore[no-untyped-def]
         a: Annotated[Tensor, (M, K), dtensor.Shard(0), torch.bfloat16],
         b: Tensor(M, 1, placement=dtensor.Shard(-2), dtype=torch.bfloat16),  # type: ignore[valid-type]
-    ):  # type: ignore[no-untyped-def]
-        return torch.relu(a) * b
+    ):
+        return torch.relu(a) * b  # type: ignore[arg-type]
 
     plans = [
         tilelink.overlap(function).plan("laptop-switch", 2, dtype=dtype, M=16, K=16)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import sympy
@@ -287,12 +287,8 @@ def _bind_operation(node: Node, bound: Mapping[str, BoundValue], sizes: Mapping[
     location = node.output.location
     match node.operation:
         case Elementwise(function, left, right):
-            constants = {
-                side: _bind_constant(function, side, constant, sizes, location)
-                for side, constant in (("left", left), ("right", right))
-                if isinstance(constant, sympy.Expr)
-            }
-            return replace(node.operation, **constants) if constants else node.operation
+            sides = (("left", left), ("right", right))
+            return Elementwise(function, *(_bind_constant(function, *side, sizes, location) for side in sides))
         case Slice(dim, start, stop):
             source = bound[node.inputs[0]]
             first, end = (_with_sizes(sympy.sympify(bound), sizes) for bound in (start, stop))
@@ -304,8 +300,11 @@ def _bind_operation(node: Node, bound: Mapping[str, BoundValue], sizes: Mapping[
 
 
 def _bind_constant(
-    function: str, side: str, constant: sympy.Expr, sizes: Mapping[str, int], location: Location
-) -> float:
+    function: str, side: str, constant: object, sizes: Mapping[str, int], location: Location
+) -> float | None:
+    if not isinstance(constant, sympy.Expr):
+        assert constant is None or isinstance(constant, float), "numbers have become floats where they were written"
+        return constant
     number = _with_sizes(constant, sizes)
     reason = "it is not a finite real number" if not number.is_real else why_no_constant(function, side, float(number))
     if reason:

@@ -300,8 +300,8 @@ def _op_steps(
                 arguments.append(name)
             if isinstance(op.operation, Copy):
                 return [*steps, Apply(op.name, "copy", tuple(arguments))]
-            function, left, right = op.operation.function, op.operation.left, op.operation.right
-            return [*steps, Apply(op.name, function, tuple(arguments), left, right)]
+            written = op.operation
+            return [*steps, Apply(op.name, written.function, tuple(arguments), written.left, written.right)]
 
 
 def _load(problem: Problem, read: Map, load: Load) -> list[Step]:
