@@ -242,6 +242,7 @@ def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
             mask = f"{axis}_offsets // {share(scope, operand)} == rank"
         if mask:
             masks.append(f"({mask}){sides}" if sides else mask)
+    shape = part_shape(scope, operand)
     ahead = sum(first * part_size(shape[dim + 1 :]) for dim, first in enumerate(operand.first))
     return plus(base, *terms, str(ahead)), " & ".join(masks)
 

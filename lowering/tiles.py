@@ -69,6 +69,9 @@ def tile_loop(
     """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs. `stages`: of operands
     between warpgroups."""
     scope = TileScope(schedule, dialect, numbers, role)
+    for axis in role.axes:
+        if axis.tile:
+            numbers.tile(role, axis)
     if role.warpgroups > 1:
         print_turns(body, scope, stages, _print_steps)
         return scope
