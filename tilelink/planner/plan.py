@@ -13,12 +13,17 @@ from tilelink.planner.choices import pin_text
 from tilelink.planner.fallback import Log, Tried, first_proven, pins_text
 from tilelink.planner.limits import check_extent
 from tilelink.planner.pins import check_pins
+from tilelink.planner.refine import refined
 from tilelink.planner.search import Found, best_of
 from tilelink.planner.space import Structure, structures
 from topologies.topology import Topology
 
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _FEW_STRUCTURES = 8
+_NEAR, _LOOKED_AT_AGAIN = (
+    1.06,
+    3,
+)  # structures whose best schedule takes at most so many times the best, and how many of them
 
 
 def plan(
@@ -43,6 +48,7 @@ def plan(
         return best_of(spec, topology, structure, wanted, tried)
 
     best, reason = _search(every, lambda structure: _logged(evaluate, structure, log))
+    best = _look_again(best, tried, lambda structure: refined(spec, topology, structure, wanted, tried), log)
     if best is None:
         pinned = pins_text(wanted)
         raise NoLegalSchedule(
@@ -50,6 +56,26 @@ def plan(
         )
     best = _never_slower(best, every, lambda structure: evaluate(structure)[0])
     return first_proven(best, tried.in_order(), wanted, log)
+
+
+def _look_again(
+    best: Schedule | None, tried: Tried, look: Callable[[Structure], Schedule | None], log: Log | None
+) -> Schedule | None:
+    """The best schedule after another look at the structures whose best ones come near it."""
+    if best is None:
+        return None
+    times: dict[int, tuple[float, Structure]] = {}
+    for candidate in tried.found:
+        us, _ = times.get(id(candidate.structure), (math.inf, None))
+        times[id(candidate.structure)] = min(us, candidate.us), candidate.structure
+    near = [(us, one) for us, one in times.values() if us <= _NEAR * best.predicted_us]
+    for _, structure in sorted(near, key=lambda entry: entry[0])[:_LOOKED_AT_AGAIN]:
+        found = look(structure)
+        if found is not None and found.predicted_us < best.predicted_us:
+            best = found
+            if log is not None:
+                log(f"{_structure_text(structure)}: {found.predicted_us:.1f} us at another look")
+    return best
 
 
 def _never_slower(best: Schedule, every: list[Structure], evaluate: Callable[[Structure], Schedule | None]) -> Schedule:

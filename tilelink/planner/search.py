@@ -14,7 +14,7 @@ from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
 from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.cost import predict_us
-from tilelink.planner.fallback import Candidate, Tried, kind_of
+from tilelink.planner.fallback import Candidate, Tried
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.open_fields import is_open, opened, settled, with_field
@@ -43,13 +43,13 @@ def best_of(
     if any(not options for options in slots.values()):
         empty = next(name for name, options in slots.items() if not options)
         return None, f"the pins leave no option for {empty[1]}"
-    build_one = _remembering(partial(try_options, spec, topology, structure), tried)
+    build_one = remembering(partial(try_options, spec, topology, structure), structure, tried)
     found = [_descend(some, build_one, _senders(structure)) for some in _starts(slots, structure.graph.outputs)]
     best = min((schedule for schedule, _ in found if schedule is not None), key=_predicted, default=None)
     return best, "" if best is not None else next(why for _, why in found)
 
 
-def _remembering(build_one: Build, tried: Tried) -> Build:
+def remembering(build_one: Build, structure: Structure, tried: Tried) -> Build:
     """`build_one`, whose results are known when they are asked for again, and found in `tried`."""
     known: dict[tuple[Option, ...], Found] = {}
 
@@ -62,7 +62,8 @@ def _remembering(build_one: Build, tried: Tried) -> Build:
             known[key] = build_one(chosen)
             schedule = known[key][0]
             if schedule is not None:
-                tried.found.append(Candidate(schedule.predicted_us, kind_of(chosen), partial(again, dict(chosen))))
+                held = dict(chosen)
+                tried.found.append(Candidate(schedule.predicted_us, structure, held, partial(again, held)))
         return known[key]
 
     return build
@@ -118,18 +119,17 @@ def _descend(
     build: Build,
     senders: list[tuple[Slot, Slot]],
 ) -> tuple[Schedule | None, str]:
-    """Change one field group after the other to its best option, until nothing gets better: in their order and in the
-    reverse, because a mover that suits a tile, or a tile that suits a mover, may hide the pair that is best. Pairs that are
-    good together only are tried at the end (`_in_turns`)."""
+    """Change one field group after the other to its best option, from the last one to the first: tiles, then movers that suit
+    them. Pairs that are good together only are tried at the end (`_in_turns`). What else hides the best is looked for
+    where it may matter (tilelink.planner.refine)."""
     start, first, why = first_legal(slots, build)
     if first is None:
         return None, why
-    ends = [_swept(slots, order, start, first, build) for order in (tuple(slots), tuple(reversed(slots)))]
-    current, best = min(ends, key=lambda end: end[1].predicted_us)
+    current, best = swept(slots, tuple(reversed(slots)), start, first, build, sweeps=1)
     for trial in [trial for sender in senders for trial in _in_turns(slots, current, sender)]:
         candidate, _ = build(trial)
         if candidate is not None and candidate.predicted_us < best.predicted_us:
-            current, best = _swept(slots, tuple(slots), trial, candidate, build)
+            current, best = swept(slots, tuple(slots), trial, candidate, build)
     for (slot, option), late in product(current.items(), (False, True)):  # when tiles are counted decides little else
         if is_open(option, "late"):
             trial = {**current, slot: with_field(option, "late", late)}
@@ -139,15 +139,16 @@ def _descend(
     return best, ""
 
 
-def _swept(
+def swept(
     slots: dict[Slot, list[Option]],
     order: tuple[Slot, ...],
     current: dict[Slot, Option],
     best: Schedule,
     build: Build,
+    sweeps: int = _SWEEPS,
 ) -> tuple[dict[Slot, Option], Schedule]:
     """Where sweeps over the field groups in `order` end that begin at `current`."""
-    for _ in range(_SWEEPS):
+    for _ in range(sweeps):
         before = best.predicted_us
         for slot in order:
             for option in _promising(slots[slot], slot, current, build):
