@@ -225,7 +225,10 @@ def verify(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prove the schedule and run its source against an adversary; or run or check FILE.py. Exit 0: not refuted, 1: refuted."""
+    """Prove the schedule and run its source against an adversary; or run or check FILE.py.
+
+    Exit 0: not refuted, 1: refuted, 2: not checked, inconclusive or bad input.
+    """
     if vendor is not None and not api:
         raise OptionOfApi(vendor=vendor.value)
     if api:
@@ -244,7 +247,7 @@ def verify(
             raise SizesOfFile(path=subject, sizes=" ".join(sizes))
         found = verify_file(Path(subject), ranks, sms, effort)
     typer.echo(found.to_json() if json else "\n".join(found.lines()))
-    raise typer.Exit(1 if found.refuted else 0)
+    raise typer.Exit(found.kind.exit_code)
 
 
 @app.command()

@@ -8,8 +8,9 @@ from itertools import chain
 import lowering
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs
-from tilelink.adversary.campaign import Verdict, run_trials, trials
+from tilelink.adversary.campaign import run_trials, trials
 from tilelink.adversary.subject import of_module
+from tilelink.adversary.verdict import Verdict
 from tilelink.runtime.load import load_source
 
 TILE = "16x16x16/4w1s"

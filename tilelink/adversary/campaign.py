@@ -5,44 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 
 import torch
 
-from tilelink.adversary.counterexample import Counterexample, explain
+from tilelink.adversary.counterexample import explain
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Outcome, Scenario, Trial, run_trial
+from tilelink.adversary.verdict import Verdict, VerdictKind, kind_of, obstacle
 from tilelink.emulator.policies import standard_policies
 
 Progress = Callable[[int, int], object]  # trials done, trials in all
 _WORKERS = 2
 _SHORTER = 6  # trials that try to show the same failure in fewer steps
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`counterexample` is None if no trial failed: then `trials` runs were right, in value and in order."""
-
-    name: str
-    num_ranks: int
-    trials: int
-    steps: int  # switches and memory accesses of all runs
-    seconds: float
-    compared: bool  # with a reference
-    counterexample: Counterexample | None
-
-    @property
-    def refuted(self) -> bool:
-        return self.counterexample is not None
-
-    def lines(self) -> list[str]:
-        ranks = f"{self.num_ranks} emulated ranks"
-        effort = f"{self.trials} adversarial runs, {self.steps} steps, {self.seconds:.1f} s"
-        if self.counterexample is None:
-            results = "results equal to the reference" if self.compared else "no reference to compare with"
-            return [f"no run refutes {self.name}: {ranks}, {effort}; no race, no hang, {results}"]
-        return [f"refuted: {self.name}, {ranks}, {effort}", *self.counterexample.lines()]
 
 
 def trials(num_ranks: int, seeds: int, first_seed: int = 0, *, any_stream: bool = True) -> Iterator[Trial]:
@@ -71,7 +47,7 @@ def run_trials(
     progress: Progress | None = None,
     workers: int = _WORKERS,
 ) -> Verdict:
-    """Run `todo` until one fails. `make_subject` is called in each worker process, so it must be picklable."""
+    """Run `todo` until one fails or cannot be carried out. Each worker process calls `make_subject`: it must be picklable."""
     begin = time.perf_counter()
     subject = make_subject()
     steps, done, failed = 0, 0, None
@@ -84,11 +60,22 @@ def run_trials(
             failed = trial
             break
     results.close()
-    counterexample = None
-    if failed is not None:
-        counterexample = explain(subject, shortest(subject, failed))
-    seconds = time.perf_counter() - begin
-    return Verdict(subject.name, subject.num_ranks, done, steps, seconds, subject.expected is not None, counterexample)
+    outcome = run_trial(subject, failed) if failed is not None else None
+    if outcome is not None and kind_of(outcome) is VerdictKind.REFUTED:
+        outcome = shortest(subject, outcome)
+    return judged(subject, outcome, done, steps, time.perf_counter() - begin)
+
+
+def judged(subject: Subject, failed: Outcome | None, trials: int, steps: int, seconds: float) -> Verdict:
+    """The verdict of `trials` runs, the last of which is `failed` unless all were right."""
+    compared = subject.expected is not None
+    counterexample = met = None
+    kind = kind_of(failed) if failed is not None else VerdictKind.NOT_REFUTED
+    if failed is not None and kind is VerdictKind.REFUTED:
+        counterexample = explain(subject, failed)
+    elif failed is not None and kind is not VerdictKind.NOT_REFUTED:
+        met = obstacle(subject, failed, kind)
+    return Verdict(subject.name, subject.num_ranks, trials, steps, seconds, compared, counterexample, met)
 
 
 Result = tuple[Trial, int, bool]  # steps, failed
@@ -132,14 +119,14 @@ def _one(trial: Trial) -> Result:
     return trial, outcome.steps, outcome.error is not None
 
 
-def shortest(subject: Subject, failed: Trial) -> Outcome:
+def shortest(subject: Subject, failed: Outcome) -> Outcome:
     """A failure of the same kind in as few steps as a handful of simpler trials shows it."""
-    best = run_trial(subject, failed)
+    best, trial = failed, failed.trial
     assert best.error is not None
     kind = type(best.error)
-    simpler = [replace(failed, calls=calls) for calls in (1, 2) if calls < failed.calls]
+    simpler = [replace(trial, calls=calls) for calls in (1, 2) if calls < trial.calls]
     simpler += [
-        replace(failed, policy=text, any_residency=False) for text in ("oldest", "producers-last", "copies-late")
+        replace(trial, policy=text, any_residency=False) for text in ("oldest", "producers-last", "copies-late")
     ]
     for trial in simpler[:_SHORTER]:
         outcome = run_trial(subject, trial)

@@ -63,7 +63,10 @@ def check_source(text: str, path: str = "<source>", vendor: Vendor | None = None
     """Check `text`; `vendor` overrules what its imports say. Raises SourceNotPython."""
     file = parse(text, path, vendor)
     everything = context(file)
-    found = {(one.rule, one.line, one.column): one for check in reversed(CHECKS) for one in check(everything)}
+    # one missing barrier is found on every path, and on each in other words
+    found = {
+        (one.rule, one.line, one.column, one.about): one for check in reversed(CHECKS) for one in check(everything)
+    }
     return Report(path, file.vendor, tuple(sorted(found.values(), key=lambda one: one.order)))
 
 

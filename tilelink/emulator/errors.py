@@ -16,6 +16,14 @@ class EmulationError(UserError):
     template = "{reason}"
 
 
+class Unsupported(EmulationError):
+    """Base of what says something of the emulator and nothing of the kernel: it does not know what the kernel uses.
+
+    Facts: at least `rank`, `task` and `place`. The first line of the message says what is unknown, the rest what to write
+    instead.
+    """
+
+
 class Deadlock(EmulationError):
     """No task can go on. Facts: `tasks`, a tuple of `report.TaskState`, and `table`, the same as text."""
 
@@ -48,12 +56,24 @@ class OutOfBounds(EmulationError):
     )
 
 
-class UnknownInlineAsm(EmulationError):
-    """Facts: `statement`, `known`, `rank`, `task`, `place`."""
+class UnknownInlineAsm(Unsupported):
+    """Facts: `statement`, `line` (of the snippet, from 1), `known`, `rank`, `task`, `place`."""
 
     template = (
-        "{task} on rank {rank} at {place}: inline assembly {statement!r} has no meaning in the emulator.\n"
-        "Known statements: {known}."
+        "{task} on rank {rank} at {place}: line {line} of inline assembly, {statement!r}, has no meaning in the emulator.\n"
+        "Known: {known}.\n"
+        "Or write it in triton.language, whose atomics have orders and scopes: a wait is `while tl.atomic_cas(word, 1, 0, "
+        'sem="acquire", scope="sys") != 1: pass`, and `bar.sync` is `tl.debug_barrier()`.'
+    )
+
+
+class ThreadsDiffer(Unsupported):
+    """Facts: `operation`, `reason`, `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: {operation} {reason}; programs are emulated as one, not thread by thread.\n"
+        "Known: `if tid < n:` without `else`, with inline assembly, loads through pointers that differ by thread, and stores of "
+        "one scalar in its body; in other places let all threads do the same."
     )
 
 
@@ -70,6 +90,15 @@ class BadCollective(EmulationError):
     """Facts: `kind`, `rank`, `given`, `legal`."""
 
     template = "{kind} on rank {rank} got {given}.\nLegal: {legal}."
+
+
+class UnknownOperation(Unsupported):
+    """The interpreter lacks an operation of the language. Facts: `rank`, `task`, `place`, `reason`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: the emulator does not know this operation: {reason}.\n"
+        "Write it with operations of triton.language that have a meaning on CPUs: loads, stores, atomics, arithmetic, reductions."
+    )
 
 
 class KernelError(EmulationError):

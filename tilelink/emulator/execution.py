@@ -127,7 +127,7 @@ class Execution:
 
         def start(program: tuple[int, int, int]) -> None:
             child = machine.new_task(stream.rank, f"{name}{program}")
-            child.kernel, child.program, child.grid = name, program, launch.grid
+            child.kernel, child.program, child.grid, child.warps = name, program, launch.grid, launch.num_warps
             ended = (*token, program)
 
             def body() -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tilelink.emulator.loading import Load
     from tilelink.emulator.operations import Operation
     from tilelink.emulator.spinning import Spin
+    from tilelink.emulator.threads import Branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Task:
     origin: Place = NOWHERE  # the host line that enqueued it
     wait: Wait | None = None
     spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
+    warps: int = 0  # of a program; 0 where its threads have no numbers of their own, as in a group of warps
+    branches: list[Branch] = field(default_factory=list)  # that only some of its threads are in, outermost first
     accesses: int = 0
     turn: int = 0  # when it ran last, counted in choices of the scheduler
     greenlet: greenlet | None = None

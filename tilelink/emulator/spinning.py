@@ -119,6 +119,8 @@ def _equal(one: object, other: object) -> bool:
         return True
     if isinstance(one, tl.tensor) and isinstance(other, tl.tensor):
         return bool(np.array_equal(one.handle.data, other.handle.data))
+    if isinstance(one, bytes) and isinstance(other, bytes):  # what lanes of inline assembly hold
+        return one == other
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         return one == other
     return False

@@ -94,7 +94,7 @@ class EmulatedStream:
         full = self._full_grid(kernel, grid, per_sm if options.get("launch_cooperative_grid") else 0)
         arguments = tuple(bound.arguments.items())
         tensors = tuple(pair for name, value in arguments for pair in _tensors(name, value))
-        self._enqueue(Launch(kernel, full, arguments, tensors, per_sm))
+        self._enqueue(Launch(kernel, full, arguments, tensors, per_sm, int(str(options.get("num_warps", 4)))))
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """Enqueue a copy of contiguous views; needs an SM only if both are local. Raises `IllegalCopy`."""

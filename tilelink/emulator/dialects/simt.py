@@ -31,7 +31,7 @@ from tilelink.emulator.dialects.triton_dist import (
     word_at,
     write_word,
 )
-from tilelink.emulator.errors import EmulationError
+from tilelink.emulator.errors import Unsupported
 from tilelink.emulator.events import Semantic
 from tilelink.emulator.numerics import Handle
 
@@ -44,7 +44,7 @@ _THREADS_PER_WARP = 32
 _of_one_thread: set[tuple[str, int, int]] = set()  # lines that one thread runs; what a program says, in every world
 
 
-class PerThreadCode(EmulationError):
+class PerThreadCode(Unsupported):
     """Facts: `operation`, `reason`, `rank`, `task`, `place`."""
 
     template = (
