@@ -14,11 +14,12 @@ def _standard(*more: str) -> str:
     modules = "".join(f"import {name}\n" for name in sorted((*_MODULES, *more)))
     return f"""from __future__ import annotations
 
-{modules}from collections.abc import Callable, Iterator
-from typing import Any
+{modules}from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 """
 
 

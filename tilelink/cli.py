@@ -25,7 +25,8 @@ from tilelink.cli_errors import OptionOfApi, SizesOfFile
 from tilelink.demo_command import show_demo
 from tilelink.dialect_api import Vendor
 from tilelink.emulated_time import announce, of_spec
-from tilelink.emulator import EmulationError
+from tilelink.emulator import EmulationError, StepLimit
+from tilelink.emulator.errors import Unsupported
 from tilelink.errors import NoLegalSchedule, RunFailed
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec as DeclaredSpec
@@ -56,6 +57,8 @@ class Commands(TyperGroup):
 
 
 def _exit_code(error: UserError) -> int:
+    if isinstance(error, StepLimit | Unsupported):
+        return 2  # it says something of the emulator, and nothing of the source
     if isinstance(error, EmulationError | RunFailed):
         return 1  # the source hangs, crashes or leaves its buffers: refuted, not misused
     return 3 if isinstance(error, NoLegalSchedule) else 2

@@ -299,6 +299,15 @@ class NotCompiled(TileLinkError):
     )
 
 
+class InputRequiresGrad(TileLinkError, RuntimeError):
+    """Facts: `name` of the input."""
+
+    template = (
+        "{name} requires grad, and operators have no backward yet: the result would not say so, and its gradient be lost.\n"
+        "Legal: pass {name}.detach(), or call the operator in torch.no_grad() or torch.inference_mode()."
+    )
+
+
 class RunFailed(TileLinkError):
     template = "the {num_ranks} ranks of {operator!r} did not finish: {reason}.\nThe last lines they wrote:\n{lines}"
 
@@ -326,6 +335,17 @@ class NotAnOperatorFile(TileLinkError):
         "{path} cannot be verified as an operator: {reason}.\n"
         "Legal: a Python file with one class that has INPUTS = {{name: (shape, dtype)}}, __init__(self, fabric) and "
         "__call__(self, *inputs) returning tensors; such a file comes from `tilelink emit`, or see docs/verification.md."
+    )
+
+
+class FileReferenceFailed(TileLinkError):
+    """The `reference` of a file with an operator. Facts: `reason`, `inputs` (the names in INPUTS). `location` is its line."""
+
+    template = (
+        "`reference` of this file cannot be compared with: {reason}.\n"
+        "Legal: reference({inputs}), which gets the inputs of one rank and returns its outputs; or reference(ranks) with a name "
+        "that no input has, which gets a list of dicts, one a rank, and returns a list of the outputs of each rank. Outputs are "
+        "a tensor or a tuple of them, as many as the operator returns and of the same shapes."
     )
 
 

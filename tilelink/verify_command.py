@@ -62,7 +62,7 @@ class Verification:
         return out + (self.runs.lines() if self.runs is not None else [])
 
     def to_json(self) -> str:
-        """`verdict`, `proof` (findings, counts), `runs` (trials, steps, counterexample, obstacle); missing parts are null."""
+        """`verdict`, `proof` (findings, counts), `runs` (trials, left_out, counterexample, obstacle); missing parts are null."""
         proof = self.proof and {
             "schedule": self.proof.schedule,
             "seconds": self.proof.seconds,
@@ -81,6 +81,7 @@ class Verification:
             "steps": self.runs.steps,
             "seconds": self.runs.seconds,
             "compared": self.runs.compared,
+            "left_out": list(self.runs.left_out),
             "counterexample": found.to_json() if found is not None else None,
             "obstacle": obstacle.to_json() if obstacle is not None else None,
         }
@@ -103,7 +104,7 @@ def verify_schedule(
 
 
 def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: Effort) -> Verification:
-    """Run a file. Raises NotAnOperatorFile and UnknownReplay."""
+    """Run a file. Raises NotAnOperatorFile, FileReferenceFailed and UnknownReplay."""
     make = partial(of_file, path, num_ranks, num_sms)
     return Verification(None, None, _runs(make, make(), effort))
 
@@ -118,7 +119,8 @@ def _runs(make: Callable[[], Subject], subject: Subject, effort: Effort) -> Verd
         trial = parse_trial(effort.replay)
         outcome = run_trial(subject, trial)
         return judged(subject, outcome if outcome.error is not None else None, 1, outcome.steps, 0.0)
-    todo = list(trials(subject.num_ranks, effort.seeds, effort.first_seed, any_stream=subject.any_stream))
+    allowed = {"any_stream": subject.any_stream, "graphs": subject.graphs}
+    todo = list(trials(subject.num_ranks, effort.seeds, effort.first_seed, **allowed))
     with _progress(len(todo)) as advance:
         return run_trials(make, todo, advance, effort.workers)
 

@@ -50,7 +50,7 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
 def verdict(source: str, name: str = "operator", num_sms: int | None = None) -> Verdict:
     """The standard trials with two seeds, in this process, until one fails."""
     subject = of_module(load_source(source, name), name, num_sms=num_sms)
-    todo = list(chain(trials(subject.num_ranks, 2, any_stream=subject.any_stream)))
+    todo = list(chain(trials(subject.num_ranks, 2, any_stream=subject.any_stream, graphs=subject.graphs)))
     return run_trials(lambda: subject, todo, workers=1)
 
 

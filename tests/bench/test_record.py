@@ -53,7 +53,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_the_schema_is_stable() -> None:
     """Readers of old files depend on these names: change SCHEMA with a meaning, and add here."""
-    assert SCHEMA == 1
+    assert SCHEMA == 2
     names = {kind: [field.name for field in fields(kind)] for kind in (Record, Machine, ScheduleFacts)}
     assert names[Record] == ["schema", "commit", "date", "machine", "options", "rows", "complete"]
     assert names[ScheduleFacts] == ["origin", "hash", "predicted_us", "choices"]
@@ -78,7 +78,7 @@ def test_the_schema_is_stable() -> None:
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"schema": 2}, "schema is 2"), ({"rows": [{"contenders": 3}]}, "no list"), ({"machine": {}}, "KeyError")],
+    [({"schema": 3}, "schema is 3"), ({"rows": [{"contenders": 3}]}, "no list"), ({"machine": {}}, "KeyError")],
 )
 def test_other_files_are_refused(change: dict[str, object], reason: str, tmp_path: Path) -> None:
     record(FULL).write(tmp_path / "r.json")

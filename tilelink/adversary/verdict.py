@@ -9,8 +9,10 @@ from pathlib import Path
 from tilelink.adversary.counterexample import Counterexample
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Outcome
-from tilelink.emulator.errors import Unsupported
+from tilelink.emulator.errors import StepLimit, Unsupported
 from tilelink.emulator.place import NOWHERE, Place
+from tilelink.emulator.report import TaskState
+from topologies.errors import UserError
 
 
 class VerdictKind(Enum):
@@ -71,6 +73,7 @@ class Verdict:
     compared: bool  # with a reference
     counterexample: Counterexample | None
     obstacle: Obstacle | None = None
+    left_out: tuple[str, ...] = ()  # kinds of calls that no run made, as the file asks
 
     @property
     def kind(self) -> VerdictKind:
@@ -91,7 +94,8 @@ class Verdict:
         if self.obstacle is not None:
             return [f"{self.kind.value}: {self.name}, {ranks}, {effort}", *self.obstacle.lines()]
         results = "results equal to the reference" if self.compared else "no reference to compare with"
-        return [f"no run refutes {self.name}: {ranks}, {effort}; no race, no hang, {results}"]
+        said = [f"no run refutes {self.name}: {ranks}, {effort}; no race, no hang, {results}"]
+        return said + [f"  not run: {', '.join(self.left_out)}"] * bool(self.left_out)
 
 
 def kind_of(outcome: Outcome) -> VerdictKind:
@@ -101,6 +105,8 @@ def kind_of(outcome: Outcome) -> VerdictKind:
             return VerdictKind.NOT_REFUTED
         case Unsupported():
             return VerdictKind.NOT_CHECKED
+        case StepLimit():
+            return VerdictKind.INCONCLUSIVE
         case _:
             return VerdictKind.REFUTED
 
@@ -109,16 +115,32 @@ def obstacle(subject: Subject, outcome: Outcome, kind: VerdictKind) -> Obstacle:
     """`outcome.error` is set, and `kind` is NOT_CHECKED or INCONCLUSIVE."""
     error = outcome.error
     assert error is not None
-    rank, place = error.facts.get("rank", 0), error.facts.get("place", NOWHERE)
+    rank, place = _whereabouts(error)
     what, _, hint = str(error).partition("\n")
-    place = place if isinstance(place, Place) else NOWHERE  # an error of host code has said where in its message
+    if "table" in error.facts:  # what every task does belongs to the fact
+        table, _, hint = hint.rpartition("\n")
+        what = f"{what}\n{table}"
     return Obstacle(
         kind=kind,
         what=what,
-        rank=rank if isinstance(rank, int) else 0,
+        rank=rank,
         file=Path(place.file).name,
         line=place.line,
         source=place.text,
         hint=hint,
         replay=f"{subject.command} --replay {outcome.trial.text}",
     )
+
+
+def _whereabouts(error: UserError) -> tuple[int, Place]:
+    """The rank and the line of an error; of a run that was given up, those of a task that still ran."""
+    tasks = [task for task in _tasks(error) if not task.waits_for] or _tasks(error)
+    if tasks:
+        return tasks[0].rank, tasks[0].place
+    rank, place = error.facts.get("rank", 0), error.facts.get("place", NOWHERE)
+    return rank if isinstance(rank, int) else 0, place if isinstance(place, Place) else NOWHERE
+
+
+def _tasks(error: UserError) -> list[TaskState]:
+    tasks = error.facts.get("tasks", ())
+    return [task for task in tasks if isinstance(task, TaskState)] if isinstance(tasks, tuple) else []

@@ -355,5 +355,6 @@ def _addresses(places: Handle) -> Array:
 
 
 def _filled(type: Any, value: int) -> Handle:
+    """`value` in as many bits as there are: a clock of 32 begins again."""
     shape = tuple(type.shape) if type.is_block() else (1,)
-    return Handle(np.full(shape, value, stock._get_np_dtype(type.scalar)), type.scalar)
+    return Handle(np.full(shape, value, np.int64).astype(stock._get_np_dtype(type.scalar)), type.scalar)

@@ -24,6 +24,25 @@ class Unsupported(EmulationError):
     """
 
 
+class UnknownHostCall(Unsupported):
+    """Host code uses what an adapter of the emulator lacks. Facts: `rank`, `place`, `lacking`."""
+
+    template = (
+        "host code of rank {rank} at {place} uses {lacking}, which the emulator does not have.\n"
+        "Write it with what docs/verification.md lists: symmetric buffers, launches, copies, stream writes and waits, barriers."
+    )
+
+
+class UnknownWait(Unsupported):
+    """A stream is to wait for a word of a peer. Facts: `operation`, `stream`, `rank`, `word`, `peer`, `place`."""
+
+    template = (
+        "{operation} on stream {stream!r} of rank {rank} at {place} got {word}, which is memory of rank {peer}: whether a stream "
+        "may wait there depends on the driver, and the emulator does not do it.\n"
+        "Let streams wait for words of their own rank, which peers write."
+    )
+
+
 class Deadlock(EmulationError):
     """No task can go on. Facts: `tasks`, a tuple of `report.TaskState`, and `table`, the same as text."""
 
@@ -39,9 +58,9 @@ class StepLimit(EmulationError):
     """Facts: `limit`, `tasks`, `table`."""
 
     template = (
-        "the emulation did not end within {limit} steps (switches and memory accesses): "
-        "some loop goes on without getting anywhere.\n{table}\n"
-        "If the work is really this large, raise World(step_limit=...)."
+        "the emulation was given up after {limit} steps (switches and memory accesses): it is too large, or a loop changes "
+        "something in each round and gets nowhere.\n{table}\n"
+        "Give it smaller sizes, let loops that wait change nothing but what they wait for, or raise World(step_limit=...)."
     )
 
 
@@ -130,7 +149,7 @@ class IllegalWord(EmulationError):
 
     template = (
         "{operation} on stream {stream!r} of rank {rank} got {word}: {reason}.\n"
-        "Legal: a view of one int32 element in this rank's own memory; a peer's word is written by a copy."
+        "Legal: a view of one int32 or int64 element; a stream writes words of its own rank and of peers, and waits for its own."
     )
 
 

@@ -19,7 +19,7 @@ class Effect(Enum):
     CONSTANT = "constant"  # sets an output register
     STORE = "store"  # of words, each whole, without an order
     LOAD = "load"  # of such words into an output register
-    CLOCK = "clock"  # sets an output register to the time: of an emulation, steps so far
+    CLOCK = "clock"  # sets an output register to the time of the emulation
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@
     N: tl.constexpr = e         N = __constant__(e)
     while test:                 __spin_0 = __enter__((), bare)
         body                    while test:
-                                    __again__(__spin_0, {})
+                                    if __again__(__spin_0, {}):
+                                        break
                                     body
                                 __leave__(__spin_0)
     if test:                    __branch_1 = __if__(test, ("x",), "")
@@ -102,7 +103,7 @@ class _Rewrite(ast.NodeTransformer):
         listed = ast.Tuple([ast.Constant(name) for name in names], ast.Load())
         bare = ast.Constant(all(isinstance(statement, ast.Pass) for statement in node.body))
         enter = ast.Assign([ast.Name(spin, ast.Store())], _call(ENTER, listed, bare))
-        again = ast.Expr(_call(AGAIN, ast.Name(spin, ast.Load()), variables))
+        again = ast.If(_call(AGAIN, ast.Name(spin, ast.Load()), variables), [ast.Break()], [])
         leave = ast.Expr(_call(LEAVE, ast.Name(spin, ast.Load())))
         node.body = [ast.copy_location(again, node), *node.body]
         return [ast.copy_location(enter, node), node, ast.copy_location(leave, node)]

@@ -50,7 +50,8 @@ class Lanes:
             if isinstance(action, Jump):
                 self._next[taken] = action.target
                 if spin is not None and action.target <= at and taken.any():
-                    spins.again(spin, {"lanes": self._state()})
+                    excused = spins.again(spin, {"lanes": self._state()})
+                    self._next[taken] = at + 1 if excused else action.target
             elif taken.any():
                 self._carry_out(action, taken)
         if spin is not None:

@@ -226,9 +226,9 @@ def threads_per_warp() -> Any:
 
 
 def globaltimer() -> Any:
-    """A number that grows from call to call, int64; the emulator has no time, so no nanoseconds."""
+    """Clocks of the emulation, int64: see `scheduler`."""
     now = call("globaltimer")
-    return now.dialects.semantic.scalar_constant(now.dialects.machine.scheduler.steps, tl.int64)
+    return now.dialects.semantic.scalar_constant(now.dialects.machine.spins.clock(), tl.int64)
 
 
 def smid() -> Any:

@@ -163,7 +163,7 @@ class RaceDetector:
         indivisible = (
             access.semantic is not Semantic.NONE
             or access.via is Via.VOLATILE
-            or (not self.rules.semantics and access.scalar and access.via is Via.PLAIN)
+            or (not self.rules.semantics and self.rules.plain_signals and access.scalar and access.via is Via.PLAIN)
             or (access.via is Via.COPY and access.kind is Kind.STORE and access.end - access.start <= _WORD_BYTES)
         )
         if access.kind is Kind.LOAD:
