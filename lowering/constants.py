@@ -86,6 +86,8 @@ class Constants:
     def text(self, used: str) -> str:
         """Definitions of what the source `used` names, and of what those follow from; then what the code relies on."""
         wanted = self._closure(set(re.findall(r"[A-Z]\w*", used)))
+        required = [(text, why) for text, why in self._required.items() if self._leaves(_names(text)) <= wanted]
+        wanted |= self._closure({name for text, _ in required for name in _names(text)})
         out = Source()
         for group in Group:
             constants = [
@@ -104,13 +106,16 @@ class Constants:
                 else:
                     out.comment(constant.why)
                     out.line(line)
-        required = [(text, why) for text, why in self._required.items() if wanted.issuperset(_names(text))]
         if required:
             out.line()
             out.comment("the code below relies on these; where one does not hold, emit another file")
         for text, why in required:
             out.line(f'assert {text}, "{why}"')
         return out.text().strip("\n")
+
+    def _leaves(self, names: set[str]) -> set[str]:
+        """Constants from which `names` follow, and which follow from no others."""
+        return {name for name in self._closure(names) if not self._found[name].needs}
 
     def _closure(self, names: set[str]) -> set[str]:
         wanted: set[str] = set()

@@ -345,7 +345,7 @@ class HostPrinter:
 
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         out = self.out
-        left, right = self.names.matrix(gemm.left.buffer), self.names.matrix(gemm.right.buffer)
+        left, right = (self.names.operand(operand) for operand in (gemm.left, gemm.right))
         right += ".t()" if gemm.transposed else ""
         if not gemm.split:
             out.line(f"main.matmul({self.names.matrix(gemm.out.buffer)}, {left}, {right})")

@@ -6,6 +6,7 @@ from lowering.constants import on_host
 from lowering.numbers import Numbers
 from tilelink.ir.nodes import Exchange, Kind, Memory, Signal
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import Operand
 
 
 class HostNames:
@@ -42,6 +43,11 @@ class HostNames:
         found = self.schedule.buffer(buffer)
         flat = f".view(-1, {found.shape[-1]})" if len(found.shape) > 2 else ""
         return f"{self.here(buffer)}{flat}"
+
+    def operand(self, operand: Operand) -> str:
+        """The matrix, or what of it the operand is."""
+        window = ", ".join(f"{first}:{end}" for first, end in operand.window)
+        return self.matrix(operand.buffer) + (f"[{window}]" if window else "")
 
     def flat(self, buffer: str) -> str:
         """Parts along the first dimension, as library collectives want them."""

@@ -226,7 +226,6 @@ def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
     """(pointer expression, mask expression or empty) of the tile of `operand`, from the pointer `base`."""
     wide = is_wide(scope.elements(operand.buffer))
     terms, masks = [], []
-    rank = len([axis for axis in operand.index if axis])
     column_only = len(operand.index) == 1 and len(_written(scope)) == 2
     for dim, axis in enumerate(operand.index):
         if not axis:
@@ -235,7 +234,7 @@ def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
         vector = offsets(scope, operand, axis)
         if wide:
             vector = f"{vector}.to(tl.int64)"
-        sides = _sides(dim, len(operand.index), column_only or (rank == 1 and len(operand.index) == 2))
+        sides = _sides(dim, len(operand.index), column_only)
         terms.append(times(f"{vector}{sides}", stride))
         mask = mask_term(scope, scope.axis(axis))
         if axis == operand.cut:
@@ -243,7 +242,9 @@ def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
             mask = f"{axis}_offsets // {share(scope, operand)} == rank"
         if mask:
             masks.append(f"({mask}){sides}" if sides else mask)
-    return plus(base, *terms), " & ".join(masks)
+    shape = part_shape(scope, operand)
+    ahead = sum(first * part_size(shape[dim + 1 :]) for dim, first in enumerate(operand.first))
+    return plus(base, *terms, str(ahead)), " & ".join(masks)
 
 
 def stride_of(scope: TileScope, operand: Operand, dim: int) -> str:
@@ -306,7 +307,8 @@ def print_descriptor(out: Source, scope: TileScope, operand: Operand, name: str)
     """Print the choice of descriptor and row; returns (descriptor, first row, first column) expressions."""
     assert operand.access is Access.DESCRIPTOR, "pointers have no descriptor"
     row_axis, col_axis = operand.index
-    row, col = start(scope, operand, row_axis), start(scope, operand, col_axis)
+    at = (start(scope, operand, row_axis), start(scope, operand, col_axis))
+    row, col = (plus(position, str(first)) for position, first in zip(at, operand.first, strict=True))
     whole = scope.taken(scope.descriptor(operand.buffer, operand.index))
     if not operand.slot:
         return whole, row, col

@@ -38,6 +38,7 @@ from lowering.source import Source
 from lowering.sums import print_load, print_sum
 from lowering.turns import print_turns
 from lowering.words import print_call_number, print_last_call, print_sum_words
+from tilelink.ir.functions import FUNCTIONS, with_constants
 from tilelink.ir.nodes import ComputeRole, Memory, turn_cols
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
@@ -61,8 +62,6 @@ from tilelink.ir.steps import (
 )
 from tilelink.ir.user_op import UserOp
 
-_SIGNS = {"add": "+", "mul": "*"}
-
 
 def tile_loop(
     schedule: Schedule, dialect: Dialect, numbers: Numbers, role: ComputeRole, body: Source, stages: int
@@ -70,6 +69,9 @@ def tile_loop(
     """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs. `stages`: of operands
     between warpgroups."""
     scope = TileScope(schedule, dialect, numbers, role)
+    for axis in role.axes:
+        if axis.tile:
+            numbers.tile(role, axis)
     if role.warpgroups > 1:
         print_turns(body, scope, stages, _print_steps)
         return scope
@@ -215,10 +217,9 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             base = print_base(out, scope, operand, f"{operand.buffer}_part")
             where, mask = address(scope, operand, base)
             print_load(out, value_name(result), where, mask, ".to(tl.float32)")
-        case Apply(result, function, arguments):
-            values = [value_name(argument) for argument in arguments]
-            sign = _SIGNS.get(function)
-            text = f" {sign} ".join(values) if sign else values[0] if function == "copy" else f"{function}({values[0]})"
+        case Apply(result, function, arguments, left, right):
+            operands = with_constants(map(value_name, arguments), left, right)
+            text = operands[0] if function == "copy" else FUNCTIONS[function].on(*operands)
             out.line(f"{value_name(result)} = {text}")
         case Store():
             _print_store(out, scope, step)

@@ -36,6 +36,13 @@ class ShardOutOfRange(TileLinkError):
     )
 
 
+class UnknownReduction(TileLinkError):
+    template = (
+        "placement={placement} of {tensor!r} says that {reduction!r} of what the ranks hold is the tensor, and here it is their "
+        "sum.\nLegal: Partial(), or Partial('sum') of DTensor; the average is the sum divided by the number of ranks."
+    )
+
+
 class BadAnnotation(TileLinkError):
     template = (
         "parameter {parameter!r} of {function!r} is annotated with {annotation}, which declares no tensor{reason}.\n"
@@ -87,6 +94,35 @@ class TransposedOperand(TileLinkError):
     )
 
 
+class BadScalar(TileLinkError):
+    template = "{function} with {scalar}: {reason}.\nLegal: finite real numbers, and expressions of sizes."
+
+
+class BadSlice(TileLinkError):
+    template = (
+        "{tensor}{index} is no tensor here: {reason}.\n"
+        "Legal: slices with a step of 1, such as {tensor}[:, :n], whose bounds are integers or expressions of sizes; "
+        "{tensor}.chunk(n, dim) into equal pieces; {tensor}.split(size or list of sizes, dim)."
+    )
+
+
+class SliceOfShards(TileLinkError):
+    template = (
+        "a slice of {tensor} [{shape}] along dimension {dim}, along which it is Shard({dim}): shapes are global, so the slice "
+        "lies on some of the ranks, and what they compute with it would have to move to the others.\n"
+        "Legal: all_gather({tensor}, dim={dim}) first; a slice along a dimension that is not sharded; or, for a weight of "
+        "several matrices side by side, a parameter for each matrix, all sharded alike (of torch.nn.Linear's layout they are "
+        "row slices of the fused weight of a rank, which are contiguous)."
+    )
+
+
+class SliceOutOfRange(TileLinkError):
+    template = (
+        "the slice from {start} to {stop} of {tensor} along dimension {dim}, which has {extent} elements.\n"
+        "Legal: integer bounds from 0 to {extent} (a slice here is not shortened to what is there)."
+    )
+
+
 class UnknownOp(TileLinkError, AttributeError):
     """Also an AttributeError, because it is what a missing name of the package raises."""
 
@@ -111,8 +147,8 @@ class MatmulPlacement(TileLinkError):
 
 class ElementwiseMismatch(TileLinkError):
     template = (
-        "{function} of shapes [{left_shape}] and [{right_shape}]: they are neither equal nor a row that broadcasts.\n"
-        "Legal: equal shapes, or (M, N) with (N,) or (1, N)."
+        "{function} of shapes [{left_shape}] and [{right_shape}]: they are not equal, and do not broadcast.\n"
+        "Legal: equal shapes, or (M, N) with a row, (N,) or (1, N), or with a column (M, 1)."
     )
 
 
@@ -280,6 +316,15 @@ class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
 
 
+class InputRequiresGrad(TileLinkError, RuntimeError):
+    """Facts: `name` of the input."""
+
+    template = (
+        "{name} requires grad, and operators have no backward yet: the result would not say so, and its gradient be lost.\n"
+        "Legal: pass {name}.detach(), or call the operator in torch.no_grad() or torch.inference_mode()."
+    )
+
+
 class FabricTooSmall(TileLinkError):
     """Facts: `operator`, `topology`, `needed`, `found`."""
 
@@ -296,15 +341,6 @@ class NotCompiled(TileLinkError):
         "{function!r} is a declaration: called with tensors it computes nothing.\n"
         "Load it once, `op = {function}.compile(group, {sizes})`, then call `op({arguments})` with the local parts. What two "
         "operators share stands in a plain function that both call."
-    )
-
-
-class InputRequiresGrad(TileLinkError, RuntimeError):
-    """Facts: `name` of the input."""
-
-    template = (
-        "{name} requires grad, and operators have no backward yet: the result would not say so, and its gradient be lost.\n"
-        "Legal: pass {name}.detach(), or call the operator in torch.no_grad() or torch.inference_mode()."
     )
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import lowering
 from tilelink.errors import NotCompiled, PinsNotAMapping
@@ -21,6 +21,9 @@ from tilelink.planner.plan import plan
 from tilelink.runtime.machine import PLANNED_FOR, named, of_group
 from tilelink.runtime.operator import build_operator, check_fabric, fabric_ranks
 from topologies.topology import Topology
+
+if TYPE_CHECKING:
+    import torch
 
 
 @lru_cache(maxsize=256)
@@ -41,16 +44,16 @@ class Overlap:
         self,
         topology: str | Path | Topology = PLANNED_FOR,
         num_ranks: int | None = None,
-        dtype: str = "bf16",
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
         **sizes: int,
     ) -> Schedule:
         """The schedule for these global sizes; the same object on every rank.
 
-        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `pin` fixes fields, for all values
-        (`{"mover": CommSms(16)}`) or for one (`{"x_full.chunks": 4}`); `log` gets a line a step.
-        Sizes are integers of Python or numpy. Raises the errors of tilelink.errors and topologies.errors.
+        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `dtype` is a name such as "bf16", or a dtype of
+        torch. `pin` fixes fields, for all values (`{"mover": CommSms(16)}`) or for one (`{"x_full.chunks": 4}`); `log` gets a
+        line a step. Sizes are integers of Python or numpy. Raises the errors of tilelink.errors and topologies.errors.
         """
         return self.plan_for(named(topology, num_ranks), sizes, dtype, pin, log)
 
@@ -58,7 +61,7 @@ class Overlap:
         self,
         topology: Topology,
         sizes: Mapping[str, int],
-        dtype: str = "bf16",
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
     ) -> Schedule:
@@ -72,7 +75,7 @@ class Overlap:
         pins = {str(name): pin_text(value) for name, value in (pin or {}).items()}
         return plan(bound, topology, pins, log) if log is not None else _planned(bound, topology, tuple(pins.items()))
 
-    def graph(self, num_ranks: int, dtype: str = "bf16", **sizes: int) -> TileGraph:
+    def graph(self, num_ranks: int, dtype: str | torch.dtype = "bf16", **sizes: int) -> TileGraph:
         """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.
 
         `graph.to_dot()` is text for Graphviz. Raises the errors of `bind`.
@@ -88,7 +91,7 @@ class Overlap:
         self,
         group: object = None,
         topology: str | Path | Topology | None = None,
-        dtype: str = "bf16",
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         target: str = "triton",
         **sizes: int,

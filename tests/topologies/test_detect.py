@@ -22,7 +22,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`machine("NVIDIA H200", "NVIDIA H200")` is what torch sees from then on, GPUs of `major`.`minor` with `sms` SMs."""
 
     def see(*gpus: str, major: int = 9, minor: int = 0, sms: int = 114, gcn: str = "") -> None:
-        found = SimpleNamespace(name="".join(gpus[:1]), major=major, minor=minor, multi_processor_count=sms, gcnArchName=gcn)
+        found = SimpleNamespace(
+            name="".join(gpus[:1]), major=major, minor=minor, multi_processor_count=sms, gcnArchName=gcn
+        )
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: gpus[index])

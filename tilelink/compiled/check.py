@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import ModuleType
 
 from tilelink.compiled.errors import CannotFollow
@@ -46,6 +46,16 @@ class CompiledReport:
     findings: list[Finding] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     events: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        """`arch, kernels, accesses, findings, unknown`; of a finding its kernel, stage, program, rule and two operations."""
+        return {
+            "arch": self.arch,
+            "kernels": self.kernels,
+            "accesses": self.events,
+            "findings": [asdict(one) for one in self.findings],
+            "unknown": self.unknown,
+        }
 
     def lines(self) -> list[str]:
         """A line on what was compared, then findings and what is not known."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.functions import FUNCTIONS
 from tilelink.ir.nodes import (
     AwaitPeers,
     Axis,
@@ -56,7 +57,6 @@ _RULES = {
     Scope.PEER_COUNT: "count of peers",
     Scope.PLACE: "epoch and place in the pool, raised by every rank",
 }
-_SIGNS = {"add": "+", "mul": "*"}
 
 
 def print_schedule(schedule: Schedule) -> str:
@@ -263,6 +263,8 @@ def _operand(operand: Operand) -> str:
     name = f"{operand.buffer}@peer" if operand.remote else operand.buffer
     if operand.item:
         name = f"{name}[slot of the {operand.item} tile]"
+    if operand.window:
+        name = f"{name}[{', '.join(f'{first}:{end}' for first, end in operand.window)}]"
     return f"{name}|own {operand.own}" if operand.own else name
 
 
@@ -298,8 +300,8 @@ def _step(step: Step) -> Iterator[str]:
         case Load(result, operand):
             yield f"{result} = load {_operand(operand)}"
         case Apply(result, function, arguments):
-            sign = _SIGNS.get(function)
-            yield f"{result} = " + (f" {sign} ".join(arguments) if sign else f"{function}({', '.join(arguments)})")
+            known = FUNCTIONS.get(function)
+            yield f"{result} = " + (known.on(*step.operands) if known else f"{function}({', '.join(arguments)})")
         case Store(value, operand, place):
             where = "" if place is Place.HERE else "[rank]" if place is Place.OWN else f"[rank] at {place.value}"
             how = "in pieces" if operand.access is Access.PIECES else operand.access.value

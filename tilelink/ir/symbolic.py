@@ -10,7 +10,7 @@ from tilelink.errors import NotATensor, NoValues, UnknownOp
 from tilelink.ir.location import here
 from tilelink.ir.spec import Elementwise
 
-_KNOWN = "+, *, @ and the functions of tilelink such as matmul"
+_KNOWN = "+, -, *, /, @, slices, chunk, split and the functions of tilelink such as matmul"
 _ELEMENTWISE = ("relu", "silu", "gelu")
 _OPERATORS = {
     "add": "__add__",
@@ -24,6 +24,7 @@ _OPERATORS = {
     "divide": "__truediv__",
     "true_divide": "__truediv__",
 }
+_METHODS = {"neg": "__neg__", "negative": "__neg__", "t": "t", "chunk": "chunk", "split": "split"}
 _DEFAULTS: dict[str, object] = {"inplace": False, "approximate": "none", "alpha": 1}
 _DECIDE = (
     "Decide outside of the function, by a Python value that it closes over, or declare two operators; what depends on "
@@ -69,8 +70,6 @@ class Symbolic:
         __contains__ = _values("`in`", _DECIDE)
         __float__ = __int__ = __index__ = __complex__ = _values("float() or int()", _DECIDE)
         __array__ = _values("numpy", _LEAVE)
-        __sub__ = __rsub__ = __neg__ = _unknown("-")
-        __truediv__ = __rtruediv__ = _unknown("/")
         __lt__ = _unknown("<")
         __le__ = _unknown("<=")
         __gt__ = _unknown(">")
@@ -88,7 +87,6 @@ class Symbolic:
         __invert__ = _unknown("~")
         __abs__ = _unknown("abs")
         __round__ = _unknown("round")
-        __getitem__ = _unknown("[…]")
         __setitem__ = __delitem__ = _unknown("[…] =")
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -118,6 +116,8 @@ class Symbolic:
         for operand in (*args, *given.values()):
             if _is_data(operand):
                 raise NotATensor(here(), what=name, value=operand)
+        if name in _METHODS and args and isinstance(args[0], Symbolic):
+            return getattr(args[0], _METHODS[name])(*args[1:], **given)
         if not given:
             recorded = _recorded(name, args)
             if recorded is not NotImplemented:

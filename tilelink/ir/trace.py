@@ -25,6 +25,7 @@ from tilelink.ir.spec import (
     Operation,
     ReduceScatter,
     SendRecv,
+    Slice,
     Spec,
     Value,
 )
@@ -99,6 +100,8 @@ def _stem(operation: Operation) -> str:
             return "matmul"
         case Elementwise(function):
             return function
+        case Slice():
+            return "slice"
         case AllGather():
             return "all_gather"
         case ReduceScatter():
@@ -119,6 +122,8 @@ def _name(operation: Operation, operands: Sequence[Value]) -> str:
             return f"{operands[0].name}_sum"
         case SendRecv():
             return f"{operands[0].name}_received"
+        case Slice(dim):
+            return f"{operands[0].name}_{'rows' if dim < len(operands[0].shape) - 1 else 'cols'}"
         case Matmul() | Elementwise() | UserOp():
             return _stem(operation) + "_out"
 

@@ -42,7 +42,7 @@ def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Operand, Wait 
     relation = problem.graph.relation(read.value)
     if relation is None or problem.is_plain(relation):
         return operand, None, ""
-    if relation.library or relation.dim != 0 or operand.remote:
+    if relation.library or relation.dim != 0 or operand.remote or operand.window:
         raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
     op = problem.graph.consumers(relation.name)[0]
     return operand, read_wait(problem, op, read, {}), relation.name

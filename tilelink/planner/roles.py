@@ -26,6 +26,7 @@ from tilelink.ir.steps import (
     UserBody,
     Wait,
     matmuls_together,
+    tile_name,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.access import (
@@ -297,12 +298,14 @@ def _op_steps(
                 if read.value in values:
                     arguments.append(values[read.value])
                     continue
-                name = f"{read.value}_tile"
+                name = tile_name(read.value, problem.graph.window(op, read))
                 if name not in arguments:
                     steps += _load(problem, read, Load(name, _by_pointer(operand(read))))
                 arguments.append(name)
-            function = op.operation.function if isinstance(op.operation, Elementwise) else "copy"
-            return [*steps, Apply(op.name, function, tuple(arguments))]
+            if isinstance(op.operation, Copy):
+                return [*steps, Apply(op.name, "copy", tuple(arguments))]
+            written = op.operation
+            return [*steps, Apply(op.name, written.function, tuple(arguments), written.left, written.right)]
 
 
 def _load(problem: Problem, read: Map, load: Load) -> list[Step]:
