@@ -239,7 +239,7 @@ def verify(
             raise SizesOfFile(path=subject, sizes=" ".join(sizes))
         report = verify_api(Path(subject), vendor)
         typer.echo(report.to_json() if json else "\n".join(report.lines()))
-        raise typer.Exit(1 if report.refuted else 0)
+        raise typer.Exit(report.exit_code)
     effort = Effort(seeds, seed, workers, replay, max_minutes)
     if ":" in subject:
         declared, machine, schedule = _planned(subject, sizes, topology, ranks, dtype, pin)
