@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import lowering
 from tilelink.adversary.campaign import judged, run_trials, trials
 from tilelink.adversary.replay import parse_trial
 from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import Subject, of_file, of_schedule
-from tilelink.adversary.trials import run_trial
+from tilelink.adversary.trials import Trial, run_trial
 from tilelink.adversary.verdict import Verdict, VerdictKind
 from tilelink.compiled import CompiledReport, check_compiled
 from tilelink.dialect_api import Report, Vendor, check_file
@@ -28,6 +23,8 @@ from tilelink.ir.spec import Spec
 from tilelink.proof.findings import Proof
 from tilelink.proof.verify import verify
 from tilelink.runtime.load import fabric_class, load_source
+from tilelink.terminal import progress
+from tilelink.verify_limits import check_machine, check_work
 from topologies.topology import Topology
 
 _COMPILED_FOR = "sm_90"  # files do not say what they are for
@@ -41,6 +38,7 @@ class Effort:
     first_seed: int = 0
     workers: int = 2
     replay: str = ""
+    most_minutes: float = 30.0  # that runs of a file may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +119,13 @@ def verify_schedule(
 
 
 def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: Effort) -> Verification:
-    """Run a file; of an emitted one, check the order of what is compiled too. Raises NotAnOperatorFile, FileReferenceFailed
-    and UnknownReplay."""
+    """Run a file; of an emitted one, check the order of what is compiled too. Raises NotAnOperatorFile, FileReferenceFailed,
+    FileIsForOthers, TooLongToEmulate and UnknownReplay."""
     make = partial(of_file, path, num_ranks, num_sms)
     subject = make()
+    check_machine(path, subject, num_ranks, num_sms)
+    runs = 1 if effort.replay else len(_todo(subject, effort))
+    check_work(path, subject, runs, 1 if effort.replay else effort.workers, effort.most_minutes)
     return Verification(None, None, _runs(make, subject, effort), _compiled_file(path, subject.num_ranks))
 
 
@@ -148,19 +149,11 @@ def _runs(make: Callable[[], Subject], subject: Subject, effort: Effort) -> Verd
         trial = parse_trial(effort.replay)
         outcome = run_trial(subject, trial)
         return judged(subject, outcome if outcome.error is not None else None, 1, outcome.steps, 0.0)
+    todo = _todo(subject, effort)
+    with progress("adversarial runs", len(todo)) as tell:
+        return run_trials(make, todo, lambda done, _: tell(done), effort.workers)
+
+
+def _todo(subject: Subject, effort: Effort) -> list[Trial]:
     allowed = {"any_stream": subject.any_stream, "graphs": subject.graphs}
-    todo = list(trials(subject.num_ranks, effort.seeds, effort.first_seed, **allowed))
-    with _progress(len(todo)) as advance:
-        return run_trials(make, todo, advance, effort.workers)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, int], object] | None]:
-    """A bar on stderr if a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (TextColumn("adversarial runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("runs", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
+    return list(trials(subject.num_ranks, effort.seeds, effort.first_seed, **allowed))
