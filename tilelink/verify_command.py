@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import lowering
 from tilelink.adversary.campaign import Verdict, run_trials, trials
@@ -19,13 +14,22 @@ from tilelink.adversary.counterexample import explain
 from tilelink.adversary.replay import parse_trial
 from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import Subject, of_file, of_schedule
-from tilelink.adversary.trials import run_trial
+from tilelink.adversary.trials import Trial, run_trial
+from tilelink.cli_errors import FileIsForOthers
 from tilelink.dialect_api import Report, Vendor, check_file
+from tilelink.emulated_time import announce, of_inputs
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec
 from tilelink.proof.findings import Proof
 from tilelink.proof.verify import verify
+from tilelink.terminal import progress
 from topologies.topology import Topology
+
+_CALLS = 3  # of most runs
+_SMALLER = (
+    "What goes wrong depends on the choices, not on the sizes: emit the same choices for small sizes, with the --pin lines of "
+    "the file's header, and verify that file; or name the spec, `tilelink verify SPEC.py:FUNCTION`, which does so by itself."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Effort:
     first_seed: int = 0
     workers: int = 2
     replay: str = ""
+    most_minutes: float = 30.0  # that runs of a file may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +103,35 @@ def verify_schedule(
 
 
 def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: Effort) -> Verification:
-    """Run a file. Raises NotAnOperatorFile and UnknownReplay."""
+    """Run a file. Raises NotAnOperatorFile, FileIsForOthers, TooLongToEmulate and UnknownReplay."""
     make = partial(of_file, path, num_ranks, num_sms)
-    return Verification(None, None, _runs(make, make(), effort))
+    subject = make()
+    _check_machine(path, subject, num_ranks, num_sms)
+    _check_work(path, subject, effort)
+    return Verification(None, None, _runs(make, subject, effort))
+
+
+def _check_machine(path: Path, subject: Subject, num_ranks: int | None, num_sms: int | None) -> None:
+    """A file that says for how many ranks and SMs it is runs on no others. Raises FileIsForOthers."""
+    ranks, sms = (getattr(subject.build, name, None) for name in ("NUM_RANKS", "NUM_SMS"))
+    if num_ranks is not None and isinstance(ranks, int) and num_ranks != ranks:
+        raise FileIsForOthers(
+            path=path, option="--ranks", given=num_ranks, legal=f"--ranks {ranks}, or without --ranks"
+        )
+    if num_sms is not None and isinstance(sms, int) and num_sms < sms:
+        raise FileIsForOthers(path=path, option="--sms", given=num_sms, legal=f"--sms {sms} or more, or without --sms")
+
+
+def _check_work(path: Path, subject: Subject, effort: Effort) -> None:
+    """Raises TooLongToEmulate for a file of sizes that no emulation gets through."""
+    shapes = [shape for shape, _ in getattr(subject.build, "INPUTS", {}).values()]
+    todo = 1 if effort.replay else len(list(_todo(subject, effort)))
+    seconds = of_inputs(shapes, subject.num_ranks, _CALLS * todo) / (1 if effort.replay else effort.workers)
+    announce(f"{todo} runs of {path}", seconds, effort.most_minutes, _SMALLER)
+
+
+def _todo(subject: Subject, effort: Effort) -> Iterator[Trial]:
+    return trials(subject.num_ranks, effort.seeds, effort.first_seed, any_stream=subject.any_stream)
 
 
 def verify_api(path: Path, vendor: Vendor | None) -> Report:
@@ -115,18 +146,6 @@ def _runs(make: Callable[[], Subject], subject: Subject, effort: Effort) -> Verd
         found = explain(subject, outcome) if outcome.error is not None else None
         compared = subject.expected is not None
         return Verdict(subject.name, subject.num_ranks, 1, outcome.steps, 0.0, compared, found)
-    todo = list(trials(subject.num_ranks, effort.seeds, effort.first_seed, any_stream=subject.any_stream))
-    with _progress(len(todo)) as advance:
-        return run_trials(make, todo, advance, effort.workers)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, int], object] | None]:
-    """A bar on stderr if a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (TextColumn("adversarial runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("runs", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
+    todo = list(_todo(subject, effort))
+    with progress("adversarial runs", len(todo)) as tell:
+        return run_trials(make, todo, lambda done, _: tell(done), effort.workers)

@@ -16,11 +16,12 @@ from topologies.errors import (
     NothingDetected,
     TileLinkError,
     UnknownDtype,
+    UnknownGpu,
     UnknownTopology,
     UnreadableDescriptor,
     UserError,
 )
-from topologies.loader import load, names
+from topologies.loader import load, names, with_ranks
 from topologies.picture import show
 from topologies.topology import Fabric, Gpu, Level, Ramp, Topology, Vendor, numbers
 
@@ -36,6 +37,7 @@ __all__ = [
     "TileLinkError",
     "Topology",
     "UnknownDtype",
+    "UnknownGpu",
     "UnknownTopology",
     "UnreadableDescriptor",
     "UserError",
@@ -45,4 +47,5 @@ __all__ = [
     "names",
     "numbers",
     "show",
+    "with_ranks",
 ]

@@ -99,3 +99,13 @@ class NothingDetected(TileLinkError):
         "Name one instead ({legal}), or write a descriptor of this machine and give its path, "
         "such as './mine.toml'."
     )
+
+
+class UnknownGpu(NothingDetected):
+    """The GPUs are of one kind, and no descriptor has them. Facts: found, nearest, legal."""
+
+    template = (
+        "no topology was detected: {found}.\n"
+        "The nearest is {nearest}, whose rates are of another GPU: name it, if a guess will do, or write a descriptor of this "
+        "machine and give its path, such as './mine.toml'. Topologies: {legal}."
+    )

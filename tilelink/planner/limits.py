@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilelink.errors import TooLargeToPlan
 from tilelink.ir.spec import BoundSpec
 
-MOST_ELEMENTS = 2**34  # of one value on one rank: 32 GiB of bf16, and planned in some ten seconds
-MOST_TILES = 2**22  # of one loop on one rank; tiles of the largest shape are fewer for so many elements
+MOST_ELEMENTS = 2**36  # of one value on one rank: 128 GiB of bf16, about what a GPU holds
+MOST_TILES = 2**21  # of one loop on one rank: what 128x256 tiles cut so many elements into, planned in a minute
 
 
 def check_extent(spec: BoundSpec) -> None:

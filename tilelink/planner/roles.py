@@ -46,6 +46,7 @@ from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
 from tilelink.planner.tiles import Held, why_not
 from tilelink.planner.turns import in_turns
 from tilelink.proof.contract import flat
+from tilelink.proof.orders import one_step_behind_wait
 from tilelink.proof.walk import points
 from topologies.topology import Gpu
 
@@ -144,13 +145,16 @@ def counted_late(role: ComputeRole) -> bool:
 def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
     """Whether the loops over tiles and over k can be run as one.
 
-    There is one loop over k, in one piece, with loads through descriptors; each tile waits and counts for one chunk at a
-    time, which takes no loop; and nothing after the body branches, except on segments that come one after the other.
+    There is one loop over k, in one piece, with loads through descriptors, and of more than one step where tiles wait for what
+    they load (`one_step_behind_wait`); each tile waits and counts for one chunk at a time, which takes no loop; and nothing
+    after the body branches, except on segments that come one after the other.
     One matmul alone, because the compiler waits for each accumulator by itself before tiles are stored, and the assembler
     then lets no product overlap with another one (Triton 3.6: two matmuls in one loop took 1.4 times as long).
     """
     last = role.body[-1]
     if isinstance(last, IfOwn) and (last.axis != role.order.major or role.order.nest is not Nest.RANK_MAJOR):
+        return False
+    if one_step_behind_wait(role):
         return False
     for at, step in points(0, role):
         if isinstance(step, SumWords) or (isinstance(step, Notify) and step.then):
