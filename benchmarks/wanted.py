@@ -23,4 +23,4 @@ def kept(near: Near) -> Near:
 
 def as_tuple(results: object) -> tuple[torch.Tensor, ...]:
     """Outputs of an operator, which may be a single tensor."""
-    return results if isinstance(results, tuple) else (results,)  # type: ignore[return-value]
+    return results if isinstance(results, tuple) else (results,)
