@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
+from tilelink.adversary.cuts import in_proportion
 from tilelink.adversary.sizes import queues, uses
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Transfer
@@ -46,7 +47,8 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
     for sizes, more in product(_sizes(spec, schedule, pins, halved), _MORE_SMS if halved else (0,)):
         try:
             few = _few_sms(topology, schedule, more)
-            return plan(bind(spec, sizes, schedule.num_ranks, schedule.spec.inputs[0].dtype), few, pins)
+            some = in_proportion(spec, sizes, dict(schedule.spec.sizes))
+            return plan(bind(spec, some, schedule.num_ranks, schedule.spec.inputs[0].dtype), few, pins)
         except UserError as error:
             failure = failure or error
     assert failure is not None
