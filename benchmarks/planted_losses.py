@@ -56,7 +56,7 @@ CASES = {
 CALLS = 3  # of the check of an emitted file
 
 _IN_PIECE = f"((m_offsets < {ROWS})[:, None] & (n_offsets < {COLS})[None, :])"
-_STORE = r"tl\.store\(({}\w* \+ m_offsets\[:, None\] \* \d+ \+ n_offsets\[None, :\]), (\w+\.to\(tl\.\w+\))((?:, mask=[^)]*)?)\)"
+_STORE = r"tl\.store\(({}\w* \+ m_offsets\[:, None\] \* \w+ \+ n_offsets\[None, :\]), (\w+\.to\(tl\.\w+\))((?:, mask=[^)]*)?)\)"
 
 
 _BY_DESCRIPTOR = r"(out_desc\.store\(\[.*\], )out\.to\("

@@ -39,6 +39,11 @@ class Near(NamedTuple):
             return [Near(value) for value in values]
         return [Near(value, error) for value, error in zip(values, self.error.chunk(num_ranks, dim), strict=True)]
 
+    def narrow(self, dim: int, start: int, length: int) -> Near:
+        """The elements from `start` on along `dim`."""
+        value = self.value.narrow(dim, start, length)
+        return Near(value, self.error if isinstance(self.error, float) else self.error.narrow(dim, start, length))
+
     def shifted(self, num_ranks: int, dim: int, by: int) -> Near:
         """After every rank has received the part of the rank `by` before it."""
         found = self.parts(num_ranks, dim)

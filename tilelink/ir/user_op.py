@@ -38,6 +38,7 @@ import sympy
 
 from tilelink.errors import BadUserOp
 from tilelink.ir.location import here
+from tilelink.ir.names import split_names
 from tilelink.ir.op_claims import Shown
 
 Axes: TypeAlias = sympy.Symbol | tuple[sympy.Symbol, ...]
@@ -52,8 +53,8 @@ _LAWS = {  # what is not so if a claim is false
 
 
 def axes(names: str) -> tuple[sympy.Symbol, ...]:
-    """Symbols for the axes of tile ops: `m, n, k = axes("m n k")`."""
-    return tuple(sympy.Symbol(name, integer=True, nonnegative=True) for name in names.replace(",", " ").split())
+    """Symbols for the axes of tile ops: `m, n, k = axes("m n k")`. Raises BadNames."""
+    return tuple(sympy.Symbol(name, integer=True, nonnegative=True) for name in split_names(names, "axes"))
 
 
 @dataclass(frozen=True, slots=True)
