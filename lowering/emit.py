@@ -47,7 +47,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
             helpers,
         ),
         (f"kernels of {schedule.name}", body),
-        ("the operator", host.rstrip()),
+        ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
         (_TITLES[spelling.fabric], reached("\n\n\n".join(map(_fabric, fabrics)), (host, main))),
         ("self-check under torchrun", main),
     ]

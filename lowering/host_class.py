@@ -128,6 +128,7 @@ class HostPrinter:
 
     def _call(self, inputs: list[str]) -> None:
         out = self.out
+        out.line("@opaque")
         with out.block(f"def __call__(self, {', '.join(inputs)}):"):
             for name in inputs:
                 out.line(f'check_input("{name}", {name}, *self.INPUTS["{name}"])')

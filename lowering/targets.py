@@ -7,7 +7,7 @@ from tilelink.errors import UnknownTarget, did_you_mean
 
 TARGETS = ("triton", "triton-distributed")
 
-_MODULES = ("argparse", "contextlib", "json", "sys", "time")
+_MODULES = ("argparse", "contextlib", "functools", "json", "sys", "time")
 
 
 def _standard(*more: str) -> str:
