@@ -36,8 +36,9 @@ format: .venv
 
 .venv: .venv/installed
 
-# the marker is written last, so an interrupted install is done again
+# the marker is written last, so an interrupted install is done again; bytecode is left to the first import of a module,
+# since most modules of torch are never imported
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || python3 -m venv .venv
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
