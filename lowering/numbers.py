@@ -117,6 +117,11 @@ class Numbers(Constants):
         """Elements from one row to the next."""
         return self.name(f"{buffer}_COLS", cols, f"columns of {buffer}", Group.BUFFERS)
 
+    def first(self, buffer: str, dim: int, dims: int, value: int) -> str:
+        """Where what is read of a buffer begins along dimension `dim` of `dims`."""
+        what = "column" if dim == dims - 1 else "row"
+        return self.name(f"{buffer}_FIRST_{what}", value, f"first {what} of a slice of {buffer}", Group.SIZES)
+
     def part(self, buffer: str, shape: tuple[int, ...]) -> str:
         """Elements of a part of `shape`."""
         what = self._piece(buffer)

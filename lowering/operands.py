@@ -16,7 +16,7 @@ from lowering.numbers import Numbers
 from lowering.source import Source
 from tilelink.ir.nodes import PIECE_ROWS, Axis, ComputeRole, Memory, turn_cols
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Access, Operand
+from tilelink.ir.steps import Access, Operand, cut_axes
 
 
 @dataclass(slots=True)
@@ -242,9 +242,14 @@ def address(scope: TileScope, operand: Operand, base: str) -> tuple[str, str]:
             mask = f"{axis}_offsets // {share(scope, operand)} == rank"
         if mask:
             masks.append(f"({mask}){sides}" if sides else mask)
-    shape = part_shape(scope, operand)
-    ahead = sum(first * part_size(shape[dim + 1 :]) for dim, first in enumerate(operand.first))
-    return plus(base, *terms, str(ahead)), " & ".join(masks)
+    terms += [times(first(scope, operand, dim), stride_of(scope, operand, dim)) for dim in range(len(operand.index))]
+    return plus(base, *terms), " & ".join(masks)
+
+
+def first(scope: TileScope, operand: Operand, dim: int) -> str:
+    """Where position 0 along dimension `dim` is."""
+    value = operand.first[dim]
+    return scope.numbers.first(operand.buffer, dim, len(operand.index), value) if value else "0"
 
 
 def stride_of(scope: TileScope, operand: Operand, dim: int) -> str:
@@ -308,7 +313,9 @@ def print_descriptor(out: Source, scope: TileScope, operand: Operand, name: str)
     assert operand.access is Access.DESCRIPTOR, "pointers have no descriptor"
     row_axis, col_axis = operand.index
     at = (start(scope, operand, row_axis), start(scope, operand, col_axis))
-    row, col = (plus(position, str(first)) for position, first in zip(at, operand.first, strict=True))
+    row, col = (plus(position, first(scope, operand, dim)) for dim, position in enumerate(at))
+    for axis in cut_axes(operand.index, part_shape(scope, operand), operand.window):
+        scope.numbers.whole(scope.role, scope.axis(axis))
     whole = scope.taken(scope.descriptor(operand.buffer, operand.index))
     if not operand.slot:
         return whole, row, col

@@ -1,7 +1,7 @@
 """The command line: `tilelink topo | plan | emit | run | verify | mutate`. Results go to stdout, everything else to stderr.
 
 Exit codes: 0 done; 1 a run whose result differs from the reference, or a refuted operator; 2 bad input; 3 no legal
-schedule.
+schedule; 4 a mistake of tilelink: it built no schedule that its own proof accepts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilelink.dialect_api import Vendor
 from tilelink.emulated_time import announce, of_spec
 from tilelink.emulator import EmulationError, StepLimit
 from tilelink.emulator.errors import Unsupported
-from tilelink.errors import NoLegalSchedule, RunFailed
+from tilelink.errors import NoLegalSchedule, RunFailed, ScheduleRefuted
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec as DeclaredSpec
 from tilelink.mutation.campaign import campaign
@@ -61,6 +61,8 @@ def _exit_code(error: UserError) -> int:
         return 2  # it says something of the emulator, and nothing of the source
     if isinstance(error, EmulationError | RunFailed):
         return 1  # the source hangs, crashes or leaves its buffers: refuted, not misused
+    if isinstance(error, ScheduleRefuted):
+        return 4  # a mistake of ours, whatever was typed
     return 3 if isinstance(error, NoLegalSchedule) else 2
 
 

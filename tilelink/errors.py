@@ -356,11 +356,13 @@ class ScheduleMismatch(TileLinkError):
 
 
 class ScheduleRefuted(TileLinkError):
-    """A schedule does not pass its proof. Facts: `function`, `pins`, `findings` (tilelink.proof.findings.Finding)."""
+    """No schedule that was built passes its proof. Facts: `function`, `pins`, `count` (how many were tried), `shown`, and
+    `findings` (tilelink.proof.findings.Finding) of the best one."""
 
     template = (
-        "the schedule of {function!r} with {pins} is refuted, so it is not given out:\n{shown}\n"
-        "This is a mistake of the planner: pin other choices meanwhile, and report these lines."
+        "tilelink has made a mistake: its proof refutes every schedule of {function!r} with {pins}, so none "
+        "is given out. Your spec and pins may be right. Of the best one:\n{shown}\n"
+        "Please report these lines; meanwhile other pins may lead to a schedule, such as algorithm=library."
     )
 
 

@@ -9,10 +9,12 @@ import pytest
 import lowering
 from tests.compiled.planted import ENGINE, GATHER, OVERTAKEN, PLANTED, checked, planned
 from tests.pipeline.workloads import load
+from tilelink.adversary.verdict import VerdictKind
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import Kernel
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
+from tilelink.verify_command import Verification
 
 _QUICK = ("one stage of the loop over tiles", "fence behind a wait")
 GUARDS = [pytest.param(name, marks=[] if name in _QUICK else [pytest.mark.slow]) for name in PLANTED]
@@ -30,6 +32,8 @@ def test_a_guard_that_is_missing_is_found(name: str) -> None:
     found = checked(schedule, without, ahead=planted.ahead)
     assert any(planted.rule in one.rule for one in found.findings), found.lines()
     assert str(BugClass.COMPILED_ORDER) in found.lines()[0]
+    verification = Verification(None, None, None, found)
+    assert verification.kind is VerdictKind.REFUTED and planted.rule in verification.to_json()
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 
 @triton.jit
 def x_full_send(x_ptr, x_full_peers, counts, signal_peers, rank, call, program):
-    """Move x_full on 16 SMs."""
+    """Move the chunks of x_full."""
     for chunk in range(X_FULL_CHUNKS):
         for step in range(NUM_RANKS - 1):
             peer = (rank + (NUM_RANKS - 1) - (step + program) % (NUM_RANKS - 1)) % NUM_RANKS
@@ -16,7 +16,7 @@ def x_full_send(x_ptr, x_full_peers, counts, signal_peers, rank, call, program):
 
 @triton.jit
 def out_halves(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
-    """Compute the last 64 tiles of out in halves along n."""
+    """Compute the last tiles of out as halves along n, for more programs."""
     for half in tl.range(program, 2 * HALVED_TILES, PROGRAMS, flatten=False):
         tile = WHOLE_TILES + half // 2
         m_place, m_tile, n_tile = chunk_major(tile, M_TILES, N_TILES, GROUP_M, M_SEGMENTS)

@@ -3,7 +3,7 @@
 
 @triton_dist.jit
 def count_y(tile, number, counts, rank):
-    """Count a tile of y that this program has stored, or none: `number` is 1 or 0."""
+    """Count tile `tile` of y, which this program has stored, if `number` is 1; count nothing if it is 0."""
     m_place, m_tile, n_tile = rank_major(tile, M_TILES, N_TILES, GROUP_M)
     m_segment = (rank + 1 + m_place) % NUM_RANKS
     m = m_tile * TILE_M
@@ -12,7 +12,7 @@ def count_y(tile, number, counts, rank):
 
 @triton_dist.jit
 def out_slice(y_value, m, n, rank, y_parts_ptr, out_ptr):
-    """out in 64 columns of an own tile, of which `y_value` is the own summand."""
+    """Epilogue of an own tile, one slice of columns: add the peers' parts of out to the own summand."""
     m_offsets = m + tl.arange(0, TILE_M)
     n_offsets = n + tl.arange(0, SUM_SLICE_N)
     # src[03_gemm_rs.py:16] out
@@ -30,7 +30,7 @@ def out_slice(y_value, m, n, rank, y_parts_ptr, out_ptr):
 @triton_dist.jit
 def y_tiles(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, counts, signals, rank, call, program):
     """Compute the tiles of y."""
-    # the m segments of the other ranks
+    # tiles of the segments of other ranks along m
     for tile in tl.range(program, OTHER_TILES, PROGRAMS, flatten=True):
         m_place, m_tile, n_tile = rank_major(tile, M_TILES, N_TILES, GROUP_M)
         m_segment = (rank + 1 + m_place) % NUM_RANKS
@@ -46,7 +46,7 @@ def y_tiles(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, counts, signals,
         y_staged_part = y_staged_ptr + m_segment * Y_STAGED_PART
         tl.store(y_staged_part + m_offsets[:, None] * Y_STAGED_COLS + n_offsets[None, :], y_value.to(tl.bfloat16))
     count_y(program + (OTHER_TILES - 1 - program) // PROGRAMS * PROGRAMS, 1, counts, rank)
-    # the own m segment
+    # tiles of the own segment along m
     for tile in tl.range(OTHER_TILES + (program + FIRST_OWN) % PROGRAMS, NUM_TILES, PROGRAMS, flatten=True):
         m_place, m_tile, n_tile = rank_major(tile, M_TILES, N_TILES, GROUP_M)
         m_segment = (rank + 1 + m_place) % NUM_RANKS
@@ -59,7 +59,10 @@ def y_tiles(x_desc, w_desc, y_staged_ptr, y_parts_ptr, out_ptr, counts, signals,
         y_parts_here = y_parts_ptr
         for step in tl.static_range(1, NUM_RANKS):
             part_segment = (rank + step) % NUM_RANKS
-            y_parts_here = dl.consume_token(y_parts_here, wait_epoch(signals + Y_PARTS_ARRIVED + part_segment * Y_PARTS_CHUNKS + m // Y_PARTS_CHUNK_ROWS, call))
+            y_parts_here = dl.consume_token(
+                y_parts_here,
+                wait_epoch(signals + Y_PARTS_ARRIVED + part_segment * Y_PARTS_CHUNKS + m // Y_PARTS_CHUNK_ROWS, call),
+            )
         y_value_0_64, y_value_64_128 = halves(y_value)
         out_slice(y_value_0_64, m, n, rank, y_parts_here, out_ptr)
         out_slice(y_value_64_128, m, n + SUM_SLICE_N, rank, y_parts_here, out_ptr)

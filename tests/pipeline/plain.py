@@ -11,7 +11,8 @@ _START = "# ---- device helpers"
 
 
 def plain(source: str) -> str:
-    """`source` from its device helpers on, without the names of its constants."""
+    """`source` from its device helpers on, without the names of its constants; each call on one line."""
     constants = constants_of(ast.parse(source))
     names = re.compile(rf"\b({'|'.join(constants)})\b(?!=[^=])(\.value)?")
-    return names.sub(lambda name: str(constants[name[1]]), source[source.index(_START) :])
+    text = names.sub(lambda name: str(constants[name[1]]), source[source.index(_START) :])
+    return re.sub(r",\n +", ", ", re.sub(r",\n +\)", ")", re.sub(r"\(\n +", "(", text)))

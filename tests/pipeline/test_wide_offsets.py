@@ -60,7 +60,8 @@ def _is_pointer(node: ast.expr) -> bool:
 @pytest.mark.parametrize("transfer", ["push", "pull"])
 def test_parts_of_4_gib_moved_by_sms(transfer: str, target: str) -> None:
     huge, usual = (
-        kernels(plain(emit(AG_GEMM, sizes, {**BY_SMS, "transfer": transfer}, target))) for sizes in (HUGE, {**HUGE, "K": 4096})
+        kernels(plain(emit(AG_GEMM, sizes, {**BY_SMS, "transfer": transfer}, target)))
+        for sizes in (HUGE, {**HUGE, "K": 4096})
     )
     of = "rank" if transfer == "push" else "peer"
     assert f" + tl.cast({of}, tl.int64) * 2147483648 + tl.cast(chunk, tl.int64) * 2147483648\n" in huge

@@ -12,6 +12,7 @@ import torch
 
 from lowering.libraries import library_values
 from tilelink.adversary.file_reference import FileReference, Inputs, Outputs, Wanted, reference_of
+from tilelink.emulator.world import STEP_LIMIT
 from tilelink.errors import NotAnOperatorFile
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.compare import Difference, compare_ranks, outputs_with_bounds
@@ -40,6 +41,7 @@ class Subject:
     multicast: bool = False
     any_stream: bool = True  # calls may come from several streams without being ordered by the caller
     graphs: bool = True  # calls may be captured in a CUDA graph
+    step_limit: int = STEP_LIMIT  # switches and memory accesses of a run, after which it is given up
     command: str = ""  # that verifies it; a seed and a policy are appended to replay a run
 
     def difference(self, got: Outputs, inputs: Inputs, call: int) -> Difference | None:
@@ -72,8 +74,8 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
     """The operator of a Python file: emitted, edited, or written by hand with the same interface.
 
     The file defines one class with `INPUTS = {name: (shape, dtype)}`, `__init__(self, fabric)` and
-    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `ANY_STREAM`, `GRAPHS`, `PEER_ATOMICS` and `MULTICAST`
-    in the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See docs/verification.md.
+    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `STEP_LIMIT`, `ANY_STREAM`, `GRAPHS`, `PEER_ATOMICS` and
+    `MULTICAST` in the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See docs/verification.md.
     Raises NotAnOperatorFile and FileReferenceFailed.
     """
     try:
@@ -107,6 +109,7 @@ def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_s
         multicast=bool(getattr(host, "MULTICAST", False)),
         any_stream=bool(getattr(host, "ANY_STREAM", False)),
         graphs=bool(getattr(host, "GRAPHS", True)),
+        step_limit=_number(module, host, path, "STEP_LIMIT", STEP_LIMIT),
         command=f"tilelink verify {path} --ranks {ranks}",
     )
 

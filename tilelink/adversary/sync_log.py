@@ -132,6 +132,6 @@ class SyncLog:
         return {a.word for a in self.words if a.task == access.task and a.reads and a.number <= access.number}
 
     def raised_unread(self) -> list[WordAccess]:
-        """Accesses that raised a word which nobody ever reads; what sets it to 0 raises nothing."""
-        read = {access.word for access in self.words if access.reads and not access.raises}
+        """Accesses that raised a word which nobody ever reads; what sets it to 0 raises nothing, and takes if it reads."""
+        read = {access.word for access in self.words if access.reads and (not access.raises or not access.value)}
         return [access for access in self.words if access.raises and access.value and access.word not in read]

@@ -100,6 +100,7 @@ def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()
         num_sms=subject.num_sms,
         policy=policy_by_name(trial.policy),
         observers=[*observers, trace, *detectors],
+        step_limit=subject.step_limit,
         any_residency_order=trial.any_residency,
         lazy_loading=trial.lazy_loading,
         peer_atomics=subject.peer_atomics,

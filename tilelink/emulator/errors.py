@@ -60,7 +60,8 @@ class StepLimit(EmulationError):
     template = (
         "the emulation was given up after {limit} steps (switches and memory accesses): it is too large, or a loop changes "
         "something in each round and gets nowhere.\n{table}\n"
-        "Give it smaller sizes, let loops that wait change nothing but what they wait for, or raise World(step_limit=...)."
+        "Give it smaller sizes, let loops that wait change nothing but what they wait for, or raise STEP_LIMIT in "
+        "the class of the operator (World(step_limit=...))."
     )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tilelink.emulator.scheduler import Policy
 
 _MAIN = "main"
-_STEP_LIMIT = 1_000_000
+STEP_LIMIT = 1_000_000  # of a run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class World:
         *,
         policy: Policy | None = None,
         observers: Sequence[Observer] = (),
-        step_limit: int = _STEP_LIMIT,
+        step_limit: int = STEP_LIMIT,
         any_residency_order: bool = False,
         lazy_loading: bool = False,
         peer_atomics: bool = True,

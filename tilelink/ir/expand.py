@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import sympy
@@ -131,15 +132,17 @@ def _words_of_tiles(spec: BoundSpec, node: BoundNode, protocol: Protocol) -> boo
     return cols * DTYPE_BYTES[maker.output.dtype] % protocol.data_bytes == 0
 
 
-def expand(spec: BoundSpec, algorithms: Mapping[str, Algorithm]) -> TileGraph:
-    """The graph of `spec` with each collective done by `algorithms[its name]`."""
-    return _Expansion(spec, algorithms).graph()
+def expand(spec: BoundSpec, algorithms: Mapping[str, Algorithm], library: AbstractSet[str] = frozenset()) -> TileGraph:
+    """The graph of `spec` with each collective done by `algorithms[its name]`, and the matmuls in `library` by the library,
+    which reads whole matrices only."""
+    return _Expansion(spec, algorithms, library).graph()
 
 
 class _Expansion:
-    def __init__(self, spec: BoundSpec, algorithms: Mapping[str, Algorithm]) -> None:
+    def __init__(self, spec: BoundSpec, algorithms: Mapping[str, Algorithm], library: AbstractSet[str]) -> None:
         self.spec = as_computed(spec)
         self.algorithms = algorithms
+        self.library = library
         self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in spec.inputs}
         self.nodes: list[TileOp | Relation] = []
         self.views: dict[str, _View] = {}
@@ -228,11 +231,14 @@ class _Expansion:
         return f"{source}_settled"
 
     def _needs_copy(self, out: str, dim: int) -> bool:
-        """Parts must be put together where a plain tensor is needed: an output, or a pointer for a user's body."""
+        """Parts must be put together where a plain tensor is needed: an output, a pointer for a user's body, or a matrix for
+        the library."""
         if out in self.spec.outputs:
             return True
         readers = [n for n in self.spec.nodes if out in n.inputs]
         if any(isinstance(n.operation, AllGather | ReduceScatter | AllReduce) for n in readers):
+            return True
+        if dim == 1 and any(n.output.name in self.library for n in readers):
             return True
         # parts along rows may be read in some of their columns: every other slice crosses parts, or chunks of them
         if any(isinstance(n.operation, Slice) and not (dim == 0 and n.operation.dim == 1) for n in readers):

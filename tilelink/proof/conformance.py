@@ -22,13 +22,18 @@ from tilelink.proof.words import stored_sum, words
 
 
 def graph_of(schedule: Schedule) -> TileGraph:
-    """The graph of the schedule's spec, with the algorithms that it chose."""
+    """The graph of the schedule's spec, with the algorithms that it chose, and the matmuls that it leaves to the library."""
     chosen = {
         name.removesuffix(".algorithm"): Algorithm(value)
         for name, value in schedule.choices
         if name.endswith(".algorithm")
     }
-    return expand(schedule.spec, chosen)
+    library = {
+        name.removesuffix(".compute")
+        for name, value in schedule.choices
+        if name.endswith(".compute") and value == "library"
+    }
+    return expand(schedule.spec, chosen, library)
 
 
 def conformance(schedule: Schedule) -> Iterator[Finding]:
