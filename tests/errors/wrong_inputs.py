@@ -41,6 +41,7 @@ import triton.language as tl
 import tilelink
 from tilelink import CommSms, Partial, Replicate, Schedule, Shard, Tensor, all_gather, all_reduce, axes, dims, matmul, overlap
 from tilelink.emulator import World
+from tilelink.runtime.run import run_emulated
 
 M, N, K = dims("M N K")
 m, n = axes("m n")
@@ -113,6 +114,7 @@ FILES: dict[str, str | bytes] = {
     "operator.py": OPERATOR,
     "large.py": OPERATOR.replace("(8,)", "(1 << 20, 1 << 16)"),
     "bad_inputs.py": OPERATOR.replace("((8,), torch.float32)", "8"),
+    "bad_reference.py": OPERATOR.replace("return (2 * x,)", "return (x.no_such_method(),)"),
     "picture.py": b"\x89PNG\xff\xfe\x00",
     "empty.toml": "",
     "broken.toml": "name = \n",
@@ -208,6 +210,7 @@ COMMANDS = [
     Command("verify leaving.py", "NotAnOperatorFile", "it does not run: SystemExit"),
     Command("verify picture.py", "NotAnOperatorFile", "picture.py"),
     Command("verify bad_inputs.py", "NotAnOperatorFile", "INPUTS"),
+    Command("verify bad_reference.py --workers 1", "FileReferenceFailed", "no_such_method"),
     Command("verify operator.py --ranks 3", "FileIsForOthers", "--ranks 2"),
     Command("verify operator.py --sms 3", "FileIsForOthers", "--sms 4 or more"),
     Command("verify operator.py M=8", "SizesOfFile", "operator.py:FUNCTION M=8"),
@@ -286,6 +289,14 @@ SNIPPETS = [
     Snippet("ag_gemm.compile(World(2, num_sms=4).fabrics[0], **SIZES)", "FabricTooSmall", "World(num_sms=8)"),
     Snippet("World('2')", "IllegalWorld", "integers of at least 1", 1),
     # tile ops
+    Snippet(
+        "@tilelink.op(reads={'x': (m,)}, writes=(m,), tiled=m, reference=lambda x: x.no_such_method())\n@triton.jit\n"
+        "def same(x, m, TILE_M: tl.constexpr):\n    return tl.load(x + m + tl.arange(0, TILE_M))\n\n\n"
+        "@overlap\ndef f(x: Tensor(M, placement=Shard(0))):\n    return same(all_gather(x, dim=0))\n\n\n"
+        "schedule = f.plan('laptop-switch', 2, M=64)\nrun_emulated(schedule, schedule.emit())\n",
+        "ReferenceFailed",
+        "no_such_method",
+    ),
     Snippet("tilelink.op(reads={'x': (m,)}, writes=(m,))(len)", "BadUserOp", "Put @triton.jit below @tilelink.op"),
     Snippet(
         "LIMITS = (1, 2)\n\n\n@tilelink.op(reads={'x': (m,)}, writes=(m,))\n@triton.jit\n"
