@@ -344,6 +344,15 @@ class NotCompiled(TileLinkError):
     )
 
 
+class WorkersDied(TileLinkError):
+    """Facts: `workers`."""
+
+    template = (
+        "one of {workers} worker processes was ended from outside; most often the system has no memory left.\n"
+        "Legal: fewer of them, --workers 1, or smaller sizes."
+    )
+
+
 class RunFailed(TileLinkError):
     template = "the {num_ranks} ranks of {operator!r} did not finish: {reason}.\nThe last lines they wrote:\n{lines}"
 

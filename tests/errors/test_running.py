@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +28,11 @@ from tilelink.errors import (
     ScheduleMismatch,
     ScheduleRefuted,
     UnknownReplay,
+    WorkersDied,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.planner import fallback
+from tilelink.processes import fresh_processes
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding, Proof
 from tilelink.runtime import ranks, run, shared_gpus
@@ -223,3 +226,17 @@ def test_a_refuted_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ScheduleRefuted) as refused:
         ag_gemm.plan("laptop-switch", 2, M=72, K=40, N=104)  # sizes that nothing else has planned, or it is remembered
     assert refused.value.facts["findings"] == (finding,)
+
+
+def test_a_worker_that_is_ended() -> None:
+    with pytest.raises(WorkersDied) as caught, fresh_processes(1) as pool:
+        pool.submit(os._exit, 9).result()
+    assert caught.value.facts["workers"] == 1
+
+
+@pytest.mark.slow
+def test_files_of_the_current_folder_are_no_modules_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "operator.py").write_text("raise ImportError('it takes the place of a module of Python')")
+    monkeypatch.chdir(tmp_path)
+    with fresh_processes(1) as pool:
+        assert pool.submit(abs, -3).result() == 3
