@@ -56,9 +56,10 @@ CASES = {
 CALLS = 3  # of the check of an emitted file
 
 _IN_PIECE = f"((m_offsets < {ROWS})[:, None] & (n_offsets < {COLS})[None, :])"
-_STORE = r"tl\.store\(({}\w* \+ m_offsets\[:, None\] \* \d+ \+ n_offsets\[None, :\]), (\w+\.to\(tl\.\w+\))((?:, mask=[^)]*)?)\)"
-
-
+_STORE = (
+    r"tl\.store\(\s*({}\w* \+ m_offsets\[:, None\] \* \w+ \+ n_offsets\[None, :\]),"
+    r"\s*(\w+\.to\(tl\.\w+\)),?\s*(?:mask=(.*?),?\s*)?\)\n"
+)
 _BY_DESCRIPTOR = r"(out_desc\.store\(\[.*\], )out\.to\("
 _ZEROS = f"tl.where((m + tl.arange(0, TILE_M) < {ROWS})[:, None] & (n + tl.arange(0, TILE_N) < {COLS})[None, :], 0.0, out).to("
 
@@ -72,8 +73,8 @@ def without_store(text: str, buffer: str) -> str:
     match = re.search(_STORE.format(buffer), text)
     if match is None:
         raise NoPlace(f"no tile is stored to {buffer} through a pointer")
-    mask = f"~{_IN_PIECE}" + (match[3].replace(", mask=", " & (") + ")" if match[3] else "")
-    return f"{text[: match.start()]}tl.store({match[1]}, {match[2]}, mask={mask}){text[match.end() :]}"
+    mask = f"~{_IN_PIECE}" + (f" & ({match[3]})" if match[3] else "")
+    return f"{text[: match.start()]}tl.store({match[1]}, {match[2]}, mask={mask})\n{text[match.end() :]}"
 
 
 def with_zeros(text: str) -> str:

@@ -10,18 +10,27 @@ from lowering.libraries import library_values
 from lowering.names import TORCH, class_name
 from lowering.selfcheck.text import needed_by
 from lowering.source import Source
+from tilelink.ir.functions import FUNCTIONS, in_fp32, with_constants
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    BoundNode,
+    BoundSpec,
+    Elementwise,
+    Matmul,
+    ReduceScatter,
+    SendRecv,
+    Slice,
+)
 from tilelink.ir.user_op import UserOp
 
-# what each elementwise function means, as torch text: the only definition outside device code
+# what each elementwise function is in torch, where it is written otherwise than in a kernel
 TORCH_FUNCTIONS = {
     "silu": "torch.nn.functional.silu({0})",
     "gelu": "torch.nn.functional.gelu({0})",
     "relu": "torch.relu({0})",
-    "add": "{0} + {1}",
-    "mul": "{0} * {1}",
 }
 
 
@@ -65,6 +74,10 @@ def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> s
             placement = node.output.placement
             assert isinstance(placement, Shard)  # only parts can move from rank to rank
             return f"{node.inputs[0]}.shifted({spec.num_ranks}, {placement.dim}, {by})"
+        case Slice(dim, start, stop) if node.output.placement == Partial():
+            return f"[part.narrow({dim}, {start}, {stop - start}) for part in {node.inputs[0]}]"
+        case Slice(dim, start, stop):
+            return f"{node.inputs[0]}.narrow({dim}, {start}, {stop - start})"
         case ReduceScatter() | AllReduce():
             return f"Near.sum({node.inputs[0]}{split}).rounded({dtype})"
         case _ if node.output.placement == Partial():
@@ -94,9 +107,11 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
     match node.operation:
         case Matmul(transposed):
             return f"{operands[0]}.times({operands[1]}{'.T' if transposed else ''}{split})"
-        case Elementwise(function):
+        case Elementwise(function, left, right):
             names = [f"x{number}" for number in range(len(operands))]
-            return f"Near.map(lambda {', '.join(names)}: {TORCH_FUNCTIONS[function].format(*names)}, {listed})"
+            text = TORCH_FUNCTIONS.get(function, FUNCTIONS[function].text)
+            numbers = (None if one is None else in_fp32(one) for one in (left, right))
+            return f"Near.map(lambda {', '.join(names)}: {text.format(*with_constants(names, *numbers))}, {listed})"
         case UserOp(name=name):
             exact = f"lambda *tensors: in_float64({name}_reference, tensors)"
             return f"Near.user({exact}, {TORCH[node.output.dtype]}, {listed})"
@@ -215,7 +230,7 @@ def input_scales(spec: BoundSpec) -> dict[str, float]:
     scales = {value.name: 1.0 for value in spec.inputs}
     origin = {value.name: value.name for value in spec.inputs}
     for node in spec.nodes:
-        if isinstance(node.operation, AllGather | SendRecv) and node.inputs[0] in origin:
+        if isinstance(node.operation, AllGather | SendRecv | Slice) and node.inputs[0] in origin:
             origin[node.output.name] = origin[node.inputs[0]]
         rights = node.inputs[1:] if isinstance(node.operation, Matmul | UserOp) else ()
         for name in rights:

@@ -1,4 +1,4 @@
-"""What an operator takes, on every fabric."""
+"""The check of an operator's inputs, on every fabric."""
 
 from __future__ import annotations
 

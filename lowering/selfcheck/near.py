@@ -8,6 +8,7 @@ ch. 3) grows like their sum, and would hide a lost summand. The operands of a ch
 which this holds; the constants leave 8 standard deviations.
 """
 
+# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -37,6 +38,11 @@ class Near(NamedTuple):
         if isinstance(self.error, float):
             return [Near(value) for value in values]
         return [Near(value, error) for value, error in zip(values, self.error.chunk(num_ranks, dim), strict=True)]
+
+    def narrow(self, dim: int, start: int, length: int) -> Near:
+        """The elements from `start` on along `dim`."""
+        value = self.value.narrow(dim, start, length)
+        return Near(value, self.error if isinstance(self.error, float) else self.error.narrow(dim, start, length))
 
     def shifted(self, num_ranks: int, dim: int, by: int) -> Near:
         """After every rank has received the part of the rank `by` before it."""
@@ -89,28 +95,48 @@ class Near(NamedTuple):
             additions += (len(summands) - 2) * torch.finfo(library).eps / 2
         return Near(value, error + additions * largest)
 
+    def rows(self, first: int, last: int, shape: torch.Size) -> Near:
+        """Some rows of this tensor broadcast to `shape`."""
+        value = self.value.expand(shape)[first:last].double()
+        return Near(value, self.error if isinstance(self.error, float) else self.error.expand(shape)[first:last])
+
+    def moved(self, way: str) -> torch.Tensor:
+        """Each element as far off as it may be: "up", "down", or towards zero; empty: where it is."""
+        limit = torch.as_tensor(self.error, device=self.value.device)
+        to_zero = -self.value.clamp(-limit, limit)
+        return self.value + {"": torch.zeros_like(limit), "up": limit, "down": -limit, "to zero": to_zero}[way]
+
     @staticmethod
     def map(function: Callable[..., torch.Tensor], *operands: Near) -> Near:
         """`function` of each element, in fp32: how far it moves where its operands move as far as they may, or to zero."""
-        values = [x.value.double() for x in operands]
-        value = function(*values)
-        size = value.abs() + (values[0].abs() if len(values) == 1 else 0)  # exp and erf err relative to their argument
-        moved: list[list[torch.Tensor]] = [[]]
-        for x, at in zip(operands, values, strict=True):
-            ways = (
-                [at] if isinstance(x.error, float) else [at + x.error, at - x.error, at - at.clamp(-x.error, x.error)]
-            )
-            moved = [[*others, way] for others in moved for way in ways]
-        error = torch.zeros_like(value, dtype=torch.float32)
-        for each in moved:
-            error = torch.maximum(error, (function(*each) - value).abs().float())
-        return Near(value, error + 2**-20 * size.float())
+        shape = torch.broadcast_shapes(*(x.value.shape for x in operands))
+        ways: list[tuple[str, ...]] = [()]
+        for x in operands:
+            each = ("",) if isinstance(x.error, float) else ("up", "down", "to zero")
+            ways = [(*others, way) for others in ways for way in each]
+        value = torch.empty(shape, dtype=torch.float64, device=operands[0].value.device)
+        error = torch.empty_like(value, dtype=torch.float32)
+        for first in range(0, shape[0], 1024):  # rows at a time: there are many tensors of that size
+            some = [x.rows(first, first + 1024, shape) for x in operands]
+            result = function(*(x.value for x in some))
+            # exp and erf err relative to their argument
+            size = result.abs() + (some[0].value.abs() if len(some) == 1 else 0)
+            off = torch.zeros_like(result)
+            for way in ways:
+                found = function(*(x.moved(how) for x, how in zip(some, way, strict=True)))
+                off = torch.maximum(off, (found - result).abs())
+            value[first : first + 1024] = result
+            error[first : first + 1024] = off + 2**-20 * size
+        return Near(value, error)
 
     @staticmethod
     def user(function: Callable[..., torch.Tensor], dtype: torch.dtype, *operands: Near) -> Near:
         """A tile op of the user's, from its reference. Its error is seen, not derived: 4 times the largest of 4 trials whose
-        operands move at random by their errors and by one rounding to `dtype`, as values inside the op may be rounded; and at
-        least that of the mean of the row, because an element may stay where it is by chance."""
+        operands move at random by their errors and by one rounding to `dtype`, as values inside the op may be rounded, or by
+        those of an fp32 sum along their longest dimension; and at least that of the mean of the row, because an element may
+        stay where it is by chance."""
+        terms = max(extent for x in operands for extent in x.value.shape)
+        step = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps * terms) / 2
         value = function(*(x.value.double() for x in operands)).double()
         generator = torch.Generator(value.device).manual_seed(0)
         error = torch.zeros_like(value, dtype=torch.float32)
@@ -118,8 +144,7 @@ class Near(NamedTuple):
             moved = []
             for x in operands:
                 signs = torch.rand(x.value.shape, generator=generator, device=value.device).sub_(0.5).sign_()
-                step = x.error + torch.finfo(dtype).eps / 2 * x.value.abs().float()
-                moved.append(x.value.double() + signs * step)
+                moved.append(x.value.double() + signs * (x.error + step * x.value.abs().float()))
             error = torch.maximum(error, (function(*moved) - value).abs().float())
         return Near(value, 4 * torch.maximum(error, error.mean(-1, keepdim=True)))
 

@@ -309,7 +309,8 @@ def test_the_class_and_the_line(name: str) -> None:
 
 
 def test_every_class_has_a_case() -> None:
-    assert {case.bug for case in CASES.values()} == set(BugClass)
+    """What the compiler does is planted in tests/compiled: runs do not see it."""
+    assert {case.bug for case in CASES.values()} == set(BugClass) - {BugClass.COMPILED_ORDER}
 
 
 EMITTED = [RS_FUSED, RS_PUSH, RS_PULL, RS_PCIE, AG_PUSH, AG_PULL, AG_WHOLE, AR_PLACED]

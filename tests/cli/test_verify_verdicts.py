@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -73,7 +75,8 @@ def test_what_the_interpreter_lacks_is_not_checked(invoke: Invoke, tmp_path: Pat
     assert "erfcx" in result.stdout
 
 
-def test_what_no_compiler_takes_is_refuted(invoke: Invoke, tmp_path: Path) -> None:
-    result = invoke("verify", _written(tmp_path, "tl.arange(0, 16) + tl.arange(0, 8)"), *OPTIONS)
+@pytest.mark.parametrize("statement", ["tl.arange(0, 16) + tl.arange(0, 8)", "nothing.of_that_name(x)"])
+def test_what_no_compiler_or_kernel_takes_is_refuted(invoke: Invoke, tmp_path: Path, statement: str) -> None:
+    result = invoke("verify", _written(tmp_path, statement), *OPTIONS)
     assert result.exit_code == 1, result.output
     assert "the file does not run" in result.stdout

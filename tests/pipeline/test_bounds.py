@@ -144,10 +144,11 @@ def test_emitted_files_carry_these_bounds(seed: int) -> None:
     for theirs, ours in zip(carried, outputs_with_bounds(spec, inputs, library_values(schedule)), strict=True):
         for one, other in zip(theirs, ours, strict=True):
             torch.testing.assert_close(one.value.double(), other.value, rtol=1e-12, atol=1e-12)
-            assert torch.equal(torch.as_tensor(one.error), torch.as_tensor(other.error))
+            errors = (torch.as_tensor(each.error) for each in (one, other))
+            torch.testing.assert_close(*errors, rtol=1e-4, atol=1e-12)  # functions are written in two ways
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_bounds_of_users_ops(dtype: torch.dtype) -> None:
     """An op may compute in fp32, or round what it has in between; a lost row is seen."""
     generator = torch.Generator().manual_seed(0)

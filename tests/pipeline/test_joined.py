@@ -75,7 +75,7 @@ def test_one_launch_less() -> None:
     assert one.count("main.launch(") == two.count("main.launch(") - 1
     assert "def out_kernel(" in two
     assert "def out_kernel(" not in one
-    assert "then, in the same programs, kernel out_kernel" in str(schedule)
+    assert "the same programs go on with kernel out_kernel" in str(schedule)
 
 
 def test_the_own_part_is_awaited_where_programs_of_the_launch_make_it() -> None:

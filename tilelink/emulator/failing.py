@@ -48,5 +48,7 @@ def _lacking(error: Exception) -> str:
         return f"{function.__module__}.{function.__name__}"
     if isinstance(error, AttributeError) and isinstance(error.obj, stock.InterpreterBuilder):
         return f"{error.name}, of the builder"
-    ours = isinstance(error, NotImplementedError) or frame.f_globals.get("__name__") == stock.__name__
+    # a failed tl.device_assert comes from there as well, and is the kernel's own
+    inside = frame.f_globals.get("__name__") == stock.__name__ and not isinstance(error, AssertionError)
+    ours = isinstance(error, NotImplementedError) or inside
     return f"{type(error).__name__}: {error}" if ours else ""

@@ -195,7 +195,8 @@ class Machine:
         if self.observers:
             task, place = self.scheduler.task.identity, self.place()
             buffer, flat = self.memory.owner(start), addresses.ravel()
-            may_synchronise = scalar and end - start <= _WORD_BYTES and (via is not Via.PLAIN or semantic is not _NONE)
+            one = scalar or (via is Via.ASSEMBLY and addresses.size == 1)
+            may_synchronise = one and end - start <= _WORD_BYTES and (via is not Via.PLAIN or semantic is not _NONE)
             value = _value(start, end) if may_synchronise else None
             fields = (changed, place, scalar, start, end, buffer, value)
             self._tell(Access(task, kind, via, flat, item_bytes, semantic, scope, *fields))

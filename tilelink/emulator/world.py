@@ -83,7 +83,7 @@ class World:
             ("switch_every", switch_every, 0),
             ("step_limit", step_limit, 1),
         ):
-            if value < least:
+            if not isinstance(value, int) or value < least:
                 raise IllegalWorld(name=name, value=value, least=least)
         policy = policy or RandomPolicy(seed)
         limits = num_ranks, num_sms, policy, switch_every, step_limit, observers

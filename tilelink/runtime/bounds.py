@@ -15,7 +15,17 @@ import torch
 
 from lowering.selfcheck.near import Near
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    BoundNode,
+    BoundSpec,
+    Elementwise,
+    Matmul,
+    ReduceScatter,
+    SendRecv,
+    Slice,
+)
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.meaning import evaluate
 
@@ -62,6 +72,8 @@ def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library:
             placement = node.output.placement
             assert isinstance(placement, Shard)  # only parts can move from rank to rank
             return [operands[0][0].shifted(spec.num_ranks, placement.dim, by)]
+        case Slice(dim, start, stop):
+            return [near.narrow(dim, start, stop - start) for near in operands[0]]
         case ReduceScatter() | AllReduce():
             return [Near.sum(operands[0], split).rounded(dtype)]
         case _:

@@ -8,8 +8,10 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from tilelink.errors import FabricUnavailable, InputRequiresGrad
+from tilelink.errors import FabricTooSmall, FabricUnavailable, InputRequiresGrad
+from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import fabric_class, in_dialect, load_source, operator_class
+from tilelink.runtime.machine import is_fabric
 
 
 def fabric_ranks(group: object) -> int:
@@ -32,6 +34,13 @@ def fabric_ranks(group: object) -> int:
     return dist.get_world_size(group if isinstance(group, dist.ProcessGroup) else None)
 
 
+def check_fabric(group: object, schedule: Schedule) -> None:
+    """An emulated fabric has the SMs that `schedule` counts on. Raises FabricTooSmall."""
+    num_sms, needed = getattr(group, "num_sms", None), schedule.machine.num_sms
+    if isinstance(num_sms, int) and num_sms < needed:
+        raise FabricTooSmall(operator=schedule.name, topology=schedule.machine.topology, needed=needed, found=num_sms)
+
+
 def build_operator(source: str, name: str, group: object) -> Callable[..., object]:
     """Load `source` and build its operator on `group`: a fabric as it is, a process group through the fabric of the file.
 
@@ -39,7 +48,7 @@ def build_operator(source: str, name: str, group: object) -> Callable[..., objec
     """
     module = load_source(source, name)
     _name_refusals(module)
-    if hasattr(group, "symmetric"):
+    if is_fabric(group):
         fabric = group
     elif in_dialect(source):
         fabric = fabric_class(module)(group if group is not None else module.initialize_distributed())

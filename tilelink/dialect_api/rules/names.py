@@ -49,7 +49,8 @@ def _choosing(tree: ast.Module) -> set[int]:
     return {id(node) for outer in ast.walk(tree) if isinstance(outer, kinds) for node in ast.walk(outer)}
 
 
-def _is_ours(path: str) -> bool:
+def is_of_api(path: str) -> bool:
+    """Whether an import path leads into Triton-distributed."""
     return path.split(".")[0] in _OURS
 
 
@@ -70,7 +71,7 @@ def _modules_like(path: str) -> tuple[str, ...]:
 
 
 def _module(context: Context, node: Node, path: str, *, chosen: bool) -> Iterator[Finding]:
-    if not _is_ours(path):
+    if not is_of_api(path):
         return
     if module(path) is None:
         close = _modules_like(path)
@@ -86,7 +87,7 @@ def _module(context: Context, node: Node, path: str, *, chosen: bool) -> Iterato
 
 def _from(context: Context, node: ast.ImportFrom, *, chosen: bool) -> Iterator[Finding]:
     owner = node.module or ""
-    if not _is_ours(owner):
+    if not is_of_api(owner):
         return
     if module(owner) is None or not (chosen or offered_on(owner, context.file.vendor)):
         yield from _module(context, node, owner, chosen=chosen)
@@ -98,7 +99,7 @@ def _from(context: Context, node: ast.ImportFrom, *, chosen: bool) -> Iterator[F
 
 def _attribute(context: Context, node: ast.Attribute) -> Iterator[Finding]:
     owner = context.file.full_path(node.value)
-    if owner and _is_ours(owner) and module(owner) is not None:
+    if owner and is_of_api(owner) and module(owner) is not None:
         yield from _name(context, node, owner, node.attr)
 
 

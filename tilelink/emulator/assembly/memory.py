@@ -92,16 +92,15 @@ class Toucher:
         """Lane by lane, since lanes may meet at one address."""
         dtype, function = TYPES[what.type], _ATOMICS[what.operation]
         operands = [numbers(bits, dtype) for bits in values]
-        old, changed = np.zeros(places.size, dtype), np.zeros(places.size, bool)
+        old, alone = np.zeros(places.size, dtype), self._alone(taken)
         for lane, address in enumerate(places.tolist()):
             before = np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)
             after = np.asarray(function(before[0], *(one[lane] for one in operands))).astype(dtype).tobytes()
             ctypes.memmove(address, after, len(after))
-            old[lane], changed[lane] = before[0], after != before.tobytes()
-        for lanes in (changed, ~changed):  # what changes nothing releases nothing
-            if lanes.any():
-                some = bool(changed[lanes].any())
-                self._tell(what, Kind.ATOMIC, places[lanes], changed=some, scalar=self._alone(taken))
+            old[lane] = before[0]
+            # each by itself: what changes nothing releases nothing
+            changed = after != before.tobytes()
+            self._tell(what, Kind.ATOMIC, places[lane : lane + 1], changed=changed, scalar=alone)
         return bits_of(old)
 
     def _alone(self, taken: Taken) -> bool:
@@ -110,9 +109,11 @@ class Toucher:
 
     def _tell(self, what: Memory, kind: Kind, places: NDArray[np.uint64], *, changed: bool, scalar: bool) -> None:
         size, order = MOVED[what.type].itemsize, what.semantic
-        self._machine.after(
-            kind, Via.ASSEMBLY, places, size, changed=changed, semantic=order, scope=what.scope, scalar=scalar
-        )
+        words = order is not Semantic.NONE and places.size <= _MOST_WORDS  # of which some may be signals
+        for part in np.split(places, places.size) if words else (places,):
+            self._machine.after(
+                kind, Via.ASSEMBLY, part, size, changed=changed, semantic=order, scope=what.scope, scalar=scalar
+            )
 
 
 def _reduced(what: Memory, copies: tuple[Bits, ...]) -> Bits:
@@ -127,6 +128,8 @@ def _reduced(what: Memory, copies: tuple[Bits, ...]) -> Bits:
     return bits_of(np.ascontiguousarray(total.data).view(dtype))
 
 
+_MOST_WORDS = 32
+_MOST_WORDS = 32
 _PAIRS: dict[str, tuple[Any, np.dtype[Any]]] = {
     "bf16x2": (tl.bfloat16, np.dtype(np.uint16)),
     "f16x2": (tl.float16, np.dtype(np.float16)),
