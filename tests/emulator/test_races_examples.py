@@ -98,7 +98,10 @@ MUTANTS = {
     "wait at GPU scope": ('(signal, 0, sem="acquire", scope="sys"', '(signal, 0, sem="acquire", scope="gpu"'),
     "count of peers at GPU scope": ('NUM_RANKS, sem="relaxed", scope="sys"', 'NUM_RANKS, sem="relaxed", scope="gpu"'),
     "no wait for a chunk": ("wait_epoch(signals + X_FULL_ARRIVED + m_segment, call)", "pass"),
-    "no wait for readers": ("    await_peers(signals, NUM_RANKS - 1)  # every peer has finished the last call", "    pass"),
+    "no wait for readers": (
+        "    await_peers(signals, NUM_RANKS - 1)  # every peer has finished the last call",
+        "    pass",
+    ),
 }
 CAUSES = {
     "no CTA barrier before a count": "cta_barriers",
