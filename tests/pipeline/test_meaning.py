@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import pytest
@@ -25,6 +25,7 @@ from tilelink.ir.location import here
 from tilelink.ir.placement import Placement
 from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import Trace
+from tilelink.ir.user_op import UserOp
 from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.meaning import ELEMENTWISE, evaluate, whole_inputs
@@ -245,10 +246,10 @@ def check_random_program(rng: random.Random) -> None:
     assert result.equal or result.max_error <= allowed, f"relative error {result.max_error} of {allowed}\n{schedule}"
 
 
-@given(st.randoms(use_true_random=False))
-@settings(max_examples=40)
-def test_random_programs(rng: random.Random) -> None:
-    check_random_program(rng)
+def test_random_programs(request: pytest.FixtureRequest) -> None:
+    """By hand: pytest tests/pipeline/test_meaning.py -k test_random_programs --random-specs 1000."""
+    count = request.config.getoption("--random-specs")
+    settings(max_examples=count)(given(st.randoms(use_true_random=False))(check_random_program))()
 
 
 @pytest.mark.slow
@@ -256,6 +257,27 @@ def test_random_programs(rng: random.Random) -> None:
 def test_many_random_programs(block: int) -> None:
     for seed in range(40 * block, 40 * block + 40):
         check_random_program(random.Random(seed))
+
+
+def test_a_reference_is_called_once_with_whole_tensors_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Casts are how a norm is written; they do not round what it is compared with."""
+    noted = "torch.calls.append((list(x.shape), x.dtype, w.dtype)) or "
+    norm = "(x.float() * torch.rsqrt(x.to(torch.float32).pow(2).mean(1, keepdim=True))).to(torch.bfloat16) @ w.float()"
+    trace = Trace()
+    operands = [trace.declare(name, Tensor(*shape)) for name, shape in (("x", (M, K)), ("w", (K, N)))]
+    spec = bind(_spec(trace, user_ops.OPS["product"](*operands)), {}, RANKS, "bf16")
+    op = spec.nodes[0].operation
+    assert isinstance(op, UserOp)
+    node = replace(spec.nodes[0], operation=replace(op, reference=f"theirs = lambda x, w: {noted}{norm}"))
+    calls: list[object] = []
+    monkeypatch.setattr(torch, "calls", calls, raising=False)  # torch is all that a reference knows
+    spec = replace(spec, nodes=(node,))
+    whole = whole_inputs(spec, make_inputs(spec, 0))
+    result = evaluate(spec, whole)[node.output.name]
+    assert calls == [([M, K], torch.float64, torch.float64)]
+    x, w = whole["x"], whole["w"]
+    assert torch.allclose(result, x / x.square().mean(1, keepdim=True).sqrt() @ w, rtol=1e-12, atol=1e-12)
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_elementwise_functions_have_one_meaning() -> None:
