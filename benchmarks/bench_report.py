@@ -1,6 +1,6 @@
 """Results of `tilelink bench --json` as a page and a picture; nothing in them is typed by hand.
 
-python benchmarks/bench_report.py benchmarks/results/bench_4xh200.json --markdown PAGE.md --plot PICTURE.png --into README.md
+python benchmarks/bench_report.py benchmarks/results/bench_2xh100.json --markdown PAGE.md --into docs/performance.md
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ BARS = {  # what the plot compares, as a fraction of the physical limit
     "two streams": TWO_STREAMS,
     "symmetric AllReduce": SYMMETRIC,
 }
+_SHOWN = {"torch": "torch", "triton": "Triton", "nccl": "NCCL"}  # versions in the caption of a page
 COLOURS = ("#1b6ca8", "#5aa9d6", "#9aa0a6", "#e07b39", "#c9b458", "#7b5ea7")
 
 
@@ -144,7 +145,9 @@ def into(page: str, record: Record) -> str:
     if not begin or not end:
         raise ValueError(f"the page has no lines {first.strip()} and {last}")
     short = "" if record.complete else " The run was cut short, and rows that it did not come to are not counted."
-    caption = f"{machine}, commit {record.commit}, planned unpinned.{short}"
+    found = record.machine.versions
+    versions = "".join(f", {shown} {found[name]}" for name, shown in _SHOWN.items() if found.get(name))
+    caption = f"{machine}{versions}, measured on {record.date[:10]}, planned without pins.{short}"
     return before + begin + "\n".join([caption, "", *_means(record), ""]) + end + after
 
 

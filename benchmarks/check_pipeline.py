@@ -1,9 +1,10 @@
-"""On GPUs: every workload, several schedules each, against the reference over many calls; times against NCCL + cuBLAS.
+"""On GPUs: every workload, several schedules each, every element of many calls against its bound; times against NCCL + cuBLAS.
 
     torchrun --nproc-per-node 4 benchmarks/check_pipeline.py ag_gemm --json ag_gemm.json
 
 Each schedule runs `--calls` calls with inputs that change from call to call and a random delay on every rank, first eager,
-then as a CUDA graph that is replayed. Times are CUDA-graph replays: median of 5 x 20, max over ranks.
+then as a CUDA graph that is replayed; outputs hold nan before each call. Errors are in units of the bound of the element:
+more than 1 is wrong. Times are CUDA-graph replays: median of 5 x 20, max over ranks.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import torch.distributed as dist
 import triton
 
 import lowering
+from benchmarks.wanted import as_tuple, problem
+from lowering.selfcheck.compare import distance, nan_when_empty, poison
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
@@ -145,57 +148,52 @@ def measure(function: Callable[[], object], calls: int = 20, repeats: int = 5) -
 
 
 def many_calls(call: Callable[[], object], static: list[torch.Tensor], pool: list, calls: int, seed: int) -> float:  # type: ignore[type-arg]
-    """Largest relative error over `calls` calls with changing inputs and random delays."""
+    """Largest error over `calls` calls with changing inputs and random delays."""
     rng = random.Random(1000 * seed + dist.get_rank())
     choose = random.Random(seed)
-    worst = torch.zeros(1, device="cuda")
+    worst = torch.zeros((), dtype=torch.float64, device="cuda")
     for _ in range(calls):
         inputs, wanted = pool[choose.randrange(len(pool))]
         for mine, fresh in zip(static, inputs, strict=True):
             mine.copy_(fresh)
         if rng.random() < 0.5:
             torch.cuda._sleep(rng.randrange(1, 400_000))  # up to 0.2 ms
-        results = call()
-        for result, expected in zip(results, wanted, strict=True):
-            error = (result.float() - expected).norm() / expected.norm().clamp_min(1e-30)
-            worst = torch.maximum(worst, torch.nan_to_num(error, nan=float("inf")).reshape(1))
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    return float(worst)
+        for result, near in zip(call(), wanted, strict=True):
+            worst = torch.maximum(worst, distance(result, near).max())
+    return max_over_ranks(worst)
 
 
 def two_streams(op, pool: list, calls: int = 20) -> float:  # type: ignore[no-untyped-def,type-arg]
-    """Largest relative error of calls that alternate between two streams and do not wait for each other."""
+    """Largest error of calls that alternate between two streams and do not wait for each other."""
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
     meet()
     kept = []
     for number in range(calls):
         inputs, wanted = pool[number % len(pool)]
-        with torch.cuda.stream(streams[number % 2]):
+        with torch.cuda.stream(streams[number % 2]), nan_when_empty():
             kept.append((as_tuple(op(*inputs)), wanted))
     meet()
-    worst = max(
-        float(torch.nan_to_num((a.float() - b).norm() / b.norm(), nan=float("inf")))
-        for results, wanted in kept
-        for a, b in zip(results, wanted, strict=True)
-    )
-    found = torch.tensor([worst], device="cuda")
-    dist.all_reduce(found, op=dist.ReduceOp.MAX)
-    return float(found)
+    errors = [distance(a, b).max() for results, wanted in kept for a, b in zip(results, wanted, strict=True)]
+    return max_over_ranks(torch.stack(errors).max())
 
 
-def as_tuple(results: object) -> tuple[torch.Tensor, ...]:
-    return results if isinstance(results, tuple) else (results,)  # type: ignore[return-value]
+def max_over_ranks(value: torch.Tensor) -> float:
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return float(value)
 
 
 def check(module, op, calls: int) -> dict[str, object]:  # type: ignore[no-untyped-def]
     """Correctness and time of one operator."""
     fabric = op.fabric
-    pool = []
-    for seed in range(4):
-        inputs = module.make_inputs(fabric, seed)
-        pool.append((inputs, module.reference(*inputs)))
+    pool = [problem(module, fabric, seed) for seed in range(4)]
     static = [tensor.clone() for tensor in pool[0][0]]
-    eager = many_calls(lambda: as_tuple(op(*static)), static, pool, calls, 1)
+
+    def eagerly() -> tuple[torch.Tensor, ...]:
+        with nan_when_empty():
+            return as_tuple(op(*static))
+
+    poison(op, fabric.barrier)
+    eager = many_calls(eagerly, static, pool, calls, 1)
     held: list[tuple[torch.Tensor, ...]] = []
 
     def once() -> None:
@@ -204,26 +202,23 @@ def check(module, op, calls: int) -> dict[str, object]:  # type: ignore[no-untyp
     graph = capture(once)
 
     def replay() -> tuple[torch.Tensor, ...]:
+        for output in held[0]:  # peers write there only after this rank's call has begun
+            output.fill_(torch.nan)
         graph.replay()
         return held[0]
 
+    poison(op, fabric.barrier)
     replayed = many_calls(replay, static, pool, calls, 2)
     us = measure(graph.replay)
     streams = two_streams(op, pool)
-    found = {
-        "eager_error": eager,
-        "graph_error": replayed,
-        "streams_error": streams,
-        "tolerance": module.TOLERANCE,
-        "us": us,
-    }
-    found["equal"] = max(eager, replayed, streams) <= module.TOLERANCE
+    found = {"eager_error": eager, "graph_error": replayed, "streams_error": streams, "us": us}
+    found["equal"] = max(eager, replayed, streams) <= 1
     return found
 
 
 def baseline(name: str, module, fabric) -> float:  # type: ignore[no-untyped-def]
     """NCCL + cuBLAS, one after the other, in a CUDA graph."""
-    inputs = module.make_inputs(fabric, 0)
+    inputs = list(module.make_inputs(fabric.rank, 0, fabric.device).values())
     ranks = fabric.num_ranks
 
     def gathered(x: torch.Tensor) -> torch.Tensor:

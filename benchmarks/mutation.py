@@ -1,6 +1,6 @@
-"""Mutation testing of the verifier over all shipped workloads: JSON for the record, a page for docs/.
+"""Mutation testing of the verifier over all shipped workloads: JSON for the record, a page for lab/.
 
-    python benchmarks/mutation.py --sample 120 --json benchmarks/results/mutation.json --page docs/mutation.md
+    python benchmarks/mutation.py --sample 120 --json benchmarks/results/mutation.json --page lab/mutation.md
 
 Runs on CPUs. Each workload is planned with every mover and transfer that goes with it, in its small form.
 """

@@ -3,10 +3,10 @@
     torchrun --nproc-per-node 4 benchmarks/robustness.py gemm_rs M=8192 K=14336 N=4096 --calls 10000 --json result.json
 
 The planned schedule runs half of the calls eager and half as a CUDA graph. Before each call every rank sleeps for a random
-time and takes one of several prepared input sets. The first result of each set is compared with NCCL + cuBLAS and, on a
-sample of its rows, with float64; every later result has to equal it bit by bit. Each rank keeps a few results of eager calls
-for a while, other ones than its peers, and looks at them again before it drops them (not where the next call may overwrite
-them). Memory is read five times in each half.
+time and takes one of several prepared input sets. Every element of the first result of each set is compared with its bound,
+and a sample of its rows with float64, beside NCCL + cuBLAS; every later result has to equal it bit by bit. Each rank keeps a
+few results of eager calls for a while, other ones than its peers, and looks at them again before it drops them (not where the
+next call may overwrite them). Memory is read five times in each half.
 More ranks than GPUs, without NCCL and times: torchrun … -m tilelink.runtime.shared_gpus benchmarks/robustness.py …
 """
 
@@ -27,6 +27,8 @@ import torch
 import torch.distributed as dist
 
 import lowering
+from benchmarks.wanted import problem
+from lowering.selfcheck.compare import Comparison, nan_when_empty, poison
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import parse_operators
@@ -76,8 +78,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     build: Any = operator_class(module)
     fabric = module.SymmetricMemoryFabric()
     op = build(fabric)
-    sets = [module.make_inputs(fabric, seed) for seed in range(SETS)]
-    expected = [op(*inputs).clone() for inputs in sets]
+    problems = [problem(module, fabric, seed) for seed in range(SETS)]
+    sets = [inputs for inputs, _ in problems]
+    poison(op, fabric.barrier)
+    with nan_when_empty():
+        expected = [op(*inputs).clone() for inputs in sets]
+    found = [Comparison.of(result, near) for result, (_, (near,)) in zip(expected, problems, strict=True)]
+    off = [one.text() for one in found if not one.equal]
     accuracy = [
         compare(operator.value, as_matrices(inputs, arguments.k_major), result)
         for inputs, result in zip(sets, expected, strict=True)
@@ -98,7 +105,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             held["eager"].append(memory())
         which = order.randrange(SETS)
         torch.cuda._sleep(delays.randrange(_SLEEP_CYCLES))  # type: ignore[no-untyped-call]
-        result = op(*sets[which])
+        with nan_when_empty():
+            result = op(*sets[which])
         wrong += (result != expected[which]).any()
         if not overwritten:
             kept.append((result, which))
@@ -110,6 +118,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     wrong_eager = int(wrong.item())
     wrong += replays(op, sets, expected, arguments.calls - calls, delays, order, held["graph"])
     dist.all_reduce(wrong)
+    wrong_firsts = [0] * ranks
+    dist.all_gather_object(wrong_firsts, len(off))
     return {
         "operator": operator.value,
         "sizes": sizes,
@@ -120,7 +130,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "commit": arguments.commit,
         "choices": dict(schedule.choices),
         "calls": arguments.calls,
-        "wrong_calls": int(wrong.item()),
+        "wrong_calls": int(wrong.item()) + sum(wrong_firsts),
+        "wrong_first_calls": wrong_firsts,  # of each rank: results with elements beyond their bounds
+        "first_error": max(one.error for one in found),  # here, in units of the bound
+        "off_here": off,
         "wrong_eager_here": wrong_eager,
         "seconds": round(time.perf_counter() - start, 1),
         "memory": held,
@@ -157,7 +170,7 @@ def replays(
     order: random.Random,
     seen: list[dict[str, int]],
 ) -> torch.Tensor:
-    """Wrong results of replays of a graph of one call, whose inputs are copied in before each."""
+    """Wrong results of replays of a graph of one call, whose inputs are copied in before each, and whose output holds nan."""
     held = [tensor.clone() for tensor in sets[0]]
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
@@ -172,6 +185,7 @@ def replays(
         for target, source in zip(held, sets[which], strict=True):
             target.copy_(source)
         torch.cuda._sleep(delays.randrange(_SLEEP_CYCLES))  # type: ignore[no-untyped-call]
+        result.fill_(torch.nan)  # peers write there only after this rank's call has begun
         graph.replay()
         wrong += (result != expected[which]).any()
     torch.cuda.synchronize()

@@ -101,7 +101,7 @@ def run(row: Row, source: str, name: str, device: CudaDevice) -> tuple[float, to
     build: Any = operator_class(module)
     fabric = module.SymmetricMemoryFabric()
     op = build(fabric)
-    inputs = module.make_inputs(fabric, 0)
+    inputs = list(module.make_inputs(fabric.rank, 0, fabric.device).values())
     for _ in range(3):
         op(*inputs)
     device.meet()

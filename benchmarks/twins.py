@@ -87,7 +87,7 @@ def _told_by_tiles(exchange: Exchange) -> bool:
 def source_of(schedule: Schedule) -> str:
     """The emitted file, in which rank 0 raises at each peer the word of that rank to which the peer is what rank 0 is to it."""
     ranks = schedule.num_ranks
-    told = r"notify\(on_peer\(signal_peers, (\w+), tl\.int32\) \+ ((?:\d+ \+ )?)rank"
+    told = r"notify\(on_peer\(signal_peers, (\w+), tl\.int32\) \+ ((?:\w+ \+ )?)rank"
     return re.sub(
         told, rf"notify(on_peer(signal_peers, \1, tl.int32) + \2({ranks} - \1) % {ranks}", lowering.emit(schedule)
     )

@@ -1,5 +1,5 @@
 """Schedule -> source text. Spells what the schedule says; decides nothing."""
 
-from lowering.emit import TARGETS, emit
+from lowering.emit import TARGETS, caveat, emit
 
-__all__ = ["TARGETS", "emit"]
+__all__ = ["TARGETS", "caveat", "emit"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from lowering.constants import Group, on_host
 from lowering.dialect import Dialect
-from lowering.host_names import HostNames, shape_text
-from lowering.names import TRITON
+from lowering.host_names import HostNames
+from lowering.names import TRITON, element_bytes
 from lowering.source import Source
 from lowering.words import collective_sizes, words_of_tile
 from tilelink.ir.calls import LibraryCollective, WordCollective
-from tilelink.ir.nodes import Kernel
+from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SumWords
 
@@ -26,20 +27,42 @@ class CollectivePrinter:
         """Two sets of words for what travels in words, and for each program that sends them the number of its last call."""
         for launch in self.schedule.launches:
             if isinstance(launch, WordCollective):
-                self._words(launch.out, launch.shots * self.schedule.num_ranks, launch.places, launch.programs)
+                numbers, name = self.names.numbers, launch.out
+                collective_sizes(numbers, launch)
+                words, block = (f"{name}_{what}".upper() for what in ("WORDS", "BLOCK"))
+                text = f"({words} + {block} - 1) // {block} * {block}"
+                places = numbers.name(
+                    f"{name}_PLACES", launch.places, f"packets of {name} from one rank", Group.WORDS, text
+                )
+                self._words(name, launch.shots, on_host(places), self._programs(launch))
                 if launch.within:
                     count = f"torch.zeros(1, dtype={self.dialect.word}, device=fabric.device)"
-                    self.out.line(f"self.{launch.out}_gathered = {count}  # by programs, in all calls")
+                    self.out.line(
+                        f"self.{launch.out}_gathered = {count}  # programs that have finished, over all calls"
+                    )
             if isinstance(launch, Kernel) and launch.compute is not None:
                 for step in launch.compute.body:
                     if isinstance(step, SumWords):
-                        places = launch.compute.num_tiles * words_of_tile(self.schedule, launch.compute, step)
-                        self._words(step.result, step.shots * self.schedule.num_ranks, places, launch.compute.programs)
+                        places = self._places_of_tiles(launch.compute, step)
+                        programs = on_host(self.names.numbers.programs(launch.compute))
+                        self._words(step.result, step.shots, places, programs)
 
-    def _words(self, name: str, sets: int, places: int, programs: int) -> None:
-        """Of as many senders, or senders and shots; empty as memory is that nobody has written to."""
-        shape = shape_text((2, sets, places))
-        self.out.line(f"self.{name}_words = fabric.symmetric({shape}, torch.int64)")
+    def _places_of_tiles(self, role: ComputeRole, step: SumWords) -> str:
+        numbers, each = self.names.numbers, words_of_tile(self.schedule, role, step)
+        sizes = " * ".join(numbers.tile(role, role.axis(axis)) for axis in step.index)
+        width = element_bytes(self.schedule.buffer(step.result).dtype)
+        text = f"{numbers.num_tiles(role)} * ({sizes} * {width} // {step.protocol.data_bytes})"
+        why = f"packets of {step.result} from one rank, of {step.protocol.data_bytes} bytes of data each"
+        return on_host(numbers.name(f"{step.result}_PLACES", role.num_tiles * each, why, Group.WORDS, text))
+
+    def _programs(self, launch: WordCollective) -> str:
+        why = f"programs that send {launch.out}"
+        return on_host(self.names.numbers.name(f"{launch.out}_SENDERS", launch.programs, why, Group.SIZES))
+
+    def _words(self, name: str, shots: int, places: str, programs: str) -> None:
+        """Of each sender, in each shot; empty as memory is that nobody has written to."""
+        senders = self.names.ranks if shots == 1 else f"{shots} * {self.names.ranks}"
+        self.out.line(f"self.{name}_words = fabric.symmetric((2, {senders}, {places}), torch.int64)")
         calls = f"torch.zeros({programs}, dtype={self.dialect.word}, device=fabric.device)"
         self.out.line(f"self.{name}_calls = {calls}")
 
@@ -68,11 +91,11 @@ class CollectivePrinter:
 
     def by_words(self, launch: WordCollective) -> None:
         gather = launch.function == "all_gather"
-        arguments = ["words_gather" if gather else "words_reduce", f"({launch.programs},)"]
+        arguments = ["words_gather" if gather else "words_reduce", f"({self._programs(launch)},)"]
         arguments += [self._data(launch, name) for name in (launch.operand, launch.out)]
         arguments += [self.argument(f"{launch.out}_{what}") for what in ("words", "words_peers", "calls")]
         arguments.append("rank")
-        sizes = collective_sizes(launch, self.schedule.num_ranks)
+        sizes = collective_sizes(self.names.numbers, launch, ".value")
         if not gather:
             sizes.append(f"DTYPE={TRITON[self.schedule.buffer(launch.out).dtype]}")
             sizes.append(f"SCATTER={launch.function == 'reduce_scatter' or launch.shots > 1}")
@@ -81,5 +104,5 @@ class CollectivePrinter:
         options = [f"num_warps={max(1, launch.block // self.dialect.warp_threads)}"]
         options += [f"per_sm={launch.per_sm}"] if launch.per_sm > 1 else []
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
-        self.out.comment(f"{launch.function} of few bytes, in words that say themselves that they have arrived")
+        self.out.comment(f"{launch.function} in {launch.protocol.value} packets: data that carries its own arrival")
         self.out.call("main.launch(", [*arguments, *sizes, *options])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from lowering.dialect import Dialect
 from lowering.names import TRITON, element, element_bytes, is_wide, pointer
+from lowering.numbers import Numbers
 from lowering.operands import LoopScope
 from lowering.positions import rank_at
 from lowering.signalling import slot_of, take, word
 from lowering.slots import neighbour, print_slot_notify, print_slot_wait, print_use
 from lowering.source import Source
-from tilelink.ir.counting import source_arrivals
 from tilelink.ir.nodes import CommRole, Exchange, Kind, Transfer
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
@@ -17,21 +17,22 @@ from tilelink.ir.schedule import Schedule
 _BLOCK_BYTES = 32768  # per step of a program: loads of so many are in flight at once, then stores
 
 
-def comm_loop(schedule: Schedule, dialect: Dialect, role: CommRole, body: Source) -> list[str]:
+def comm_loop(schedule: Schedule, dialect: Dialect, numbers: Numbers, role: CommRole, body: Source) -> list[str]:
     """Print the loop over (peer, chunk) into `body`; returns the parameters that it needs."""
     exchange = schedule.exchange(role.exchange)
-    scope = LoopScope(schedule, dialect)
+    scope = LoopScope(schedule, dialect, numbers)
     scope.need("rank", "call")
     if exchange.slots:
         _print_items(body, scope, exchange, role)
         return list(scope.parameters)
-    peers = f"for step in range({schedule.num_ranks - 1}):"
-    chunks = f"for chunk in range({exchange.chunks}):"
+    ranks = numbers.ranks()
+    peers = f"for step in range({ranks} - 1):"
+    chunks = f"for chunk in range({numbers.chunks(exchange)}):"
     outer, inner = (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
     with body.block(outer), body.block(inner):
         # chunk by chunk, every program starts with another peer: all links are used at once
-        step = "step" if exchange.order.nest is Nest.RANK_MAJOR else f"(step + program) % {schedule.num_ranks - 1}"
-        body.line(f"peer = {rank_at(exchange.order.ranks, step)}")
+        step = "step" if exchange.order.nest is Nest.RANK_MAJOR else f"(step + program) % ({ranks} - 1)"
+        body.line(f"peer = {rank_at(exchange.order.ranks, step, ranks)}")
         _print_move(body, scope, exchange, role)
     return list(scope.parameters)
 
@@ -43,15 +44,18 @@ def _print_items(out: Source, scope: LoopScope, exchange: Exchange, role: CommRo
     block = min(_BLOCK_BYTES // element_bytes(dtype), 1 << (size - 1).bit_length())
     peers = scope.dialect.peers(exchange.target)
     scope.need(pointer(exchange.source), peers)
-    out.line(f"peer = {neighbour(exchange, scope.schedule.num_ranks, exchange.by)}")
-    with out.block(f"for item in range(program, {exchange.chunks}, {role.programs}):"):
+    numbers = scope.numbers
+    chunk, items = numbers.chunk_elements(exchange), numbers.chunks(exchange)
+    out.line(f"peer = {neighbour(scope, exchange.by)}")
+    with out.block(f"for item in range(program, {items}, {numbers.movers(exchange, role.programs)}):"):
         print_use(out, scope, exchange, "item")
         for wait in role.before:
             print_slot_wait(out, scope, wait, peers)
         there = scope.dialect.at_peer(scope.taken(peers), "peer", TRITON[dtype])
-        out.line(f"source = {pointer(exchange.source)} + {element('item', size, part + block)}")
-        out.line(f"target = {there} + {element('slot', size, exchange.slots * size)}")
-        out.line(f"copy_share(target, source, {_length(exchange, 'item', block)}, 0, 1, {block})")
+        out.line(f"source = {pointer(exchange.source)} + {element('item', chunk, part + block)}")
+        out.line(f"target = {there} + {element('slot', chunk, exchange.slots * size)}")
+        length = _length(scope, exchange, "item", block)
+        out.call("copy_share(", ["target", "source", length, "0", "1", numbers.block(exchange, block)])
         for notify in role.after:
             print_slot_notify(out, scope, notify, "peer")
 
@@ -63,14 +67,16 @@ def _print_move(out: Source, scope: LoopScope, exchange: Exchange, role: CommRol
     buffer = schedule.buffer(exchange.source)
     dtype, part = TRITON[buffer.dtype], exchange.rows * exchange.cols
     if push and schedule.has_signal(f"{name}_count"):
-        place = word(scope, f"{name}_count", slot_of(exchange, "peer" if scatter else "0", "chunk"))
-        take(out, scope, pointer(exchange.source), [f"wait_count({place}, {_tiles(schedule, exchange)})"])
+        place = word(scope, f"{name}_count", slot_of(scope, exchange, "peer" if scatter else "0", "chunk"))
+        take(out, scope, pointer(exchange.source), [f"wait_count({place}, {_tiles(scope, exchange)})"])
     if not push:
-        ready = word(scope, f"{name}_ready", slot_of(exchange, "peer", "chunk"))
+        ready = word(scope, f"{name}_ready", slot_of(scope, exchange, "peer", "chunk"))
         take(out, scope, scope.dialect.peers(exchange.source), [f"wait_epoch({ready}, call)"])
     block = _BLOCK_BYTES // element_bytes(buffer.dtype)
-    first = element("chunk", exchange.chunk_rows * exchange.cols, part + role.programs * block)
-    of_peer, of_rank = (element(rank, part, schedule.num_ranks * part) for rank in ("peer", "rank"))
+    numbers, programs = scope.numbers, scope.numbers.movers(exchange, role.programs)
+    first = element("chunk", numbers.chunk_elements(exchange), part + role.programs * block)
+    parts, size = numbers.part_elements(exchange), schedule.num_ranks * part
+    of_peer, of_rank = (element(rank, parts, size) for rank in ("peer", "rank"))
     here, there = _ends(scope, exchange)
     at_peer = scope.dialect.at_peer(there, "peer", dtype)
     if push:
@@ -80,26 +86,27 @@ def _print_move(out: Source, scope: LoopScope, exchange: Exchange, role: CommRol
         out.line(f"source = {at_peer}{f' + {of_rank}' if scatter else ''} + {first}")
         out.line(f"target = {here} + {of_peer} + {first}")
     scope.awaited.clear()
-    length = _length(exchange, "chunk", role.programs * block)
-    out.line(f"copy_share(target, source, {length}, program, {role.programs}, {block})")
+    length = _length(scope, exchange, "chunk", role.programs * block)
+    out.call("copy_share(", ["target", "source", length, "program", programs, numbers.block(exchange, block)])
     if push:
-        place = word(scope, f"{name}_sent", slot_of(exchange, "peer", "chunk"))
+        place = word(scope, f"{name}_sent", slot_of(scope, exchange, "peer", "chunk"))
         arrived = schedule.signal(f"{name}_arrived")
         scope.need(scope.dialect.peer_words)
-        with out.block(f"if count_arrival({place}) == {role.programs} - 1:"):
-            slot = slot_of(exchange, "rank", "chunk")
-            out.line(scope.dialect.notify("peer", f"{arrived.first} + {slot}"))
+        with out.block(f"if count_arrival({place}) == {programs} - 1:"):
+            slot = slot_of(scope, exchange, "rank", "chunk")
+            out.line(scope.dialect.notify("peer", f"{numbers.word(arrived)} + {slot}"))
     else:
-        out.line(f"count_arrival({word(scope, f'{name}_arrived', slot_of(exchange, 'peer', 'chunk'))})")
+        out.line(f"count_arrival({word(scope, f'{name}_arrived', slot_of(scope, exchange, 'peer', 'chunk'))})")
 
 
-def _length(exchange: Exchange, chunk: str, step: int) -> str:
+def _length(scope: LoopScope, exchange: Exchange, chunk: str, step: int) -> str:
     """Expression for the number of elements of chunk `chunk`, in 64 bits where a loop over it in steps of `step` needs them:
     it counts up to one step more."""
     size, part = exchange.chunk_rows * exchange.cols, exchange.rows * exchange.cols
+    name = scope.numbers.chunk_elements(exchange)
     if exchange.rows % exchange.chunk_rows:
-        return f"tl.minimum({size}, {part} - {element(chunk, size, part + step)})"
-    return f"tl.cast({size}, tl.int64)" if is_wide(size + step) else str(size)
+        return f"tl.minimum({name}, {scope.numbers.part_elements(exchange)} - {element(chunk, name, part + step)})"
+    return f"tl.cast({name}, tl.int64)" if is_wide(size + step) else name
 
 
 def _ends(scope: LoopScope, exchange: Exchange) -> tuple[str, str]:
@@ -112,12 +119,10 @@ def _ends(scope: LoopScope, exchange: Exchange) -> tuple[str, str]:
     return scope.taken(parameters[0]), scope.taken(parameters[1])
 
 
-def _tiles(schedule: Schedule, exchange: Exchange) -> str:
+def _tiles(scope: LoopScope, exchange: Exchange) -> str:
     """Expression for the number of tiles that complete chunk `chunk`."""
-    counts = source_arrivals(schedule, exchange)
-    if len(set(counts)) == 1:
-        return str(counts[0])
-    text = str(counts[-1])
-    for chunk in reversed(range(len(counts) - 1)):
-        text = f"tl.where(chunk == {chunk}, {counts[chunk]}, {text})"
+    numbers = scope.numbers.source_arrivals(exchange)
+    text = numbers[-1]
+    for chunk in reversed(range(len(numbers) - 1)):
+        text = f"tl.where(chunk == {chunk}, {numbers[chunk]}, {text})"
     return text

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lowering.constants import on_host
 from lowering.dialect import Dialect
-from lowering.host_names import HostNames, chunk_index, chunk_rows, shape_text
+from lowering.host_names import HostNames, chunk_index, shape_text
 from lowering.positions import rank_at
 from lowering.source import Source
 from tilelink.ir.counting import source_arrivals
@@ -29,16 +30,16 @@ class CopyPrinter:
 
     def prepare(self, launch: CopyProgram) -> None:
         """In the constructor: streams, and for each copy what it needs, in order."""
-        peers, name = self.schedule.num_ranks - 1, launch.stream
+        name = launch.stream
+        peers = f"{self.names.ranks} - 1"
         one, each = f'fabric.stream("{name}")', f'[fabric.stream(f"{name}_{{step}}") for step in range({peers})]'
         self.out.line(f"self.{name} = {each if launch.streams > 1 else one}")
         exchange = self.schedule.exchange(launch.exchange)
         fields = self._fields(launch, exchange)
         self.out.line(f"self.{exchange.name}_moves = []  # {', '.join(fields)} of each chunk, in order")
         with self.loops(exchange):
-            rows = chunk_rows(exchange)
-            if rows:
-                self.out.line(rows)
+            rows = self.names.chunk_rows(exchange)
+            self.out.lines(rows)
             values = [self._value(field, launch, exchange) for field in fields]
             self.out.call(f"self.{exchange.name}_moves.append((", values, "))")
 
@@ -67,7 +68,7 @@ class CopyPrinter:
             case "stream":
                 return f"self.{launch.stream}[step]"
             case "tiles":
-                return f"{shape_text(tuple(source_arrivals(self.schedule, exchange)))}[chunk]"
+                return f"({', '.join(map(on_host, self.names.numbers.source_arrivals(exchange)))})[chunk]"
             case "counted":
                 return self._word(
                     field, "self.counts", names.slot(f"{name}_count", exchange, "peer" if scatter else "0")
@@ -120,27 +121,29 @@ class CopyPrinter:
 
     def _tell_end(self, launch: CopyProgram) -> None:
         """The word of each stream, for the program that ends the call."""
-        word = self.schedule.signal("copied").first + self.schedule.copied_word(launch)
+        self.out.comment("the copies of this stream are done")
+        signal, number = self.schedule.signal("copied"), self.schedule.copied_word(launch)
+        word = on_host(self.names.numbers.word(signal)) + (f" + {number}" if number else "")
         if launch.streams == 1:
-            self.out.line(f"self.{launch.stream}.write(self.counts[{word} : {word + 1}], 1)  # nothing left to copy")
+            self.out.line(f"self.{launch.stream}.write(self.counts[{word} : {word} + 1], 1)")
             return
-        with self.out.block(f"for word, stream in enumerate(self.{launch.stream}, {word}):  # nothing left to copy"):
+        with self.out.block(f"for word, stream in enumerate(self.{launch.stream}, {word}):"):
             self.out.line("stream.write(self.counts[word : word + 1], 1)")
 
     def _wait(self, stream: str, exchange: Exchange) -> None:
-        tiles = source_arrivals(self.schedule, exchange)
-        target = str(tiles[0]) if len(set(tiles)) == 1 else "tiles"
+        tiles = self.names.numbers.source_arrivals(exchange)
+        target = on_host(tiles[0]) if len(tiles) == 1 else "tiles"
         if self.schedule.machine.stream_waits:
             self.out.line(f"{stream}.{self.dialect.stream_wait}(counted, {target})")
         else:
             self.out.line(f"{stream}.launch(wait_count_on_stream, (1,), counted, {target}, num_warps=1)")
 
     def fork(self, launch: CopyProgram) -> None:
-        done = self.schedule.signal("done").first
-        wait = f"{self.dialect.stream_wait}(self.signals.local[{done} : {done + 1}], {self.schedule.num_ranks - 1})"
+        wait = f"{self.dialect.stream_wait}({self.names.word('done')}, {self.names.ranks} - 1)"
         lines = ["after(main)"]
         if launch.awaits_done:
-            lines.append(f"{wait}  # every peer has finished the last call")
+            lines.append(wait)
+            self.out.comment("the first copy follows the last call of every peer")
         if launch.streams > 1:
             self.out.line(f"for stream in self.{launch.stream}:")
             lines = [f"    stream.{line}" for line in lines]
@@ -169,9 +172,8 @@ class CopyPrinter:
     @contextmanager
     def loops(self, exchange: Exchange) -> Iterator[None]:
         """Loops over (peer, chunk) in the order of the mover."""
-        peers = f"for step in range({self.schedule.num_ranks - 1}):"
-        chunks = f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""
+        peers, chunks = f"for step in range({self.names.ranks} - 1):", self.names.each_chunk(exchange)
         loops = (peers, chunks) if exchange.order.nest is Nest.RANK_MAJOR else (chunks, peers)
         with self.out.maybe(loops[0]), self.out.maybe(loops[1]):
-            self.out.line(f"peer = {rank_at(exchange.order.ranks, 'step', on_host=True)}")
+            self.out.line(f"peer = {rank_at(exchange.order.ranks, 'step', self.names.ranks, on_host=True)}")
             yield

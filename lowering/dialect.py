@@ -21,6 +21,7 @@ class Dialect:
     """The spelling of one target. Everything else of an emitted file is the same for all."""
 
     target: str
+    compiler: str  # that kernels are written for, with its version
     reach: Reach
     jit: str  # decorator of device functions
     word: str  # torch dtype of signals, counts and epochs
@@ -28,6 +29,7 @@ class Dialect:
     imports: str
     fabrics: tuple[str, ...]  # files with what the host class stands on
     fabric: str  # class of the fabric
+    caveat: str  # what users must know of the host code, empty where it runs on GPUs
     opens: tuple[str, ...]  # of `main`: ranks meet, `fabric` is made
     closes: str
     stream_wait: str  # method of a stream that holds it until a word is complete
@@ -61,12 +63,12 @@ class Dialect:
             return f"notify(on_peer(signal_peers, {peer}, tl.int32) + {offset}, {value})"
         return f"notify(signals + {offset}, {peer}, {value})"
 
-    def notify_all(self, offset: str, num_ranks: int, value: str = "call") -> str:
+    def notify_all(self, offset: str, num_ranks: str, value: str = "call") -> str:
         """Raise the word at `offset` of the signals of every rank to `value`."""
         words = "signal_peers, " if self.reach is Reach.TABLE else "signals + "
         return f"notify_all({words}{offset}, {value}, NUM_RANKS={num_ranks})"
 
-    def in_pool(self, buffer: str, place: str, peer: str, num_ranks: int, dtype: str) -> str:
+    def in_pool(self, buffer: str, place: str, peer: str, num_ranks: str, dtype: str) -> str:
         """First element of place `place` of the pool of `peer`; `places` is the parameter for the pool's addresses."""
         if self.reach is Reach.TABLE:
             return f"on_peer({places(buffer)}, {place} * {num_ranks} + {peer}, {dtype})"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import symtable
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def embed(module: str, files: tuple[str, ...], jit: str) -> str:
     wanted: set[str] = set()
 
     def visit(text: str) -> None:
-        for name in _globals(text) & helpers.keys() - wanted:
+        for name in globals_of(text) & helpers.keys() - wanted:
             wanted.add(name)
             visit(helpers[name])
 
@@ -46,7 +47,7 @@ def embed(module: str, files: tuple[str, ...], jit: str) -> str:
 
 
 @lru_cache(256)  # sections are the same in many files
-def _globals(module: str) -> frozenset[str]:
+def globals_of(module: str) -> frozenset[str]:
     """Names that `module` and its functions take from it, or from what it imports."""
 
     def names(table: symtable.SymbolTable) -> Iterator[str]:
@@ -57,10 +58,73 @@ def _globals(module: str) -> frozenset[str]:
     return frozenset(names(symtable.symtable(module, "emitted", "exec")))
 
 
+def reached(text: str, users: Sequence[str]) -> str:
+    """The classes and functions of `text` that `users` name, directly or through others. A method is named where something
+    of its name is called; special ones are kept, and `symmetric`, by which the class of a fabric is known."""
+    names, methods = set[str](), {"symmetric"}
+    for user in users:
+        names |= globals_of(user)
+        methods |= _called(user)
+    known = set(re.findall(r"\w+", text))
+    return _reached(text, frozenset(names & known), frozenset(methods & known))
+
+
+@lru_cache(64)  # many files need the same of their fabric
+def _reached(text: str, names: frozenset[str], methods: frozenset[str]) -> str:
+    lines, tree = text.splitlines(), ast.parse(text)
+    while True:
+        kept = list(enumerate(lines))
+        for node, needed in _parts(tree, names, methods):
+            if not needed:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+                while first and not lines[first - 1].strip():
+                    first -= 1
+                kept = [(at, line) for at, line in kept if not first <= at < (node.end_lineno or 0)]
+        rest = "\n".join(line for _, line in kept).strip("\n")
+        more_names, more_methods = globals_of(rest) | names, _called(rest) | methods
+        if (more_names, more_methods) == (names, methods):
+            return rest
+        names, methods = more_names, more_methods
+
+
+def _parts(
+    tree: ast.Module, names: frozenset[str], methods: frozenset[str]
+) -> Iterator[tuple[ast.ClassDef | ast.FunctionDef, bool]]:
+    """Classes, functions and methods of a module, each with whether it is needed."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node, node.name in names
+        for method in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(method, ast.FunctionDef):
+                yield method, method.name in methods or method.name.startswith("__")
+
+
+_MODULES = {"torch", "dist", "tl", "gl", "triton", "driver", "symm_mem"}  # whose functions are no methods
+
+
+@lru_cache(256)
+def _called(module: str) -> frozenset[str]:
+    """Methods that a module calls."""
+    calls = (node.func for node in ast.walk(ast.parse(module)) if isinstance(node, ast.Call))
+    return frozenset(func.attr for func in calls if isinstance(func, ast.Attribute) and _leftmost(func) not in _MODULES)
+
+
+def _leftmost(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def named_imports(imports: str, sections: Iterable[str]) -> str:
-    """`imports` without what none of the `sections` of a module names."""
-    names = {"annotations"}.union(*map(_globals, sections))
+    """`imports` without what none of the `sections` of a module names. The check of Triton's version is among them, and
+    stays where Triton does."""
+    names = {"annotations"}.union(*map(globals_of, sections))
+    if "TRITON =" in imports and names & _OF_TRITON:
+        names |= {"triton", "TRITON"}
     return _imports_of(imports, frozenset(name for name in names if name in imports))
+
+
+_OF_TRITON = {"triton", "tl", "gl", "gluon"}
 
 
 @lru_cache(64)
@@ -68,9 +132,24 @@ def _imports_of(imports: str, names: frozenset[str]) -> str:
     """`imports` without what `names` does not have."""
     lines = imports.splitlines()
     for node in reversed(ast.parse(imports).body):
+        whole = slice(node.lineno - 1, node.end_lineno)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found = [alias for alias in node.names if (alias.asname or alias.name.split(".")[0]) in names]
+            found = [alias for alias in node.names if _bound(alias) in names]
             if len(found) < len(node.names):
-                node.names, whole = found, slice(node.lineno - 1, node.end_lineno)
+                node.names = found
                 lines[whole] = [ast.unparse(node)] if found else []
-    return "\n".join(lines)
+        elif not _binds_or_reads(node) & names:
+            lines[whole] = []
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
+
+
+def _bound(alias: ast.alias) -> str:
+    return alias.asname or alias.name.split(".")[0]
+
+
+def _binds_or_reads(node: ast.stmt) -> set[str]:
+    """What a statement among imports is there for: names that it imports, or reads and assigns."""
+    imported = {
+        _bound(alias) for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom) for alias in one.names
+    }
+    return imported or {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}

@@ -8,11 +8,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from lowering.dialect import Dialect
-from lowering.embed import defined, embed, named_imports
+from lowering.embed import defined, embed, globals_of, named_imports, reached
 from lowering.entry import print_main
+from lowering.header import print_header
 from lowering.host_class import HostPrinter
 from lowering.kernels import PrintedKernel, print_kernel
-from lowering.names import class_name
+from lowering.numbers import Numbers
 from lowering.source import Source
 from lowering.targets import TARGETS, dialect
 from tilelink.ir.nodes import Memory
@@ -20,12 +21,9 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
 
 _TITLES = {
-    "triton": "fabric: torch symmetric memory",
-    "triton-distributed": "fabric: the runtime of Triton-distributed",
-}
-_MADE = {
-    "triton": ("SymmetricMemoryFabric()", "after init_process_group"),
-    "triton-distributed": ("TritonDistFabric(group)", "with the group of initialize_distributed()"),
+    "SymmetricMemoryFabric": "fabric: torch symmetric memory",
+    "TritonDistFabric": "fabric: the runtime of Triton-distributed",
+    "AmdFabric": "fabric: none for AMD GPUs yet",
 }
 
 
@@ -33,25 +31,29 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
     """Source text of `schedule`. The file imports torch and the target's compiler only. Raises UnknownTarget."""
     spelling = dialect(target, schedule.machine.arch)
     launched = [kernel for kernel in schedule.kernels() if not kernel.joined]
-    kernels = tuple(print_kernel(schedule, spelling, kernel) for kernel in launched)
-    host = HostPrinter(schedule, spelling, kernels).text()
     user = _user_bodies(schedule)
+    numbers = Numbers(schedule, globals_of(user))
+    kernels = tuple(print_kernel(schedule, spelling, numbers, kernel) for kernel in launched)
+    host = HostPrinter(schedule, spelling, numbers, kernels).text()
     helpers, texts = _helpers(spelling, user, kernels, host)
     body = "\n\n".join([user, *texts]).strip("\n")
     pooled = any(buffer.memory is Memory.POOL for buffer in schedule.buffers)
     fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
+    main = print_main(schedule, spelling).rstrip()
     sections = [
+        ("constants", _constants(numbers, body + host)),
         (
-            "device helpers: waits and notifies carry the memory-order rules",
+            "device helpers: waits and notifies hold the rules of memory order",
             helpers,
         ),
         (f"kernels of {schedule.name}", body),
-        ("the operator", host.rstrip()),
-        (_TITLES[target], "\n\n\n".join(map(_fabric, fabrics))),
-        ("self-check under torchrun", print_main(schedule, spelling).rstrip()),
+        ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
+        (_TITLES[spelling.fabric], reached("\n\n\n".join(map(_fabric, fabrics)), (host, main))),
+        ("self-check under torchrun", main),
     ]
     out = Source()
-    _header(out, schedule, spelling)
+    print_header(out, schedule, spelling, bool(helpers or body))
+    out.line()
     out.lines(named_imports(spelling.imports, (text for _, text in sections)))
     _parse(out.text())
     for title, text in sections:
@@ -64,6 +66,11 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
             out.lines(text)
             _parse(text)
     return out.text()
+
+
+def caveat(schedule: Schedule, target: str = "triton") -> str:
+    """What a user must know of the host code of `emit(schedule, target)`, empty where it runs on GPUs. Raises UnknownTarget."""
+    return dialect(target, schedule.machine.arch).caveat
 
 
 @lru_cache(256)  # sections are the same in many files
@@ -93,27 +100,14 @@ def _helpers(spelling: Dialect, user: str, kernels: tuple[PrintedKernel, ...], h
     return f"{plain}\n\n\n{renamed(turned)}", texts
 
 
-def _header(out: Source, schedule: Schedule, spelling: Dialect) -> None:
-    out.line(f'"""{schedule.name}: one overlapped kernel for {schedule.num_ranks} ranks. Yours to keep and edit.')
-    out.line()
-    made, when = _MADE[spelling.target]
-    out.line(f"    op = {class_name(schedule.name)}({made})   # under torchrun, {when}")
-    out.line(f"    {', '.join(schedule.spec.outputs)} = op({', '.join(value.name for value in schedule.spec.inputs)})")
-    out.line()
-    out.line(f"Check it: torchrun --nproc-per-node {schedule.num_ranks} THIS_FILE")
-    if spelling.target == "triton-distributed":
-        out.line("Without the compiler of Triton-distributed: python -m tilelink.triton_dist in front of THIS_FILE.")
-    out.line('"""')
-    out.line()
-    for line in str(schedule).splitlines():
-        out.comment(line)
-    out.line("#")
-    for line in schedule.spec.source:
-        out.line(f"# {line}".rstrip())
-    for node in schedule.spec.nodes:
-        out.comment(
-            f"src[{node.line}] {node.output.name} [{', '.join(map(str, node.output.shape))}] {node.output.placement}"
-        )
+_ON_CONSTANTS = """# Kernels read these constants directly, host code reads their `.value`.
+# The proof of the schedule does not cover an edited file: check it again with `tilelink verify FILE`."""
+
+
+def _constants(numbers: Numbers, used: str) -> str:
+    """Definitions of the constants that the source `used` names."""
+    found = numbers.text(used)
+    return f"{_ON_CONSTANTS}\n\n{found}" if found else ""
 
 
 def _user_bodies(schedule: Schedule) -> str:
@@ -133,4 +127,4 @@ def _fabric(name: str) -> str:
     return "\n".join(text.splitlines()[first.lineno - 1 :])
 
 
-__all__ = ["TARGETS", "emit"]
+__all__ = ["TARGETS", "caveat", "emit"]

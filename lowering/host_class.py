@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from lowering.collectives import CollectivePrinter
+from lowering.constants import on_host
 from lowering.copies import CopyPrinter
 from lowering.dialect import Dialect, Reach
-from lowering.host.pool import Pool
-from lowering.host_names import HostNames, chunk_index, chunk_rows, plus, shape_text
+from lowering.host_doc import print_doc
+from lowering.host_names import HostNames, chunk_index, shape_text
 from lowering.kernels import Descriptor, PrintedKernel
 from lowering.names import TORCH, class_name, place, places
+from lowering.numbers import Numbers
 from lowering.positions import rank_at
 from lowering.source import Source
 from lowering.words import SUFFIXES
@@ -37,16 +39,18 @@ from tilelink.ir.schedule import Schedule
 class HostPrinter:
     """Prints the class of one schedule."""
 
-    def __init__(self, schedule: Schedule, dialect: Dialect, kernels: tuple[PrintedKernel, ...]) -> None:
+    def __init__(
+        self, schedule: Schedule, dialect: Dialect, numbers: Numbers, kernels: tuple[PrintedKernel, ...]
+    ) -> None:
         self.schedule = schedule
         self.dialect = dialect
         self.kernels = {printed.kernel.name: printed for printed in kernels}
         self.out = Source()
         self._described: dict[Descriptor, str] = {}  # -> attribute that holds it
-        self.names = HostNames(schedule)
+        self.numbers = numbers
+        self.names = HostNames(schedule, numbers)
         self.copies = CopyPrinter(schedule, dialect, self.names, self.out)
         self.num_counts = sum(s.slots for s in schedule.signals if s.scope is Scope.LOCAL)
-        self.num_signals = sum(s.slots for s in schedule.signals if s.scope is not Scope.LOCAL)
         self.results = {b.name: b for b in schedule.buffers if b.memory in (Memory.OUTPUT, Memory.POOL)}
         self.pools = [buffer for buffer in self.results.values() if buffer.memory is Memory.POOL]
         self.collectives = CollectivePrinter(schedule, dialect, self.names, self.out)
@@ -56,55 +60,28 @@ class HostPrinter:
     def text(self) -> str:
         inputs = [value.name for value in self.schedule.spec.inputs]
         with self.out.block(f"class {class_name(self.schedule.name)}:"):
-            self._doc(inputs)
+            print_doc(self.out, self.schedule)
+            self.out.line()
+            self._constants()
             self._init()
             self.out.line()
             self._call(inputs)
         return self.out.text()
 
-    def _doc(self, inputs: list[str]) -> None:
-        shown = [f"{b.name} {list(b.shape)} {b.dtype}" for b in self._buffers(Memory.INPUT)]
-        outputs = [self.schedule.spec.value(name) for name in self.schedule.spec.outputs]
-        results = [f"{value.name} {list(value.local)} {value.dtype}" for value in outputs]
-        self.out.line(
-            f'"""`{", ".join(self.schedule.spec.outputs)} = op({", ".join(inputs)})` on every rank of the fabric.'
-        )
-        self.out.line()
-        for line in (f"Takes {', '.join(shown)}.", f"Returns {', '.join(results)}."):
-            self.out.line(line)
-        placed = [value.name for value in outputs if value.name not in self.results]
-        if placed:
-            self.out.line(
-                f"{', '.join(placed)} is the same memory in every call: read it before the next one, in stream order."
-            )
-        if self.pools:
-            names = ", ".join(buffer.name for buffer in self.pools)
-            self.out.line(
-                f"{names} lies in symmetric memory, which is not written again while a tensor lies there. Where other"
-            )
-            self.out.line(
-                "streams read it, keep it until this one has waited for them. Of results that are held at once all but"
-            )
-            self.out.line(f"{Pool.PLACES - 1} are copied out.")
-        self.out.line(
-            "All are contiguous. Calls follow each other on one stream or on several, eager or captured in a CUDA graph."
-        )
-        self.out.line('"""')
-        self.out.line()
-        self.out.line(
-            f'SCHEDULE = "{self.schedule.hash}"  # ranks with different schedules would hang: compare before the first call'
-        )
+    def _constants(self) -> None:
+        """Class attributes, for whoever builds the operator."""
+        self.out.line(f'SCHEDULE = "{self.schedule.hash}"  # compared between ranks: different schedules would hang')
         entries = [f'"{b.name}": ({shape_text(b.shape)}, {TORCH[b.dtype]})' for b in self._buffers(Memory.INPUT)]
         self.out.call("INPUTS = {", entries, "}")
         machine = self.schedule.machine
         self.out.line(f"NUM_RANKS = {machine.num_ranks}")
-        self.out.line(f"NUM_SMS = {machine.num_sms}  # all that spins at once fits on so many")
+        self.out.line(f"NUM_SMS = {machine.num_sms}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
         layouts = [found.layout for printed in self.kernels.values() for found in printed.descriptors.values()]
         for layout in dict.fromkeys(filter(None, layouts)):
-            self.out.line(f"{_attribute(layout)} = {layout}  # how operands lie in shared memory")
+            self.out.line(f"{_attribute(layout)} = {layout}  # layout of operands in shared memory")
         if not machine.peer_atomics:
-            self.out.line("PEER_ATOMICS = False  # the links need none")
+            self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
         self.out.line()
 
     def _buffers(self, memory: Memory) -> list[Buffer]:
@@ -128,14 +105,15 @@ class HostPrinter:
                 like = f"{shape_text(buffer.shape)}, dtype={TORCH[buffer.dtype]}, device=fabric.device"
                 out.line(f"self.{buffer.name} = torch.empty({like})")
             if self.schedule.exchanges:
-                out.line(f"self.signals = fabric.symmetric(({self.num_signals},), {word})")
-                out.line(f"self.counts = torch.zeros({max(1, self.num_counts)}, dtype={word}, device=fabric.device)")
+                signals = on_host(self.numbers.num_words(local=False))
+                out.line(f"self.signals = fabric.symmetric(({signals},), {word})")
+                counts = on_host(self.numbers.num_words(local=True)) if self.num_counts else "1"
+                out.line(f"self.counts = torch.zeros({counts}, dtype={word}, device=fabric.device)")
                 epoch = "ones" if self.turns else "zeros"
                 out.line(f"self.epoch = torch.{epoch}(1, dtype={word}, device=fabric.device)")
                 if self.turns and not self.meets:
-                    done = self.schedule.signal("done").first
-                    first = f"[{done} : {done + 1}].fill_({self.schedule.num_ranks - 1})"
-                    out.line(f"self.signals.local{first}  # peers have finished the call before the first one")
+                    out.comment("no call before the first one: all peers count as finished")
+                    out.line(f"{self.names.word('done')}.fill_({self.names.ranks} - 1)")
             self.collectives.prepare()
             self._describe()
             copies = [launch for launch in self.schedule.launches if isinstance(launch, CopyProgram)]
@@ -144,17 +122,18 @@ class HostPrinter:
             for launch in copies:
                 self.copies.prepare(launch)
             out.line("self.last = fabric.main()")
-            with out.block("with fabric.loading():  # before any of them spins; all ranks meet at the end"):
+            with out.block("with fabric.loading():  # kernels are loaded before one of them spins"):
                 shapes = "for shape, dtype in self.INPUTS.values()"
                 out.line(f"self(*[torch.empty(shape, dtype=dtype, device=fabric.device) {shapes}])")
 
     def _call(self, inputs: list[str]) -> None:
         out = self.out
+        out.line("@opaque")
         with out.block(f"def __call__(self, {', '.join(inputs)}):"):
             for name in inputs:
                 out.line(f'check_input("{name}", {name}, *self.INPUTS["{name}"])')
             out.line("main = self.fabric.main()")
-            out.line("main.after(self.last)  # a call on another stream must not overtake the last one")
+            out.line("main.after(self.last)  # calls on other streams stay in order")
             out.line("self.last = main")
             fresh = [name for name in self.schedule.spec.outputs if name in self.results]
             for name in fresh:
@@ -168,7 +147,7 @@ class HostPrinter:
             out.line(f"return {', '.join(results)}")
         out.line()
         with out.block(f"def enqueue(self, {tensors}):"):
-            out.line('"""Everything that a call does, in order."""')
+            out.line('"""All launches, copies and waits of a call, in order."""')
             out.line("rank = self.fabric.rank")
             for buffer in self.pools:
                 out.line(f"{place(buffer.name)} = self.{buffer.name}.place_of({buffer.name})")
@@ -206,17 +185,19 @@ class HostPrinter:
             case Finish() if launch.within:
                 if self.schedule.has_signal("copied"):
                     self.out.comment(
-                        "the last program of the kernel ends the call: it waits for the copies and tells every peer"
+                        "the last program of the kernel ends the call: it waits for the copies and signals to every peer"
                     )
                 self._join()
             case AwaitPeers():
-                self.out.comment("every peer has finished the last call: what it reads may be overwritten")
+                self.out.comment("every peer has finished the last call: its inputs may be overwritten")
                 self._await_peers()
             case Begin():
-                self.out.comment("next epoch, counts to 0, once every peer has finished the last call")
+                self.out.comment(
+                    "wait until every peer has finished the last call; advance the epoch, clear the counts"
+                )
                 self._begin()
             case Finish():
-                self.out.comment("nothing of this call is read or written here any more: tell every peer")
+                self.out.comment("this rank has finished the call: signal to every peer")
                 self._finish(launch)
             case Kernel() if launch.joined:
                 pass  # programs of the kernel before go on with it
@@ -246,11 +227,12 @@ class HostPrinter:
                 self.collectives.by_words(launch)
 
     def _await_peers(self) -> None:
-        done, peers = self.schedule.signal("done").first, self.schedule.num_ranks - 1
+        peers = f"{self.names.ranks} - 1"
         if self.schedule.machine.stream_waits:
-            self.out.line(f"main.{self.dialect.stream_wait}(self.signals.local[{done} : {done + 1}], {peers})")
+            self.out.line(f"main.{self.dialect.stream_wait}({self.names.word('done')}, {peers})")
         else:
-            self.out.line(f"main.launch(wait_count_on_stream, (1,), self.signals.local[{done}:], {peers}, num_warps=1)")
+            words = self.names.words("done")
+            self.out.line(f"main.launch(wait_count_on_stream, (1,), {words}, {peers}, num_warps=1)")
 
     def _join(self) -> None:
         for launch in self.schedule.launches:
@@ -259,69 +241,73 @@ class HostPrinter:
 
     def _finish(self, finish: Finish) -> None:
         self._join()
-        done = self.schedule.signal("done").first
+        done, ranks = self.schedule.signal("done"), self.names.ranks
         if finish.turns:
-            self._turn(done)
+            self._turn()
             return
         if finish.by_copy:
-            with self.out.block(f"for step in range(1, {self.schedule.num_ranks}):"):
-                self.out.line(f"slot = {plus(done, 'rank')}")
-                self.out.line(f"peer = (rank + step) % {self.schedule.num_ranks}")
+            with self.out.block(f"for step in range(1, {ranks}):"):
+                self.out.line(f"slot = {self.names.behind(done, 'rank')}")
+                self.out.line(f"peer = (rank + step) % {ranks}")
                 self.out.line("main.copy(self.signals.peers[peer][slot : slot + 1], self.epoch)")
             return
         arguments = [
             "finish_call",
-            f"({self.schedule.num_ranks - 1},)",
+            f"({ranks} - 1,)",
             "self.epoch",
             self.dialect.peers_argument("signals"),
         ]
-        sizes = [f"DONE={done}", f"NUM_RANKS={self.schedule.num_ranks}", "num_warps=1"]
+        sizes = [f"DONE={on_host(self.numbers.word(done))}", f"NUM_RANKS={ranks}", "num_warps=1"]
         self.out.call("main.launch(", [*arguments, "rank", *sizes])
 
-    def _turn(self, done: int) -> None:
-        block = 1 << max(0, self.num_counts - 1).bit_length()
-        words = f"self.signals.local[{done}:]" if done else "self.signals.local"
-        arguments = ["turn_call", f"({self.schedule.num_ranks},)", "self.epoch", "self.counts", words]
+    def _counts(self) -> list[str]:
+        """The numbers of counts, for kernels that set them to 0."""
+        block = self.numbers.counts_block(1 << max(0, self.num_counts - 1).bit_length())
+        return [f"NUM_COUNTS={on_host(self.numbers.num_words(local=True))}", f"BLOCK={on_host(block)}"]
+
+    def _turn(self) -> None:
+        done = on_host(self.numbers.word(self.schedule.signal("done")))
+        arguments = ["turn_call", f"({self.names.ranks},)", "self.epoch", "self.counts", self.names.words("done")]
         arguments += [
             self.dialect.peers_argument("signals"),
             "rank",
             f"DONE={done}",
-            f"NUM_COUNTS={self.num_counts}",
-            f"BLOCK={block}",
-            f"NUM_RANKS={self.schedule.num_ranks}",
+            *self._counts(),
+            f"NUM_RANKS={self.names.ranks}",
             f"MEETS={self.meets}",
         ]
         self.out.call("main.launch(", [*arguments, "num_warps=1"])
 
     def _begin(self) -> None:
-        done = self.schedule.signal("done").first
-        block = 1 << max(0, self.num_counts - 1).bit_length()
-        words = f"self.signals.local[{done}:]" if done else "self.signals.local"
-        arguments = ["begin_call", "(1,)", "self.epoch", "self.counts", words, "rank"]
-        sizes = [f"NUM_COUNTS={self.num_counts}", f"BLOCK={block}", f"NUM_RANKS={self.schedule.num_ranks}"]
-        self.out.call("main.launch(", [*arguments, *sizes, "num_warps=1"])
+        arguments = ["begin_call", "(1,)", "self.epoch", "self.counts", self.names.words("done"), "rank"]
+        arguments += [*self._counts(), f"NUM_RANKS={self.names.ranks}"]
+        self.out.call("main.launch(", [*arguments, "num_warps=1"])
         for launch in self.schedule.launches:
             if isinstance(launch, CopyProgram) and not launch.after_source:
                 self.copies.fork(launch)
 
     def _kernel(self, kernel: Kernel) -> None:
         printed = self.kernels[kernel.name]
-        arguments = [kernel.name, f"({self.schedule.grid(kernel)},)"]
+        arguments = [kernel.name, f"({on_host(self.numbers.grid(kernel))},)"]
         arguments += [self._argument(printed, name) for name in printed.parameters]
-        options = [f"num_warps={kernel.warps}", f"num_stages={kernel.stages}"]
+        stages = str(kernel.stages)
+        if printed.gluon and kernel.compute is not None:
+            stages = on_host(self.numbers.stages(kernel.compute, kernel.stages))
+        options = [f"num_warps={kernel.warps}", f"num_stages={stages}"]
         options += [f"per_sm={kernel.per_sm}"] if kernel.per_sm > 1 else []
         options += [self.dialect.launch_options] if self.dialect.launch_options else []
         self.out.call("main.launch(", [*arguments, *options])
 
-    def _descriptor(self, found: Descriptor) -> str:
+    def _descriptor(self, found: Descriptor) -> tuple[str, list[str]]:
+        """The call that makes a descriptor: its head and its arguments."""
         matrix = self.names.matrix(found.buffer)
         if found.peer >= 0:
             place = f".places[{found.place}]" if found.place >= 0 else ""
             matrix = f"self.{found.buffer}{place}.peers[{found.peer}][fabric.rank]"
-        arguments = f"{matrix}, [{', '.join(map(str, found.block))}]"
+        arguments = [matrix, f"[{', '.join(map(on_host, found.sizes))}]"]
         if found.layout:
-            return f"SharedDescriptor.from_tensor({arguments}, self.{_attribute(found.layout)})"
-        return f"TensorDescriptor.from_tensor({arguments})"
+            return "SharedDescriptor.from_tensor(", [*arguments, f"self.{_attribute(found.layout)}"]
+        return "TensorDescriptor.from_tensor(", arguments
 
     def _describe(self) -> None:
         """Descriptors of the operator's own buffers, made once."""
@@ -332,7 +318,8 @@ class HostPrinter:
                     taken = f"self.{name}" in self._described.values()
                     attribute = f"self.{name}_{'x'.join(map(str, found.block))}" if taken else f"self.{name}"
                     self._described[found] = attribute
-                    self.out.line(f"{attribute} = {self._descriptor(found)}")
+                    head, arguments = self._descriptor(found)
+                    self.out.call(f"{attribute} = {head}", arguments)
 
     def _argument(self, printed: PrintedKernel, name: str) -> str:
         words = {
@@ -345,7 +332,8 @@ class HostPrinter:
         if name.endswith(SUFFIXES):
             return self.collectives.argument(name)
         if name in printed.descriptors:
-            return self._described.get(printed.descriptors[name]) or self._descriptor(printed.descriptors[name])
+            head, arguments = self._descriptor(printed.descriptors[name])
+            return self._described.get(printed.descriptors[name]) or f"{head}{', '.join(arguments)})"
         if name.endswith("_place"):
             return name
         if name.endswith("_places"):
@@ -358,18 +346,18 @@ class HostPrinter:
 
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         out = self.out
-        left, right = self.names.matrix(gemm.left.buffer), self.names.matrix(gemm.right.buffer)
+        left, right = (self.names.operand(operand) for operand in (gemm.left, gemm.right))
         right += ".t()" if gemm.transposed else ""
         if not gemm.split:
             out.line(f"main.matmul({self.names.matrix(gemm.out.buffer)}, {left}, {right})")
             return
         exchange = self.schedule.exchange(gemm.split)
-        parts = f"view({self.schedule.num_ranks}, {exchange.rows}, -1){chunk_index(exchange, 'part')}"
-        with out.block(f"for step in range({self.schedule.num_ranks}):"):
-            out.line(f"part = {rank_at(gemm.order, 'step', on_host=True)}")
-            with out.maybe(f"for chunk in range({exchange.chunks}):" if exchange.chunks > 1 else ""):
-                if exchange.chunks > 1:
-                    self.out.line(chunk_rows(exchange))
+        ranks, rows = self.names.ranks, self.names.chunk_rows(exchange)
+        parts = f"view({ranks}, {on_host(self.numbers.rows(exchange))}, -1){chunk_index(exchange, 'part')}"
+        with out.block(f"for step in range({ranks}):"):
+            out.line(f"part = {rank_at(gemm.order, 'step', ranks, on_host=True)}")
+            with out.maybe(self.names.each_chunk(exchange)):
+                self.out.lines(rows)
                 if gemm.wait is not None:
                     self._part_wait(gemm.wait.signal, gemm.wait.target, exchange)
                 source = f"{self.names.here(gemm.left.buffer)}.{parts}"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from tilelink.ir.nodes import Exchange, Kind, Memory
+from lowering.constants import on_host
+from lowering.numbers import Numbers
+from tilelink.ir.nodes import Exchange, Kind, Memory, Signal
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import Operand
 
 
 class HostNames:
     """What things of a schedule are called in the host class."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    ranks = "self.NUM_RANKS"
+
+    def __init__(self, schedule: Schedule, numbers: Numbers) -> None:
         self.schedule = schedule
+        self.numbers = numbers
 
     def here(self, buffer: str) -> str:
         """This rank's tensor."""
@@ -38,6 +44,11 @@ class HostNames:
         flat = f".view(-1, {found.shape[-1]})" if len(found.shape) > 2 else ""
         return f"{self.here(buffer)}{flat}"
 
+    def operand(self, operand: Operand) -> str:
+        """The matrix, or what of it the operand is."""
+        window = ", ".join(f"{first}:{end}" for first, end in operand.window)
+        return self.matrix(operand.buffer) + (f"[{window}]" if window else "")
+
     def flat(self, buffer: str) -> str:
         """Parts along the first dimension, as library collectives want them."""
         found = self.schedule.buffer(buffer)
@@ -45,9 +56,33 @@ class HostNames:
 
     def slot(self, signal: str, exchange: Exchange, part: str) -> str:
         """Index of (part, chunk) among the words of the signal's scope; part "0" is the only one."""
-        first = self.schedule.signal(signal).first
-        place = f"{part} * {exchange.chunks} + chunk" if part != "0" else "chunk"
-        return plus(first, part if exchange.chunks == 1 else place)
+        place = f"{part} * {on_host(self.numbers.chunks(exchange))} + chunk" if part != "0" else "chunk"
+        return self.behind(self.schedule.signal(signal), part if exchange.chunks == 1 else place)
+
+    def behind(self, signal: Signal, place: str) -> str:
+        """Index of the word at `place` of a signal."""
+        return f"{on_host(self.numbers.word(signal))} + {place}" if signal.first else place
+
+    def word(self, name: str) -> str:
+        """The only word of a signal of peers, as a tensor."""
+        first = on_host(self.numbers.word(self.schedule.signal(name)))
+        return f"self.signals.local[{first} : {first} + 1]"
+
+    def words(self, name: str) -> str:
+        """The words of a signal of peers, and what lies behind them."""
+        signal = self.schedule.signal(name)
+        return f"self.signals.local[{on_host(self.numbers.word(signal))}:]" if signal.first else "self.signals.local"
+
+    def each_chunk(self, exchange: Exchange) -> str:
+        """The header of a loop over the chunks of a part, empty if a part is one chunk."""
+        return f"for chunk in range({on_host(self.numbers.chunks(exchange))}):" if exchange.chunks > 1 else ""
+
+    def chunk_rows(self, exchange: Exchange) -> str:
+        """The lines that set `rows`, empty if a part is one chunk."""
+        if exchange.chunks == 1:
+            return ""
+        size, rows = on_host(self.numbers.chunk_rows(exchange)), on_host(self.numbers.rows(exchange))
+        return f"first = chunk * {size}\nrows = slice(first, min(first + {size}, {rows}))"
 
 
 def chunk_index(exchange: Exchange, part: str = "") -> str:
@@ -55,17 +90,6 @@ def chunk_index(exchange: Exchange, part: str = "") -> str:
     names = [part] if part else []
     names += ["rows"] if exchange.chunks > 1 else []
     return f"[{', '.join(names)}]" if names else ""
-
-
-def chunk_rows(exchange: Exchange) -> str:
-    """The line that sets `rows`, empty if a part is one chunk."""
-    size = exchange.chunk_rows
-    found = f"rows = slice(chunk * {size}, min((chunk + 1) * {size}, {exchange.rows}))"
-    return found if exchange.chunks > 1 else ""
-
-
-def plus(first: int, place: str) -> str:
-    return f"{first} + {place}" if first else place
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

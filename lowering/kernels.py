@@ -9,6 +9,7 @@ from lowering.carried import Carried
 from lowering.comm import comm_loop
 from lowering.dialect import Dialect
 from lowering.names import element_bytes, in_order
+from lowering.numbers import Numbers
 from lowering.source import Source
 from lowering.tiles import tile_loop
 from tilelink.ir.nodes import Kernel
@@ -31,34 +32,37 @@ class Descriptor(NamedTuple):
 
     buffer: str
     block: tuple[int, ...]
+    sizes: tuple[str, ...]  # what those of the block are called
     layout: str = ""
     peer: int = -1  # whose buffer: of it, the part of this rank
     place: int = -1  # of a pool
 
 
-def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> PrintedKernel:
+def print_kernel(schedule: Schedule, dialect: Dialect, numbers: Numbers, kernel: Kernel) -> PrintedKernel:
     """The functions of `kernel` and of those joined to it, roles first."""
     out = Source()
     jit = dialect.decorator()
     roles: list[_Role] = []
     for comm in kernel.comm:
         body = Source()
-        needed = comm_loop(schedule, dialect, comm, body)
+        needed = comm_loop(schedule, dialect, numbers, comm, body)
         name = f"{comm.exchange}_send" if schedule.exchange(comm.exchange).source else comm.exchange
         items = bool(schedule.exchange(comm.exchange).slots)
-        what = f"{'Produce the items of' if items else 'Move'} {comm.exchange} on {comm.programs} SMs."
+        what = f"{'Send the items' if items else 'Move the chunks'} of {comm.exchange}."
         _print_role(out, jit, name, needed, body, what)
-        roles.append(_Role(name, comm.programs, needed))
+        programs = numbers.movers(schedule.exchange(comm.exchange), comm.programs)
+        roles.append(_Role(name, comm.programs, programs, needed))
     descriptors: dict[str, Descriptor] = {}
     tuples: dict[str, list[str]] = {}
     tiles = []
     for one in schedule.joined_to(kernel):
         if one.compute is not None:
-            role, found, several = _print_tiles(out, schedule, dialect, one)
+            role, found, several = _print_tiles(out, schedule, dialect, numbers, one)
             tiles.append(role)
             descriptors |= found
             tuples |= several
-    carried = Carried(schedule, dialect, kernel)
+    carried = Carried(schedule, dialect, numbers, kernel)
+    numbers.resident(kernel)
     wanted: list[list[str]] = [*(role.needed for role in (*roles, *tiles)), list(carried.scope.parameters)]
     parameters = _parameters([[one for name in some for one in tuples.get(name, [name])] for some in wanted])
     _print_entry(out, kernel, roles, tiles, parameters, carried, tuples)
@@ -67,10 +71,11 @@ def print_kernel(schedule: Schedule, dialect: Dialect, kernel: Kernel) -> Printe
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """A printed function, the programs that call it, and the parameters that it needs."""
+    """A printed function, the programs that call it, what their number is called, and the parameters that it needs."""
 
     name: str
     programs: int
+    number: str
     needed: list[str]
 
     @property
@@ -79,7 +84,7 @@ class _Role:
 
 
 def _print_tiles(
-    out: Source, schedule: Schedule, dialect: Dialect, kernel: Kernel
+    out: Source, schedule: Schedule, dialect: Dialect, numbers: Numbers, kernel: Kernel
 ) -> tuple[_Role, dict[str, Descriptor], dict[str, list[str]]]:
     """The function of the tiles, its descriptors, and tuples of these that are parameters of it."""
     role = kernel.compute
@@ -87,20 +92,20 @@ def _print_tiles(
     if not dialect.gluon:  # its programs compute their tiles one after the other
         role = replace(role, warpgroups=1)
     body = Source()
-    scope = tile_loop(schedule, dialect, role, body, kernel.stages)
+    scope = tile_loop(schedule, dialect, numbers, role, body, kernel.stages)
     for function in scope.functions:
         out.lines(function)
         out.line()
         out.line()
-    printed = _Role(f"{role.name}_tiles", role.programs, list(scope.parameters))
-    how = " One group of warps loads, the others multiply in turns." if role.warpgroups > 1 else ""
-    what = f"Compute the tiles of {role.name}.{how}"
+    printed = _Role(f"{role.name}_tiles", role.programs, numbers.programs(role), list(scope.parameters))
+    how = f", warp-specialised: a producer warp loads, {role.warpgroups} consumer warpgroups alternate"
+    what = f"Compute the tiles of {role.name}{how if role.warpgroups > 1 else ''}."
     _print_role(out, scope.decorator(), printed.name, printed.needed, body, what)
     found = {}
-    for name, (buffer, _, block, peer, place) in scope.descriptors.items():
+    for name, (buffer, _, block, sizes, peer, place) in scope.descriptors.items():
         size = element_bytes(schedule.buffer(buffer).dtype)
         layout = f"gl.NVMMASharedLayout({min(128, block[-1] * size)}, {8 * size})" if role.warpgroups > 1 else ""
-        found[name] = Descriptor(buffer, block, layout, peer, place)
+        found[name] = Descriptor(buffer, block, sizes, layout, peer, place)
     return printed, found, scope.tuples
 
 
@@ -142,24 +147,25 @@ def _print_entry(
         if "epoch" in parameters:
             out.line("call = tl.load(epoch)")
         out.lines(carried.first.text().strip())
-        roles, first = [*comm, *tiles[:1]], 0
+        roles, first = [*comm, *tiles[:1]], ""
+        dies = carried.scope.numbers.dies(kernel.dies.count) if kernel.dies.count > 1 else ""
         for position, role in enumerate(roles):
             last = position == len(roles) - 1
             header = "" if len(roles) == 1 else "else:"
             if not last:
-                header = f"{'el' if first else ''}if program < {first + role.programs}:"
+                header = f"{'el' if first else ''}if program < {f'{first} + ' if first else ''}{role.number}:"
             elif len(tiles) > 1 and role.programs < max(one.programs for one in tiles):
-                header = f"if program < {role.programs}:"
-            start = f"program - {first}" if first else "program"
+                header = f"if program < {role.number}:"
+            start = f"program - {f'({first})' if '+' in first else first}" if first else "program"
             with out.maybe(header):
-                out.call(f"{role.name}(", [*role.arguments, _by_die(kernel, role, start) if last and tiles else start])
-            first += role.programs
+                out.call(f"{role.name}(", [*role.arguments, _by_die(dies, role, start) if last and tiles else start])
+            first += f"{' + ' if first else ''}{role.number}"
         for role in tiles[1:]:
             idle = role.programs < max(one.programs for one in tiles)
-            with out.maybe(f"if program < {role.programs}:" if idle else ""):
-                out.call(f"{role.name}(", [*role.arguments, _by_die(kernel, role, "program")])
+            with out.maybe(f"if program < {role.number}:" if idle else ""):
+                out.call(f"{role.name}(", [*role.arguments, _by_die(dies, role, "program")])
         out.lines(carried.last.text().strip())
 
 
-def _by_die(kernel: Kernel, role: _Role, program: str) -> str:
-    return f"by_die({program}, {role.programs}, {kernel.dies.count})" if kernel.dies.count > 1 else program
+def _by_die(dies: str, role: _Role, program: str) -> str:
+    return f"by_die({program}, {role.number}, {dies})" if dies else program

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from lowering.names import value_name
 from lowering.operands import TileScope, address, print_base, print_descriptor
 from lowering.positions import rank_at
-from lowering.signalling import print_wait
+from lowering.signalling import print_wait, waits_in
 from lowering.source import Source
 from lowering.sums import print_load
 from tilelink.ir.nodes import Axis
@@ -26,7 +26,7 @@ def print_matmuls(out: Source, scope: TileScope, bodies: Sequence[MatmulBody]) -
     turned = _turned(scope, bodies)
     shape = (n, m) if turned else (m, n)
     for body in bodies:
-        extents = ", ".join(f"TILE_{side.name.upper()}" for side in shape)
+        extents = ", ".join(scope.tile(side.name) for side in shape)
         out.line(f"{value_name(body.result)} = tl.zeros(({extents}), tl.float32)")
     _print_parts(out, scope, bodies, axis, turned)
     if turned:
@@ -47,8 +47,13 @@ def _print_parts(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], ax
     if axis.segments > 1:
         scope.need("rank")
         order = scope.role.order.minor_ranks
-        with out.block(f"for {axis.name}_place in range({axis.segments}):"), scope.inside():
-            out.line(f"{axis.name}_segment = {rank_at(order, f'{axis.name}_place')}")
+        numbers = scope.numbers
+        segments, ranks = numbers.segments(scope.role, axis), numbers.ranks()
+        # where a part is a single step the compiler would take this loop for that over k, and load in front of its waits
+        alone = axis.tiles == 1 and waits_in(first.waits)
+        positions = f"tl.range({segments}, num_stages=1)" if alone else f"range({segments})"
+        with out.block(f"for {axis.name}_place in {positions}:"), scope.inside():
+            out.line(f"{axis.name}_segment = {rank_at(order, f'{axis.name}_place', ranks)}")
             for wait in first.waits:
                 print_wait(out, scope, wait)
             _print_reduction(out, scope, bodies, axis, turned)
@@ -59,11 +64,11 @@ def _print_parts(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], ax
 
 
 def _print_reduction(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], axis: Axis, turned: bool) -> None:
-    first, step = bodies[0], f"TILE_{axis.name.upper()}"
+    first, step, size = bodies[0], scope.tile(axis.name), scope.numbers.size(scope.role, axis)
     load_left = _print_operand(out, scope, first.left, "left")
     loads = [_print_operand(out, scope, body.right, "right") for body in bodies]
     precision = ', input_precision="ieee"' if scope.dtype(first.left.buffer) == "fp32" else ""
-    with out.block(f"for {axis.name} in range(0, {axis.extent}, {step}):"):
+    with out.block(f"for {axis.name} in range(0, {size}, {step}):"):
         loaded = (first.left, *(body.right for body in bodies))
         if any(operand.access is Access.POINTER for operand in loaded):
             out.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {step})")

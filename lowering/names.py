@@ -71,8 +71,8 @@ def plus(*terms: str) -> str:
     return " + ".join(kept) if kept else "0"
 
 
-def times(factor: str, size: int) -> str:
-    if size == 1 or factor == "0":
+def times(factor: str, size: str) -> str:
+    if size == "1" or factor == "0":
         return factor
     simple = factor.endswith(("[:, None]", "[None, :]")) or " " not in factor or factor.startswith("(")
     return f"{factor} * {size}" if simple else f"({factor}) * {size}"
@@ -83,7 +83,7 @@ def is_wide(elements: int) -> bool:
     return elements >= INT32_LIMIT
 
 
-def element(index: str, size: int, elements: int) -> str:
+def element(index: str, size: str, elements: int) -> str:
     """Offset of the `index`-th run of `size` elements in a buffer of `elements`; in 64 bits where 32 are too few."""
     # a cast, not a method: the index of an unrolled loop is no tensor
     return f"tl.cast({index}, tl.int64) * {size}" if is_wide(elements) else f"{index} * {size}"

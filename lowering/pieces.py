@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lowering.constants import Group
 from lowering.operands import TileScope, start
 from lowering.signalling import word
 from lowering.source import Source
-from tilelink.ir.nodes import PIECE_ROWS, PIECES_SPREAD, ComputeRole, Memory
+from tilelink.ir.nodes import PIECE_ROWS, PIECES_SPREAD, Memory
 from tilelink.ir.steps import Place, Step, Store, in_pieces
 
 # what a slice needs of its tile: where pieces leave from, when the product was done, which slice it is, clocks of a piece
@@ -19,10 +20,13 @@ def leaves_in_pieces(steps: Sequence[Step]) -> bool:
     return any(map(in_pieces, steps))
 
 
-def clocks_of_piece(role: ComputeRole, slices: int) -> str:
+def clocks_of_piece(scope: TileScope, slices: int) -> str:
     """Of `took` clocks of a product, those from one piece to the next, where a tile is stored in so many `slices`."""
-    rows = next(axis for axis in role.axes if not axis.reduction).tile
-    return f"took // {round(slices * rows // PIECE_ROWS / PIECES_SPREAD)}"
+    rows = next(axis for axis in scope.role.axes if not axis.reduction).tile
+    pieces = slices * rows // PIECE_ROWS
+    why = f"pieces in the time of a product: the {pieces} of a tile take {PIECES_SPREAD:.0%} of it"
+    name = scope.numbers.of_role(scope.role, "PIECES_PER_PRODUCT")
+    return f"took // {scope.numbers.name(name, round(pieces / PIECES_SPREAD), why, Group.CHOSEN)}"
 
 
 def print_pieces(out: Source, scope: TileScope, step: Store, value: str) -> None:
@@ -38,5 +42,5 @@ def print_pieces(out: Source, scope: TileScope, step: Store, value: str) -> None
     if scope.schedule.buffer(operand.buffer).memory is Memory.POOL:  # peers have told where it lies
         exchange = next(found for found in scope.schedule.exchanges if found.target == operand.buffer)
         words = [f"places={word(scope, f'{exchange.name}_place', '0')}"]
-    ranks = f"RANKS={scope.schedule.num_ranks}"
+    ranks = f"RANKS={scope.numbers.ranks()}"
     out.call("send_slice_to_all(", [value, "leaving", there, "rank", row, col, *OF_A_TILE[1:], ranks, *words])

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from lowering.operands import TileScope
 from lowering.source import Source
-from tilelink.ir.nodes import Axis, ComputeRole
+from tilelink.ir.nodes import Axis
 from tilelink.ir.order import Nest, RankOrder
 
 
-def rank_at(order: RankOrder, position: str, *, on_host: bool = False) -> str:
-    """Expression for the rank at `position` of an order."""
+def rank_at(order: RankOrder, position: str, ranks: str, *, on_host: bool = False) -> str:
+    """Expression for the rank at `position` of an order; `ranks` is what the number of ranks is called there."""
     nodes = order.num_ranks // order.ranks_per_node
     if nodes > 1 and on_host:
         size, sign = order.ranks_per_node, "+" if order.direction > 0 else "-"
@@ -22,16 +22,9 @@ def rank_at(order: RankOrder, position: str, *, on_host: bool = False) -> str:
         return f"node_major(rank, {position}, {order.ranks_per_node}, {nodes}, {order.first}, {order.direction})"
     if order.direction > 0:
         first = f" + {order.first}" if order.first else ""
-        return f"(rank{first} + {position}) % {order.num_ranks}"
-    return f"(rank + {order.num_ranks - order.first} - {position}) % {order.num_ranks}"
-
-
-def print_extents(out: Source, role: ComputeRole, named: Container[str] | None = None) -> None:
-    """Extents of a tile along all axes, or those whose first element is `named` behind this."""
-    for axis in role.axes:
-        if axis.tile and (named is None or axis.name in named):
-            what = f"{axis.segments} segments of {axis.extent}" if axis.segments > 1 else f"{axis.extent}"
-            out.line(f"TILE_{axis.name.upper()}: tl.constexpr = {axis.tile}  # {axis.name}: {what}")
+        return f"(rank{first} + {position}) % {ranks}"
+    start = f"({ranks} - {order.first})" if order.first else ranks
+    return f"(rank + {start} - {position}) % {ranks}"
 
 
 def print_order(out: Source, scope: TileScope, named: Container[str] | None = None) -> None:
@@ -42,26 +35,28 @@ def print_order(out: Source, scope: TileScope, named: Container[str] | None = No
     minor = role.axis(order.minor) if order.minor else None
     half = ""
     if scope.in_halves and minor is not None:  # `tile` counts whole tiles
-        half, minor = f" + half % 2 * TILE_{minor.name.upper()}", replace(minor, tile=2 * minor.tile)
-    width = str(minor.tile) if half and minor else f"TILE_{order.minor.upper()}"
-    minor_tiles = minor.segments * minor.tiles if minor else 1
+        half, minor = f" + half % 2 * {scope.tile(minor.name)}", replace(minor, tile=2 * minor.tile)
+    numbers = scope.numbers
+    width = numbers.tile(role, minor) if minor else ""
+    minor_tiles = numbers.all_tiles(role, minor) if minor else "1"
+    sizes = f"{numbers.tiles(role, major)}, {minor_tiles}, {numbers.group(role)}"
     names = f"{major.name}_place, {major.name}_tile, {minor.name + '_tile' if minor else '_'}"
     match order.nest:
         case Nest.RANK_MAJOR:
-            out.line(f"{names} = rank_major(tile, {major.tiles}, {minor_tiles}, {order.group})")
+            out.line(f"{names} = rank_major(tile, {sizes})")
         case Nest.CHUNK_MAJOR:
             function = "last_late" if order.late else "chunk_major"
-            out.line(f"{names} = {function}(tile, {major.tiles}, {minor_tiles}, {order.group}, {major.segments})")
+            out.line(f"{names} = {function}(tile, {sizes}, {numbers.segments(role, major)})")
     _print_segment(out, scope, major, f"{major.name}_place", order.ranks, named)
     if minor is not None and minor.segments > 1:
         if named is None or f"{minor.name}_segment" in named:
-            out.line(f"{minor.name}_place = {minor.name}_tile // {minor.tiles}")
+            out.line(f"{minor.name}_place = {minor.name}_tile // {numbers.tiles(role, minor)}")
         _print_segment(out, scope, minor, f"{minor.name}_place", order.minor_ranks, named)
     if minor is not None and (named is None or minor.name in named):
-        inside = f" % {minor.tiles}" if minor.segments > 1 else ""
+        inside = f" % {numbers.tiles(role, minor)}" if minor.segments > 1 else ""
         out.line(f"{minor.name} = {minor.name}_tile{inside} * {width}{half}")
     if named is None or major.name in named:
-        out.line(f"{major.name} = {major.name}_tile * TILE_{major.name.upper()}")
+        out.line(f"{major.name} = {major.name}_tile * {scope.tile(major.name)}")
 
 
 def _print_segment(
@@ -69,4 +64,4 @@ def _print_segment(
 ) -> None:
     if axis.segments > 1 and (named is None or f"{axis.name}_segment" in named):
         scope.need("rank")
-        out.line(f"{axis.name}_segment = {rank_at(order, place)}")
+        out.line(f"{axis.name}_segment = {rank_at(order, place, scope.numbers.ranks())}")

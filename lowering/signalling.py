@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from lowering.names import pointer
 from lowering.operands import LoopScope, TileScope
 from lowering.source import Source
-from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
-from tilelink.ir.nodes import Axis, Exchange, Scope
-from tilelink.ir.steps import Access, AwaitPlaces, Notify, Place, Wait
+from tilelink.ir.counting import row_pieces
+from tilelink.ir.nodes import Axis, CommSms, Exchange, Scope
+from tilelink.ir.steps import (
+    Access,
+    AwaitPlaces,
+    MatmulBody,
+    Notify,
+    Place,
+    SlotWait,
+    Step,
+    SumParts,
+    Wait,
+)
 from tilelink.proof.contract import flat
 from tilelink.proof.walk import reads
+
+
+def waits_in(steps: Iterable[Step]) -> bool:
+    """Whether one of `steps` waits for a signal, by itself or in a branch: what is loaded behind it must not be loaded sooner."""
+    return any(
+        isinstance(step, Wait | SlotWait | AwaitPlaces)
+        or (isinstance(step, MatmulBody) and bool(step.waits))
+        or (isinstance(step, SumParts) and step.wait is not None)
+        for step in flat(tuple(steps))
+    )
 
 
 def word(scope: LoopScope, name: str, slot: str) -> str:
@@ -19,14 +39,15 @@ def word(scope: LoopScope, name: str, slot: str) -> str:
     signal = scope.schedule.signal(name)
     words = "counts" if signal.scope is Scope.LOCAL else "signals"
     scope.need(words)
-    return " + ".join([words, *(part for part in (str(signal.first), slot) if part != "0")])
+    first = scope.numbers.word(signal) if signal.first else "0"
+    return " + ".join([words, *(part for part in (first, slot) if part != "0")])
 
 
-def slot_of(exchange: Exchange, part: str, chunk: str) -> str:
+def slot_of(scope: LoopScope, exchange: Exchange, part: str, chunk: str) -> str:
     """Index of (part, chunk) among the words of a signal."""
     if exchange.chunks == 1:
         return part
-    return f"{part} * {exchange.chunks} + {chunk}" if part != "0" else chunk
+    return f"{part} * {scope.numbers.chunks(exchange)} + {chunk}" if part != "0" else chunk
 
 
 def take(out: Source, scope: LoopScope, name: str, waits: list[str], *, declared: bool = False) -> None:
@@ -39,7 +60,7 @@ def take(out: Source, scope: LoopScope, name: str, waits: list[str], *, declared
     if not declared:
         declare(out, scope, name)
     for wait in waits:
-        out.line(f"{scope.awaited[name]} = dl.consume_token({scope.awaited[name]}, {wait})")
+        out.call(f"{scope.awaited[name]} = dl.consume_token(", [scope.awaited[name], wait])
 
 
 def declare(out: Source, scope: LoopScope, name: str) -> None:
@@ -85,7 +106,7 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, in_loop: bool = Fal
     if in_loop:
         _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
     elif wait.every:
-        with out.block(f"for {segment} in {scope.each(scope.schedule.num_ranks)}:"):
+        with out.block(f"for {segment} in {scope.each(scope.numbers.ranks())}:"):
             _print_part_wait(out, scope, wait, exchange, lines)
     else:
         _print_part_wait(out, scope, wait, exchange, lines)
@@ -93,7 +114,7 @@ def print_wait(out: Source, scope: TileScope, wait: Wait, *, in_loop: bool = Fal
 
 def print_peers_wait(out: Source, scope: TileScope, wait: Wait) -> None:
     """Wait for the chunks of the parts of all peers. Epochs are polled together, where no loads take tokens from them."""
-    exchange, ranks = scope.schedule.exchange(wait.exchange), scope.schedule.num_ranks
+    exchange, ranks = scope.schedule.exchange(wait.exchange), scope.numbers.ranks()
     scope.need("rank")
     if wait.target or scope.dialect.tokens:
         with out.block(f"for step in {scope.each(ranks, first=1)}:"):
@@ -103,8 +124,10 @@ def print_peers_wait(out: Source, scope: TileScope, wait: Wait) -> None:
     scope.need("call")
 
     def lines(chunk: str) -> list[str]:
-        place = word(scope, wait.signal, slot_of(exchange, "0", chunk))
-        return [f"wait_epochs({place}, call, rank, STRIDE={exchange.chunks}, NUM_RANKS={ranks})"]
+        place, stride = word(scope, wait.signal, slot_of(scope, exchange, "0", chunk)), scope.numbers.chunks(exchange)
+        printed = Source()
+        printed.call("wait_epochs(", [place, "call", "rank", f"STRIDE={stride}", f"NUM_RANKS={ranks}"])
+        return printed.text().splitlines()
 
     _print_chunks(out, scope, exchange, wait.rows, wait.slot, lines)
 
@@ -113,7 +136,7 @@ def print_places_wait(out: Source, scope: TileScope, step: AwaitPlaces) -> None:
     """Wait until every rank has told the place of its output, and so has begun this call."""
     scope.need("call")
     words = word(scope, step.signal, "0")
-    out.line(f"wait_places({words}, call, NUM_RANKS={scope.schedule.num_ranks})")
+    out.line(f"wait_places({words}, call, NUM_RANKS={scope.numbers.ranks()})")
 
 
 def _print_part_wait(
@@ -126,9 +149,10 @@ def _print_part_wait(
 
 
 def _wait(scope: TileScope, wait: Wait, exchange: Exchange, segment: str, chunk: str) -> str:
-    place = word(scope, wait.signal, slot_of(exchange, segment, chunk))
+    place = word(scope, wait.signal, slot_of(scope, exchange, segment, chunk))
     if wait.target:
-        return f"wait_count({place}, {wait.target})"
+        moved = isinstance(exchange.mover, CommSms)  # by programs, each of which counts
+        return f"wait_count({place}, {scope.numbers.movers(exchange, wait.target) if moved else wait.target})"
     scope.need("call")
     return f"wait_epoch({place}, call)"
 
@@ -142,29 +166,28 @@ def _print_chunks(
             out.line(text)
         return
     if not rows:
-        with out.block(f"for chunk in {scope.each(exchange.chunks)}:"):
+        with out.block(f"for chunk in {scope.each(scope.numbers.chunks(exchange))}:"):
             for text in lines("chunk"):
                 out.line(text)
         return
     axis, local = scope.axis(rows), rows == slot or rows in scope.own_axes
-    first, end = row_span(axis, local)
-    if in_one_chunk(axis, exchange, local=local):
+    first, end = row_span(scope, axis, local)
+    size = scope.numbers.chunk_rows(exchange)
+    if scope.numbers.in_one_chunk(scope.role, axis, exchange, local=local):
         row = first if first.isidentifier() else f"({first})"
-        for text in lines(f"{row} // {exchange.chunk_rows}"):
+        for text in lines(f"{row} // {size}"):
             out.line(text)
         return
-    with out.block(
-        f"for chunk in range(({first}) // {exchange.chunk_rows}, ({end} - 1) // {exchange.chunk_rows} + 1):"
-    ):
+    with out.block(f"for chunk in range(({first}) // {size}, ({end} - 1) // {size} + 1):"):
         for text in lines("chunk"):
             out.line(text)
 
 
-def row_span(axis: Axis, local: bool) -> tuple[str, str]:
+def row_span(scope: TileScope, axis: Axis, local: bool) -> tuple[str, str]:
     """First row of the tile and the end of it, in rows of a part."""
-    name, tile = axis.name, axis.tile
-    base = "" if local or axis.segments == 1 else f"{name}_segment * {axis.extent} + "
-    end = f"{name} + {tile}" if axis.extent % tile == 0 else f"tl.minimum({name} + {tile}, {axis.extent})"
+    name, tile, size = axis.name, scope.tile(axis.name), scope.numbers.size(scope.role, axis)
+    base = "" if local or axis.segments == 1 else f"{name}_segment * {size} + "
+    end = f"{name} + {tile}" if axis.extent % axis.tile == 0 else f"tl.minimum({name} + {tile}, {size})"
     return f"{base}{name}", f"{base}{end}"
 
 
@@ -175,27 +198,32 @@ def print_notify(out: Source, scope: TileScope, step: Notify, tiles: str = "") -
     part = f"{step.slot}_segment" if step.slot else "0"
 
     def lines(chunk: str) -> list[str]:
-        place = word(scope, step.count, slot_of(exchange, part, chunk))
+        place = word(scope, step.count, slot_of(scope, exchange, part, chunk))
         if not step.then:
             return [f"count_up({place}{tiles and ', '}{tiles})"]
         scope.need("rank", "call", scope.dialect.peer_words)
         then = scope.schedule.signal(step.then)
-        there = f"{then.first} + {slot_of(exchange, 'rank', chunk)}"
+        there = f"{scope.numbers.word(then)} + {slot_of(scope, exchange, 'rank', chunk)}"
         last = f"if count_arrival({place}) == {tiles_of_chunk(scope, step, exchange, chunk)} - 1:"
         if step.place is Place.PEER:
             return [last, f"    {scope.dialect.notify(part, there)}"]
-        return [last, f"    {scope.dialect.notify_all(there, scope.schedule.num_ranks)}"]
+        return [last, f"    {scope.dialect.notify_all(there, scope.numbers.ranks())}"]
 
     _print_chunks(out, scope, exchange, step.rows, step.slot, lines)
 
 
 def tiles_of_chunk(scope: TileScope, step: Notify, exchange: Exchange, chunk: str) -> str:
     """How many tiles write to chunk `chunk`: a number if all chunks have as many."""
-    counts = set(chunk_arrivals(scope.role, step, exchange, scope.own_axes))
-    if len(counts) == 1:
-        return str(counts.pop())
-    rows, tiles = row_pieces(scope.role, step, exchange, scope.own_axes)
-    first = f"({chunk}) * {exchange.chunk_rows}"
-    end = f"tl.minimum({first} + {exchange.chunk_rows}, {exchange.rows})"
-    others = other_tiles(scope.role, step, scope.own_axes)
-    return f"tiles_in_rows({first}, {end}, {rows}, {tiles}, {scope.axis(step.rows).tile}) * {others}"
+    numbers, role = scope.numbers, scope.role
+    found = numbers.arrivals(exchange, role, step, scope.own_axes)
+    if found is not None:
+        return found
+    axis, size = scope.axis(step.rows), numbers.chunk_rows(exchange)
+    rows, _ = row_pieces(role, step, exchange, scope.own_axes)
+    piece = numbers.rows(exchange) if rows != axis.extent else numbers.size(role, axis)
+    tile = scope.tile(axis.name)
+    tiles = numbers.tiles(role, axis) if rows == axis.extent else f"({piece} + {tile} - 1) // {tile}"
+    first = f"({chunk}) * {size}"
+    end = f"tl.minimum({first} + {size}, {numbers.rows(exchange)})"
+    others = numbers.other_tiles(role, step, scope.own_axes)
+    return f"tiles_in_rows({first}, {end}, {piece}, {tiles}, {tile}){others and f' * ({others})'}"

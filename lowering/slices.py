@@ -23,13 +23,21 @@ def print_sliced(
     name, arguments = _slice_function(scope, steps, value, width, print_step, own)
     in_pieces = scope.role.warpgroups > 1 and leaves_in_pieces(steps)
     if in_pieces:
-        out.line(f"clocks = {clocks_of_piece(scope.role, cols.tile // width)}")
+        out.line(f"clocks = {clocks_of_piece(scope, cols.tile // width)}")
     for number, one in enumerate(_print_slices(out, value_name(value), cols.tile, width)):
-        start = f"{cols.name} + {number * width}" if number else cols.name
+        start = _first_column(scope, cols, number, width, bool(own))
         given = {cols.name: start, "number": str(number)}
         out.call(f"{name}(", [one, *(given.get(argument) or scope.taken(argument) for argument in arguments)])
     if in_pieces:
         out.line("pieces_sent()")
+
+
+def _first_column(scope: TileScope, cols: Axis, number: int, width: int, sums: bool) -> str:
+    """Expression for the first column of slice `number`."""
+    if not number:
+        return cols.name
+    slice_cols = scope.slice(cols, width, sums=sums)
+    return f"{cols.name} + {slice_cols if number == 1 else f'{number} * {slice_cols}'}"
 
 
 def _written(scope: TileScope) -> list[Axis]:
@@ -52,7 +60,7 @@ def _slice_function(
     scope: TileScope, steps: Sequence[Step], value: str, width: int, print_step: PrintStep, own: str
 ) -> tuple[str, list[str]]:
     """Print the function that does `steps` on a slice; its name, and its arguments after the slice."""
-    inner = TileScope(scope.schedule, scope.dialect, scope.role, own_axes=scope.own_axes)
+    inner = TileScope(scope.schedule, scope.dialect, scope.numbers, scope.role, own_axes=scope.own_axes)
     printed = Source()
     for step in steps:
         print_step(printed, inner, step)
@@ -60,7 +68,8 @@ def _slice_function(
     if scope.role.warpgroups > 1 and any(map(_by_pointer, steps)):
         _print_layout(head, scope, steps, value, width)
     arguments = []
-    for number, (axis, extent) in enumerate(zip(axes, (axes[0].tile, width), strict=True)):
+    extents = scope.tile(axes[0].name), scope.slice(axes[1], width, sums=bool(own))
+    for number, (axis, extent) in enumerate(zip(axes, extents, strict=True)):
         arguments.append(axis.name)
         if f"{axis.name}_segment" in text and axis.name != own:
             arguments.append(f"{axis.name}_segment")
@@ -68,7 +77,7 @@ def _slice_function(
             inner.need("rank")
             head.line(f"{axis.name}_segment = rank")
         if f"{axis.name}_offsets" in text:
-            head.line(f"{axis.name}_offsets = {axis.name} + {part_vector(scope, str(extent), number)}")
+            head.line(f"{axis.name}_offsets = {axis.name} + {part_vector(scope, extent, number)}")
     scope.needs_of(inner)
     arguments += inner.parameters
     arguments += OF_A_TILE if scope.role.warpgroups > 1 and leaves_in_pieces(steps) else ()
@@ -76,8 +85,10 @@ def _slice_function(
     name, out = f"{sums or value}_slice", Source()
     out.line(scope.decorator())
     given = [f"{argument}: gl.constexpr" if argument == "GROUP" else argument for argument in arguments]
-    what = f"{sums or value} in {width} columns of {'an own' if own else 'a'} tile"
-    what = f"{what}, of which `{value_name(value)}` is the own summand." if sums else f"Store {what}."
+    if sums:
+        what = f"Epilogue of an own tile, one slice of columns: add the peers' parts of {sums} to the own summand."
+    else:
+        what = f"Store one slice of columns of a tile of {value}."
     with out.function(name, [value_name(value), *given], what):
         if head.text().strip():
             out.lines(head.text())
@@ -97,6 +108,7 @@ def _print_layout(out: Source, scope: TileScope, steps: Sequence[Step], value: s
     dtype = scope.dtype(stored)
     each = 16 // element_bytes(dtype)
     lanes = min(32, width // each)
+    out.comment("16 bytes a thread, threads along a row")
     out.line(f"SLICE: gl.constexpr = gl.BlockedLayout([1, {each}], [{32 // lanes}, {lanes}], [4, 1], [1, 0])")
     added = any(isinstance(step, SumParts) for step in steps)
     name = value_name(value)

@@ -13,8 +13,9 @@ from tilelink.ir.steps import SlotNotify, SlotWait
 def print_use(out: Source, scope: LoopScope, exchange: Exchange, item: str) -> None:
     """Print the slot of `item`, and the number of this use of it."""
     scope.need("call")
-    out.line(f"slot = {item} % {exchange.slots}")
-    out.line(f"use = use_of_slot(call, {item}, {exchange.chunks}, {exchange.slots})")
+    slots, items = scope.numbers.slots(exchange), scope.numbers.chunks(exchange)
+    out.line(f"slot = {item} % {slots}")
+    out.line(f"use = use_of_slot(call, {item}, {items}, {slots})")
 
 
 def print_slot_wait(out: Source, scope: LoopScope, step: SlotWait, name: str) -> None:
@@ -24,14 +25,16 @@ def print_slot_wait(out: Source, scope: LoopScope, step: SlotWait, name: str) ->
 
 def print_slot_notify(out: Source, scope: LoopScope, step: SlotNotify, peer: str) -> None:
     """Tell `peer` that the slot is filled, or free again."""
-    first = scope.schedule.signal(step.signal).first
+    first = scope.numbers.word(scope.schedule.signal(step.signal))
     scope.need(scope.dialect.peer_words)
     out.line(scope.dialect.notify(peer, f"{first} + slot", _use(step.plus)))
 
 
-def neighbour(exchange: Exchange, num_ranks: int, by: int) -> str:
+def neighbour(scope: LoopScope, by: int) -> str:
     """Expression for the rank `by` further."""
-    return f"(rank + {by % num_ranks}) % {num_ranks}"
+    ranks, ahead = scope.numbers.ranks(), by % scope.schedule.num_ranks
+    further = f"({ranks} - {scope.schedule.num_ranks - ahead})" if by < 0 and ahead else str(ahead)
+    return f"(rank + {further}) % {ranks}"
 
 
 def _use(plus: int) -> str:
@@ -42,7 +45,10 @@ def print_items(out: Source, scope: TileScope) -> None:
     """Where tiles are the items of a bounded exchange, print slot and use of the tile."""
     steps = [step for step in scope.role.body if isinstance(step, SlotWait | SlotNotify)]
     for name, rows in dict.fromkeys((step.exchange, step.rows) for step in steps):
-        print_use(out, scope, scope.schedule.exchange(name), f"{rows}_tile")
+        exchange, numbers = scope.schedule.exchange(name), scope.numbers
+        print_use(out, scope, exchange, f"{rows}_tile")
+        items, tiles = numbers.chunks(exchange), numbers.tiles(scope.role, scope.axis(rows))
+        numbers.require(f"{tiles} == {items}", f"a tile is an item of {name}")
 
 
 def print_slot_step(out: Source, scope: TileScope, step: SlotWait | SlotNotify) -> None:
@@ -54,4 +60,4 @@ def print_slot_step(out: Source, scope: TileScope, step: SlotWait | SlotNotify) 
             print_slot_wait(out, scope, step, pointer(exchange.target))
         case SlotNotify():
             scope.need("rank")
-            print_slot_notify(out, scope, step, neighbour(exchange, scope.schedule.num_ranks, -exchange.by))
+            print_slot_notify(out, scope, step, neighbour(scope, -exchange.by))

@@ -21,7 +21,7 @@ def print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
     at once."""
     operand, result = step.operand, value_name(step.result)
     axes = [axis for axis in scope.role.axes if not axis.reduction]
-    shape = ", ".join(f"TILE_{axis.name.upper()}" for axis in axes) + ("," if len(axes) == 1 else "")
+    shape = ", ".join(scope.tile(axis.name) for axis in axes) + ("," if len(axes) == 1 else "")
     out.line(f"{result} = {value_name(step.onto)}" if step.onto else f"{result} = tl.zeros(({shape}), tl.float32)")
     if step.wait is not None and not step.onto:
         if scope.dialect.tokens:
@@ -44,8 +44,8 @@ def _all_parts(out: Source, scope: TileScope, step: SumParts) -> Iterator[None]:
     """An unrolled loop over all parts, so that they are loaded at once. Where only this rank adds them, it goes from its own
     part on. Where every rank does, the order is that of the tile, so that replicated results agree bit by bit. Either way
     peers are not all read by everybody at the same time."""
-    segment, ranks = f"{step.operand.slot}_segment", scope.schedule.num_ranks
-    span = f"tl.static_range({ranks})" if ranks <= _MOST_AT_ONCE else scope.each(ranks)
+    segment, ranks = f"{step.operand.slot}_segment", scope.numbers.ranks()
+    span = f"tl.static_range({ranks})" if scope.schedule.num_ranks <= _MOST_AT_ONCE else scope.each(ranks)
     alone = step.wait is not None and scope.schedule.exchange(step.wait.exchange).kind is Kind.SCATTER
     scope.need("rank")
     tiles = [f"{axis.name}_tile" for axis in scope.role.axes if not axis.reduction]
@@ -59,7 +59,7 @@ def _all_parts(out: Source, scope: TileScope, step: SumParts) -> Iterator[None]:
 def other_parts(out: Source, scope: TileScope, operand: Operand) -> Iterator[None]:
     """A loop over the parts of all peers, starting with the next rank: they are not all read from one peer at once."""
     scope.need("rank")
-    ranks = scope.schedule.num_ranks
+    ranks = scope.numbers.ranks()
     with out.block(f"for step in {scope.each(ranks, first=1)}:"):
         out.line(f"{operand.slot}_segment = (rank + step) % {ranks}")
         yield

@@ -7,23 +7,34 @@ from tilelink.errors import UnknownTarget, did_you_mean
 
 TARGETS = ("triton", "triton-distributed")
 
-_MODULES = ("argparse", "contextlib", "json", "sys", "time")
+_MODULES = ("argparse", "contextlib", "functools", "json", "sys", "time")
 
 
 def _standard(*more: str) -> str:
     modules = "".join(f"import {name}\n" for name in sorted((*_MODULES, *more)))
     return f"""from __future__ import annotations
 
-{modules}from collections.abc import Callable, Iterator
-from typing import Any
+{modules}from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 """
 
 
+TRITON_VERSION = "3.6.0"
+
 _TRITON = f"""{_standard("os", "weakref")}import torch.distributed._symmetric_memory as symm_mem
 import triton
+
+TRITON = "{TRITON_VERSION}"  # private calls of Triton, and Gluon, differ between versions
+if triton.__version__.partition("+")[0] != TRITON:
+    raise ImportError(
+        f"this file is for Triton {{TRITON}}, whose private calls it uses; installed is {{triton.__version__}}. "
+        f"Install triton=={{TRITON}}, or set TRITON in this file to the version at hand and run its self-check."
+    )
+
 import triton.experimental.gluon.language as gl
 import triton.language as tl
 from triton.experimental import gluon
@@ -39,7 +50,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 try:
     import cuda.bindings.driver as driver
-except ImportError:  # copies go through torch then; streams cannot wait for words of memory
+except ImportError:  # copies then go through torch, and streams cannot wait for words of memory
     driver = None
 """
 
@@ -68,6 +79,14 @@ from triton_dist.utils import finalize_distributed, initialize_distributed, laun
 
 _PORTABLE_HELPERS = ("places", "words", "calls", "orders", "movement", "math")
 _FABRICS = ("inputs", "pool", "library", "gpu_fabric")
+_JOIN = (
+    "if not dist.is_initialized():",
+    '    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+    '    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))',
+    "fabric = SymmetricMemoryFabric()",
+)
+NO_HOST_CODE = "It does not run on GPUs: tilelink has no host code for AMD GPUs yet. Emulated ranks run it."
+UNTRIED = "Nothing has run its host code on AMD GPUs yet."
 
 
 def dialect(target: str, arch: str) -> Dialect:
@@ -78,19 +97,16 @@ def dialect(target: str, arch: str) -> Dialect:
     if target == "triton":
         return Dialect(
             target=target,
+            compiler=f"Triton {TRITON_VERSION}",
             reach=Reach.TABLE,
             jit="triton.jit",
             word="torch.int32",
             helpers=("barrier", "counts", "signals", *_PORTABLE_HELPERS, *(("nvidia",) if nvidia else ())),
             imports=_TRITON,
-            fabrics=(*_FABRICS, "symmetric_memory"),
-            fabric="SymmetricMemoryFabric",
-            opens=(
-                "if not dist.is_initialized():",
-                '    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
-                '    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))',
-                "fabric = SymmetricMemoryFabric()",
-            ),
+            fabrics=(*_FABRICS, "symmetric_memory") if nvidia else ("inputs", "pool", "amd"),
+            fabric="SymmetricMemoryFabric" if nvidia else "AmdFabric",
+            caveat="" if nvidia else NO_HOST_CODE,
+            opens=_JOIN if nvidia else ("fabric = AmdFabric()",),
             closes="dist.destroy_process_group()",
             stream_wait="wait_at_least",
             launch_options="",
@@ -100,6 +116,7 @@ def dialect(target: str, arch: str) -> Dialect:
         )
     return Dialect(
         target=target,
+        compiler="Triton-distributed",
         reach=Reach.SYMMETRIC,
         jit="triton_dist.jit",
         word="torch.int64",
@@ -107,6 +124,7 @@ def dialect(target: str, arch: str) -> Dialect:
         imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),
         fabrics=(*_FABRICS, "distributed_nvidia" if nvidia else "distributed_amd", "distributed"),
         fabric="TritonDistFabric",
+        caveat="" if nvidia else UNTRIED,
         opens=("fabric = TritonDistFabric(initialize_distributed(arguments.seed))",),
         closes="finalize_distributed()",
         stream_wait="wait_equal",

@@ -5,21 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
+from lowering.constants import Group
 from lowering.dialect import Dialect
 from lowering.late import LateCounts
 from lowering.matmul import print_matmuls
-from lowering.names import TRITON, element, element_bytes, in_order, places, plus, pointer, value_name
+from lowering.names import TRITON, element, element_bytes, in_order, places, pointer, value_name
+from lowering.numbers import Numbers
 from lowering.operands import (
     TileScope,
     address,
-    part_shape,
-    part_size,
+    part_name,
     print_base,
     print_descriptor,
     print_origin,
+    stride_of,
 )
 from lowering.pieces import print_pieces
-from lowering.positions import print_extents, print_order
+from lowering.positions import print_order
 from lowering.signalling import (
     declare,
     delivered,
@@ -27,6 +29,7 @@ from lowering.signalling import (
     print_peers_wait,
     print_places_wait,
     print_wait,
+    waits_in,
     word,
 )
 from lowering.slices import print_sliced
@@ -35,6 +38,7 @@ from lowering.source import Source
 from lowering.sums import print_load, print_sum
 from lowering.turns import print_turns
 from lowering.words import print_call_number, print_last_call, print_sum_words
+from tilelink.ir.functions import FUNCTIONS, with_constants
 from tilelink.ir.nodes import ComputeRole, Memory, turn_cols
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
@@ -58,24 +62,26 @@ from tilelink.ir.steps import (
 )
 from tilelink.ir.user_op import UserOp
 
-_SIGNS = {"add": "+", "mul": "*"}
 
-
-def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Source, stages: int) -> TileScope:
+def tile_loop(
+    schedule: Schedule, dialect: Dialect, numbers: Numbers, role: ComputeRole, body: Source, stages: int
+) -> TileScope:
     """Print the loop over tiles into `body`; the scope returned holds the parameters that it needs. `stages`: of operands
     between warpgroups."""
-    scope = TileScope(schedule, dialect, role)
+    scope = TileScope(schedule, dialect, numbers, role)
+    for axis in role.axes:
+        if axis.tile:
+            numbers.tile(role, axis)
     if role.warpgroups > 1:
         print_turns(body, scope, stages, _print_steps)
         return scope
-    print_extents(body, role)
     for step in role.body:
         if isinstance(step, SumWords):
             print_call_number(body, scope, step)
     last = role.body[-1]
     if not (role.prefetch and isinstance(last, IfOwn)):
         if role.whole:
-            _print_tiles(body, scope, "program", role.whole, role.body)
+            _print_tiles(body, scope, "program", role.whole, _whole_tiles(scope), role.body)
         if role.halved:
             _print_halves(body, scope)
         for step in role.body:
@@ -85,59 +91,86 @@ def tile_loop(schedule: Schedule, dialect: Dialect, role: ComputeRole, body: Sou
     # the compiler pipelines no loop that branches on its tile: tiles of the own segment, which are last, have their own
     axis, rest = role.axis(last.axis), role.body[:-1]
     others = role.num_tiles // axis.segments * (axis.segments - 1)
-    body.comment(f"the {axis.name} segments of the other ranks")
-    _print_tiles(body, scope, "program", others, (*rest, *last.others))
-    body.comment(f"the own {axis.name} segment")
-    first = _plus_in_turn(others, role.programs)
-    _print_tiles(body, scope, first, role.num_tiles, rest, last)
+    total, segments = numbers.num_tiles(role), numbers.segments(role, axis)
+    text = f"{total} // {segments} * ({segments} - 1)"
+    why = f"tiles of the {axis.name} segments of the other ranks"
+    end = numbers.name(numbers.of_role(role, "OTHER_TILES"), others, why, Group.LOOPS, text)
+    body.comment(f"tiles of the segments of other ranks along {axis.name}")
+    _print_tiles(body, scope, "program", others, end, (*rest, *last.others))
+    body.comment(f"tiles of the own segment along {axis.name}")
+    _print_tiles(body, scope, _plus_in_turn(scope, others, end), role.num_tiles, total, rest, last)
     return scope
+
+
+def _whole_tiles(scope: TileScope) -> str:
+    """What the number of tiles is called that are computed in one piece."""
+    role, numbers = scope.role, scope.numbers
+    total = numbers.num_tiles(role)
+    if not role.halved:
+        return total
+    why = f"tiles of {role.name} that are computed in halves along {role.order.minor}: the last ones"
+    halved = numbers.name(numbers.of_role(role, "HALVED_TILES"), role.halved, why, Group.LOOPS)
+    why = f"tiles of {role.name} that are computed in one piece"
+    return numbers.name(numbers.of_role(role, "WHOLE_TILES"), role.whole, why, Group.LOOPS, f"{total} - {halved}")
 
 
 def _print_halves(body: Source, scope: TileScope) -> None:
     """A function for the tiles that are computed in halves, and its call."""
     role = scope.role
-    inner = TileScope(scope.schedule, scope.dialect, role.in_halves(), in_halves=True)
+    inner = TileScope(scope.schedule, scope.dialect, scope.numbers, role.in_halves(), in_halves=True)
     printed = Source()
-    print_extents(printed, inner.role)
-    with printed.block(f"for half in {_launch_positions('program', 2 * role.halved, role)}:"):
-        printed.line(f"tile = {plus(str(role.whole), 'half // 2')}")
+    whole = _whole_tiles(scope)
+    halves = f"2 * {scope.numbers.of_role(role, 'HALVED_TILES').upper()}"
+    with printed.block(f"for half in {_launch_positions('program', halves, scope)}:"):
+        printed.line(f"tile = {whole} + half // 2")
         _print_tile(printed, inner, role.body, None)
     scope.needs_of(inner)
     name, out = f"{role.name}_halves", Source()
     out.line(scope.dialect.decorator())
     arguments = [*in_order(inner.parameters), "program"]
-    what = f"Compute the last {role.halved} tiles of {role.name} in halves along {role.order.minor}."
+    what = f"Compute the last tiles of {role.name} as halves along {role.order.minor}, for more programs."
     with out.function(name, arguments, what):
         out.lines(printed.text())
     scope.functions.append(out.text())
     body.call(f"{name}(", arguments)
 
 
-def _launch_positions(first: str, end: int, role: ComputeRole) -> str:
+def _launch_positions(first: str, end: str, scope: TileScope) -> str:
     """The positions of a program. Where it prefetches, the compiler runs the loops over tiles and over k as one. Elsewhere it
-    would take the loop over tiles for one over k where k is a single step, and fail on its branches (Triton 3.6)."""
+    would take the loop over tiles for one over k where k is a single step, or where a user's body is: it would fail on
+    branches, or load the next tile in front of the wait for it (Triton 3.6). A loop of one stage is left as it is."""
+    role, numbers = scope.role, scope.numbers
     matmul = next((step for step in role.body if isinstance(step, MatmulBody)), None)
-    single = matmul is not None and not role.prefetch and role.axis(matmul.axis).tiles == 1
-    return f"tl.range({first}, {end}, {role.programs}, {'num_stages=1' if single else f'flatten={role.prefetch}'})"
+    single = waits_in(role.body) if matmul is None else role.axis(matmul.axis).tiles == 1
+    alone = single and not role.prefetch
+    if matmul is not None and role.axis(matmul.axis).tile:
+        numbers.one_step(role, role.axis(matmul.axis))
+    programs = numbers.programs(role)
+    return f"tl.range({first}, {end}, {programs}, {'num_stages=1' if alone else f'flatten={role.prefetch}'})"
 
 
-def _plus_in_turn(position: int, programs: int) -> str:
+def _plus_in_turn(scope: TileScope, position: int, name: str) -> str:
     """The first position from `position` on that belongs to `program`: programs take positions in turn."""
-    ahead = -position % programs
-    turn = f"(program + {ahead}) % {programs}" if ahead else "program"
-    return f"{position} + {turn}"
+    numbers, programs = scope.numbers, scope.numbers.programs(scope.role)
+    ahead = -position % scope.role.programs
+    if not ahead:
+        numbers.require(f"{name} % {programs} == 0", "the own segment begins with the first program")
+        return f"{name} + program"
+    why = "the program that would be next takes the first own tile"
+    turn = numbers.name(numbers.of_role(scope.role, "FIRST_OWN"), ahead, why, Group.LOOPS, f"(-{name}) % {programs}")
+    return f"{name} + (program + {turn}) % {programs}"
 
 
 def _print_tiles(
-    body: Source, scope: TileScope, first: str, end: int, steps: tuple[Step, ...], own: IfOwn | None = None
+    body: Source, scope: TileScope, first: str, tiles: int, end: str, steps: tuple[Step, ...], own: IfOwn | None = None
 ) -> None:
-    """One loop over the launch positions from `first` up to `end`; all tiles are `own` ones if it is given."""
+    """One loop over the launch positions from `first` up to `tiles`, called `end`; all tiles are `own` ones if it is given."""
     role, late = scope.role, None
     counting = [step for step in steps if isinstance(step, Notify)]
     if role.counts_late and own is None and counting:
-        late = LateCounts(scope, counting, end)
+        late = LateCounts(scope, counting, tiles, end)
         steps = tuple(step for step in steps if not isinstance(step, Notify))
-    with body.block(f"for tile in {_launch_positions(first, end, role)}:"):
+    with body.block(f"for tile in {_launch_positions(first, end, scope)}:"):
         _print_tile(body, scope, steps, own, late)
     if late is not None:
         late.print_last(body)
@@ -160,7 +193,7 @@ def _print_tile(
         _print_own(printed, scope, own)
     for axis in scope.role.axes:
         if not axis.reduction and f"{axis.name}_offsets" in printed.text():
-            body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, TILE_{axis.name.upper()})")
+            body.line(f"{axis.name}_offsets = {axis.name} + tl.arange(0, {scope.tile(axis.name)})")
     body.lines(printed.text())
 
 
@@ -184,10 +217,9 @@ def _print_step(out: Source, scope: TileScope, step: Step) -> None:
             base = print_base(out, scope, operand, f"{operand.buffer}_part")
             where, mask = address(scope, operand, base)
             print_load(out, value_name(result), where, mask, ".to(tl.float32)")
-        case Apply(result, function, arguments):
-            values = [value_name(argument) for argument in arguments]
-            sign = _SIGNS.get(function)
-            text = f" {sign} ".join(values) if sign else values[0] if function == "copy" else f"{function}({values[0]})"
+        case Apply(result, function, arguments, left, right):
+            operands = with_constants(map(value_name, arguments), left, right)
+            text = operands[0] if function == "copy" else FUNCTIONS[function].on(*operands)
             out.line(f"{value_name(result)} = {text}")
         case Store():
             _print_store(out, scope, step)
@@ -240,19 +272,20 @@ def _print_user_body(out: Source, scope: TileScope, body: UserBody) -> None:
     arguments: dict[str, str] = {}
     for name, operand in body.operands:
         base = print_base(out, scope, operand, f"{operand.own or operand.buffer}_part")
-        shape = part_shape(scope, operand)
         for dim, axis in enumerate(operand.index):
             found = scope.axis(axis)
             if found.segments > 1 and axis in in_parts and axis != operand.slot and axis not in operand.local:
-                shift = found.extent * part_size(shape[dim + 1 :])
+                size, stride = scope.numbers.size(scope.role, found), stride_of(scope, operand, dim)
+                shift = size if stride == "1" else f"({size} * {stride})"
                 base = f"{base} + {element(f'{axis}_segment', shift, scope.elements(operand.buffer))}"
         arguments[name] = base
     for loop_axis in scope.role.axes:
         name, tile = loop_axis.name, f"TILE_{loop_axis.name.upper()}"
-        first, end = name, loop_axis.extent
+        first, end = name, scope.numbers.size(scope.role, loop_axis)
         if loop_axis.segments > 1 and name not in in_parts:
-            first, end = f"{name}_segment * {end} + {name}", end * loop_axis.segments
-        arguments |= {name: first, f"num_{name}": str(end), tile: tile}
+            first, end = f"{name}_segment * {end} + {name}", f"{end} * {loop_axis.segments}"
+        arguments |= {name: first, f"num_{name}": end}
+        arguments[tile] = scope.tile(name) if loop_axis.tile else "0"
     passed = [f"{name}={arguments[name]}" for name in op.parameters]
     out.call(f"{value_name(body.result)} = {op.name}(", passed)
     out.line(f"{value_name(body.result)} = {value_name(body.result)}.to(tl.float32)")
@@ -307,13 +340,13 @@ def _print_store(out: Source, scope: TileScope, step: Store) -> None:
             _print_masked_store(out, scope, operand, base, value, dtype)
         case Place.OWN:
             scope.need(pointer(operand.buffer), "rank")
-            own = element("rank", part_size(part_shape(scope, operand)), scope.elements(operand.buffer))
+            own = element("rank", part_name(scope, operand), scope.elements(operand.buffer))
             out.line(f"{operand.buffer}_here = {pointer(operand.buffer)} + {own}")
             _print_masked_store(out, scope, operand, f"{operand.buffer}_here", value, dtype)
         case Place.PEER:
             _print_remote_store(out, scope, operand, f"{operand.slot}_segment", value, dtype)
         case Place.EVERY_PEER:
-            ranks = scope.schedule.num_ranks  # not all of them store to one peer at the same time
+            ranks = scope.numbers.ranks()  # not all of them store to one peer at the same time
             with out.block(f"for step in {scope.each(ranks)}:"):
                 out.line(f"peer = (rank + step) % {ranks}")
                 _print_remote_store(out, scope, operand, "peer", value, dtype)
@@ -327,8 +360,7 @@ def _print_masked_store(out: Source, scope: TileScope, operand: Operand, base: s
 def _print_remote_store(out: Source, scope: TileScope, operand: Operand, peer: str, value: str, dtype: str) -> None:
     """Into this rank's part of the target on `peer`."""
     scope.need("rank")
-    size = part_size(part_shape(scope, operand))
-    part = element("rank", size, scope.elements(operand.buffer))
+    part = element("rank", part_name(scope, operand), scope.elements(operand.buffer))
     out.line(f"{operand.buffer}_there = {_there(scope, operand.buffer, peer, dtype)} + {part}")
     _print_masked_store(out, scope, operand, f"{operand.buffer}_there", value, dtype)
 
@@ -341,4 +373,4 @@ def _there(scope: TileScope, buffer: str, peer: str, dtype: str) -> str:
     scope.need(places(buffer))
     exchange = next(found for found in scope.schedule.exchanges if found.target == buffer)
     there = f"told_place({word(scope, f'{exchange.name}_place', peer)})"
-    return scope.dialect.in_pool(buffer, there, peer, scope.schedule.num_ranks, dtype)
+    return scope.dialect.in_pool(buffer, there, peer, scope.numbers.ranks(), dtype)

@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING, NoReturn
 from tilelink.errors import TileLinkError, UnknownOp, did_you_mean
 from tilelink.ir.location import here
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, TileShape, Transfer
-from tilelink.ir.ops import add, all_gather, all_reduce, gelu, matmul, mul, op, reduce_scatter, relu, send_recv, silu
+from tilelink.ir.ops import (
+    add,
+    all_gather,
+    all_reduce,
+    div,
+    gelu,
+    matmul,
+    mul,
+    neg,
+    op,
+    reduce_scatter,
+    relu,
+    send_recv,
+    silu,
+    sub,
+)
 from tilelink.ir.order import Nest
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
@@ -35,15 +50,18 @@ __all__ = [
     "all_reduce",
     "axes",
     "dims",
+    "div",
     "gelu",
     "matmul",
     "mul",
+    "neg",
     "op",
     "overlap",
     "reduce_scatter",
     "relu",
     "send_recv",
     "silu",
+    "sub",
 ]
 
 if not TYPE_CHECKING:  # type checkers would take every name for one that exists

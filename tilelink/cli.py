@@ -1,47 +1,45 @@
 """The command line: `tilelink topo | plan | emit | run | verify | mutate`. Results go to stdout, everything else to stderr.
 
 Exit codes: 0 done; 1 a run whose result differs from the reference, or a refuted operator; 2 bad input; 3 no legal
-schedule.
+schedule; 4 a mistake of tilelink: it built no schedule that its own proof accepts.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from enum import Enum
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 import lowering
 import topologies
 from tilelink.adversary.small import small_form
 from tilelink.bench.command import bench
-from tilelink.cli_errors import OptionOfApi, OutputNotWritable, SizesOfFile
-from tilelink.demo import ag_gemm
+from tilelink.cli_errors import OptionOfApi, SizesOfFile
+from tilelink.demo_command import show_demo
 from tilelink.dialect_api import Vendor
-from tilelink.emulator import EmulationError
-from tilelink.errors import NoLegalSchedule, RunFailed
+from tilelink.emulated_time import announce, of_spec
+from tilelink.emulator import EmulationError, StepLimit
+from tilelink.emulator.errors import Unsupported
+from tilelink.errors import NoLegalSchedule, RunFailed, ScheduleRefuted
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec as DeclaredSpec
 from tilelink.mutation.campaign import campaign
-from tilelink.runtime.run import RunResult, run_cuda, run_emulated
+from tilelink.overlap import Overlap
+from tilelink.run_command import Device, introduction, machine_of, run_schedule
+from tilelink.runtime.machine import EMULATED, PLANNED_FOR
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
+from tilelink.terminal import working, write_file
+from tilelink.usage import plain
 from tilelink.verify_command import Effort, verify_api, verify_file, verify_schedule
 from topologies.errors import UserError
 from topologies.topology import Topology
-
-
-class Device(Enum):
-    CPU = "cpu"
-    CUDA = "cuda"
 
 
 class Commands(TyperGroup):
@@ -50,14 +48,21 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = plain(error.message)
+            raise
         except UserError as error:
             typer.echo(f"{type(error).__name__}: {error}", err=True)
             raise typer.Exit(_exit_code(error)) from None
 
 
 def _exit_code(error: UserError) -> int:
+    if isinstance(error, StepLimit | Unsupported):
+        return 2  # it says something of the emulator, and nothing of the source
     if isinstance(error, EmulationError | RunFailed):
         return 1  # the source hangs, crashes or leaves its buffers: refuted, not misused
+    if isinstance(error, ScheduleRefuted):
+        return 4  # a mistake of ours, whatever was typed
     return 3 if isinstance(error, NoLegalSchedule) else 2
 
 
@@ -81,9 +86,11 @@ Dtype = Annotated[str, typer.Option("--dtype", help="Element type of tensors tha
 Pins = Annotated[list[str] | None, typer.Option("--pin", metavar="K=V", help="Fix one choice; repeatable.")]
 Target = Annotated[str, typer.Option("--target", help=f"The language of the source: {' or '.join(lowering.TARGETS)}.")]
 
-DEFAULT_TOPOLOGY = "h200-nvswitch"
+MaxMinutes = Annotated[
+    float, typer.Option("--max-minutes", min=0, help="Refuse what takes emulated ranks longer than this, by its size.")
+]
+
 ENOUGH = 0.95  # of the mutants that matter
-EMULATED_TOPOLOGY = "laptop-switch"
 
 
 def main() -> None:
@@ -115,7 +122,7 @@ def topo_show(
 @topo.command("detect")
 def topo_detect() -> None:
     """Show the descriptor of this machine."""
-    with _working("looking for GPUs"):
+    with working("looking for GPUs"):
         found = topologies.detect()
     typer.echo(topologies.show(found))
 
@@ -124,7 +131,7 @@ def topo_detect() -> None:
 def plan(
     spec: Spec,
     sizes: Sizes = None,
-    topology: TopologyName = DEFAULT_TOPOLOGY,
+    topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
@@ -139,7 +146,7 @@ def plan(
 def emit(
     spec: Spec,
     sizes: Sizes = None,
-    topology: TopologyName = DEFAULT_TOPOLOGY,
+    topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
@@ -148,12 +155,18 @@ def emit(
 ) -> None:
     """Print the source, or write it to a file."""
     schedule = _schedule(spec, sizes, topology, ranks, dtype, pin)
-    with _working("emitting"):
+    with working("emitting"):
         source = lowering.emit(schedule, target)
+    caveat = lowering.caveat(schedule, target)
+    if caveat:
+        typer.echo(f"{schedule.name} for {schedule.machine.topology}: {caveat}", err=True)
     if output is None:
         typer.echo(source, nl=False)
     else:
-        _write(output, source)
+        write_file(output, source)
+
+
+_SMALLER = "Take smaller sizes; `tilelink verify` proves the schedule of these and runs a small form of it."
 
 
 @app.command()
@@ -166,7 +179,7 @@ def run(
             "--topology",
             metavar="NAME|FILE",
             help="Name, or path of a TOML.",
-            show_default=f"{EMULATED_TOPOLOGY} on cpu, {DEFAULT_TOPOLOGY} on cuda",
+            show_default=f"{EMULATED} on cpu, these GPUs on cuda",
         ),
     ] = None,
     ranks: Ranks = None,
@@ -179,12 +192,16 @@ def run(
     share_gpus: Annotated[
         bool, typer.Option("--share-gpus", help="Ranks may be more than GPUs: they take turns. Checks, does not time.")
     ] = False,
+    max_minutes: MaxMinutes = 30.0,
 ) -> None:
     """Run the operator on all ranks and compare with a torch reference."""
-    name = topology or _default_topology(device)
-    schedule = _schedule(spec, sizes, name, ranks, dtype, pin)
-    with _working(f"running {calls} calls on {device.value}"):
-        result = _run(device, schedule, target, calls, seed, share_gpus)
+    overlap, _, schedule = _plan(spec, sizes, lambda: machine_of(device, topology, ranks), dtype, pin)
+    if device is Device.CPU:
+        announce(f"{calls} emulated calls", of_spec(schedule.spec, calls), max_minutes, _SMALLER)
+    for line in introduction(overlap, schedule, topology, dtype, parse_pins(pin or ())):
+        typer.echo(line)
+    with working(f"running {calls} calls on {device.value}"):
+        result = run_schedule(device, schedule, target, calls, seed, share_gpus)
     for line in result.lines():
         typer.echo(line)
     raise typer.Exit(0 if result.equal else 1)
@@ -196,7 +213,7 @@ def verify(
         str, typer.Argument(metavar="SPEC|FILE.py", help="path.py:function, or a file with an operator in it.")
     ],
     sizes: Sizes = None,
-    topology: TopologyName = DEFAULT_TOPOLOGY,
+    topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
@@ -204,6 +221,7 @@ def verify(
     seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed.")] = 0,
     sms: Annotated[int | None, typer.Option("--sms", min=1, help="SMs of a rank; for a FILE.")] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.")] = min(8, os.cpu_count() or 1),
+    max_minutes: MaxMinutes = 30.0,
     replay: Annotated[str, typer.Option("--replay", metavar="RUN", help="Only this run of a counterexample.")] = "",
     target: Target = "triton",
     api: Annotated[bool, typer.Option("--api", help="Check FILE.py against the API of Triton-distributed.")] = False,
@@ -212,7 +230,10 @@ def verify(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prove the schedule and run its source against an adversary; or run or check FILE.py. Exit 0: not refuted, 1: refuted."""
+    """Prove the schedule and run its source against an adversary; or run or check FILE.py.
+
+    Exit 0: not refuted, 1: refuted, 2: not checked, inconclusive or bad input.
+    """
     if vendor is not None and not api:
         raise OptionOfApi(vendor=vendor.value)
     if api:
@@ -220,24 +241,25 @@ def verify(
             raise SizesOfFile(path=subject, sizes=" ".join(sizes))
         report = verify_api(Path(subject), vendor)
         typer.echo(report.to_json() if json else "\n".join(report.lines()))
-        raise typer.Exit(1 if report.refuted else 0)
+        raise typer.Exit(report.exit_code)
+    effort = Effort(seeds, seed, workers, replay, max_minutes)
     if ":" in subject:
         declared, machine, schedule = _planned(subject, sizes, topology, ranks, dtype, pin)
         command = _again(subject, sizes, topology, machine.num_ranks, dtype, pin, target)
-        found = verify_schedule(declared, schedule, machine, target, command, Effort(seeds, seed, workers, replay))
+        found = verify_schedule(declared, schedule, machine, target, command, effort)
     else:
         if sizes:
             raise SizesOfFile(path=subject, sizes=" ".join(sizes))
-        found = verify_file(Path(subject), ranks, sms, Effort(seeds, seed, workers, replay))
+        found = verify_file(Path(subject), ranks, sms, effort)
     typer.echo(found.to_json() if json else "\n".join(found.lines()))
-    raise typer.Exit(1 if found.refuted else 0)
+    raise typer.Exit(found.kind.exit_code)
 
 
 @app.command()
 def mutate(
     spec: Spec,
     sizes: Sizes = None,
-    topology: TopologyName = DEFAULT_TOPOLOGY,
+    topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
@@ -249,7 +271,7 @@ def mutate(
     """Plant bugs in the schedule and in its source, and see whether `verify` finds them. Exit 1 if fewer than 95 % are."""
     declared, machine, schedule = _planned(spec, sizes, topology, ranks, dtype, pin)
     small = small_form(declared, schedule, machine)
-    with _working("judging mutants"):
+    with working("judging mutants"):
         found = campaign(small, sample, seed, workers)
     typer.echo(found.to_json() if json else found.text(), nl=False)
     raise typer.Exit(0 if found.score >= ENOUGH else 1)
@@ -273,35 +295,8 @@ def demo(
         "ag_gemm_tilelink.py"
     ),
 ) -> None:
-    """From a spec to a schedule, a readable file, and an equal result on four emulated ranks."""
-    for line in ag_gemm.spec.source:
-        typer.echo(line)
-    schedule = ag_gemm.plan(EMULATED_TOPOLOGY, 4, M=1000, K=264, N=512)
-    typer.echo(f"\n{schedule}\n")
-    source = lowering.emit(schedule)
-    _write(output, source)
-    typer.echo(f"emitted: {output} ({len(source.splitlines())} lines)")
-    result = run_emulated(schedule, source, calls=3)
-    for line in result.lines():
-        typer.echo(line)
-    raise typer.Exit(0 if result.equal else 1)
-
-
-def _default_topology(device: Device) -> str:
-    match device:
-        case Device.CPU:
-            return EMULATED_TOPOLOGY
-        case Device.CUDA:
-            return DEFAULT_TOPOLOGY
-
-
-def _run(device: Device, schedule: Schedule, target: str, calls: int, seed: int, share_gpus: bool) -> RunResult:
-    source = lowering.emit(schedule, target)
-    match device:
-        case Device.CPU:
-            return run_emulated(schedule, source, calls=calls, seed=seed)
-        case Device.CUDA:
-            return run_cuda(schedule, source, calls=calls, seed=seed, share_gpus=share_gpus)
+    """From a spec to a schedule, a readable file, and an equal result on emulated ranks."""
+    raise typer.Exit(0 if show_demo(output) else 1)
 
 
 def _schedule(
@@ -313,41 +308,18 @@ def _schedule(
 def _planned(
     spec: str, sizes: list[str] | None, name: str, ranks: int | None, dtype: str, pins: list[str] | None
 ) -> tuple[DeclaredSpec, Topology, Schedule]:
+    overlap, topology, schedule = _plan(spec, sizes, lambda: topologies.load(name, ranks), dtype, pins)
+    return overlap.spec, topology, schedule
+
+
+def _plan(
+    spec: str, sizes: list[str] | None, machine: Callable[[], Topology], dtype: str, pins: list[str] | None
+) -> tuple[Overlap, Topology, Schedule]:
     # the cheap checks come first: a typing mistake is answered before the user's file runs
     wanted = parse_sizes(sizes or ())
     pinned = parse_pins(pins or ())
-    topology = topologies.load(name, ranks)
+    topology = machine()
     # what the user's file prints must not end up in the JSON or the source
-    with _working("planning"), redirect_stdout(sys.stderr):
+    with working("planning"), redirect_stdout(sys.stderr):
         overlap = load_overlap(spec)
-        return overlap.spec, topology, overlap.plan_for(topology, wanted, dtype, pinned)
-
-
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """A spinner on stderr while the block runs, if a person is watching."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    with Console(stderr=True).status(f"{what} ..."):
-        yield
-
-
-def _write(path: Path, text: str) -> None:
-    """Write all of `text` or nothing: an interrupted run leaves the old file. Raises OutputNotWritable."""
-    # a link is followed, and what is no regular file (/dev/null, a pipe) is written to, not replaced
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
-            return
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            if target.exists():
-                shutil.copymode(target, temporary)
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputNotWritable(path=str(path), reason=error.strerror or str(error)) from error
+        return overlap, topology, overlap.plan_for(topology, wanted, dtype, pinned)

@@ -108,3 +108,18 @@ class OptionOfApi(UserError):
         "--vendor {vendor} has no meaning without --api: schedules and runs take the GPU from the topology.\n"
         "Write `tilelink verify --api FILE.py --vendor {vendor}` to check a file against the API of Triton-distributed."
     )
+
+
+class FileIsForOthers(UserError):
+    """Facts: path, option, given, legal."""
+
+    template = (
+        "{path} cannot run with {option} {given}: it is a file for a fixed machine.\n"
+        "Legal: {legal}; or emit it again for another one."
+    )
+
+
+class TooLongToEmulate(UserError):
+    """Facts: what, time, most (minutes), legal."""
+
+    template = "{what} would take at least {time}, and --max-minutes is {most}.\n{legal}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from topologies.errors import UserError
+from topologies.errors import TileLinkError as TileLinkError  # the base of all below, of the lowest layer
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -14,18 +14,14 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-class TileLinkError(UserError):
-    """Base of all errors below. `location` is the user's file:line where there is one, else empty."""
-
-    template = ""
-
-    def __init__(self, location: object = "", **facts: object) -> None:
-        super().__init__(**facts)
-        self.location = str(location)
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return f"{self.location}: {text}" if self.location else text
+def _spelled(value: object) -> str:
+    """A value that a message names: in a line, and without the elements of a tensor."""
+    shape = getattr(value, "shape", None)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if shape is not None and kind.startswith(("torch.", "numpy.")):
+        return f"a {kind} of shape {list(shape)}"
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 100 and "\n" not in text else f"{text.splitlines()[0][:90]}…"
 
 
 class UnknownPlacement(TileLinkError):
@@ -37,6 +33,13 @@ class UnknownPlacement(TileLinkError):
 class ShardOutOfRange(TileLinkError):
     template = (
         "Shard({dim}) of {tensor!r} names a dimension that a {rank}-dimensional tensor does not have.\nLegal: {legal}."
+    )
+
+
+class UnknownReduction(TileLinkError):
+    template = (
+        "placement={placement} of {tensor!r} says that {reduction!r} of what the ranks hold is the tensor, and here it is their "
+        "sum.\nLegal: Partial(), or Partial('sum') of DTensor; the average is the sum divided by the number of ranks."
     )
 
 
@@ -60,12 +63,63 @@ class NotATensor(TileLinkError):
         "Operands are parameters of the @tilelink.overlap function or results of tilelink operations."
     )
 
+    def __init__(self, location: object = "", *, what: object, value: object) -> None:
+        super().__init__(location, what=what, value=_spelled(value))
+
+
+class NoValues(TileLinkError):
+    """Facts: `use`, `tensor`, `legal`."""
+
+    template = (
+        "{use} asks for the elements of {tensor}, and it has none: the function is called once, with symbolic tensors, and "
+        "what it does is recorded.\n{legal}"
+    )
+
+
+class SymbolicSize(TileLinkError):
+    """Facts: `function`, `reason`."""
+
+    template = (
+        "{function!r} asks for the value of a size ({reason}), and sizes are symbols until `plan` is given their values.\n"
+        "Legal: expressions of sizes in shapes, such as Tensor(M // 2, K). Decide outside of the function, by a Python value "
+        "that it closes over."
+    )
+
 
 class TransposedOperand(TileLinkError):
     template = (
         "{what} got {tensor}.T, and only the right operand of matmul may be transposed: its tiles are loaded as they lie "
         "and turned on their way to the tensor cores. Anything else would need a copy of the tensor.\n"
         "Legal: matmul(a, {tensor}.T), a @ {tensor}.T; or declare {tensor} in the layout that {what} reads."
+    )
+
+
+class BadScalar(TileLinkError):
+    template = "{function} with {scalar}: {reason}.\nLegal: finite real numbers, and expressions of sizes."
+
+
+class BadSlice(TileLinkError):
+    template = (
+        "{tensor}{index} is no tensor here: {reason}.\n"
+        "Legal: slices with a step of 1, such as {tensor}[:, :n], whose bounds are integers or expressions of sizes; "
+        "{tensor}.chunk(n, dim) into equal pieces; {tensor}.split(size or list of sizes, dim)."
+    )
+
+
+class SliceOfShards(TileLinkError):
+    template = (
+        "a slice of {tensor} [{shape}] along dimension {dim}, along which it is Shard({dim}): shapes are global, so the slice "
+        "lies on some of the ranks, and what they compute with it would have to move to the others.\n"
+        "Legal: all_gather({tensor}, dim={dim}) first; a slice along a dimension that is not sharded; or, for a weight of "
+        "several matrices side by side, a parameter for each matrix, all sharded alike (of torch.nn.Linear's layout they are "
+        "row slices of the fused weight of a rank, which are contiguous)."
+    )
+
+
+class SliceOutOfRange(TileLinkError):
+    template = (
+        "the slice from {start} to {stop} of {tensor} along dimension {dim}, which has {extent} elements.\n"
+        "Legal: integer bounds from 0 to {extent} (a slice here is not shortened to what is there)."
     )
 
 
@@ -93,8 +147,8 @@ class MatmulPlacement(TileLinkError):
 
 class ElementwiseMismatch(TileLinkError):
     template = (
-        "{function} of shapes [{left_shape}] and [{right_shape}]: they are neither equal nor a row that broadcasts.\n"
-        "Legal: equal shapes, or (M, N) with (N,) or (1, N)."
+        "{function} of shapes [{left_shape}] and [{right_shape}]: they are not equal, and do not broadcast.\n"
+        "Legal: equal shapes, or (M, N) with a row, (N,) or (1, N), or with a column (M, 1)."
     )
 
 
@@ -165,6 +219,16 @@ class IllegalSize(TileLinkError):
     template = "{name}={value!r} is not a size: {reason}.\nLegal: integers from 1 to " + f"{LARGEST_SIZE}."
 
 
+class TooLargeToPlan(TileLinkError):
+    """Facts: `function`, `tensor`, `shape` (of a rank's part), `size` (GiB), `most` (elements)."""
+
+    template = (
+        "{function!r} is too large to plan: every rank would hold [{shape}] of {tensor}, {size} GiB.\n"
+        "Legal: at most {most} elements of a tensor on a rank. Take smaller sizes or more ranks, or call the operator for "
+        "some of the rows at a time."
+    )
+
+
 class NotDivisible(TileLinkError):
     template = (
         "{tensor} is {placement}, but its dimension {dim} = {size} cannot be cut into {num_ranks} equal parts.\n"
@@ -192,6 +256,15 @@ class IllegalPin(TileLinkError):
     template = "pin {name}={value}: {reason}.\nLegal {name}: {legal}."
 
 
+class PinsNotAMapping(TileLinkError):
+    """Facts: `value`."""
+
+    template = (
+        "pin={value!r} is no mapping from choices to values.\n"
+        'Legal: pin={{"mover": tilelink.CommSms(16), "x_full.chunks": 4}}; on the command line --pin NAME=VALUE for each.'
+    )
+
+
 class NoLegalSchedule(TileLinkError):
     template = (
         "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\n"
@@ -201,6 +274,24 @@ class NoLegalSchedule(TileLinkError):
 
 class BadUserOp(TileLinkError):
     template = "tile op {name!r}: {reason}.\n{legal}"
+
+
+class BadNames(TileLinkError):
+    """Facts: `function`, `names`."""
+
+    template = (
+        "{function}({names!r}) makes no symbols.\n"
+        'Legal: a text of names that Python allows, M, N, K = {function}("M N K").'
+    )
+
+
+class NotASchedule(TileLinkError):
+    """Facts: `reason`."""
+
+    template = (
+        "the text is no schedule of this version: {reason}.\n"
+        "Legal: what `schedule.to_json()` or `tilelink plan --json` wrote with the same version of tilelink."
+    )
 
 
 class UnknownTarget(TileLinkError):
@@ -225,6 +316,43 @@ class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
 
 
+class InputRequiresGrad(TileLinkError, RuntimeError):
+    """Facts: `name` of the input."""
+
+    template = (
+        "{name} requires grad, and operators have no backward yet: the result would not say so, and its gradient be lost.\n"
+        "Legal: pass {name}.detach(), or call the operator in torch.no_grad() or torch.inference_mode()."
+    )
+
+
+class FabricTooSmall(TileLinkError):
+    """Facts: `operator`, `topology`, `needed`, `found`."""
+
+    template = (
+        "the schedule of {operator!r} for {topology} counts on {needed} SMs a rank, and the fabric has {found}.\n"
+        "Legal: World(num_sms={needed}) or more, or a topology whose GPUs have at most {found} SMs."
+    )
+
+
+class NotCompiled(TileLinkError):
+    """Facts: `function`, `sizes`, `arguments`."""
+
+    template = (
+        "{function!r} is a declaration: called with tensors it computes nothing.\n"
+        "Load it once, `op = {function}.compile(group, {sizes})`, then call `op({arguments})` with the local parts. What two "
+        "operators share stands in a plain function that both call."
+    )
+
+
+class WorkersDied(TileLinkError):
+    """Facts: `workers`."""
+
+    template = (
+        "one of {workers} worker processes was ended from outside; most often the system has no memory left.\n"
+        "Legal: fewer of them, --workers 1, or smaller sizes."
+    )
+
+
 class RunFailed(TileLinkError):
     template = "the {num_ranks} ranks of {operator!r} did not finish: {reason}.\nThe last lines they wrote:\n{lines}"
 
@@ -237,11 +365,13 @@ class ScheduleMismatch(TileLinkError):
 
 
 class ScheduleRefuted(TileLinkError):
-    """A schedule does not pass its proof. Facts: `function`, `pins`, `findings` (tilelink.proof.findings.Finding)."""
+    """No schedule that was built passes its proof. Facts: `function`, `pins`, `count` (how many were tried), `shown`, and
+    `findings` (tilelink.proof.findings.Finding) of the best one."""
 
     template = (
-        "the schedule of {function!r} with {pins} is refuted, so it is not given out:\n{shown}\n"
-        "This is a mistake of the planner: pin other choices meanwhile, and report these lines."
+        "tilelink has made a mistake: its proof refutes every schedule of {function!r} with {pins}, so none "
+        "is given out. Your spec and pins may be right. Of the best one:\n{shown}\n"
+        "Please report these lines; meanwhile other pins may lead to a schedule, such as algorithm=library."
     )
 
 
@@ -252,6 +382,17 @@ class NotAnOperatorFile(TileLinkError):
         "{path} cannot be verified as an operator: {reason}.\n"
         "Legal: a Python file with one class that has INPUTS = {{name: (shape, dtype)}}, __init__(self, fabric) and "
         "__call__(self, *inputs) returning tensors; such a file comes from `tilelink emit`, or see docs/verification.md."
+    )
+
+
+class FileReferenceFailed(TileLinkError):
+    """The `reference` of a file with an operator. Facts: `reason`, `inputs` (the names in INPUTS). `location` is its line."""
+
+    template = (
+        "`reference` of this file cannot be compared with: {reason}.\n"
+        "Legal: reference({inputs}), which gets the inputs of one rank and returns its outputs; or reference(ranks) with a name "
+        "that no input has, which gets a list of dicts, one a rank, and returns a list of the outputs of each rank. Outputs are "
+        "a tensor or a tuple of them, as many as the operator returns and of the same shapes."
     )
 
 

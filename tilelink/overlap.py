@@ -5,18 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import lowering
-import topologies
+from tilelink.errors import NotCompiled, PinsNotAMapping
 from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import TileGraph
+from tilelink.ir.location import here
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import trace
 from tilelink.planner.choices import pin_text
 from tilelink.planner.plan import plan
-from tilelink.runtime.operator import build_operator, fabric_ranks
+from tilelink.runtime.machine import PLANNED_FOR, named, of_group
+from tilelink.runtime.operator import build_operator, check_fabric, fabric_ranks
 from topologies.topology import Topology
+
+if TYPE_CHECKING:
+    import torch
 
 
 @lru_cache(maxsize=256)
@@ -35,27 +42,26 @@ class Overlap:
 
     def plan(
         self,
-        topology: str | Topology = "h200-nvswitch",
+        topology: str | Path | Topology = PLANNED_FOR,
         num_ranks: int | None = None,
-        dtype: str = "bf16",
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
         **sizes: int,
     ) -> Schedule:
         """The schedule for these global sizes; the same object on every rank.
 
-        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `pin` fixes fields, for all values
-        (`{"mover": CommSms(16)}`) or for one (`{"x_full.chunks": 4}`); `log` gets a line a step.
-        Raises the errors of tilelink.errors and topologies.errors.
+        `topology`: a descriptor's name, a path of a TOML file, or a Topology. `dtype` is a name such as "bf16", or a dtype of
+        torch. `pin` fixes fields, for all values (`{"mover": CommSms(16)}`) or for one (`{"x_full.chunks": 4}`); `log` gets a
+        line a step. Sizes are integers of Python or numpy. Raises the errors of tilelink.errors and topologies.errors.
         """
-        machine = topologies.load(topology, num_ranks) if isinstance(topology, str) else topology
-        return self.plan_for(machine, sizes, dtype, pin, log)
+        return self.plan_for(named(topology, num_ranks), sizes, dtype, pin, log)
 
     def plan_for(
         self,
         topology: Topology,
         sizes: Mapping[str, int],
-        dtype: str = "bf16",
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
     ) -> Schedule:
@@ -63,11 +69,13 @@ class Overlap:
 
         The last plans are remembered, except where `log` is to get the lines of their search.
         """
+        if pin is not None and not isinstance(pin, Mapping):
+            raise PinsNotAMapping(self.spec.location, value=pin)
         bound = bind(self.spec, sizes, topology.num_ranks, dtype)
-        pins = {name: pin_text(value) for name, value in (pin or {}).items()}
+        pins = {str(name): pin_text(value) for name, value in (pin or {}).items()}
         return plan(bound, topology, pins, log) if log is not None else _planned(bound, topology, tuple(pins.items()))
 
-    def graph(self, num_ranks: int, dtype: str = "bf16", **sizes: int) -> TileGraph:
+    def graph(self, num_ranks: int, dtype: str | torch.dtype = "bf16", **sizes: int) -> TileGraph:
         """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.
 
         `graph.to_dot()` is text for Graphviz. Raises the errors of `bind`.
@@ -82,8 +90,8 @@ class Overlap:
     def compile(
         self,
         group: object = None,
-        topology: str | Topology = "h200-nvswitch",
-        dtype: str = "bf16",
+        topology: str | Path | Topology | None = None,
+        dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         target: str = "triton",
         **sizes: int,
@@ -92,13 +100,22 @@ class Overlap:
 
         `group` is a torch process group (default: the world; every rank calls `compile` alike, after
         `init_process_group` and `torch.cuda.set_device`), or a fabric such as those of `tilelink.emulator.World`.
+        `topology` is by default that of these GPUs, and on an emulated fabric `laptop-switch`.
         Buffers are allocated here, once, and freed with the operator. Inputs are contiguous tensors of the shapes in
         `op.INPUTS`; calls may follow each other at once, on any stream, and may be captured in a CUDA graph.
-        Raises what `plan` raises, and FabricUnavailable.
+        Raises what `plan` raises, FabricUnavailable, FabricTooSmall, and UnknownGpu where no descriptor has these GPUs.
         """
         ranks = fabric_ranks(group)
-        schedule = self.plan(topology, ranks, dtype, pin, None, **sizes)
+        machine = of_group(group, ranks) if topology is None else named(topology, ranks)
+        schedule = self.plan_for(machine, sizes, dtype, pin)
+        check_fabric(group, schedule)
         return build_operator(lowering.emit(schedule, target), schedule.name, group)
+
+    def __call__(self, *tensors: object, **keywords: object) -> NoReturn:
+        """A declaration computes nothing. Raises NotCompiled."""
+        sizes = ", ".join(f"{name}=…" for name in self.spec.symbols())
+        arguments = ", ".join(value.name for value in self.spec.inputs)
+        raise NotCompiled(here(), function=self.name, sizes=sizes, arguments=arguments)
 
     def __repr__(self) -> str:
         return f"<tilelink.overlap {self.name}, sizes {', '.join(self.spec.symbols())}>"

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 import lowering
-from tilelink.adversary.campaign import Verdict, run_trials, trials
-from tilelink.adversary.counterexample import explain
+from tilelink.adversary.campaign import judged, run_trials, trials
 from tilelink.adversary.replay import parse_trial
 from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import Subject, of_file, of_schedule
-from tilelink.adversary.trials import run_trial
+from tilelink.adversary.trials import Trial, run_trial
+from tilelink.adversary.verdict import Verdict, VerdictKind
+from tilelink.compiled import CompiledReport, check_compiled
 from tilelink.dialect_api import Report, Vendor, check_file
+from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec
 from tilelink.proof.findings import Proof
 from tilelink.proof.verify import verify
+from tilelink.runtime.load import fabric_class, load_source
+from tilelink.terminal import progress
+from tilelink.verify_limits import check_machine, check_work
 from topologies.topology import Topology
+
+_COMPILED_FOR = "sm_90"  # files do not say what they are for
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Effort:
     first_seed: int = 0
     workers: int = 2
     replay: str = ""
+    most_minutes: float = 30.0  # that runs of a file may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +48,29 @@ class Verification:
     proof: Proof | None
     small: Schedule | None
     runs: Verdict | None  # None if the proof already refutes
+    compiled: CompiledReport | None = None  # None for a file that was not emitted, and where the proof refutes
 
     @property
-    def refuted(self) -> bool:
-        return (self.proof is not None and not self.proof.proved) or (self.runs is not None and self.runs.refuted)
+    def kind(self) -> VerdictKind:
+        if self.proof is not None and not self.proof.proved:
+            return VerdictKind.REFUTED
+        if self.compiled is not None and self.compiled.findings:
+            return VerdictKind.REFUTED
+        if self.runs is not None and self.runs.kind is not VerdictKind.NOT_REFUTED:
+            return self.runs.kind
+        return VerdictKind.PROVED if self.proof is not None else VerdictKind.NOT_REFUTED
 
     def lines(self) -> list[str]:
         out = self.proof.lines() if self.proof is not None else []
+        out += self.compiled.lines() if self.compiled is not None else []
         if self.small is not None and self.runs is not None:
             sizes = " ".join(f"{name}={size}" for name, size in self.small.spec.sizes)
             out.append(f"run at {sizes} on {self.small.machine.num_sms} SMs a rank, with the same choices:")
         return out + (self.runs.lines() if self.runs is not None else [])
 
     def to_json(self) -> str:
-        """`verdict`, `proof` (findings and counts) and `runs` (trials, steps, counterexample); missing parts are null."""
+        """`verdict`, `proof` (findings, counts), `compiled` (findings, accesses, unknown), `runs` (trials, left_out,
+        counterexample, obstacle); missing parts are null."""
         proof = self.proof and {
             "schedule": self.proof.schedule,
             "seconds": self.proof.seconds,
@@ -69,6 +81,7 @@ class Verification:
             ],
         }
         found = self.runs.counterexample if self.runs is not None else None
+        obstacle = self.runs.obstacle if self.runs is not None else None
         runs = self.runs and {
             "operator": self.runs.name,
             "ranks": self.runs.num_ranks,
@@ -76,31 +89,54 @@ class Verification:
             "steps": self.runs.steps,
             "seconds": self.runs.seconds,
             "compared": self.runs.compared,
+            "left_out": list(self.runs.left_out),
             "counterexample": found.to_json() if found is not None else None,
+            "obstacle": obstacle.to_json() if obstacle is not None else None,
         }
-        verdict = "refuted" if self.refuted else "proved" if self.proof is not None else "not refuted"
-        return json.dumps({"verdict": verdict, "proof": proof, "runs": runs}, indent=1)
+        compiled = self.compiled.to_json() if self.compiled is not None else None
+        parts = {"verdict": self.kind.value, "proof": proof, "compiled": compiled, "runs": runs}
+        return json.dumps(parts, indent=1)
 
 
 def verify_schedule(
     spec: Spec, schedule: Schedule, topology: Topology, target: str, command: str, effort: Effort
 ) -> Verification:
-    """Prove `schedule`, then run its small form in the language `target`.
+    """Prove `schedule`, check the order of what is compiled of it, then run its small form in the language `target`.
 
     Raises NoLegalSchedule if it has none, UnknownTarget and UnknownReplay.
     """
     proof = verify(schedule)
     if not proof.proved:
         return Verification(proof, None, None)
+    source = load_source(lowering.emit(schedule, target), schedule.name)
+    ahead = any(
+        isinstance(one, Kernel) and one.compute is not None and one.compute.prefetch for one in schedule.launches
+    )
+    compiled = check_compiled(source, schedule.num_ranks, topology.gpu.arch, waits_ahead=ahead)
     small = small_form(spec, schedule, topology)
     make = partial(of_schedule, small, lowering.emit(small, target), command)
-    return Verification(proof, small, _runs(make, make(), effort))
+    return Verification(proof, small, _runs(make, make(), effort), compiled)
 
 
 def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: Effort) -> Verification:
-    """Run a file. Raises NotAnOperatorFile and UnknownReplay."""
+    """Run a file; of an emitted one, check the order of what is compiled too. Raises NotAnOperatorFile, FileReferenceFailed,
+    FileIsForOthers, TooLongToEmulate and UnknownReplay."""
     make = partial(of_file, path, num_ranks, num_sms)
-    return Verification(None, None, _runs(make, make(), effort))
+    subject = make()
+    check_machine(path, subject, num_ranks, num_sms)
+    runs = 1 if effort.replay else len(_todo(subject, effort))
+    check_work(path, subject, runs, 1 if effort.replay else effort.workers, effort.most_minutes)
+    return Verification(None, None, _runs(make, subject, effort), _compiled_file(path, subject.num_ranks))
+
+
+def _compiled_file(path: Path, num_ranks: int) -> CompiledReport | None:
+    """None for a file whose host code stands on something else than the fabric of emitted files."""
+    module = load_source(path.read_text(encoding="utf-8"), path.stem, path)
+    try:
+        fabric_class(module)
+    except StopIteration:
+        return None
+    return check_compiled(module, num_ranks, _COMPILED_FOR)
 
 
 def verify_api(path: Path, vendor: Vendor | None) -> Report:
@@ -112,21 +148,12 @@ def _runs(make: Callable[[], Subject], subject: Subject, effort: Effort) -> Verd
     if effort.replay:
         trial = parse_trial(effort.replay)
         outcome = run_trial(subject, trial)
-        found = explain(subject, outcome) if outcome.error is not None else None
-        compared = subject.expected is not None
-        return Verdict(subject.name, subject.num_ranks, 1, outcome.steps, 0.0, compared, found)
-    todo = list(trials(subject.num_ranks, effort.seeds, effort.first_seed, any_stream=subject.any_stream))
-    with _progress(len(todo)) as advance:
-        return run_trials(make, todo, advance, effort.workers)
+        return judged(subject, outcome if outcome.error is not None else None, 1, outcome.steps, 0.0)
+    todo = _todo(subject, effort)
+    with progress("adversarial runs", len(todo)) as tell:
+        return run_trials(make, todo, lambda done, _: tell(done), effort.workers)
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, int], object] | None]:
-    """A bar on stderr if a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (TextColumn("adversarial runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("runs", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
+def _todo(subject: Subject, effort: Effort) -> list[Trial]:
+    allowed = {"any_stream": subject.any_stream, "graphs": subject.graphs}
+    return list(trials(subject.num_ranks, effort.seeds, effort.first_seed, **allowed))

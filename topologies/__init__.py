@@ -14,12 +14,14 @@ from topologies.errors import (
     MalformedDescriptor,
     NoSuchPair,
     NothingDetected,
+    TileLinkError,
     UnknownDtype,
+    UnknownGpu,
     UnknownTopology,
     UnreadableDescriptor,
     UserError,
 )
-from topologies.loader import load, names
+from topologies.loader import load, names, with_ranks
 from topologies.picture import show
 from topologies.topology import Fabric, Gpu, Level, Ramp, Topology, Vendor, numbers
 
@@ -32,8 +34,10 @@ __all__ = [
     "NoSuchPair",
     "NothingDetected",
     "Ramp",
+    "TileLinkError",
     "Topology",
     "UnknownDtype",
+    "UnknownGpu",
     "UnknownTopology",
     "UnreadableDescriptor",
     "UserError",
@@ -43,4 +47,5 @@ __all__ = [
     "names",
     "numbers",
     "show",
+    "with_ranks",
 ]

@@ -10,34 +10,45 @@ if TYPE_CHECKING:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the closest of `known`, all lower case; empty where none is close."""
-    close = difflib.get_close_matches(name.lower(), list(known), n=1)
+    """` Did you mean 'x'?` for the closest of `known`, all lower case, or one that `name` begins; empty where there is none."""
+    names = list(known)
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    close = close or [one for one in names if name and one.startswith(name.lower())]
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _rebuild(kind: type[UserError], message: str) -> UserError:
+def _rebuild(kind: type[TileLinkError], message: str) -> TileLinkError:
     return kind.__new__(kind, message)
 
 
-class UserError(Exception):
-    """Base of all errors that are a user's to fix.
+class TileLinkError(Exception):
+    """Base of all errors that are a user's to fix, those of every layer: `except tilelink.TileLinkError` catches them all.
 
-    `template` is formatted with `facts`, which stay as an attribute: a caller need not parse prose.
+    `template` is formatted with `facts`, which stay as an attribute: a caller need not parse prose. `location` is the
+    user's file:line where there is one, else empty. It stands here because topologies are the lowest layer.
     """
 
     template: ClassVar[str] = ""
     facts: dict[str, object]
 
-    def __init__(self, **facts: object) -> None:
+    def __init__(self, location: object = "", **facts: object) -> None:
         super().__init__(self.template.format(**facts))
         self.facts = facts
+        self.location = str(location)
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{self.location}: {text}" if self.location else text
 
     def __reduce__(self) -> tuple[object, ...]:
         # the default would call the class with the message, which __init__ refuses in the receiving process
         return _rebuild, (type(self), *self.args), self.__dict__
 
 
-class UnknownTopology(UserError):
+UserError = TileLinkError  # its name before it was public
+
+
+class UnknownTopology(TileLinkError):
     """Facts: name, hint, legal."""
 
     template = (
@@ -46,7 +57,7 @@ class UnknownTopology(UserError):
     )
 
 
-class UnreadableDescriptor(UserError):
+class UnreadableDescriptor(TileLinkError):
     """Facts: file, reason, legal."""
 
     template = (
@@ -55,19 +66,19 @@ class UnreadableDescriptor(UserError):
     )
 
 
-class MalformedDescriptor(UserError):
+class MalformedDescriptor(TileLinkError):
     """Facts: file; where (the dotted key, or `line n, column m`); reason; legal."""
 
     template = "topology file {file!r}, {where}: {reason}.\n{legal}"
 
 
-class IllegalRanks(UserError):
+class IllegalRanks(TileLinkError):
     """Facts: num_ranks, topology, reason, legal."""
 
     template = "num_ranks={num_ranks} does not fit {topology}: {reason}.\nLegal num_ranks: {legal}."
 
 
-class NoSuchPair(UserError):
+class NoSuchPair(TileLinkError):
     """Facts: rank, peer, topology, num_ranks, last_rank."""
 
     template = (
@@ -76,17 +87,27 @@ class NoSuchPair(UserError):
     )
 
 
-class UnknownDtype(UserError):
+class UnknownDtype(TileLinkError):
     """Facts: dtype, gpu, hint, legal."""
 
     template = "the descriptor of {gpu} has no peak for dtype {dtype!r}.{hint}\nDtypes it has: {legal}."
 
 
-class NothingDetected(UserError):
+class NothingDetected(TileLinkError):
     """Facts: found (what this machine has), legal."""
 
     template = (
         "no topology was detected: {found}.\n"
         "Name one instead ({legal}), or write a descriptor of this machine and give its path, "
         "such as './mine.toml'."
+    )
+
+
+class UnknownGpu(NothingDetected):
+    """The GPUs are of one kind, and no descriptor has them. Facts: found, nearest, legal."""
+
+    template = (
+        "no topology was detected: {found}.\n"
+        "The nearest is {nearest}, whose rates are of another GPU: name it, if a guess will do, or write a descriptor of this "
+        "machine and give its path, such as './mine.toml'. Topologies: {legal}."
     )

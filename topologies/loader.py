@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -26,7 +27,7 @@ def load(name_or_path: str, num_ranks: int | None = None) -> Topology:
     Raises UnknownTopology, UnreadableDescriptor, MalformedDescriptor, IllegalRanks.
     """
     topology = load_descriptor(name_or_path).topology
-    return topology if num_ranks is None else _cut(topology, num_ranks)
+    return topology if num_ranks is None else with_ranks(topology, num_ranks)
 
 
 def load_descriptor(name_or_path: str) -> Descriptor:
@@ -52,7 +53,10 @@ def _read(path: str) -> str:
     raise UnreadableDescriptor(file=path, reason=reason, legal=", ".join(names()))
 
 
-def _cut(topology: Topology, num_ranks: int) -> Topology:
+def with_ranks(topology: Topology, num_ranks: int) -> Topology:
+    """`topology` cut to a group of `num_ranks`, an integer of Python or numpy. Raises IllegalRanks."""
+    if not isinstance(num_ranks, bool) and hasattr(num_ranks, "__index__"):
+        num_ranks = operator.index(num_ranks)
     reason = _misfit(topology, num_ranks)
     if reason:
         raise IllegalRanks(

@@ -1,1 +1,1 @@
-"""Device helpers: hand-written `@triton.jit` functions that emitted files embed. The memory-order rules live here, once."""
+"""Device helpers: hand-written `@triton.jit` functions that emitted files embed. The rules of memory order live here, once."""

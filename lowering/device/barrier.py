@@ -1,4 +1,4 @@
-"""Where the threads of a program meet; what a target or vendor has instead takes its place."""
+"""The barrier of a program, in portable Triton; targets and vendors replace it."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -9,5 +9,5 @@ import triton.language as tl
 
 @triton.jit
 def program_barrier():
-    """All threads of the program meet, and their stores come before whatever one of them does next."""
+    """CTA barrier: the stores of all threads come before what any thread does next."""
     tl.debug_barrier()

@@ -1,4 +1,4 @@
-"""The end of a call, which is the beginning of the next one; what it calls is that of the target."""
+"""The end of a call, which prepares the next one; the target supplies the helpers that it calls."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -20,9 +20,11 @@ def next_call(
     NUM_RANKS: tl.constexpr,
     MEETS: tl.constexpr,
 ):
-    """Take back what the peers told for the last call, set the counts of this rank to 0 and go to the next epoch.
+    """Prepare the next call: take the peers' arrivals off `done`, clear the counts of this rank, advance the epoch.
 
-    Where calls end together (`MEETS`) the peers tell it for this call, and it is waited for."""
+    The arrivals are those of the last call. If `MEETS`, they are those of this call, and are awaited first: all ranks
+    leave the call together.
+    """
     if MEETS:
         await_peers(done, NUM_RANKS - 1)
     offsets = tl.arange(0, BLOCK)
@@ -44,8 +46,8 @@ def turn_call(
     NUM_RANKS: tl.constexpr,
     MEETS: tl.constexpr,
 ):
-    """Last in every call. One program a peer tells it that this rank reads and writes nothing of this call any more; one
-    program goes to the next call."""
+    """The last launch of a call. One program for each peer signals there that this rank has finished the call; one more
+    program prepares the next call."""
     program = tl.program_id(0)
     if program < NUM_RANKS - 1:
         count_at_peer(peer_words, DONE, (rank + 1 + program) % NUM_RANKS)
@@ -68,7 +70,8 @@ def close_call(
     NUM_RANKS: tl.constexpr,
     MEETS: tl.constexpr,
 ):
-    """Last in each program of the last kernel of a call: the one that ends last does for all what `turn_call` does."""
+    """The end of each program of the last kernel of a call. The program that arrives last signals to every peer that this
+    rank has finished the call, and prepares the next call."""
     if count_arrival(counts + ENDED) == PROGRAMS - 1:
         count_at_peers(peer_words, DONE, rank, NUM_RANKS)
         next_call(epoch, counts, done, NUM_COUNTS, BLOCK, NUM_RANKS, MEETS)
@@ -91,7 +94,9 @@ def close_call_after_copies(
     COPIED: tl.constexpr,
     STREAMS: tl.constexpr,
 ):
-    """`close_call` where side streams copy: they still use the epoch and the counts until they have nothing left to copy."""
+    """The end of each program of the last kernel of a call with copy streams. The program that arrives last waits until
+    all STREAMS copy streams are done with the epoch and the counts. It then signals to every peer that this rank has
+    finished the call, and prepares the next call."""
     if count_arrival(counts + ENDED) == PROGRAMS - 1:
         await_copies(counts + COPIED, STREAMS)
         count_at_peers(peer_words, DONE, rank, NUM_RANKS)

@@ -1,4 +1,4 @@
-"""Counts of what programs of one GPU have done; `program_barrier` is that of the target."""
+"""Counts of finished work on one GPU; `program_barrier` is that of the target."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -11,16 +11,17 @@ from lowering.device.barrier import program_barrier
 
 @triton.jit
 def count_up(count, tiles=1):
-    """Count this program's stores as done, for those who wait for the count: those of one tile, or of none."""
+    """Publish this program's stores and add `tiles` (1, or 0 for no tile) to `count`, for programs and streams that wait
+    for the count."""
     program_barrier()
     tl.atomic_add(count, tiles, sem="release", scope="sys")
 
 
 @triton.jit
 def count_arrival(count):
-    """Count this program's stores as done; returns how many were counted before.
+    """Publish this program's stores and add 1 to `count`; returns the count before.
 
-    The one that completes the count has acquired the stores of all the others, and may raise a signal for them.
+    The program that completes the count has acquired the stores of all others, and may raise a signal on their behalf.
     """
     program_barrier()
     return tl.atomic_add(count, 1, sem="acq_rel", scope="sys")

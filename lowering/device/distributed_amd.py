@@ -1,4 +1,4 @@
-"""Helpers of signals of Triton-distributed on AMD GPUs, where `dl.notify` does not exist."""
+"""Signals of Triton-distributed on AMD GPUs, which have no `dl.notify`."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -10,7 +10,7 @@ from triton_dist.language.extra.language_extra import __syncthreads, atomic_add,
 
 @triton_dist.jit
 def notify(signal, peer, call):
-    """Raise `signal` of `peer` for call `call`: publishes all stores of this program and what it has acquired."""
+    """Raise `signal` of `peer` to `call`: publishes all stores of this program and all data that it has acquired."""
     __syncthreads()
     if tid(0) == 0:
         st(dl.symm_at(signal, peer), call, scope="sys", semantic="release")
@@ -18,7 +18,7 @@ def notify(signal, peer, call):
 
 @triton_dist.jit
 def count_at_peer(peer_words, count, peer):
-    """Count at word `count` of `peer` that this program has come so far; `peer_words` are those of this rank."""
+    """Add 1 to word `count` of `peer` after this program's work so far; `peer_words` are the words of this rank."""
     __syncthreads()
     if tid(0) == 0:
         atomic_add(dl.symm_at(peer_words, peer) + count, 1, scope="sys", semantic="release")

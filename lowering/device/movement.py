@@ -1,4 +1,4 @@
-"""Moving bytes by SMs, and parts of tiles."""
+"""Copies by SMs, and halves of tiles."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def halves(tile):
-    """The left and the right half of the columns of a tile."""
+    """The left and the right half of a tile's columns."""
     rows: tl.constexpr = tile.shape[0]
     cols: tl.constexpr = tile.shape[1] // 2
     return tl.split(tl.permute(tl.reshape(tile, (rows, 2, cols)), (0, 2, 1)))
@@ -17,7 +17,7 @@ def halves(tile):
 
 @triton.jit
 def copy_share(target, source, size, program, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
-    """Copy this program's share of `size` consecutive elements; the programs together copy all of them."""
+    """Copy this program's share of `size` consecutive elements; PROGRAMS programs together copy all of them."""
     for start in range(program * BLOCK, size, PROGRAMS * BLOCK):
         offsets = start + tl.arange(0, BLOCK)
         inside = offsets < size

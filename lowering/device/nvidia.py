@@ -1,4 +1,4 @@
-"""Helpers of signals on NVIDIA GPUs; a helper of the same name takes the place of the portable one."""
+"""Helpers in PTX for NVIDIA GPUs; each replaces the portable helper of its name."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -9,16 +9,16 @@ import triton.language as tl
 
 @triton.jit
 def program_barrier():
-    """All threads of the program meet, and their stores come before whatever one of them does next.
+    """CTA barrier: the stores of all threads come before what any thread does next.
 
-    As assembly, because the compiler does not pipeline a loop around `tl.debug_barrier()`.
+    Written in PTX, because the compiler does not pipeline a loop that contains `tl.debug_barrier()`.
     """
     tl.inline_asm_elementwise("bar.sync 0; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
 def fence_descriptors():
-    """Order descriptor loads, which go through the asynchronous proxy, after what has been acquired."""
+    """Proxy fence: later descriptor loads, which use the asynchronous proxy, see all data acquired so far."""
     tl.inline_asm_elementwise(
         "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
     )
@@ -26,7 +26,7 @@ def fence_descriptors():
 
 @triton.jit
 def put_words(words, value):
-    """Store whole words, here or at a peer. As assembly: an exchange would bring the old ones back."""
+    """Store whole words, on this rank or a peer. Written in PTX: an atomic exchange would return the old words."""
     tl.inline_asm_elementwise(
         "st.relaxed.sys.global.b64 [$1], $2; mov.u32 $0, 0;",
         "=r,l,l",
@@ -39,7 +39,7 @@ def put_words(words, value):
 
 @triton.jit
 def get_words(words):
-    """Load whole words as they are now. As assembly: an addition of nothing would hold up other loads of them."""
+    """Load whole words. Written in PTX: an atomic addition of 0 would serialise with other loads of them."""
     return tl.inline_asm_elementwise(
         "ld.relaxed.sys.global.b64 $0, [$1];", "=l,l", [words.to(tl.int64)], dtype=tl.int64, is_pure=False, pack=1
     )

@@ -1,4 +1,4 @@
-"""Swizzles: from the position in launch order to a tile. Named as in tilelink.ir.order, which defines them."""
+"""Swizzles: the tile at a position of the launch order. `tilelink.ir.order` defines them under the same names."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -9,7 +9,8 @@ import triton.language as tl
 
 @triton.jit
 def rank_major(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.constexpr):
-    """Segment by segment; inside, groups of GROUP major tiles walk through all MINOR tiles together (they share L2).
+    """One segment after the other. Inside a segment, groups of GROUP major tiles walk through all MINOR tiles together,
+    which keeps their operands in L2.
 
     Returns (place in the order of segments, major tile in the segment, minor tile).
     """
@@ -23,7 +24,8 @@ def rank_major(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.con
 
 @triton.jit
 def chunk_major(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.constexpr, SEGMENTS: tl.constexpr):
-    """A group of GROUP major tiles of every segment, then the next group: chunks that travel on links of their own.
+    """A group of GROUP major tiles of every segment, then the next group: chunks of all peers arrive at the same time, over
+    separate links.
 
     Returns (place in the order of segments, major tile in the segment, minor tile).
     """
@@ -37,13 +39,14 @@ def chunk_major(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.co
 
 @triton.jit
 def last_late(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.constexpr, SEGMENTS: tl.constexpr):
-    """As `chunk_major`, but the last segment lags behind by one group: what it waits for has a round's time to arrive.
+    """A group of GROUP major tiles of every segment, then the next group. The last segment lags by one group, which leaves
+    its data one round to arrive.
 
     TILES is a multiple of GROUP. Returns (place in the order of segments, major tile in the segment, minor tile).
     """
     visit = position // (GROUP * MINOR)
     rest = position % (GROUP * MINOR)
-    # the first round has no visit of the last segment, and one of it is left over at the end
+    # the first round skips the last segment, and one group of it is left for the end
     stage = (visit + 1) // SEGMENTS
     segment = tl.where(stage == 0, visit, (visit + 1) % SEGMENTS)
     segment = tl.where(stage == TILES // GROUP, SEGMENTS - 1, segment)
@@ -53,9 +56,9 @@ def last_late(position, TILES: tl.constexpr, MINOR: tl.constexpr, GROUP: tl.cons
 
 @triton.jit
 def use_of_slot(call, item, ITEMS: tl.constexpr, SLOTS: tl.constexpr):
-    """Number of the use that item `item` makes of slot `item % SLOTS`: counted from 0 on, through all calls.
+    """Which use of slot `item % SLOTS` item `item` makes, counted from 0 over all calls.
 
-    `call` counts from 1. In each call of ITEMS items a slot is used as often as items fall to it.
+    `call` counts from 1. A call of ITEMS items uses a slot once for each item that maps to it.
     """
     uses = (ITEMS - item % SLOTS + SLOTS - 1) // SLOTS
     return (call - 1) * uses + item // SLOTS
@@ -63,7 +66,7 @@ def use_of_slot(call, item, ITEMS: tl.constexpr, SLOTS: tl.constexpr):
 
 @triton.jit
 def node_major(rank, position, PER_NODE: tl.constexpr, NODES: tl.constexpr, FIRST: tl.constexpr, SIGN: tl.constexpr):
-    """Rank at `position`: nodes outside, ranks of a node inside, both rotated by FIRST from the own one."""
+    """The rank at `position`: node by node, then rank by rank, both rotated by FIRST from the own node and rank."""
     node = (rank // PER_NODE + SIGN * (FIRST + position // PER_NODE) + 2 * NODES) % NODES
     local = (rank % PER_NODE + SIGN * (FIRST + position % PER_NODE) + 2 * PER_NODE) % PER_NODE
     return node * PER_NODE + local
@@ -71,7 +74,7 @@ def node_major(rank, position, PER_NODE: tl.constexpr, NODES: tl.constexpr, FIRS
 
 @triton.jit
 def by_die(program, PROGRAMS: tl.constexpr, DIES: tl.constexpr):
-    """Programs are handed to dies round robin; make those of one die neighbours, so that they share its L2."""
+    """Renumber programs, which the hardware deals to dies round robin: neighbours then share the L2 of one die."""
     even = PROGRAMS // DIES * DIES
     moved = program % DIES * (even // DIES) + program // DIES
     return tl.where(program < even, moved, program)
@@ -79,7 +82,7 @@ def by_die(program, PROGRAMS: tl.constexpr, DIES: tl.constexpr):
 
 @triton.jit
 def tiles_in_rows(first, end, EXTENT: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr):
-    """Number of row tiles that touch rows [first, end), where segments of EXTENT rows are cut in TILES tiles of TILE."""
+    """Number of row tiles that touch rows [first, end); each segment of EXTENT rows has TILES tiles of TILE rows."""
     low = first // EXTENT * TILES + first % EXTENT // TILE
     high = (end - 1) // EXTENT * TILES + (end - 1) % EXTENT // TILE
     return high - low + 1

@@ -1,5 +1,6 @@
-"""Tiles that leave for peers in pieces, spread over as long as a product takes: stores that fill a link hold up the loads of the
-SM that issues them, by which the other warpgroup computes; those that the link takes as they come do not."""
+"""Paced stores to peers. A tile leaves in pieces, spread over the time of one product. A burst of stores would fill the link
+and stall the loads of the same SM, on which the other consumer warpgroup depends.
+"""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -14,17 +15,18 @@ from lowering.device.turns import cycles
 
 @gluon.jit
 def until(begun, clocks):
-    """Let `clocks` clocks pass since `begun`."""
+    """Wait until `clocks` clocks have passed since `begun`."""
     while cycles() - begun < clocks:
         gl.inline_asm_elementwise("nanosleep.u32 40; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
 def slice_leaves(value, leaving, GROUP: gl.constexpr):
-    """Put a slice where the warpgroup's pieces leave from, once those of the slice before have left.
+    """Store a slice into the staging buffer of this warpgroup, once the pieces of the slice before have left it.
 
-    value [rows, cols]; `leaving` [pieces of all groups, rows of a piece, cols]."""
-    gl.thread_barrier()  # the thread that sends has waited for them, and the others for it
+    value [rows, cols]; leaving [pieces of all warpgroups, rows of a piece, cols] in shared memory.
+    """
+    gl.thread_barrier()  # the sending thread has waited for its stores; the others wait for that thread
     GROUPS: gl.constexpr = leaving.shape[0] * leaving.shape[1] // value.shape[0]
     slices = leaving._reinterpret(leaving.dtype, [GROUPS, value.shape[0], leaving.shape[2]], leaving.layout)
     slices.index(GROUP).store(value.to(leaving.dtype))
@@ -34,7 +36,7 @@ def slice_leaves(value, leaving, GROUP: gl.constexpr):
 
 @gluon.jit
 def send_piece(there, number, row, col, piece):
-    """Store a piece through descriptor `number` of `there`."""
+    """Store a piece through descriptor `number` of the tuple `there`."""
     for one in gl.static_range(len(there)):
         if number == one:
             tma.async_copy_shared_to_global(there[one], [row, col], piece)
@@ -42,13 +44,13 @@ def send_piece(there, number, row, col, piece):
 
 @gluon.jit
 def send_slice(value, leaving, there, peer, row, col, begun, number, clocks, GROUP: gl.constexpr):
-    """Store slice `number` of a tile at `peer`, a piece each `clocks` clocks, counted from when the tile was `begun`."""
+    """Store slice `number` of a tile at `peer`, one piece every `clocks` clocks from time `begun` on."""
     PIECES: gl.constexpr = value.shape[0] // leaving.shape[1]
     slice_leaves(value, leaving, GROUP)
     for piece in range(PIECES):
         until(begun, (number * PIECES + piece) * clocks)
         send_piece(there, peer, row + piece * leaving.shape[1], col, leaving.index(GROUP * PIECES + piece))
-        tma.store_wait(0)  # it has left the SM
+        tma.store_wait(0)  # the piece has left the SM
 
 
 @gluon.jit
@@ -66,8 +68,11 @@ def send_slice_to_all(
     RANKS: gl.constexpr,
     places=None,
 ):
-    """`send_slice` at every rank, this one too, each piece at all of them: not all ranks begin with the same one. Of pools,
-    `there` has a descriptor for each place of each rank, and `places` are the words that tell in which one."""
+    """Store slice `number` of a tile at every rank, this one included, one piece every `clocks` clocks from time `begun` on.
+
+    Each piece goes to all ranks, in an order rotated by the own rank. For outputs in a pool, `there` has one descriptor
+    for each place of each rank, and `places` are the words that hold the place of each rank.
+    """
     PIECES: gl.constexpr = value.shape[0] // leaving.shape[1]
     slice_leaves(value, leaving, GROUP)
     for piece in range(PIECES):
@@ -77,12 +82,12 @@ def send_slice_to_all(
             if places is not None:
                 peer += told_place(places + peer) * RANKS
             send_piece(there, peer, row + piece * leaving.shape[1], col, leaving.index(GROUP * PIECES + piece))
-        tma.store_wait(0)  # it has left the SM
+        tma.store_wait(0)  # the piece has left the SM
 
 
 @gluon.jit
 def pieces_sent():
-    """All pieces that the warpgroup has sent are where they belong."""
+    """Wait until all pieces that this warpgroup has sent are written."""
     gl.inline_asm_elementwise(
         "cp.async.bulk.wait_group 0; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )

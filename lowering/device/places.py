@@ -1,4 +1,4 @@
-"""Places of outputs in pools, as words tell them; what raises and awaits the words is that of the target."""
+"""The word in which a rank publishes the place of its output in a pool."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -9,11 +9,11 @@ import triton.language as tl
 
 @triton.jit
 def told(place, call):
-    """What a rank tells in this call, if its output lies in `place` of its pool: fewer than 4 places."""
+    """The word for an output in place `place` (0 to 3) of this rank's pool, in call `call`."""
     return call * 4 + place
 
 
 @triton.jit
 def told_place(word):
-    """The place that has been told in `word`, which has been waited for."""
+    """The place in `word`, a published word that has been awaited."""
     return tl.load(word) & 3

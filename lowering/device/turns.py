@@ -1,6 +1,7 @@
-"""Two warpgroups of a program that multiply in turns, and a third one that loads for them; and, in place of helpers of the same
-names, those that also run where a program has warpgroups of its own: layouts are spelled out there, and a barrier is one of the
-group that comes to it."""
+"""Warp-specialised tiles in Gluon: a producer warpgroup loads, and two consumer warpgroups compute in ping-pong.
+
+Helpers that also exist in Triton are repeated here with explicit layouts; their barriers join one warpgroup only.
+"""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -24,10 +25,10 @@ from lowering.device.signals import await_peers
 def load_steps(
     left_desc, row, right_desc, col, left, right, loaded, used, number, STEPS: gl.constexpr, TRANSPOSED: gl.constexpr
 ):
-    """Load the operands of all steps along k of a tile, each into the next place of the ring as soon as it has been used.
+    """Producer: load the operands of all STEPS steps along k of a tile, each into the next free stage of the ring buffer.
 
-    left [places, rows, step] and right [places, step, cols] ([places, cols, step] if `TRANSPOSED`) are the ring; `number` is
-    how many tiles the program has loaded before.
+    The ring buffer is left [stages, rows, step] and right [stages, step, cols] ([stages, cols, step] if TRANSPOSED).
+    `number` tiles of this program were loaded before.
     """
     PLACES: gl.constexpr = left.shape[0]
     STEP: gl.constexpr = left.shape[2]
@@ -46,7 +47,7 @@ def load_steps(
 
 @gluon.jit
 def cycles():
-    """Clocks of the SM so far; what counts is a difference."""
+    """The clock counter of the SM, for differences."""
     return gl.inline_asm_elementwise("mov.u32 $0, %clock;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
@@ -54,10 +55,11 @@ def cycles():
 def multiply_in_turn(
     left, right, loaded, used, turns, number, GROUP: gl.constexpr, STEPS: gl.constexpr, TRANSPOSED: gl.constexpr
 ):
-    """The product of a tile whose operands `load_steps` brings: when the other group has done with its own, and until then
-    that one is not to look at the ring, since barriers tell a round of it from the one before, but not from the next but one.
+    """Consumer: the product of a tile, accumulated over STEPS stages of the ring buffer, once the other consumer has
+    finished its product.
 
-    Returns sums [rows, cols] fp32, and how many clocks they took.
+    Until then this warpgroup must not read the ring buffer: the phase of a barrier tells a round from the one before it,
+    not from the one after the next. Returns sums [rows, cols] in fp32, and the clocks that they took.
     """
     PLACES: gl.constexpr = left.shape[0]
     ROWS: gl.constexpr = left.shape[1]
@@ -74,7 +76,7 @@ def multiply_in_turn(
             sums = warpgroup_mma(left.index(place), right.index(place).permute((1, 0)), sums, is_async=True)
         else:
             sums = warpgroup_mma(left.index(place), right.index(place), sums, is_async=True)
-        sums = warpgroup_mma_wait(1, deps=[sums])  # the product of the step before has read its operands
+        sums = warpgroup_mma_wait(1, deps=[sums])  # the step before has read its operands
         mbarrier.arrive(used.index((step + PLACES - 1) % PLACES), pred=k > 0)
     mbarrier.arrive(turns.index(1 - GROUP))
     sums = warpgroup_mma_wait(0, deps=[sums])
@@ -84,8 +86,7 @@ def multiply_in_turn(
 
 @gluon.jit
 def ring_barriers(PLACES: gl.constexpr, GROUPS: gl.constexpr):
-    """Barriers of a ring: for each place that its operands have been loaded, and that they have been used; and for each group
-    that its turn has come."""
+    """Barriers of the ring buffer: `loaded` and `used` for each of PLACES stages, and `turns` for each of GROUPS consumers."""
     loaded = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
     used = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
     turns = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
@@ -94,49 +95,55 @@ def ring_barriers(PLACES: gl.constexpr, GROUPS: gl.constexpr):
     for place in gl.static_range(PLACES):
         mbarrier.init(loaded.index(place), count=1)
         mbarrier.init(used.index(place), count=1)
-    fence_async_shared()  # loads raise the barriers of places
+    fence_async_shared()  # asynchronous loads arrive at the barriers of stages
     return loaded, used, turns
 
 
 @gluon.jit
 def program_barrier():
-    """All threads of the warpgroup meet, and their stores come before whatever one of them does next."""
+    """Barrier of one warpgroup: the stores of its threads come before what any of them does next."""
     gl.thread_barrier()
 
 
 @gluon.jit
 def each_of(COUNT: gl.constexpr):
-    """0 to `COUNT` - 1 and more, up to a power of two: one a lane."""
+    """0, 1, ... up to the next power of two from COUNT on, one for each lane."""
     LANES: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
     return gl.arange(0, triton.next_power_of_2(COUNT), LANES)
 
 
 @gluon.jit
 def wait_epochs(signals, call, rank, STRIDE: gl.constexpr, NUM_RANKS: gl.constexpr):
-    """`wait_epoch` for the words of all peers at once: that of rank r lies r * STRIDE behind `signals`."""
+    """Block until every peer has raised its word to `call` or beyond; the word of rank r is `signals + r * STRIDE`.
+
+    All data that the raising programs had stored or acquired may be loaded afterwards.
+    """
     ranks = each_of(NUM_RANKS)
     peers = (ranks < NUM_RANKS) & (ranks != rank)
     late = gl.to_tensor(1)
     while late > 0:
         raised = gl.atomic_add(signals + ranks * STRIDE, gl.zeros_like(ranks), mask=peers, sem="acquire", scope="sys")
         late = gl.max(gl.where(peers, call - raised, 0), axis=0)
-    program_barrier()  # what one thread of each word has acquired, all threads may load
+    program_barrier()  # one thread has acquired each word; now all threads may load
 
 
 @gluon.jit
 def wait_places(words, call, NUM_RANKS: gl.constexpr):
-    """Block until every rank, this one too, has told for this call where its output lies; ordering as in `wait_epoch`."""
+    """Block until every rank, this one included, has published the place of its output for this call."""
     ranks = each_of(NUM_RANKS)
     late = gl.to_tensor(1)
     while late > 0:
         found = gl.atomic_add(words + ranks, gl.zeros_like(ranks), mask=ranks < NUM_RANKS, sem="acquire", scope="sys")
         late = gl.max(gl.where(ranks < NUM_RANKS, told(0, call) - found, 0), axis=0)
-    program_barrier()  # what one thread of each word has acquired, all threads may load
+    program_barrier()  # one thread has acquired each word; now all threads may load
 
 
 @gluon.jit
 def notify_all(peer_words, word, call, NUM_RANKS: gl.constexpr):
-    """`notify` at word `word` of every rank at once: one after the other, each release would wait for the one before."""
+    """Raise word `word` of every rank to `call`: publishes all stores of this warpgroup and all data it has acquired.
+
+    One vector atomic serves all ranks; separate releases would wait for each other.
+    """
     ranks = each_of(NUM_RANKS)
     there = gl.load(peer_words + ranks, mask=ranks < NUM_RANKS).to(gl.pointer_type(gl.int32))
     program_barrier()
@@ -145,7 +152,7 @@ def notify_all(peer_words, word, call, NUM_RANKS: gl.constexpr):
 
 @gluon.jit
 def count_at_peers(peer_words, count, rank, NUM_RANKS: gl.constexpr):
-    """`count_at_peer` at every peer at once, as `notify_all` does."""
+    """Add 1 to word `count` of every peer after this program's work so far, with one vector atomic."""
     ranks = each_of(NUM_RANKS)
     peers = (ranks < NUM_RANKS) & (ranks != rank)
     there = gl.load(peer_words + ranks, mask=peers).to(gl.pointer_type(gl.int32))
@@ -163,9 +170,11 @@ def next_call(
     NUM_RANKS: gl.constexpr,
     MEETS: gl.constexpr,
 ):
-    """Take back what the peers told for the last call, set the counts of this rank to 0 and go to the next epoch.
+    """Prepare the next call: take the peers' arrivals off `done`, clear the counts of this rank, advance the epoch.
 
-    Where calls end together (`MEETS`) the peers tell it for this call, and it is waited for."""
+    The arrivals are those of the last call. If `MEETS`, they are those of this call, and are awaited first: all ranks
+    leave the call together.
+    """
     if MEETS:
         await_peers(done, NUM_RANKS - 1)
     offsets = each_of(BLOCK)

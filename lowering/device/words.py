@@ -1,12 +1,12 @@
-"""What travels in words of 64 bits that say themselves that they have arrived. A word is stored and loaded in one piece; there
-is nothing to order.
+"""Collectives in packets: 64-bit words that carry data together with the fact of their arrival. A packet is stored and
+loaded as one word, so that no memory order is needed.
 
-LL: 32 bits of data, and 32 that number the call. Lamport: 64 bits of data, and a word of 0 is empty; who has read a word
-empties it for the call after the next one. Data are inverted on their way, so that words of four zeros are not empty; those
-that still would be are NaNs in all their elements, and become other NaNs.
+LL packets hold 32 bits of data and the 32-bit number of the call. Lamport packets hold 64 bits of data, and 0 is the empty
+packet. The reader clears each Lamport packet, so that its slot is free two calls later. Data is inverted in transit, because
+zeros are common: only a word of NaNs with all bits set would become 0, and is sent as other NaNs.
 
-Two sets of words take turns. A kernel of the second call after this one begins only when its peers have begun the next one,
-and so have read the words of this one: in each call every rank waits for words of every peer.
+Two sets of packets alternate. In each call every rank waits for packets of every peer. A rank therefore begins the second
+call after this one only when its peers have begun the next one, and so have read the packets of this one.
 """
 
 # mypy: ignore-errors
@@ -21,19 +21,19 @@ from lowering.device.signals import wait_use, words_of
 
 @triton.jit
 def put_words(words, value):
-    """Store whole words, here or at a peer."""
+    """Store whole words, on this rank or a peer."""
     tl.atomic_xchg(words, value, sem="relaxed", scope="sys")
 
 
 @triton.jit
 def get_words(words):
-    """Load whole words as they are now."""
+    """Load whole words."""
     return tl.atomic_add(words, tl.zeros(words.shape, tl.int64), sem="relaxed", scope="sys")
 
 
 @triton.jit
 def sent(data, call):
-    """Words that carry `data`: int32, in call number `call` (LL), or int64 (Lamport)."""
+    """Packets of `data`: int32 data makes LL packets of call number `call`, int64 data Lamport packets."""
     if data.dtype == tl.int32:
         return (call.to(tl.int64) << 32) | (data.to(tl.int64) & 0xFFFFFFFF)
     else:
@@ -42,7 +42,7 @@ def sent(data, call):
 
 @triton.jit
 def missing(found, call, NUMBERED: tl.constexpr):
-    """Whether words are not those of call number `call` yet."""
+    """1 for each packet that has not arrived in call number `call`, else 0."""
     if NUMBERED:
         return ((found >> 32).to(tl.int32) != call).to(tl.int32)
     else:
@@ -51,7 +51,7 @@ def missing(found, call, NUMBERED: tl.constexpr):
 
 @triton.jit
 def taken(words, found, NUMBERED: tl.constexpr):
-    """The data of the words that were found, which are emptied if they are not numbered."""
+    """The data of arrived packets; Lamport packets (not NUMBERED) are cleared."""
     if NUMBERED:
         return found.to(tl.int32)
     else:
@@ -61,8 +61,8 @@ def taken(words, found, NUMBERED: tl.constexpr):
 
 @triton.jit
 def arrived(words, call, NUMBERED: tl.constexpr, where=1):
-    """The data of `words` once all of them are of call number `call`, or those where `where` is not 0. All threads of the
-    program come out together."""
+    """The data of `words`, after a wait until all packets of call number `call` have arrived; only packets whose `where` is
+    not 0 are awaited. All threads of the program leave together."""
     found = get_words(words)
     while tl.max(missing(found, call, NUMBERED) * where, axis=0) > 0:
         found = get_words(words)
@@ -71,7 +71,7 @@ def arrived(words, call, NUMBERED: tl.constexpr, where=1):
 
 @triton.jit
 def own_or_arrived(own, is_own, words, call, NUMBERED: tl.constexpr):
-    """`own` where it is that, else the data of `words` once they are there."""
+    """`own` if `is_own`, else the data of `words` after their arrival."""
     data = own
     if not is_own:
         data = arrived(words, call, NUMBERED)
@@ -80,7 +80,7 @@ def own_or_arrived(own, is_own, words, call, NUMBERED: tl.constexpr):
 
 @triton.jit
 def element_of(data, SHIFT: tl.constexpr, DTYPE: tl.constexpr):
-    """The element of DTYPE that begins at bit SHIFT of each word of `data`, as fp32."""
+    """The element of type DTYPE at bit SHIFT of each word of `data`, as fp32."""
     if tl.float32 == DTYPE:
         return (data >> SHIFT).to(tl.int32).to(tl.float32, bitcast=True)
     else:
@@ -89,7 +89,7 @@ def element_of(data, SHIFT: tl.constexpr, DTYPE: tl.constexpr):
 
 @triton.jit
 def elements_of(data, DTYPE: tl.constexpr):
-    """All elements of the words of `data`, as fp32: one tensor for each that a word holds."""
+    """All elements of the words of `data`, as fp32: one tensor for each element of a word."""
     BITS: tl.constexpr = DTYPE.primitive_bitwidth
     found = (element_of(data, 0, DTYPE),)
     for number in tl.static_range(1, data.dtype.primitive_bitwidth // BITS):
@@ -99,7 +99,7 @@ def elements_of(data, DTYPE: tl.constexpr):
 
 @triton.jit
 def data_of(elements, DTYPE: tl.constexpr):
-    """Words of data that hold the `elements`, tensors in fp32, rounded to DTYPE."""
+    """Words of data that hold `elements`, tensors in fp32, rounded to DTYPE."""
     BITS: tl.constexpr = DTYPE.primitive_bitwidth
     WORD: tl.constexpr = tl.int32 if BITS * len(elements) == 32 else tl.int64
     data = tl.zeros(elements[0].shape, WORD)
@@ -114,7 +114,7 @@ def data_of(elements, DTYPE: tl.constexpr):
 
 @triton.jit
 def added(sums, elements):
-    """Each of `sums` and the element of the same number."""
+    """`sums` plus `elements`, tensor by tensor."""
     found = (sums[0] + elements[0],)
     for number in tl.static_range(1, len(elements)):
         found = found + (sums[number] + elements[number],)
@@ -123,7 +123,7 @@ def added(sums, elements):
 
 @triton.jit
 def tile_data(tile, DTYPE: tl.constexpr, NUMBERED: tl.constexpr):
-    """Words of data of a tile in fp32, rounded to DTYPE, row after row."""
+    """A tile in fp32 as words of data, rounded to DTYPE, row by row."""
     COUNT: tl.constexpr = (32 if NUMBERED else 64) // DTYPE.primitive_bitwidth  # elements of a word
     ROWS: tl.constexpr = tile.shape[0]
     COLS: tl.constexpr = tile.shape[1] // COUNT
@@ -137,7 +137,7 @@ def tile_data(tile, DTYPE: tl.constexpr, NUMBERED: tl.constexpr):
 
 @triton.jit
 def tile_of(elements, shape: tl.constexpr):
-    """The tile whose rows of words hold `elements`, in fp32."""
+    """The tile, in fp32, from the elements of its words."""
     if len(elements) == 1:
         return tl.reshape(elements[0], shape)
     elif len(elements) == 2:
@@ -149,7 +149,7 @@ def tile_of(elements, shape: tl.constexpr):
 
 @triton.jit
 def of_rank(found, peer: tl.constexpr, rank):
-    """What is of `peer` in what was `found` of `rank`, the rank after it, and so on."""
+    """The data of `peer`, where `found` holds the data of `rank`, of the next rank, and so on."""
     data = found[0]
     for step in tl.static_range(1, len(found)):
         data = tl.where((rank + step) % len(found) == peer, found[step], data)
@@ -173,16 +173,15 @@ def sum_words(
     DIM: tl.constexpr = 0,
     GATHER: tl.constexpr = False,
 ):
-    """The sum over ranks of tile `number` of TILES, in fp32, rounded to DTYPE before.
+    """The sum over all ranks of tile `number` of TILES, in fp32; summands are rounded to DTYPE.
 
-    With a SHARE, element number `first` and those after it along dimension DIM, of a tensor of which each rank gets so many:
-    nothing else is added on this rank than what belongs to it. With GATHER each rank adds an equal share of the words, and
-    sends the sums, rounded to DTYPE, to all.
+    With SHARE, each rank owns SHARE elements along dimension DIM, the tile begins at element `first`, and a rank adds only
+    its own elements. With GATHER, each rank adds an equal share of the packets and sends the sums, rounded to DTYPE, to all.
     """
     own = tile_data(tile, DTYPE, NUMBERED)
     SIZE: tl.constexpr = own.shape[0]
     ROW: tl.constexpr = SIZE // tile.shape[0]
-    SENDER: tl.constexpr = TILES * SIZE  # words of one
+    SENDER: tl.constexpr = TILES * SIZE  # packets of one sender
     offsets = tl.arange(0, SIZE)
     place = ((call & 1) * (2 if GATHER else 1) * NUM_RANKS * TILES + number) * SIZE + offsets
     mine = 1
@@ -193,7 +192,7 @@ def sum_words(
             inside = offsets // ROW if DIM == 0 else offsets % ROW * (tile.shape[1] // ROW)
             owner = (first + inside) // SHARE
         mine = (owner == rank).to(tl.int32)
-        there = words + rank * SENDER + place  # what is for no peer goes to a place here that nobody reads
+        there = words + rank * SENDER + place  # packets for no peer go to slots of this rank that are never read
         for step in tl.static_range(1, NUM_RANKS):
             peer = (rank + step) % NUM_RANKS
             there = tl.where(owner == peer, words_of(words, peer_words, peer) + rank * SENDER + place, there)
@@ -206,7 +205,7 @@ def sum_words(
     for step in tl.static_range(1, NUM_RANKS):
         from_peer = words + (rank + step) % NUM_RANKS * SENDER + place
         found = found + (arrived(from_peer, call, NUMBERED, mine),)
-    # in one order on all ranks: where each of them adds, all have the same bits
+    # the same order on all ranks: their sums are equal bit by bit
     sums = elements_of(of_rank(found, 0, rank), DTYPE)
     for peer in tl.static_range(1, NUM_RANKS):
         sums = added(sums, elements_of(of_rank(found, peer, rank), DTYPE))
@@ -234,7 +233,8 @@ def words_gather(
     NUM_RANKS: tl.constexpr,
     NUMBERED: tl.constexpr,
 ):
-    """`out` = `source` of every rank, WORDS words of data each; `calls` numbers the calls, for each program by itself."""
+    """all_gather: `out` is `source` of every rank, WORDS words of data each. `calls` holds the number of the last call of
+    each program."""
     program, size = tl.program_id(0), tl.cdiv(WORDS, BLOCK) * BLOCK
     call = tl.load(calls + program).to(tl.int32) + 1
     turn = (call & 1) * NUM_RANKS * size
@@ -268,8 +268,8 @@ def gather_first(
     NUM_RANKS: tl.constexpr,
     NUMBERED: tl.constexpr,
 ):
-    """`words_gather` by all programs of a kernel, none of which goes on before all have done their blocks: `gathered` counts
-    these, in all calls."""
+    """The prologue of a kernel: `words_gather` by all its programs. Each program waits until all have finished their blocks;
+    `gathered` counts them, over all calls."""
     words_gather(source, out, words, peer_words, calls, rank, WORDS, BLOCK, NUM_RANKS, NUMBERED)
     count_up(gathered)
     wait_use(gathered, tl.load(calls + tl.program_id(0)).to(tl.int32) * tl.num_programs(0))
@@ -291,8 +291,11 @@ def words_reduce(
     SCATTER: tl.constexpr,
     GATHER: tl.constexpr,
 ):
-    """`out` = the sum over ranks of `source`, WORDS words of data; with SCATTER, of the part of it that is this rank's; with
-    GATHER as well, of every rank's part, sent by the rank that has added it."""
+    """all_reduce: `out` is the sum over all ranks of `source`, WORDS words of data.
+
+    With SCATTER, reduce_scatter: the sum of the own part only. With GATHER in addition, each rank sends the sum of its part
+    to all others (a two-shot all_reduce).
+    """
     program, size = tl.program_id(0), tl.cdiv(WORDS, BLOCK) * BLOCK
     call = tl.load(calls + program).to(tl.int32) + 1
     turn = (call & 1) * (2 if GATHER else 1) * NUM_RANKS * size
@@ -309,7 +312,7 @@ def words_reduce(
         part = rank * WORDS if SCATTER else 0
         own = tl.load(source + part + offsets, mask=offsets < WORDS, other=0)
         here = words + turn + offsets
-        # in one order on all ranks: where each of them adds, all have the same bits
+        # the same order on all ranks: their sums are equal bit by bit
         sums = elements_of(own_or_arrived(own, rank == 0, here, call, NUMBERED), DTYPE)
         for peer in tl.static_range(1, NUM_RANKS):
             data = own_or_arrived(own, rank == peer, here + peer * size, call, NUMBERED)

@@ -1,4 +1,4 @@
-"""The outside world of an emitted file on Triton-distributed: symmetric tensors, streams, library calls."""
+"""The fabric of an emitted file on Triton-distributed: symmetric tensors, streams, library calls."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lowering.host.gpu_fabric import GpuFabric, GpuStream
 
 
 class Symmetric:
-    """One buffer on every rank: `local` here, `peers[r]` that of rank r."""
+    """One buffer on every rank: `local` of this rank, `peers[r]` of rank r."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, rank: int, num_ranks: int) -> None:
         self.peers = symmetric_tensors(shape, dtype, rank, num_ranks)
@@ -22,10 +22,10 @@ class Symmetric:
 
 
 class Stream(GpuStream):
-    """Kernels go through the launcher of Triton-distributed, copies and words through its runtime."""
+    """A stream whose kernels go through the launcher of Triton-distributed, and copies and words through its runtime."""
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
-        """Run `kernel` on `grid`; it counts on `per_sm` of its programs being resident on one SM."""
+        """Run `kernel` on `grid`, with `per_sm` resident programs on each SM."""
         if self.fabric.is_loading:
             compiled = kernel.warmup(*args, grid=grid, **options)
             compiled._init_handles()
@@ -34,7 +34,7 @@ class Stream(GpuStream):
             kernel[grid](*args, **options)
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
-        """A copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
+        """Copy `src` to `dst`: a copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
         if not self.fabric.is_loading:
             copy_on_stream(dst, src, self.stream)
 
@@ -44,19 +44,19 @@ class Stream(GpuStream):
             write_on_stream(word, value, self.stream)
 
     def wait_equal(self, word: torch.Tensor, value: int) -> None:
-        """Hold the stream until a local word is equal to `value`, without an SM."""
+        """Hold the stream until a local word equals `value`, without an SM."""
         if not self.fabric.is_loading:
             wait_on_word(word, value, self.stream)
 
     def after(self, other: Stream) -> None:
-        """All that was enqueued on `other` so far happens before what follows here."""
+        """Order later work of this stream behind all work enqueued on `other` so far."""
         if other.stream == self.stream or (self.captures() and not other.captures()):
-            return  # what ran before a capture is not part of it: the caller orders replays after eager calls
+            return  # work before a capture is not part of it: the caller orders replays behind eager calls
         self.stream.wait_stream(other.stream)
 
 
 class TritonDistFabric(GpuFabric):
-    """Ranks of one node under the runtime of Triton-distributed; `group` is what `initialize_distributed` returned."""
+    """The ranks of one node under the runtime of Triton-distributed; `group` comes from `initialize_distributed`."""
 
     stream_type = Stream
 
@@ -67,5 +67,5 @@ class TritonDistFabric(GpuFabric):
         return Stream(torch.cuda.current_stream(), self)
 
     def run(self, enqueue: Callable[..., None], main: Stream, *tensors: torch.Tensor) -> None:
-        """`enqueue(main, *tensors)`."""
+        """Call `enqueue(main, *tensors)`."""
         enqueue(main, *tensors)

@@ -1,4 +1,4 @@
-"""What the fabric of Triton-distributed needs of AMD's runtime."""
+"""The part of the fabric of Triton-distributed that differs on AMD GPUs."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -9,12 +9,12 @@ from triton_dist.kernels.amd.common_ops import _set_signal_hip, _wait_eq_hip
 
 
 def symmetric_tensors(shape: tuple[int, ...], dtype: torch.dtype, rank: int, num_ranks: int) -> list[torch.Tensor]:
-    """One tensor on each rank of the node, not zeroed."""
+    """One tensor on each rank of the node, uninitialised."""
     return pyrocshmem.rocshmem_create_tensor_list_intra_node(list(shape), dtype)
 
 
 def copy_on_stream(dst: torch.Tensor, src: torch.Tensor, stream: torch.cuda.Stream) -> None:
-    """A copy engine moves bytes to and from peers; a copy inside one GPU takes compute units."""
+    """Copy `src` to `dst`: a copy engine moves bytes to and from peers; a copy inside one GPU takes compute units."""
     with torch.cuda.stream(stream):
         dst.copy_(src, non_blocking=True)
 

@@ -1,4 +1,4 @@
-"""What the fabric of Triton-distributed needs of NVIDIA's runtime."""
+"""The part of the fabric of Triton-distributed that differs on NVIDIA GPUs."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -9,12 +9,12 @@ from triton_dist.utils import nvshmem_create_tensors
 
 
 def symmetric_tensors(shape: tuple[int, ...], dtype: torch.dtype, rank: int, num_ranks: int) -> list[torch.Tensor]:
-    """One tensor on each rank of the node, not zeroed."""
+    """One tensor on each rank of the node, uninitialised."""
     return nvshmem_create_tensors(shape, dtype, rank, num_ranks)
 
 
 def copy_on_stream(dst: torch.Tensor, src: torch.Tensor, stream: torch.cuda.Stream) -> None:
-    """A copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
+    """Copy `src` to `dst`: a copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
     _memcpy_async_cuda(dst, src, src.nbytes, stream)
 
 

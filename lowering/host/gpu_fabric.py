@@ -1,4 +1,4 @@
-"""What the fabrics of both targets are on GPUs: ranks of a process group, and the streams of this rank."""
+"""The fabric that both targets share on GPUs: ranks of a process group, and streams of this rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lowering.host.library import LibraryCalls
 
 
 class GpuStream(LibraryCalls):
-    """Operations that run in order on one stream of this rank's GPU."""
+    """Operations in order on one stream of this rank's GPU."""
 
     def __init__(self, stream: torch.cuda.Stream, fabric: Any) -> None:
         self.stream = stream
@@ -25,10 +25,10 @@ class GpuStream(LibraryCalls):
 
 
 class GpuFabric:
-    """Ranks of a process group, one GPU each; `stream_type` makes what enqueues on a stream for this fabric."""
+    """The ranks of a process group, one GPU each. `stream_type` wraps a CUDA stream for this fabric."""
 
     stream_type: Callable[[torch.cuda.Stream, Any], Any]
-    PRIORITY = -1  # of streams beside that of the caller, which has 0 unless the caller says more
+    PRIORITY = -1  # of side streams; the caller's stream has priority 0 by default
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
@@ -41,9 +41,9 @@ class GpuFabric:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Inside, launches only compile and load their kernels, and copies, writes and waits do nothing.
+        """A context in which launches only compile and load their kernels, and copies, writes and waits do nothing.
 
-        The driver cannot load a kernel while another one spins, so all of them are loaded before the first call.
+        The driver cannot load a kernel while another one spins. All kernels are therefore loaded before the first call.
         """
         self.is_loading = True
         try:
@@ -60,13 +60,13 @@ class GpuFabric:
             raise RuntimeError(f"ranks hold different schedules and would hang: {held}")
 
     def stream(self, name: str) -> Any:
-        """The stream `name` beside that of the caller; its work goes first where both wait for SMs."""
+        """The side stream `name`, of higher priority than the caller's stream."""
         if name not in self._streams:
             self._streams[name] = self.stream_type(self.new_stream(), self)
         return self._streams[name]
 
     def new_stream(self) -> torch.cuda.Stream:
-        """One of the 32 of high priority that torch hands out in turns: callers had better not be on one of them."""
+        """One of the 32 high-priority streams that torch hands out in turn; the caller should use none of them."""
         return torch.cuda.Stream(priority=self.PRIORITY)  # type: ignore[no-untyped-call]
 
     def barrier(self) -> None:

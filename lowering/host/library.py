@@ -1,4 +1,4 @@
-"""Calls of libraries in the order of a stream, on every fabric of GPUs."""
+"""Library calls in stream order, on every fabric of GPUs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _HERE = contextlib.nullcontext()
 
 
 class LibraryCalls:
-    """What torch computes on the stream of a `Stream`, which has `stream` and `fabric`."""
+    """Torch operations on one stream; subclasses set `stream` and `fabric`."""
 
     stream: torch.cuda.Stream
     fabric: Any
 
     def _current(self) -> Any:
-        """Inside, torch works on this stream; switching costs the host more than a call of the library."""
+        """A context in which torch works on this stream. Switching streams costs the host more than a library call."""
         there = torch._C._cuda_getCurrentRawStream(self.fabric.device.index) == self.stream.cuda_stream
         return _HERE if there else torch.cuda.stream(self.stream)
 

@@ -1,4 +1,4 @@
-"""The outside world of an emitted file on GPUs: symmetric memory, streams, library calls (torch symmetric memory)."""
+"""The fabric of an emitted file on torch symmetric memory: symmetric buffers, streams, library calls."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lowering.host.gpu_fabric import GpuFabric, GpuStream
 
 try:
     import cuda.bindings.driver as driver
-except ImportError:  # copies go through torch then; streams cannot wait for words of memory
+except ImportError:  # copies then go through torch, and streams cannot wait for words of memory
     driver = None
 
 
-MOST_CALLS = 64  # that are remembered: callers whose tensors move around all the time gain nothing from more
+MOST_CALLS = 64  # CUDA graphs kept for each operator, one for each stream and set of tensor addresses
 
 
 class Symmetric:
-    """One buffer on every rank: `local` here, `peers[r]` that of rank r, `pointers` int64[num_ranks] on the device."""
+    """One buffer on every rank: `local` of this rank, `peers[r]` of rank r, `pointers` int64[num_ranks] on the device."""
 
     def __init__(
         self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup
@@ -39,14 +39,14 @@ class Symmetric:
 
 
 class Stream(GpuStream):
-    """Kernels and copies go straight to the driver, which is quickest."""
+    """A stream whose kernels and copies go straight to the driver: least host time."""
 
     def __init__(self, stream: torch.cuda.Stream, fabric: SymmetricMemoryFabric) -> None:
         super().__init__(stream, fabric)
         self.handle = stream.cuda_stream
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
-        """Run `kernel` on `grid`; it counts on `per_sm` of its programs being resident on one SM."""
+        """Run `kernel` on `grid`, with `per_sm` resident programs on each SM."""
         aligned = [arg.data_ptr() % 16 == 0 for arg in args if isinstance(arg, torch.Tensor)]
         key = (id(kernel), *options.values(), *aligned)
         if self.fabric.is_loading:
@@ -58,11 +58,11 @@ class Stream(GpuStream):
             return
         compiled = self.fabric.compiled[key]
         constants = [options[name] for name in kernel.arg_names[len(args) :]]
-        found = (compiled.function, compiled.packed_metadata, None, None, None)  # no metadata and no hooks of launches
+        found = (compiled.function, compiled.packed_metadata, None, None, None)  # no launch metadata, no launch hooks
         compiled.run(*(*grid, 1, 1)[:3], self.handle, *found, *args, *constants)
 
     def _check_residency(self, compiled: Any, per_sm: int) -> None:
-        """Raises RuntimeError if fewer than `per_sm` programs fit on an SM: those that spin would wait for the others."""
+        """Raises RuntimeError if fewer than `per_sm` programs fit on an SM: resident ones would wait for the rest."""
         threads, shared = 32 * compiled.metadata.num_warps, compiled.metadata.shared
         status, fit = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(compiled.function, threads, shared)
         if status != driver.CUresult.CUDA_SUCCESS or fit < per_sm:
@@ -70,7 +70,7 @@ class Stream(GpuStream):
             raise RuntimeError(f"{compiled.name} needs {per_sm} programs on an SM, and as many as fit are {found}")
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
-        """A copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
+        """Copy `src` to `dst`: a copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
         if self.fabric.is_loading:
             return
         if driver is None:
@@ -92,7 +92,7 @@ class Stream(GpuStream):
             self._check("cuStreamWaitValue32", driver.cuStreamWaitValue32(self.handle, word.data_ptr(), value, 0))
 
     def _need_driver(self) -> None:
-        """Raises RuntimeError, already while kernels are loaded, if streams cannot wait for words of memory."""
+        """Raises RuntimeError if streams cannot wait for words of memory."""
         if driver is None:
             raise RuntimeError("this schedule lets streams wait for words of memory: pip install cuda-bindings")
 
@@ -101,11 +101,11 @@ class Stream(GpuStream):
             raise RuntimeError(f"{name} failed: {result[0]}")
 
     def after(self, other: Stream) -> None:
-        """All that was enqueued on `other` so far happens before what follows here."""
+        """Order later work of this stream behind all work enqueued on `other` so far."""
         if other.handle == self.handle:
             return
         if self.captures() and not other.captures():
-            return  # what ran before a capture is not part of it: the caller orders replays after eager calls
+            return  # work before a capture is not part of it: the caller orders replays behind eager calls
         if other.handle not in self.fabric.events:
             self.fabric.events[other.handle] = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event = self.fabric.events[other.handle]
@@ -113,7 +113,7 @@ class Stream(GpuStream):
         self.stream.wait_event(event)
 
     def captures(self) -> bool:
-        # each call asks about the caller's stream, for which torch takes the host less time than the driver
+        # for the caller's stream torch answers faster than the driver
         here = torch._C._cuda_getCurrentRawStream(self.fabric.device.index) == self.handle
         if here or driver is None:
             return super().captures()
@@ -122,23 +122,23 @@ class Stream(GpuStream):
 
 
 class SymmetricMemoryFabric(GpuFabric):
-    """Ranks of a torch process group on GPUs of one host that can address each other's memory."""
+    """The ranks of a torch process group, on GPUs of one host that address each other's memory."""
 
     stream_type = Stream
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         super().__init__(group if group is not None else dist.distributed_c10d._get_default_group())
-        self.compiled: dict[tuple[object, ...], Any] = {}  # kernels that calls launch, by constants and alignment
+        self.compiled: dict[tuple[object, ...], Any] = {}  # loaded kernels, by constants and alignment of arguments
         self.events: dict[int, torch.cuda.Event] = {}
-        # of each operator, by stream and addresses of tensors: None after the first call, its graph from the second one on
+        # for each operator, by stream and tensor addresses: None after the first call, its graph from the second on
         self.calls: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], torch.cuda.CUDAGraph | None]]
         self.calls = weakref.WeakKeyDictionary()
-        self.capturing: dict[int, Stream] = {}  # where calls on a stream of the caller are captured
+        self.capturing: dict[int, Stream] = {}  # the capture stream of each stream of the caller
         self._main = Stream(torch.cuda.current_stream(), self)
 
     def new_stream(self) -> torch.cuda.Stream:
-        """One that nobody else has. Torch hands out the same streams again and again, and copies that were enqueued behind the
-        kernel that waits for them, since callers are on the same stream, would never begin."""
+        """A stream of its own. Torch hands out the same streams again and again: copies on the caller's stream, behind the
+        kernel that waits for them, would never begin."""
         if driver is None:
             return super().new_stream()
         status, stream = driver.cuStreamCreateWithPriority(driver.CUstream_flags.CU_STREAM_NON_BLOCKING, self.PRIORITY)
@@ -157,8 +157,8 @@ class SymmetricMemoryFabric(GpuFabric):
         return self._main
 
     def run(self, enqueue: Callable[..., None], main: Stream, *tensors: torch.Tensor) -> None:
-        """`enqueue(main, *tensors)`; once it has been called twice on this stream with tensors at these addresses, as a CUDA
-        graph, which is one operation for the host."""
+        """Call `enqueue(main, *tensors)`. The second call with the same stream and tensor addresses captures it as a CUDA
+        graph; that call and later ones replay the graph, which is one operation for the host."""
         if self.is_loading or main.captures():
             enqueue(main, *tensors)
             return
@@ -174,13 +174,13 @@ class SymmetricMemoryFabric(GpuFabric):
             calls[key] = None
             return
         graph = calls.pop(key) or self._captured(enqueue, main, tensors)
-        calls[key] = graph  # the last one is the last to be dropped
+        calls[key] = graph  # most recently used
         graph.replay()
 
     def _captured(
         self, enqueue: Callable[..., None], main: Stream, tensors: tuple[torch.Tensor, ...]
     ) -> torch.cuda.CUDAGraph:
-        # matmuls of the library captured on one stream share their workspace: those that are replayed on one may
+        # captures of one stream share the workspace of library matmuls, as their replays on one stream may
         if main.handle not in self.capturing:
             self.capturing[main.handle] = self.stream_type(torch.cuda.Stream(), self)  # type: ignore[no-untyped-call]
         graph, stream = torch.cuda.CUDAGraph(), self.capturing[main.handle]
@@ -189,7 +189,7 @@ class SymmetricMemoryFabric(GpuFabric):
             try:
                 enqueue(stream, *tensors)
             except BaseException:
-                with contextlib.suppress(RuntimeError):  # of a capture that the error has broken
+                with contextlib.suppress(RuntimeError):  # the error has broken the capture
                     graph.capture_end()
                 raise
             graph.capture_end()

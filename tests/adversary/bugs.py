@@ -8,8 +8,9 @@ from itertools import chain
 import lowering
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs
-from tilelink.adversary.campaign import Verdict, run_trials, trials
+from tilelink.adversary.campaign import run_trials, trials
 from tilelink.adversary.subject import of_module
+from tilelink.adversary.verdict import Verdict
 from tilelink.runtime.load import load_source
 
 TILE = "16x16x16/4w1s"
@@ -49,7 +50,7 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
 def verdict(source: str, name: str = "operator", num_sms: int | None = None) -> Verdict:
     """The standard trials with two seeds, in this process, until one fails."""
     subject = of_module(load_source(source, name), name, num_sms=num_sms)
-    todo = list(chain(trials(subject.num_ranks, 2, any_stream=subject.any_stream)))
+    todo = list(chain(trials(subject.num_ranks, 2, any_stream=subject.any_stream, graphs=subject.graphs)))
     return run_trials(lambda: subject, todo, workers=1)
 
 

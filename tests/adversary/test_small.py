@@ -56,3 +56,12 @@ def test_it_runs_right(seed: int) -> None:
     )
     assert outcome.error is None, f"{small}\n{outcome.error}"
     assert outcome.steps > 0 and outcome.difference is None
+
+
+def test_slices_cut_in_the_same_proportion() -> None:
+    """A size that only the bound of a slice has would be as large as what it cuts."""
+    operator = load("../tests/mutation/fused_weight.py:uneven")
+    topology = topologies.load("h200-nvswitch", 4)
+    schedule = operator.plan_for(topology, {"M": 4096, "K": 4096, "N": 3072, "F": 1024})
+    sizes = dict(small_form(operator.spec, schedule, topology).spec.sizes)
+    assert sizes["F"] == sizes["N"] // 3

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from lowering.selfcheck.near import Near
 from tilelink.bench.contender import Contender, Kind, Mode, Setting
 from tilelink.bench.device import Call, Outputs
 from tilelink.bench.measure import Problem
@@ -90,9 +91,13 @@ class FakeDevice:
 
 
 def problem(x: float = 1.0, row: Row = ROW) -> Problem:
-    """The operation is `2 * x`, of one element; fresh activations are 3."""
+    """The operation is `2 * x`, of one element, with a bound of 1 %; fresh activations are 3."""
     setting = Setting(row, 0, 2, (torch.tensor([x]),))
-    return Problem(setting, torch.tensor([2 * x]), lambda: (torch.tensor([3.0]), torch.tensor([6.0])), 1e-2)
+    return Problem(setting, _near(2 * x), lambda: (torch.tensor([3.0]), _near(6.0)))
+
+
+def _near(value: float) -> Near:
+    return Near(torch.tensor([value], dtype=torch.float64), torch.tensor([0.01 * abs(value)]))
 
 
 def doubling(
@@ -114,7 +119,7 @@ def doubling(
 def result(name: str, us: float | None, kind: str = "baseline", failure: str = "", origin: str = "") -> ContenderResult:
     schedule = ScheduleFacts(origin, f"hash of {name}", 111.0, {"x_full.mover": "CopyEngine()"}) if origin else None
     samples = ((us, us), (us, us)) if us is not None else ()
-    return ContenderResult(name, kind, "graph", 5, samples, us, us, us, None, 1e-3, 1e-3, 1e-2, failure, "", schedule)
+    return ContenderResult(name, kind, "graph", 5, samples, us, us, us, None, 0.5, 0.5, 1.0, failure, "", schedule)
 
 
 def row_result(operator: str, name: str, *contenders: ContenderResult, failure: str = "") -> RowResult:

@@ -70,19 +70,23 @@ def test_a_wrong_result_is_not_timed() -> None:
     found = measured(device, Contender("wrong", Kind.OURS, Mode.GRAPH, prepare), doubling(device, "right", 10.0))
     assert found["wrong"].median_us is None
     assert found["wrong"].rounds_us == ()
-    assert found["wrong"].failure == "wrong result before timing: relative error 5.0e-02, tolerance 1e-02"
+    failure = found["wrong"].failure
+    assert failure.startswith("wrong result before timing: rank 0: 1 of 1 elements are wrong, in rows 0 to 0")
+    assert "[0, 0] is 2.1 and should be 2 ± 0.02; rank 1: " in failure
     assert found["right"].median_us == 10.0
 
 
 def test_a_result_that_is_wrong_on_the_other_rank_only() -> None:
-    device = FakeDevice(peer=lambda text: "0.5" if text == "0.0" else text)
-    assert "relative error 5.0e-01" in measured(device, doubling(device, "a", 10.0))["a"].failure
+    device = FakeDevice(peer=lambda text: '[50.0, "row 3 is off"]' if text == '[0.0, ""]' else text)
+    assert measured(device, doubling(device, "a", 10.0))["a"].failure == (
+        "wrong result before timing: rank 1: row 3 is off"
+    )
 
 
 def test_nan_is_wrong() -> None:
     device = FakeDevice()
     nothing = Contender("nan", Kind.OURS, Mode.GRAPH, lambda setting: lambda: (setting.x * float("nan"),))
-    assert "relative error not finite" in measured(device, nothing)["nan"].failure
+    assert "[0, 0] is nan and should be 2" in measured(device, nothing)["nan"].failure
 
 
 def test_a_graph_that_ignores_fresh_inputs_is_found_out() -> None:

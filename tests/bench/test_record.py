@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_the_schema_is_stable() -> None:
     """Readers of old files depend on these names: change SCHEMA with a meaning, and add here."""
-    assert SCHEMA == 1
+    assert SCHEMA == 2
     names = {kind: [field.name for field in fields(kind)] for kind in (Record, Machine, ScheduleFacts)}
     assert names[Record] == ["schema", "commit", "date", "machine", "options", "rows", "complete"]
     assert names[ScheduleFacts] == ["origin", "hash", "predicted_us", "choices"]
@@ -78,7 +79,7 @@ def test_the_schema_is_stable() -> None:
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"schema": 2}, "schema is 2"), ({"rows": [{"contenders": 3}]}, "no list"), ({"machine": {}}, "KeyError")],
+    [({"schema": 3}, "schema is 3"), ({"rows": [{"contenders": 3}]}, "no list"), ({"machine": {}}, "KeyError")],
 )
 def test_other_files_are_refused(change: dict[str, object], reason: str, tmp_path: Path) -> None:
     record(FULL).write(tmp_path / "r.json")
@@ -177,20 +178,27 @@ def test_bars_are_fractions_of_the_limit() -> None:
     assert "symmetric AllReduce" not in found
 
 
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/performance.md")
+RESULTS = {
+    f"{gpus} x NVIDIA {gpu}": f"bench_{name}.json"
+    for gpus, gpu, name in (
+        (2, "H200", "2xh200"),
+        (4, "H200", "4xh200"),
+        (2, "H100 80GB HBM3", "2xh100"),
+    )
+}
 
 
-@pytest.mark.parametrize(
-    ("page", "gpus"),
-    [*((page, gpus) for page in PAGES for gpus in ("2xh200", "4xh200")), ("docs/performance.md", "2xh100")],
-)
-def test_tables_in_pages_are_generated(page: str, gpus: str) -> None:
-    root = Path(__file__).resolve().parents[2]
-    text = (root / page).read_text(encoding="utf-8")
-    assert into(text, read(root / "benchmarks" / "results" / f"bench_{gpus}.json")) == text
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_in_pages_are_generated(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    machines = re.findall(r"^<!-- bench (.*): begin -->$", text, re.MULTILINE)
+    assert machines or page == "README.md", "the page has a table a machine"
+    for machine in machines:
+        assert into(text, read(ROOT / "benchmarks" / "results" / RESULTS[machine])) == text, machine
 
 
 def test_a_page_without_markers_is_refused() -> None:
-    root = Path(__file__).resolve().parents[2]
     with pytest.raises(ValueError, match="bench 2 x NVIDIA H200: begin"):
-        into("# Page\n", read(root / "benchmarks" / "results" / "bench_2xh200.json"))
+        into("# Page\n", read(ROOT / "benchmarks" / "results" / "bench_2xh200.json"))

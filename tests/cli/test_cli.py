@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 import lowering
 import topologies
 from tilelink import cli
+from tilelink import terminal as terminal_module
 from tilelink.ir.schedule import Schedule
+from tilelink.run_command import Device, machine_of
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke
@@ -197,7 +201,10 @@ class TestRun:
     def test_equal(self, invoke: Invoke, spec_path: Path) -> None:
         result = invoke(*self.RUN, "--ranks", "4", "--calls", "3", "--seed", "5")
         assert result.exit_code == 0
-        assert result.stdout.startswith("equal: 4 emulated ranks, 3 calls")
+        first, note, *_, last = result.stdout.splitlines()
+        assert re.fullmatch(r"schedule ag_gemm [0-9a-f]{16} on laptop-switch x4, M=36 K=16 N=40 bf16", first)
+        assert "h200-nvswitch" in note
+        assert last.startswith("equal: 4 emulated ranks, 3 calls")
 
     def test_not_equal_exits_1(self, invoke: Invoke, spec_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         emit = lowering.emit
@@ -208,7 +215,7 @@ class TestRun:
         monkeypatch.setattr(lowering, "emit", wrong)
         result = invoke(*self.RUN, "--ranks", "2", "--pin", "compute=triton", "--pin", "algorithm=direct")
         assert result.exit_code == 1
-        assert result.stdout.startswith("NOT equal")
+        assert "\nNOT equal" in result.stdout
 
     def test_a_hang_exits_1_with_a_table(
         self, invoke: Invoke, spec_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -228,16 +235,34 @@ class TestRun:
     def test_a_named_topology_wins(self, invoke: Invoke, spec_path: Path) -> None:
         result = invoke(*self.RUN, "--topology", "laptop-mesh", "--ranks", "2")
         assert result.exit_code == 0
+        first, second = result.stdout.splitlines()
+        assert " on laptop-mesh x2, " in first and second.startswith("equal")
+
+    def test_another_schedule_than_for_real_gpus_is_said(self, invoke: Invoke, spec_path: Path) -> None:
+        result = invoke("run", "layers.py:ag_gemm", "M=512", "K=256", "N=512", "--ranks", "2", "--calls", "1")
+        assert result.exit_code == 0, result.output
+        assert "  another one than for h200-nvswitch, " in result.stdout
+        assert "--topology h200-nvswitch runs that one" in result.stdout
+
+    def test_the_gpus_that_are_here_are_planned_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "NVIDIA H100 80GB HBM3")
+        assert machine_of(Device.CUDA, None, 4) == topologies.load("h100-nvswitch", 4)
+        assert machine_of(Device.CUDA, "h20-nvswitch", None) == topologies.load("h20-nvswitch")
+        assert machine_of(Device.CPU, None, 4) == topologies.load("laptop-switch", 4)
 
 
 @pytest.mark.slow
 def test_demo(invoke: Invoke, spec_path: Path) -> None:
     result = invoke("demo")
     assert result.exit_code == 0
-    assert "schedule ag_gemm on laptop-switch x4" in result.stdout
+    assert "schedule ag_gemm on laptop-switch x2" in result.stdout
+    for word in ("2 chunks", "wait x_full_arrived", "notify x_full_arrived", "copy engine", "on 8 SMs"):
+        assert word in result.stdout
     assert "emitted: ag_gemm_tilelink.py" in result.stdout
-    assert Path("ag_gemm_tilelink.py").read_text().startswith('"""ag_gemm: one overlapped kernel for 4 ranks.')
-    assert result.stdout.splitlines()[-1].startswith("equal: 4 emulated ranks")
+    assert Path("ag_gemm_tilelink.py").read_text().startswith('"""ag_gemm: one overlapped kernel for 2 ranks.')
+    assert result.stdout.splitlines()[-1].startswith("equal: 2 emulated ranks")
 
 
 @pytest.mark.parametrize(("args", "exit_code"), [(("topo", "list"), 0), (("topo", "show", "nope"), 2), (("x",), 2)])
@@ -254,7 +279,7 @@ def test_a_spinner_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", stdout)
-    with cli._working("planning"):
+    with terminal_module.working("planning"):
         pass
     assert "planning ..." in terminal.getvalue()
     assert stdout.getvalue() == ""

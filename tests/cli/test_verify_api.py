@@ -38,6 +38,13 @@ def test_every_finding_has_its_place(invoke: Invoke, file: Path) -> None:
     assert last.startswith(f"refuted: {file} ")
 
 
+def test_nothing_to_check(invoke: Invoke, file: Path) -> None:
+    file.write_text("import torch\n")
+    result = invoke("verify", "--api", str(file))
+    assert (result.exit_code, result.stdout.splitlines()[0].startswith(f"nothing to check: {file} ")) == (2, True)
+    assert json.loads(invoke("verify", "--api", str(file), "--json").stdout)["verdict"] == "nothing to check"
+
+
 def test_json_and_vendor(invoke: Invoke, file: Path) -> None:
     result = invoke("verify", "--api", str(file), "--vendor", "mori", "--json")
     assert result.exit_code == 1
@@ -48,7 +55,7 @@ def test_json_and_vendor(invoke: Invoke, file: Path) -> None:
 
 
 def test_warnings_do_not_refute(invoke: Invoke, file: Path) -> None:
-    file.write_text(file.read_text().replace("import torch\n", "import torch\nimport triton_dist.layers\n"))
+    file.write_text(file.read_text().replace("import torch\n", "import torch\nimport triton_dist.layers.moe\n"))
     result = invoke("verify", "--api", str(file))
     assert result.exit_code == 0
     assert "warning unlisted-name" in result.stdout and result.stdout.rstrip().endswith("0 mistakes, 1 warning")

@@ -67,11 +67,11 @@ NAMES_AND_ARGUMENTS = (
         "extras",
     ),
     Seed(
-        COPY,
+        QUEUE,
         Rule.UNKNOWN_MODULE,
-        "triton_dist.kernels.nvidia.common_ops",
-        "triton_dist.kernels.nvidia.comon_ops",
-        "comon_ops",
+        "triton_dist.language.extra.language_extra",
+        "triton_dist.language.extra.languge_extra",
+        "languge_extra",
     ),
     Seed(AG, Rule.UNKNOWN_NAME, _NOTIFY, _NOTIFY.replace("notify", "notfy"), "notfy"),
     Seed(RING, Rule.UNKNOWN_NAME, "putmem_signal_block", "putmem_signal_blk", "putmem_signal_blk"),
@@ -87,7 +87,7 @@ NAMES_AND_ARGUMENTS = (
         Rule.UNKNOWN_NAME,
         "    nvshmem_create_tensor,\n",
         "    nvshmem_creat_tensor as nvshmem_create_tensor,\n",
-        "from triton_dist.utils",
+        "nvshmem_creat_tensor",
     ),
     Seed(
         AG, Rule.TOO_MANY_ARGUMENTS, _WAIT, 'dl.wait(signals + part, 1, "sys", "acquire", target, True)', "target, True"

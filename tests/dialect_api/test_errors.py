@@ -34,5 +34,29 @@ def test_text_that_is_not_python(text: str, line: int) -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_an_empty_file_is_valid() -> None:
-    assert check_source("").findings == ()
+VECTOR_ADD = """import triton
+import triton.language as tl
+
+@triton.jit
+def add(x, y, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.load(x + at) + tl.load(y + at))
+"""
+
+
+@pytest.mark.parametrize("text", ["", "import torch\nprint(torch.ones(3))\n", VECTOR_ADD])
+def test_a_file_without_anything_of_the_api_is_not_valid(text: str) -> None:
+    report = check_source(text)
+    assert (report.findings, report.verdict, report.exit_code) == ((), "nothing to check", 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import triton_dist.language\n",
+        "from triton_dist.language import wait\n",
+        f"{VECTOR_ADD}    tl.atomic_add(out, 1)\n",
+    ],
+)
+def test_a_file_with_something_of_it_is(text: str) -> None:
+    assert (check_source(text).verdict, check_source(text).exit_code) == ("valid", 0)

@@ -53,7 +53,7 @@ SCHEDULES: dict[str, tuple[str, dict[str, str]]] = {
     QUEUE: ("01_queue.py:queue", {"mover": "CommSms(2)", "chunks": "11", "slots": "2", "consumers": "2"}),
 }
 
-ON_AMD = (PUSH_SMS,)
+ON_AMD = (PUSH_SMS, PUSH_COPY)
 
 COMPILED = "tests/triton_dist/test_compiled.py"
 GPU_SCRIPT = "tests/triton_dist/test_gpu_script.py"

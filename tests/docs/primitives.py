@@ -49,8 +49,8 @@ class Primitive:
 PUSH_SMS, PULL_SMS, FUSED = "push by SMs", "pull by SMs", "fused pull"
 PUSH_COPY, PULL_COPY, SCATTER = "push by copy engine", "pull by copy engine", "scatter by copy engine"
 QUEUE, WORDS = "queue", "ll"
-COPY = Code(PUSH_SMS, "Stream.copy", "cuMemcpyAsync")
-COPY_DIST = Code(PUSH_SMS, "copy_on_stream")
+COPY = Code(PUSH_COPY, "Stream.copy", "cuMemcpyAsync")
+COPY_DIST = Code(PUSH_COPY, "copy_on_stream")
 _NO_MULTICAST = "no: compiled and emulated only, multicast is off on every machine of ours"
 _UNUSED_ORDER = (
     "None: `CommRole` and `Fused` store at the peer and their `Notify` releases the stores, `CopyProgram` is ordered by its "

@@ -41,6 +41,23 @@ def behind_groups(memory, out):
 
 
 @gluon.jit
+def raise_relaxed(signal):
+    gl.atomic_xchg(signal, 1, sem="relaxed", scope="sys")
+
+
+@gluon.jit
+def await_relaxed(signal):
+    while gl.atomic_add(signal, 0, sem="relaxed", scope="sys") == 0:
+        pass
+
+
+@gluon.jit
+def relaxed_in_groups(theirs, ours):
+    """One group raises a signal, the other one waits for another."""
+    gl.warp_specialize([(raise_relaxed, (theirs,)), (await_relaxed, (ours,))], [4], [24])
+
+
+@gluon.jit
 def phases(out, ARRIVALS: gl.constexpr, PARITY: gl.constexpr):
     """Wait for `PARITY` behind so many phases of a barrier."""
     barrier = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())

@@ -254,3 +254,10 @@ def raise_lanes(pointers, value, COUNT: tl.constexpr):
     """One vector atomic into the buffers of several ranks."""
     words = tl.load(pointers + tl.arange(0, COUNT)).to(tl.pointer_type(tl.int32))
     tl.atomic_xchg(words, value, sem="release", scope="sys")
+
+
+@triton.jit
+def await_relaxed(signal, value):
+    """Its end is all that orders anything."""
+    while tl.atomic_add(signal, 0, sem="relaxed", scope="sys") < value:
+        pass

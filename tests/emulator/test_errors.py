@@ -46,9 +46,8 @@ def mismatched_collectives() -> None:
     world.run()
 
 
-def write_a_peer() -> None:
-    fabric = World(2).fabrics[0]
-    fabric.main().write(fabric.symmetric((1,), INT).peers[1], 1)
+def write_two_words() -> None:
+    World(1).fabrics[0].main().write(torch.zeros(2, dtype=INT), 1)
 
 
 def wait_for_another_rank() -> None:
@@ -118,7 +117,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "CollectiveMismatch": mismatched_collectives,
     "BadCollective": lambda: main_stream().all_gather(torch.ones(3, 2), torch.ones(2, 2)),
     "IllegalCopy": lambda: main_stream().copy(torch.ones(4), torch.ones(5)),
-    "IllegalWord": write_a_peer,
+    "IllegalWord": write_two_words,
     "IllegalMatmul": lambda: main_stream().matmul(torch.ones(2, 2), torch.ones(2, 3), torch.ones(2, 3)),
     "IllegalLaunch": lambda: main_stream().launch(kernels.notify, (1,), torch.ones(1), 1, num_warp=8),
     "IllegalWorld": lambda: World(2, num_sms=0),

@@ -16,7 +16,6 @@ from tests.emulator import dialect_kernels as kernels
 from tilelink.emulator import (
     Deadlock,
     IllegalLaunch,
-    IllegalWord,
     LateSetup,
     OutOfBounds,
     SymmetricMismatch,
@@ -25,7 +24,9 @@ from tilelink.emulator import (
 )
 from tilelink.emulator.dialects import IllegalRendezvous, IllegalSignalTensor, IllegalView
 from tilelink.emulator.dialects.symm_mem import SymmMem
-from tilelink.emulator.policies import Newest, Oldest, StarveRank
+from tilelink.emulator.errors import UnknownWait
+from tilelink.emulator.policies import Newest, Oldest, StarveRank, policy_by_name
+from tilelink.emulator.races import RaceDetector
 
 if TYPE_CHECKING:
     from tilelink.emulator import Policy
@@ -197,6 +198,28 @@ def test_memset32_sets_words_in_stream_order() -> None:
     assert words.view(INT).tolist() == [0, 9, 7, 9]
 
 
+def test_a_stream_raises_the_word_of_a_peer_behind_what_it_has_put_there() -> None:
+    """As copy engines push: data, then the signal; the peer's stream waits for it. No race, whoever comes first."""
+    for policy in ("copies-late", "copies-early", "random:3"):
+        world, (first, second) = symm_mems(policy=policy_by_name(policy), observers=[RaceDetector(2)])
+        mine, theirs = (symm.empty(4, dtype=torch.float32) for symm in (first, second))
+        here, there = first.rendezvous(mine), second.rendezvous(theirs)
+        out = torch.zeros(4)
+        first.copy(here.get_remote_tensor(1, (4,), torch.float32), torch.ones(4))
+        first.stream_write_value32(here.get_signal_pad(1), 7, 5)
+        second.current.wait_at_least(there.get_signal_pad(1).view(INT)[7:8], 5)
+        second.copy(out, theirs)
+        world.run()
+        assert out.tolist() == [1.0] * 4
+
+
+def test_a_stream_that_waits_for_the_word_of_a_peer_is_not_known() -> None:
+    symm = one()
+    pad = symm.rendezvous(symm.empty(8)).get_signal_pad(1)
+    with pytest.raises(UnknownWait, match="memory of rank 1"):
+        symm.current.wait_equal(pad.view(INT)[:1], 1)
+
+
 def one(rank: int = 0) -> SymmMem:
     return symm_mems()[1][rank]
 
@@ -209,7 +232,6 @@ MISTAKES: dict[str, tuple[type[Exception], Any]] = {
     "an int32 signal": (IllegalSignalTensor, lambda: one().stream_write_value32(torch.zeros(2, dtype=INT), 0, 1)),
     "a word behind the end": (IllegalSignalTensor, lambda: one().memset32(words(), 1, 0, 2)),
     "a value of 33 bits": (IllegalSignalTensor, lambda: one().memset32(words(), 0, 1 << 32)),
-    "a peer's word": (IllegalWord, lambda: write_at_a_peer()),
     "different sizes": (SymmetricMismatch, lambda: [symm.empty(4 + symm.rank) for symm in symm_mems()[1]]),
     "an allocation beside work": (LateSetup, lambda: allocate_late()),
 }
@@ -222,11 +244,6 @@ def words() -> torch.Tensor:
 def made() -> Any:
     symm = one()
     return symm.rendezvous(symm.empty(8, dtype=torch.float32))
-
-
-def write_at_a_peer() -> None:
-    symm = one()
-    symm.stream_write_value32(symm.rendezvous(symm.empty(8)).get_signal_pad(1), 0, 1)
 
 
 def allocate_late() -> None:

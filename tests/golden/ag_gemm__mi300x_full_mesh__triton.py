@@ -3,72 +3,72 @@
 
 @triton.jit
 def x_full_send(x_ptr, x_full_peers, counts, signal_peers, rank, call, program):
-    """Move x_full on 16 SMs."""
-    for chunk in range(4):
-        for step in range(3):
-            peer = (rank + 3 - (step + program) % 3) % 4
-            source = x_ptr + chunk * 2097152
-            target = on_peer(x_full_peers, peer, tl.bfloat16) + rank * 8388608 + chunk * 2097152
-            copy_share(target, source, 2097152, program, 16, 16384)
-            if count_arrival(counts + peer * 4 + chunk) == 16 - 1:
-                notify(on_peer(signal_peers, peer, tl.int32) + 1 + rank * 4 + chunk, call)
+    """Move the chunks of x_full."""
+    for chunk in range(X_FULL_CHUNKS):
+        for step in range(NUM_RANKS - 1):
+            peer = (rank + (NUM_RANKS - 1) - (step + program) % (NUM_RANKS - 1)) % NUM_RANKS
+            source = x_ptr + chunk * X_FULL_CHUNK_ELEMENTS
+            target = on_peer(x_full_peers, peer, tl.bfloat16) + rank * X_FULL_PART_ELEMENTS + chunk * X_FULL_CHUNK_ELEMENTS
+            copy_share(target, source, X_FULL_CHUNK_ELEMENTS, program, X_FULL_PROGRAMS, X_FULL_BLOCK)
+            if count_arrival(counts + peer * X_FULL_CHUNKS + chunk) == X_FULL_PROGRAMS - 1:
+                notify(on_peer(signal_peers, peer, tl.int32) + X_FULL_ARRIVED + rank * X_FULL_CHUNKS + chunk, call)
 
 
 @triton.jit
 def out_halves(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
-    """Compute the last 64 tiles of out in halves along n."""
-    TILE_M: tl.constexpr = 128  # m: 4 segments of 2048
-    TILE_N: tl.constexpr = 64  # n: 3584
-    TILE_K: tl.constexpr = 64  # k: 4096
-    for half in tl.range(program, 128, 288, flatten=False):
-        tile = 1728 + half // 2
-        m_place, m_tile, n_tile = chunk_major(tile, 16, 28, 4, 4)
-        m_segment = (rank + m_place) % 4
-        n = n_tile * 128 + half % 2 * TILE_N
+    """Compute the last tiles of out as halves along n, for more programs."""
+    for half in tl.range(program, 2 * HALVED_TILES, PROGRAMS, flatten=False):
+        tile = WHOLE_TILES + half // 2
+        m_place, m_tile, n_tile = chunk_major(tile, M_TILES, N_TILES, GROUP_M, M_SEGMENTS)
+        m_segment = (rank + m_place) % NUM_RANKS
+        n = n_tile * TILE_N + half % 2 * HALF_N
         m = m_tile * TILE_M
         m_offsets = m + tl.arange(0, TILE_M)
-        n_offsets = n + tl.arange(0, TILE_N)
+        n_offsets = n + tl.arange(0, HALF_N)
         if m_segment != rank:
-            wait_epoch(signals + 1 + m_segment * 4 + m // 512, call)
+            wait_epoch(signals + X_FULL_ARRIVED + m_segment * X_FULL_CHUNKS + m // X_FULL_CHUNK_ROWS, call)
         # src[02_ag_gemm.py:15] out
-        out = tl.zeros((TILE_M, TILE_N), tl.float32)
-        x_left_part = x_full_ptr + m_segment * 8388608
+        out = tl.zeros((TILE_M, HALF_N), tl.float32)
+        x_left_part = x_full_ptr + m_segment * X_FULL_PART
         if m_segment == rank:
             x_left_part = x_ptr
-        for k in range(0, 4096, TILE_K):
+        for k in range(0, K_SIZE, TILE_K):
             k_offsets = k + tl.arange(0, TILE_K)
-            x_left_tile = tl.load(x_left_part + m_offsets[:, None] * 4096 + k_offsets[None, :])
-            w_right_tile = tl.load(w_ptr + k_offsets[:, None] * 3584 + n_offsets[None, :])
+            x_left_tile = tl.load(x_left_part + m_offsets[:, None] * X_FULL_COLS + k_offsets[None, :])
+            w_right_tile = tl.load(w_ptr + k_offsets[:, None] * W_COLS + n_offsets[None, :])
             out = tl.dot(x_left_tile, w_right_tile, out)
-        tl.store(out_ptr + (m_segment * 2048 + m_offsets)[:, None] * 3584 + n_offsets[None, :], out.to(tl.bfloat16))
+        tl.store(
+            out_ptr + (m_segment * M_SIZE + m_offsets)[:, None] * OUT_COLS + n_offsets[None, :],
+            out.to(tl.bfloat16),
+        )
 
 
 @triton.jit
 def out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
     """Compute the tiles of out."""
-    TILE_M: tl.constexpr = 128  # m: 4 segments of 2048
-    TILE_N: tl.constexpr = 128  # n: 3584
-    TILE_K: tl.constexpr = 64  # k: 4096
-    for tile in tl.range(program, 1728, 288, flatten=False):
-        m_place, m_tile, n_tile = chunk_major(tile, 16, 28, 4, 4)
-        m_segment = (rank + m_place) % 4
+    for tile in tl.range(program, WHOLE_TILES, PROGRAMS, flatten=False):
+        m_place, m_tile, n_tile = chunk_major(tile, M_TILES, N_TILES, GROUP_M, M_SEGMENTS)
+        m_segment = (rank + m_place) % NUM_RANKS
         n = n_tile * TILE_N
         m = m_tile * TILE_M
         m_offsets = m + tl.arange(0, TILE_M)
         n_offsets = n + tl.arange(0, TILE_N)
         if m_segment != rank:
-            wait_epoch(signals + 1 + m_segment * 4 + m // 512, call)
+            wait_epoch(signals + X_FULL_ARRIVED + m_segment * X_FULL_CHUNKS + m // X_FULL_CHUNK_ROWS, call)
         # src[02_ag_gemm.py:15] out
         out = tl.zeros((TILE_M, TILE_N), tl.float32)
-        x_left_part = x_full_ptr + m_segment * 8388608
+        x_left_part = x_full_ptr + m_segment * X_FULL_PART
         if m_segment == rank:
             x_left_part = x_ptr
-        for k in range(0, 4096, TILE_K):
+        for k in range(0, K_SIZE, TILE_K):
             k_offsets = k + tl.arange(0, TILE_K)
-            x_left_tile = tl.load(x_left_part + m_offsets[:, None] * 4096 + k_offsets[None, :])
-            w_right_tile = tl.load(w_ptr + k_offsets[:, None] * 3584 + n_offsets[None, :])
+            x_left_tile = tl.load(x_left_part + m_offsets[:, None] * X_FULL_COLS + k_offsets[None, :])
+            w_right_tile = tl.load(w_ptr + k_offsets[:, None] * W_COLS + n_offsets[None, :])
             out = tl.dot(x_left_tile, w_right_tile, out)
-        tl.store(out_ptr + (m_segment * 2048 + m_offsets)[:, None] * 3584 + n_offsets[None, :], out.to(tl.bfloat16))
+        tl.store(
+            out_ptr + (m_segment * M_SIZE + m_offsets)[:, None] * OUT_COLS + n_offsets[None, :],
+            out.to(tl.bfloat16),
+        )
     out_halves(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program)
 
 
@@ -76,22 +76,31 @@ def out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, program):
 def out_kernel(x_ptr, x_full_peers, x_full_ptr, w_ptr, out_ptr, epoch, counts, signals, signal_peers, rank):
     program = tl.program_id(0)
     call = tl.load(epoch)
-    await_peers(signals, 3)  # every peer has finished the last call
-    if program < 16:
+    await_peers(signals, NUM_RANKS - 1)  # every peer has finished the last call
+    if program < X_FULL_PROGRAMS:
         x_full_send(x_ptr, x_full_peers, counts, signal_peers, rank, call, program)
     else:
-        out_tiles(x_full_ptr, x_ptr, w_ptr, out_ptr, signals, rank, call, by_die(program - 16, 288, 8))
+        out_tiles(
+            x_full_ptr,
+            x_ptr,
+            w_ptr,
+            out_ptr,
+            signals,
+            rank,
+            call,
+            by_die(program - X_FULL_PROGRAMS, PROGRAMS, DIES),
+        )
     close_call(
         epoch,
         counts,
         signals,
         signal_peers,
         rank,
-        PROGRAMS=304,
-        ENDED=16,
-        DONE=0,
-        NUM_COUNTS=17,
-        BLOCK=32,
-        NUM_RANKS=4,
+        PROGRAMS=GRID,
+        ENDED=ENDED,
+        DONE=DONE,
+        NUM_COUNTS=NUM_COUNTS,
+        BLOCK=COUNTS_BLOCK,
+        NUM_RANKS=NUM_RANKS,
         MEETS=False,
     )

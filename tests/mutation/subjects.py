@@ -176,6 +176,12 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 128, "H": 128, "F": 128},
         {"algorithm": "direct", **_TILE, "mover": "CopyEngine()"},
     ),
+    "fused weight": (
+        "../tests/mutation/fused_weight.py:gated",
+        "laptop-switch",
+        {"M": 64, "K": 64, "F": 64},
+        {"algorithm": "direct", **_TILE, "mover": "CopyEngine()", "up.loop": "shared"},
+    ),
     "queue": (
         "01_queue.py:queue",
         "laptop-switch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch.nn import functional
@@ -38,15 +39,11 @@ class Program:
         self._definitions[result.name] = (definition, tuple(operand.name for operand in operands))
         return result
 
-    def in_torch(
-        self,
-        inputs: Mapping[str, torch.Tensor],
-        kept: Callable[[torch.Tensor], torch.Tensor] = lambda value: value,
-    ) -> dict[str, torch.Tensor]:
-        """Every value, from whole inputs; `kept` is what is kept of it."""
+    def in_torch(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Every value, from whole inputs."""
         values = dict(inputs)
         for name, (definition, operands) in self._definitions.items():
-            values[name] = kept(definition(*(values[operand] for operand in operands)))
+            values[name] = definition(*(values[operand] for operand in operands))
         return values
 
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
@@ -82,6 +79,22 @@ class Program:
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
         return self(x * y, torch.mul, x, y)
 
+    def neg(self, x: Tensor) -> Tensor:
+        return self(-x, torch.neg, x)
+
+    def sub(self, x: Tensor, y: Tensor) -> Tensor:
+        return self(x - y, torch.sub, x, y)
+
+    def with_number(self, x: Tensor, function: Callable[..., object]) -> Tensor:
+        """`function` of one operand, which it combines with numbers."""
+        result = function(x)
+        assert isinstance(result, Tensor)
+        return self(result, function, x)  # type: ignore[arg-type]
+
+    def piece(self, x: Tensor, dim: int, start: int, stop: int) -> Tensor:
+        result = x[start:stop] if dim == 0 else x[:, start:stop]
+        return self(result, lambda x: torch.index_select(x, dim, torch.arange(start, stop)), x)
+
     def by_user(self, name: str, *operands: Tensor) -> Tensor:
         """A tile op of `user_ops`."""
         return self(user_ops.OPS[name](*operands), user_ops.DEFINITIONS[name], *operands)
@@ -99,19 +112,20 @@ def random_program(
     max_ops: int = 4,
     *,
     queues: bool = False,
-    user: bool = False,
+    everything: bool = False,
     sizes: tuple[int, ...] = _SIZES,
 ) -> tuple[BoundSpec, Program]:
-    """A random spec and what it means; with `user` some of its operations are tile ops of the user's."""
+    """A random spec and what it means; with `everything` it may have numbers, slices and tile
+    ops of the user's."""
     while True:
         program = Program(num_ranks)
-        spec = _grow(rng, program, num_ranks, rng.randint(1, max_ops), queues, user, sizes)
+        spec = _grow(rng, program, num_ranks, rng.randint(1, max_ops), queues, everything, sizes)
         if spec is not None:
             return bind(spec, {}, num_ranks, rng.choice(DTYPES)), program
 
 
 def _grow(
-    rng: random.Random, p: Program, num_ranks: int, ops: int, queues: bool, user: bool, sizes: tuple[int, ...]
+    rng: random.Random, p: Program, num_ranks: int, ops: int, queues: bool, everything: bool, sizes: tuple[int, ...]
 ) -> Spec | None:
     m, n, k = (num_ranks * rng.choice(sizes) for _ in range(3))
     values = [p.fresh((m, k), rng.choice((Replicate(), Shard(0), Shard(1), Partial())))]
@@ -120,8 +134,13 @@ def _grow(
         if shifted is not None and isinstance(shifted.placement, Shard):
             values.append(p.send_recv(shifted, rng.choice((1, -1))))
             continue
-        x, columns = rng.choice(values), rng.choice((n, k, m))
-        values.append(_by_user(rng, p, x, columns) if user and rng.random() < 0.5 else _step(rng, p, x, columns))
+        x, columns, kind = rng.choice(values), rng.choice((n, k, m)), rng.random() if everything else 1.0
+        if kind < 0.35:
+            values.append(_by_user(rng, p, x, columns))
+        elif kind < 0.6:
+            values.append(_in_torchs_words(rng, p, x, num_ranks))
+        else:
+            values.append(_step(rng, p, x, columns))
     last = values[-1]
     if isinstance(last.placement, Partial):
         last = p.reduce_scatter(last, rng.choice((0, 1))) if rng.random() < 0.6 else p.all_reduce(last)
@@ -140,6 +159,28 @@ def _grow(
         source=("random",),
         location=here(),
     )
+
+
+def _in_torchs_words(rng: random.Random, p: Program, x: Tensor, num_ranks: int) -> Tensor:
+    """Numbers, columns and slices."""
+    rows, cols = map(int, x.shape)
+    column = Shard(0) if x.placement == Shard(0) else Replicate()
+    ways = [
+        lambda: p.neg(x),
+        lambda: p.with_number(x, lambda x: x * 0.5),
+        lambda: p.with_number(x, lambda x: x / 3),
+        lambda: p.mul(x, p.fresh((rows, 1), column)),
+        lambda: p.sub(x, p.with_number(x, lambda x: 0.25 * x)),
+    ]
+    if x.placement != Partial():
+        ways += [lambda: p.with_number(x, lambda x: 2 - x), lambda: p.with_number(x, lambda x: x + 1)]
+        ways += [lambda: p.sub(x, p.fresh((rows, 1), column))]
+    for dim, extent in enumerate((rows, cols)):
+        parts = extent // num_ranks
+        if x.placement != Shard(dim) and parts > 1:
+            first, last = sorted(rng.sample(range(parts + 1), 2))
+            ways.append(partial(p.piece, x, dim, num_ranks * first, num_ranks * last))
+    return rng.choice(ways)()
 
 
 def _by_user(rng: random.Random, p: Program, x: Tensor, columns: int) -> Tensor:

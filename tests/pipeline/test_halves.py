@@ -8,6 +8,7 @@ import pytest
 
 import lowering
 import topologies
+from tests.pipeline.plain import plain
 from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import ComputeRole, Kernel
@@ -70,10 +71,11 @@ def test_of_two_matmuls_in_a_row(target: str, columns: int) -> None:
 
 def test_each_program_takes_halves_in_turn() -> None:
     schedule = planned("behind whole tiles")
-    role, text = role_of(schedule), lowering.emit(schedule)
+    role, source = role_of(schedule), lowering.emit(schedule)
+    text = plain(source)
     assert f"for tile in tl.range(program, {role.whole}, {role.programs}, flatten=True):" in text
-    assert f"for half in tl.range(program, {2 * role.halved}, {role.programs}, flatten=True):" in text
-    assert "TILE_N: tl.constexpr = 16" in text and "TensorDescriptor.from_tensor(w, [16, 16])" in text
+    assert f"for half in tl.range(program, 2 * {role.halved}, {role.programs}, flatten=True):" in text
+    assert "HALF_N = TILE_N // 2" in source and "TensorDescriptor.from_tensor(w, [16, 16])" in text
     assert f"the last {role.halved} tiles in halves of 16 along n" in str(schedule)
 
 

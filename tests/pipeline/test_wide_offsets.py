@@ -11,6 +11,7 @@ import torch
 import lowering
 import topologies
 from lowering import names
+from tests.pipeline.plain import plain
 from tests.pipeline.test_emitted import compiles
 from tests.pipeline.test_queue import planned as planned_queue
 from tests.pipeline.test_queue import received
@@ -59,7 +60,8 @@ def _is_pointer(node: ast.expr) -> bool:
 @pytest.mark.parametrize("transfer", ["push", "pull"])
 def test_parts_of_4_gib_moved_by_sms(transfer: str, target: str) -> None:
     huge, usual = (
-        kernels(emit(AG_GEMM, sizes, {**BY_SMS, "transfer": transfer}, target)) for sizes in (HUGE, {**HUGE, "K": 4096})
+        kernels(plain(emit(AG_GEMM, sizes, {**BY_SMS, "transfer": transfer}, target)))
+        for sizes in (HUGE, {**HUGE, "K": 4096})
     )
     of = "rank" if transfer == "push" else "peer"
     assert f" + tl.cast({of}, tl.int64) * 2147483648 + tl.cast(chunk, tl.int64) * 2147483648\n" in huge
@@ -71,7 +73,7 @@ def test_parts_of_4_gib_moved_by_sms(transfer: str, target: str) -> None:
 
 def test_a_loop_that_would_step_past_32_bits() -> None:
     """The part has less than 2^31 elements, but its length rounded up to steps of all programs has not."""
-    text = kernels(emit(AG_GEMM, {"M": 4 * 16, "K": 2**27 - 8, "N": 1024}, BY_SMS | {"transfer": "push"}))
+    text = kernels(plain(emit(AG_GEMM, {"M": 4 * 16, "K": 2**27 - 8, "N": 1024}, BY_SMS | {"transfer": "push"})))
     assert "copy_share(target, source, tl.cast(2147483520, tl.int64), program, 16, 16384)" in text
 
 

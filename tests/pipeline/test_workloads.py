@@ -29,7 +29,7 @@ PINS = {
 def check(name: str, topology: str, num_ranks: int, dtype: str, pins: dict[str, str], calls: int = 2) -> None:
     schedule = load(name).plan_for(_machine(topology, num_ranks), sizes(name, num_ranks), dtype, dict(pins))
     result = run_emulated(schedule, lowering.emit(schedule), calls=calls, seed=num_ranks)
-    assert result.equal, f"relative error {result.max_error}\n{schedule}"
+    assert result.equal, f"{result.lines()}\n{schedule}"
 
 
 def refused(name: str, pins: dict[str, str]) -> None:
@@ -144,4 +144,4 @@ def test_own_tiles(name: str, pins: dict[str, str], prefetch: bool, late: bool, 
     assert isinstance(branch, IfOwn)
     assert (role.prefetch, role.order.late, branch.slices) == (prefetch, late, slices)
     result = run_emulated(schedule, lowering.emit(schedule), calls=3, seed=4)
-    assert result.equal, f"relative error {result.max_error}\n{schedule}"
+    assert result.equal, f"{result.lines()}\n{schedule}"

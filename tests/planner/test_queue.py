@@ -83,7 +83,7 @@ def test_the_review_shows_the_protocol() -> None:
     text = str(planned(mover=CommSms(5), chunks=25, slots=3))
     for line in (
         "symmetric out_queue [3 x 4 x 24] bf16",
-        "signal out_queue_free[3] number of the use, raised by a peer",
+        "signal out_queue_free[3] number of the use of a slot, raised by a peer",
         "wait out_queue_free[slot] == use",
         "notify out_queue_arrived[slot] = use + 1 at peer",
         "wait out_queue_arrived[slot] == use + 1",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 import topologies
-from topologies import IllegalRanks, NothingDetected
+from topologies import IllegalRanks, NothingDetected, UnknownGpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`machine("NVIDIA H200", "NVIDIA H200")` is what torch sees from then on."""
+    """`machine("NVIDIA H200", "NVIDIA H200")` is what torch sees from then on, GPUs of `major`.`minor` with `sms` SMs."""
 
-    def see(*gpus: str) -> None:
+    def see(*gpus: str, major: int = 9, minor: int = 0, sms: int = 114, gcn: str = "") -> None:
+        found = SimpleNamespace(
+            name="".join(gpus[:1]), major=major, minor=minor, multi_processor_count=sms, gcnArchName=gcn
+        )
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: gpus[index])
 
@@ -59,6 +64,32 @@ def test_nothing_detected(machine: Callable[..., None], gpus: list[str], words: 
         topologies.detect()
     assert words in str(caught.value.facts["found"])
     assert "h200-nvswitch" in str(caught.value.facts["legal"])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "facts", "nearest"),
+    [
+        ("NVIDIA H100 PCIe", {"sms": 114}, "h100-nvswitch"),
+        ("NVIDIA H20-3e", {"sms": 78}, "h20-nvswitch"),
+        ("NVIDIA GeForce RTX 4090", {"major": 8, "minor": 9, "sms": 128}, "l40s-pcie"),
+        ("NVIDIA A100-PCIE-40GB", {"major": 8, "sms": 108}, "a100-nvswitch"),
+        ("AMD Instinct MI325X", {"gcn": "gfx942:sramecc+:xnack-", "sms": 304}, "mi300x-full-mesh"),
+        ("AMD Radeon RX 7900", {"gcn": "gfx1100", "sms": 96}, "mi308x-full-mesh"),
+    ],
+)
+def test_unknown_gpus_name_the_nearest(
+    machine: Callable[..., None], gpu: str, facts: dict[str, int], nearest: str
+) -> None:
+    machine(gpu, gpu, **facts)
+    with pytest.raises(UnknownGpu) as caught:
+        topologies.detect()
+    assert caught.value.facts["nearest"] == nearest
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(1, 8), (8, 2)])
+def test_a_number_of_ranks_that_is_given(machine: Callable[..., None], count: int, ranks: int) -> None:
+    machine(*["NVIDIA H200"] * count)
+    assert topologies.detect(ranks) == topologies.load("h200-nvswitch", ranks)
 
 
 def test_known_gpus_in_an_illegal_number(machine: Callable[..., None]) -> None:

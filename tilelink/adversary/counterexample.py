@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilelink.adversary.diagnose import Diagnosis, diagnose
+from tilelink.adversary.diagnose import diagnose
+from tilelink.adversary.diagnosis import Diagnosis
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Outcome
-from tilelink.emulator.errors import Deadlock, Race, StepLimit
+from tilelink.emulator import dialects
+from tilelink.emulator.errors import Deadlock, Race
 from tilelink.emulator.place import NOWHERE, Place
 from tilelink.emulator.report import TaskState
 
 _ROWS = 16
+_ADAPTERS = Path(dialects.__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ class Event:
 class Counterexample:
     """Why an operator is wrong. `message` is what the emulator said; `replay` runs the same trial again."""
 
-    bug: str  # "class 15: …", or "broken" if the file does not run
-    number: int  # of the class, 0 if the file does not run
+    bug: str  # "class 15: …", or what is known where no class is
+    number: int  # of the class, 0 where there is none
     rank: int
     file: str
     line: int
@@ -47,11 +50,18 @@ class Counterexample:
     message: str
     events: tuple[Event, ...]
     replay: str
+    also: tuple[str, ...] = ()  # further classes of bugs, without which it would go wrong as well
 
     def lines(self) -> list[str]:
         where = f"{self.file}:{self.line}" if self.line else self.file
         source = f": `{self.source}`" if self.source else ""
-        out = [self.bug, f"  on rank {self.rank}{f' at {where}' if where else ''}{source}", f"  {self.why}", ""]
+        out = [
+            self.bug,
+            *self.also,
+            f"  on rank {self.rank}{f' at {where}' if where else ''}{source}",
+            f"  {self.why}",
+            "",
+        ]
         out += [f"  {line}" for line in self.message.splitlines()]
         if self.events:
             out += ["", "  step    who                                  did what"]
@@ -74,6 +84,7 @@ class Counterexample:
         return {
             "class": self.number,
             "bug": self.bug,
+            "also": list(self.also),
             "rank": self.rank,
             "file": self.file,
             "line": self.line,
@@ -91,7 +102,7 @@ def explain(subject: Subject, outcome: Outcome) -> Counterexample:
     found = diagnose(subject, outcome)
     place = _own_line(found)
     return Counterexample(
-        bug=str(found.bug) if found.bug is not None else "the file does not run",
+        bug=found.headings[0],
         number=found.bug.number if found.bug is not None else 0,
         rank=found.rank,
         file=Path(place.file).name,
@@ -101,13 +112,17 @@ def explain(subject: Subject, outcome: Outcome) -> Counterexample:
         message=f"{type(error).__name__}: {error}",
         events=_events(outcome),
         replay=f"{subject.command} --replay {outcome.trial.text}",
+        also=found.headings[1:],
     )
 
 
 def _own_line(found: Diagnosis) -> Place:
-    """The line in a role or kernel, not that of the device helper in which it ended: helpers are not what is wrong."""
+    """The line in a role or kernel, not that of the device helper in which it ended: helpers are not what is wrong.
+
+    Of a kernel that is not the user's it is the line that launches it.
+    """
     place = found.place
-    while place.caller is not None and place.caller.caller is not None:
+    while place.caller is not None and (place.caller.caller is not None or _ADAPTERS in Path(place.file).parents):
         place = place.caller
     return place
 
@@ -119,7 +134,7 @@ def _events(outcome: Outcome) -> tuple[Event, ...]:
     error = outcome.error
     if isinstance(error, Race):
         rows = outcome.trace.around(error, _ROWS)
-    elif isinstance(error, Deadlock | StepLimit):
+    elif isinstance(error, Deadlock):
         rows = outcome.trace.around(_stuck_tasks(error), _ROWS)
     else:
         return ()
@@ -133,7 +148,7 @@ def _file(place: Place) -> str:
     return "" if place is NOWHERE else Path(place.file).name
 
 
-def _stuck_tasks(error: Deadlock | StepLimit) -> list[int]:
+def _stuck_tasks(error: Deadlock) -> list[int]:
     """Numbers of a few tasks that wait, one for each thing waited for."""
     tasks = error.facts["tasks"]
     assert isinstance(tasks, tuple)

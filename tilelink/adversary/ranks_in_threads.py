@@ -1,4 +1,4 @@
-"""torch.distributed for a reference that emitted files compute on every rank: ranks are threads that meet."""
+"""torch.distributed for a reference that a file computes on every rank: ranks are threads that meet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class ThreadedRanks:
-    """The calls of `torch.distributed` that an emitted `reference` makes. Each rank runs in a thread of its own."""
+    """The calls of `torch.distributed` that such a `reference` makes. Each rank runs in a thread of its own."""
 
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks

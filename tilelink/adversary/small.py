@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
+from tilelink.adversary.cuts import in_proportion
+from tilelink.adversary.sizes import queues, uses
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Transfer
 from tilelink.ir.schedule import Schedule
@@ -38,14 +40,15 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
     halved = {
         name.rpartition(".")[0] for name, value in schedule.choices if name.endswith(".tail") and value == "halves"
     }
-    wide = halved | _in_slices(schedule)
+    wide = _wide(schedule, halved)
     pins = {name: _small_pin(name, value, wide) for name, value in schedule.choices}
     pins |= _small_queues(schedule)
     failure: UserError | None = None
-    for sizes, more in product(_sizes(schedule, pins), _MORE_SMS if halved else (0,)):
+    for sizes, more in product(_sizes(spec, schedule, pins, halved), _MORE_SMS if halved else (0,)):
         try:
             few = _few_sms(topology, schedule, more)
-            return plan(bind(spec, sizes, schedule.num_ranks, schedule.spec.inputs[0].dtype), few, pins)
+            some = in_proportion(spec, sizes, dict(schedule.spec.sizes))
+            return plan(bind(spec, some, schedule.num_ranks, schedule.spec.inputs[0].dtype), few, pins)
         except UserError as error:
             failure = failure or error
     assert failure is not None
@@ -74,21 +77,29 @@ def _spins(exchange: Exchange, topology: Topology) -> bool:
     return by_copy and not topology.gpu.stream_wait_value
 
 
-def _in_slices(schedule: Schedule) -> set[str]:
-    """Roles whose tiles leave in pieces, slice by slice of their columns: one slice is not there to overwrite another."""
-    roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
-    return {role.name for role in roles if any(map(in_pieces, flat(role.body)))}
+def _wide(schedule: Schedule, halved: Collection[str]) -> dict[str, str]:
+    """Loops whose tiles must be twice as large along rows ("m") or columns ("n"): where halves of them are cut off, and where
+    they leave in slices of columns, because one slice is not there to overwrite another."""
+    found = {}
+    for role in (kernel.compute for kernel in schedule.kernels() if kernel.compute is not None):
+        written = [axis.name for axis in role.axes if not axis.reduction]
+        if role.name in halved:
+            found[role.name] = "m" if role.order.minor == written[0] else "n"
+        elif any(map(in_pieces, flat(role.body))):
+            found[role.name] = "n"
+    return found
 
 
-def _small_pin(name: str, value: str, wide: Collection[str]) -> str:
+def _small_pin(name: str, value: str, wide: Mapping[str, str]) -> str:
     made, _, field = name.rpartition(".")
     match field:
         case "tile":
             if "x" not in value:
                 return value
-            if value.endswith("g"):
-                return f"{_GROUP_TILE}x{_GROUP_TILE << (made in wide)}x{SMALLEST_DOT}/4w2s2g"
-            return f"{SMALLEST_DOT}x{SMALLEST_DOT << (made in wide)}x{0 if 'x0/' in value else SMALLEST_DOT}/4w1s"
+            turns = value.endswith("g")
+            least = _GROUP_TILE if turns else SMALLEST_DOT
+            rows, cols = (least << (wide.get(made) == axis) for axis in ("m", "n"))
+            return f"{rows}x{cols}x{0 if 'x0/' in value else SMALLEST_DOT}/4w{'2s2g' if turns else '1s'}"
         case "chunks":
             return str(min(int(value), _MOST_CHUNKS))
         case "group":
@@ -112,72 +123,59 @@ def _small_queues(schedule: Schedule) -> dict[str, str]:
     return pins
 
 
-def _rows_of_items(schedule: Schedule) -> dict[int, int]:
-    """Rows of a rank in items of the schedule -> rows in the items of its small form; the last item is as ragged."""
-    found = {}
-    for exchange in schedule.exchanges:
-        if exchange.slots:
-            items, rows = min(exchange.chunks, _MOST_ITEMS), min(exchange.chunk_rows, _MOST_ITEM_ROWS)
-            ragged = rows > 1 and exchange.rows % exchange.chunk_rows > 0
-            found[exchange.rows] = items * rows - ragged
+def _rows_of_items(spec: Spec, schedule: Schedule) -> dict[str, int]:
+    """Sizes along which items of queues lie -> as many rows as few small items have; the last item is as ragged."""
+    found: dict[str, int] = {}
+    for node, symbol in queues(spec):
+        exchange = next(x for x in schedule.exchanges if x.name == f"{node.output.name}_queue")
+        items, rows = min(exchange.chunks, _MOST_ITEMS), min(exchange.chunk_rows, _MOST_ITEM_ROWS)
+        ragged = rows > 1 and exchange.rows % exchange.chunk_rows > 0
+        whole = schedule.spec.value(node.inputs[0]).shape[0]
+        found[symbol] = (items * rows - ragged) * (whole // exchange.rows)
     return found
 
 
-def _sizes(schedule: Schedule, pins: Mapping[str, str]) -> Iterator[dict[str, int]]:
-    """Sizes to try, ragged like those of the schedule first. Rows come in parts of whole chunks of two tiles each."""
+def _sizes(
+    spec: Spec, schedule: Schedule, pins: Mapping[str, str], halved: Collection[str]
+) -> Iterator[dict[str, int]]:
+    """Sizes to try, ragged like those of the schedule first. Rows come in parts of whole chunks of two tiles each; where tiles
+    are to be left for the last round, more of them are tried at the end."""
     chunks = max([int(value) for name, value in pins.items() if name.endswith(".chunks")], default=1)
-    ranks, rows, shared = schedule.num_ranks, _rows(schedule), _shared(schedule)
-    turns = [value for name, value in pins.items() if name.endswith(".tile") and value.endswith("g")]
+    ranks, used = schedule.num_ranks, uses(spec, schedule)
+    turns = any(value.endswith("g") for name, value in pins.items() if name.endswith(".tile"))
     smallest = _GROUP_TILE if turns else SMALLEST_DOT
-    cols = max([smallest, *(int(value.split("x")[1]) for value in turns)])
-    queued = _rows_of_items(schedule)
-    kept = {
-        name: few * (size // rows)
-        for name, size in schedule.spec.sizes
-        for rows, few in queued.items()
-        if size in (rows, rows * ranks)
-    }
-    for ragged in (_ragged(schedule), set(), {name for name, _ in schedule.spec.sizes}):
-        # a tile that is wide takes an emulation long: two chunks of one are enough
-        for tiles in (1, 2, 4) if cols > smallest and chunks > 1 else (2, 1, 4):
-            part = smallest * tiles * chunks
-            found = {
-                name: _size(name in rows, name in shared, name in ragged, ranks, part, smallest, cols)
-                for name, _ in schedule.spec.sizes
-            }
-            yield found | kept
+    widths = {name: _width(pins, loops) for name, loops in used.columns.items()}
+    kept = _rows_of_items(spec, schedule)
+    names = [name for name, _ in schedule.spec.sizes]
+    for factor in (1, 2, 3, 5) if halved else (1,):
+        for ragged in (used.ragged, frozenset[str](), frozenset(names)):
+            # a tile that is wide takes an emulation long: two chunks of one are enough
+            for tiles in (1, 2, 4) if max(widths.values(), default=0) > smallest and chunks > 1 else (2, 1, 4):
+                found: dict[str, int] = {}
+                for name in names:
+                    extra = name in ragged
+                    if name in used.rows:
+                        # rows that are not divided are few where groups take turns, whose runs take long
+                        parts = ranks if name in used.shared or not turns else 1
+                        found[name] = parts * (smallest * tiles * chunks + (4 if extra else 0))
+                    else:
+                        width = widths.get(name, SMALLEST_DOT)
+                        found[name] = _other(width * factor, ranks if name in used.shared else 1, extra, turns=turns)
+                yield found | kept
 
 
-def _size(rows: bool, shared: bool, ragged: bool, ranks: int, part: int, smallest: int, cols: int) -> int:
-    """Rows: `part` a rank. Other sizes: two tiles of `cols`, or one on each rank; ragged by half a tile or less."""
-    if rows:
-        return ranks * (part + (4 if ragged else 0))
+def _width(pins: Mapping[str, str], loops: Collection[str]) -> int:
+    """Columns of the widest tile of these loops."""
+    tiles = [pins[f"{name}.tile"] for name in loops if "x" in pins.get(f"{name}.tile", "")]
+    return max([SMALLEST_DOT, *(int(tile.split("x")[1]) for tile in tiles)])
+
+
+def _other(width: int, ranks: int, ragged: bool, *, turns: bool) -> int:
+    """A size that is no rows: one tile of `width` on each of the `ranks` that share it, two if it is whole; ragged by half a
+    tile or less."""
+    extra = 8 if ragged else 0
+    if ranks == 1:
+        return 2 * width + extra
     # two steps of k, of which one may be ragged, where groups take turns: with one they never come to one place of the ring
-    steps = 2 if smallest > SMALLEST_DOT and not ragged else 1
-    each = steps * SMALLEST_DOT + (8 if ragged else 0)
-    return ranks * each if shared else 2 * cols + (8 if ragged else 0)
-
-
-def _shared(schedule: Schedule) -> set[str]:
-    """Sizes that are divided among the ranks somewhere: those whose extent on a rank differs from the global one."""
-    extents = {
-        shape
-        for value in (*schedule.spec.inputs, *(node.output for node in schedule.spec.nodes))
-        for shape, local in zip(value.shape, value.local, strict=True)
-        if shape != local
-    }
-    return {name for name, size in schedule.spec.sizes if size in extents}
-
-
-def _rows(schedule: Schedule) -> set[str]:
-    """Sizes along which some exchange has its rows: the first dimension of what is gathered or scattered."""
-    whole = {exchange.rows * factor for exchange in schedule.exchanges for factor in (1, schedule.num_ranks)}
-    found = {name for name, size in schedule.spec.sizes if size in whole}
-    return found or {schedule.spec.sizes[0][0]}
-
-
-def _ragged(schedule: Schedule) -> set[str]:
-    """Sizes that the tiles of the schedule do not divide."""
-    tiles = {axis.tile for kernel in schedule.kernels() if kernel.compute for axis in kernel.compute.axes if axis.tile}
-    largest = max(tiles, default=1)
-    return {name for name, size in schedule.spec.sizes if (size // schedule.num_ranks) % largest}
+    steps = 2 if turns and not ragged else 1
+    return ranks * (max(width, steps * SMALLEST_DOT) + extra)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,19 +10,20 @@ from types import ModuleType
 
 import torch
 
-from tilelink.adversary.ranks_in_threads import ThreadedRanks
+from lowering.libraries import library_values
+from tilelink.adversary.file_reference import FileReference, Inputs, Outputs, Wanted, reference_of
+from tilelink.emulator.world import STEP_LIMIT
 from tilelink.errors import NotAnOperatorFile
 from tilelink.ir.schedule import Schedule
+from tilelink.runtime.compare import Difference, compare_ranks, outputs_with_bounds
 from tilelink.runtime.load import load_source
-from tilelink.runtime.reference import expected, make_inputs, relative_error, tolerance
+from tilelink.runtime.reference import make_inputs
 
-Inputs = list[dict[str, torch.Tensor]]  # by rank, then by name
-Outputs = list[tuple[torch.Tensor, ...]]  # by rank
+Declared = dict[str, tuple[tuple[int, ...], torch.dtype]]  # shape and dtype of each input of a file
 Build = Callable[[object], Callable[..., object]]  # fabric -> operator
 
 _DEFAULT_RANKS = 4
 _DEFAULT_SMS = 132
-_DEFAULT_TOLERANCE = 1e-2  # of bf16 sums, as in emitted files
 
 
 @dataclass(frozen=True)
@@ -35,23 +35,24 @@ class Subject:
     num_ranks: int
     num_sms: int
     make_inputs: Callable[[int], Inputs]  # seed -> local inputs
-    expected: Callable[[Inputs], Outputs] | None
-    tolerance: float
+    expected: Callable[[Inputs], Wanted] | None
+    outputs: tuple[str, ...] = ()  # names, where they are known
     peer_atomics: bool = True
     multicast: bool = False
     any_stream: bool = True  # calls may come from several streams without being ordered by the caller
+    graphs: bool = True  # calls may be captured in a CUDA graph
+    step_limit: int = STEP_LIMIT  # switches and memory accesses of a run, after which it is given up
     command: str = ""  # that verifies it; a seed and a policy are appended to replay a run
 
-    def error(self, got: Outputs, inputs: Inputs) -> tuple[float, int, int]:
-        """(largest relative error, its rank, its output)."""
+    def difference(self, got: Outputs, inputs: Inputs, call: int) -> Difference | None:
+        """The first output with an element that rounding does not explain. Raises FileReferenceFailed."""
         assert self.expected is not None
-        worst = (0.0, 0, 0)
-        for rank, wanted in enumerate(self.expected(inputs)):
-            for number, (one, other) in enumerate(zip(got[rank], wanted, strict=True)):
-                error = relative_error(one, other.double())
-                if not error <= worst[0]:
-                    worst = (error, rank, number)
-        return worst
+        names = self.outputs or [f"output {number}" for number in range(len(got[0]))]
+        wanted = self.expected(inputs)
+        if isinstance(self.expected, FileReference):
+            self.expected.check(got, wanted)
+        found = compare_ranks(names, got, wanted, call).differences
+        return found[0] if found else None
 
 
 def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build | None = None) -> Subject:
@@ -62,8 +63,8 @@ def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build
         schedule.num_ranks,
         schedule.machine.num_sms,
         lambda seed: make_inputs(schedule.spec, seed),
-        lambda inputs: expected(schedule.spec, inputs),
-        tolerance(schedule.spec),
+        lambda inputs: outputs_with_bounds(schedule.spec, inputs, library_values(schedule)),
+        schedule.spec.outputs,
         peer_atomics=schedule.machine.peer_atomics,
         command=command,
     )
@@ -73,9 +74,9 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
     """The operator of a Python file: emitted, edited, or written by hand with the same interface.
 
     The file defines one class with `INPUTS = {name: (shape, dtype)}`, `__init__(self, fabric)` and
-    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `ANY_STREAM`, `PEER_ATOMICS` and `MULTICAST` in
-    the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See docs/verification.md.
-    Raises NotAnOperatorFile.
+    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `STEP_LIMIT`, `ANY_STREAM`, `GRAPHS`, `PEER_ATOMICS` and
+    `MULTICAST` in the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See docs/verification.md.
+    Raises NotAnOperatorFile and FileReferenceFailed.
     """
     try:
         text = path.read_text()
@@ -92,20 +93,23 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
 
 
 def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_sms: int | None = None) -> Subject:
-    """The operator of a loaded module. Raises NotAnOperatorFile."""
+    """The operator of a loaded module. Raises NotAnOperatorFile and FileReferenceFailed."""
     host = _host_class(module, path)
-    ranks = num_ranks or _number(module, host, "NUM_RANKS", _DEFAULT_RANKS)
+    inputs = _inputs(host, path)
+    ranks = num_ranks or _number(module, host, path, "NUM_RANKS", _DEFAULT_RANKS)
     return Subject(
         host.__name__,
         host,
         ranks,
-        num_sms or _number(module, host, "NUM_SMS", _DEFAULT_SMS),
-        lambda seed: _random_inputs(module, host, ranks, seed),
-        _reference(module, ranks),
-        float(getattr(module, "TOLERANCE", _DEFAULT_TOLERANCE)),
+        num_sms or _number(module, host, path, "NUM_SMS", _DEFAULT_SMS),
+        lambda seed: _random_inputs(module, inputs, ranks, seed),
+        reference_of(module, tuple(inputs), ranks),
+        tuple(getattr(module, "OUTPUTS", ())),
         peer_atomics=bool(getattr(host, "PEER_ATOMICS", True)),
         multicast=bool(getattr(host, "MULTICAST", False)),
         any_stream=bool(getattr(host, "ANY_STREAM", False)),
+        graphs=bool(getattr(host, "GRAPHS", True)),
+        step_limit=_number(module, host, path, "STEP_LIMIT", STEP_LIMIT),
         command=f"tilelink verify {path} --ranks {ranks}",
     )
 
@@ -122,19 +126,34 @@ def _host_class(module: ModuleType, path: str) -> type:
     return found[0]
 
 
-def _number(module: ModuleType, host: type, name: str, default: int) -> int:
+def _inputs(host: type, path: str) -> Declared:
+    """INPUTS of the class. Raises NotAnOperatorFile."""
+    declared = host.INPUTS  # type: ignore[attr-defined]
+    try:
+        found = {str(name): (tuple(map(int, shape)), dtype) for name, (shape, dtype) in declared.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise NotAnOperatorFile(path=path, reason=f"INPUTS of {host.__name__} is {declared!r}") from error
+    for name, (_, dtype) in found.items():
+        if not isinstance(dtype, torch.dtype):
+            raise NotAnOperatorFile(path=path, reason=f"the dtype of input {name!r} is {dtype!r}, not one of torch")
+    return found
+
+
+def _number(module: ModuleType, host: type, path: str, name: str, default: int) -> int:
     value = getattr(host, name, getattr(module, name, default))
-    return int(value)
+    if not isinstance(value, int) or value < 1:
+        raise NotAnOperatorFile(path=path, reason=f"{name} is {value!r}, not a count of at least 1")
+    return value
 
 
-def _random_inputs(module: ModuleType, host: type, num_ranks: int, seed: int) -> Inputs:
+def _random_inputs(module: ModuleType, inputs: Declared, num_ranks: int, seed: int) -> Inputs:
     """Normal numbers, other ones on each rank except for inputs in REPLICATED; integers in [0, 8)."""
     replicated: set[str] = getattr(module, "REPLICATED", set())
     scales: dict[str, float] = getattr(module, "SCALES", {})
     ranks: Inputs = []
     for rank in range(num_ranks):
         ranks.append({})
-        for number, (name, (shape, dtype)) in enumerate(host.INPUTS.items()):  # type: ignore[attr-defined]
+        for number, (name, (shape, dtype)) in enumerate(inputs.items()):
             generator = torch.Generator()
             generator.manual_seed(1000 * seed + 10 * number + (0 if name in replicated else 1 + rank))
             if dtype.is_floating_point:
@@ -143,28 +162,3 @@ def _random_inputs(module: ModuleType, host: type, num_ranks: int, seed: int) ->
                 value = torch.randint(0, 8, shape, generator=generator)
             ranks[-1][name] = value.to(dtype)
     return ranks
-
-
-def _reference(module: ModuleType, num_ranks: int) -> Callable[[Inputs], Outputs] | None:
-    """`reference(rank_inputs)` for all ranks at once, or `reference(x, w, …)` on each rank with torch.distributed."""
-    function = getattr(module, "reference", None)
-    if function is None:
-        return None
-    if list(inspect.signature(function).parameters) == ["rank_inputs"]:
-        return lambda inputs: [as_tuple(result) for result in function(inputs)]
-
-    def on_ranks(inputs: Inputs) -> Outputs:
-        threads = ThreadedRanks(num_ranks)
-        before = vars(module).get("dist")
-        module.dist = threads  # type: ignore[attr-defined]
-        try:
-            return threads.run(lambda rank: as_tuple(function(*inputs[rank].values())))
-        finally:
-            module.dist = before  # type: ignore[attr-defined]
-
-    return on_ranks
-
-
-def as_tuple(result: object) -> tuple[torch.Tensor, ...]:
-    """Outputs of an operator or a reference, which may return a single tensor."""
-    return result if isinstance(result, tuple) else (result,)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tilelink.emulator.events import Access, Event, Kind
 from tilelink.emulator.memory import Buffer
 from tilelink.emulator.place import Place
+from tilelink.emulator.report import TaskState
 
 Word = tuple[str, int, int]  # buffer, rank that holds it, byte in it: the same in equal runs, which addresses are not
 _MOST_RANKS = 64
@@ -25,6 +26,24 @@ class WordAccess:
     reads: bool
     value: int  # found, or left by a raise; 0 where several words are accessed at once
     place: Place
+    num_bytes: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """Observes whether a task that waits at `place` goes on after the first `events` events."""
+
+    task: TaskState
+    events: int
+    made: bool = False
+    _seen: int = 0
+
+    def observe(self, event: Event) -> None:
+        self._seen += 1
+        if self._seen <= self.events or event.task.number != self.task.number:
+            return
+        again = isinstance(event, Access) and not event.changed and event.place == self.task.place
+        self.made = self.made or not (again and self.task.kernel)  # a stream tells of a wait when it is over
 
 
 @dataclass(slots=True)
@@ -53,7 +72,10 @@ class SyncLog:
         name = found.name if found is not None else ""
         word = (name, found.rank, address - found.start) if found is not None else ("", -1, address)
         reads, task = event.kind is not Kind.STORE, event.task
-        return WordAccess(self.events, task.number, task.rank, word, name, event.changed, reads, value, event.place)
+        size = event.end - event.start if event.value is not None else event.item_bytes
+        return WordAccess(
+            self.events, task.number, task.rank, word, name, event.changed, reads, value, event.place, size
+        )
 
     def awaited_before(self, task: int, number: int) -> list[WordAccess]:
         """Reads by `task` of words that it did not raise itself, before event `number`."""
@@ -76,9 +98,23 @@ class SyncLog:
         """Whether `access` found what host code had put there before anything ran."""
         return self.raiser(access) is None and access.value != 0
 
-    def last_awaited(self, tasks: set[int]) -> set[Word]:
-        """The word that each of `tasks` read last."""
-        return set({a.task: a.word for a in self.words if a.task in tasks and a.reads and not a.raises}.values())
+    def word_at(self, address: int) -> Word | None:
+        """The word of symmetric memory at an address of this run."""
+        found = next((one for one in self.buffers.values() if one.start <= address < one.end), None)
+        return (found.name, found.rank, address - found.start) if found is not None else None
+
+    def history(self, word: Word) -> list[WordAccess]:
+        """The accesses that changed `word`, or may have, in order."""
+        return sorted(
+            (a for a in (*self.words, *self.at_once) if a.raises and a.word == word), key=lambda access: access.number
+        )
+
+    def seen(self, word: Word, place: Place, first: int, last: int) -> bool:
+        """Whether anything at `place` read `word` in the events from `first` to `last`."""
+        return any(
+            a.reads and a.word == word and a.place == place and first <= a.number <= last
+            for a in (*self.words, *self.at_once)
+        )
 
     def raiser(self, access: WordAccess) -> WordAccess | None:
         """Who raised the word last before `access` read it."""
@@ -96,6 +132,6 @@ class SyncLog:
         return {a.word for a in self.words if a.task == access.task and a.reads and a.number <= access.number}
 
     def raised_unread(self) -> list[WordAccess]:
-        """Accesses that raised a word which nobody ever reads."""
-        read = {access.word for access in self.words if access.reads and not access.raises}
-        return [access for access in self.words if access.raises and access.word not in read]
+        """Accesses that raised a word which nobody ever reads; what sets it to 0 raises nothing, and takes if it reads."""
+        read = {access.word for access in self.words if access.reads and (not access.raises or not access.value)}
+        return [access for access in self.words if access.raises and access.value and access.word not in read]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from pathlib import Path
-from typing import TypeVar
 
 import torch
 
-from tilelink.adversary.subject import Inputs, Outputs, Subject, as_tuple
+from tilelink.adversary.file_reference import Inputs, Outputs
+from tilelink.adversary.host_code import HostCodeFailed, called, hosted
+from tilelink.adversary.subject import Subject
 from tilelink.emulator import EmulationError, World
 from tilelink.emulator.events import Observer
 from tilelink.emulator.policies import policy_by_name
@@ -22,7 +21,6 @@ from tilelink.runtime.reference import kept, poison
 from topologies.errors import UserError
 
 Operator = Callable[..., object]
-Result = TypeVar("Result")
 
 
 class Scenario(Enum):
@@ -36,6 +34,9 @@ class Scenario(Enum):
     REFUSALS = "constructed where it must refuse"  # ranks with other schedules, GPUs with fewer SMs
 
 
+WordValue = tuple[str, int, int, int, int]  # buffer, rank that holds it, byte in it, size in bytes, value
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """Everything that determines a run: equal trials of equal files are equal runs."""
@@ -47,7 +48,10 @@ class Trial:
     any_residency: bool = False
     rules: Rules = field(default_factory=Rules)
     detect_races: bool = True
-    force_waits: bool = False  # diagnosis: instead of hanging, let one wait after the other pass
+    lazy_loading: bool = True  # diagnosis, if False: all kernels are loaded before the first call
+    excused: bool = False  # diagnosis: instead of hanging, let one wait after the other pass
+    spared: frozenset[int] = frozenset()  # numbers of tasks whose waits do not pass
+    restored: WordValue | None = None  # diagnosis: a word gets this value when the run hangs
 
     @property
     def text(self) -> str:
@@ -57,12 +61,9 @@ class Trial:
 
 
 class WrongResult(UserError):
-    """Facts: `rank`, `output`, `call`, `error`, `tolerance`."""
+    """Facts: `rank`, `output`, `call`, `wrong`, `error` (in units of the bound), `text`."""
 
-    template = (
-        "output {output} of call {call} on rank {rank} has a relative error of {error:.1e}; "
-        "rounding explains {tolerance:.0e}."
-    )
+    template = "{output} of call {call} on rank {rank}: {text}."
 
 
 class NotRefused(UserError):
@@ -71,12 +72,6 @@ class NotRefused(UserError):
     template = (
         "the operator was constructed although {what}.\nLegal: {missing} in the constructor, before anything else."
     )
-
-
-class HostCodeFailed(UserError):
-    """Facts: `rank`, `reason`, `place`."""
-
-    template = "host code of rank {rank} failed at {place}: {reason}."
 
 
 @dataclass(frozen=True)
@@ -105,13 +100,16 @@ def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()
         num_sms=subject.num_sms,
         policy=policy_by_name(trial.policy),
         observers=[*observers, trace, *detectors],
+        step_limit=subject.step_limit,
         any_residency_order=trial.any_residency,
-        lazy_loading=True,
+        lazy_loading=trial.lazy_loading,
         peer_atomics=subject.peer_atomics,
         multicast=subject.multicast,
     )
-    if trial.force_waits:
-        world.machine.force_waits()
+    if trial.excused:
+        world.machine.excuse_waits(trial.spared)
+    if trial.restored is not None:
+        world.machine.restore_word(*trial.restored)
     calls = _Calls(subject, trial, world)
     error: UserError | None = None
     try:
@@ -128,7 +126,7 @@ def _not_refused(subject: Subject) -> NotRefused | HostCodeFailed | None:
     other = type(subject.build.__name__, (subject.build,), {"SCHEDULE": "another schedule"})
     try:
         for fabric in World(subject.num_ranks, num_sms=subject.num_sms).fabrics:
-            _hosted(fabric.rank, subject.build if fabric.rank else other, fabric)
+            hosted(fabric.rank, subject.build if fabric.rank else other, fabric)
         return NotRefused(what="ranks hold different schedules", missing="fabric.agree(self.SCHEDULE)")
     except ScheduleMismatch:
         pass
@@ -138,7 +136,7 @@ def _not_refused(subject: Subject) -> NotRefused | HostCodeFailed | None:
         return None
     try:
         for fabric in World(subject.num_ranks, num_sms=subject.num_sms - 1).fabrics:
-            _hosted(fabric.rank, subject.build, fabric)
+            hosted(fabric.rank, subject.build, fabric)
     except HostCodeFailed as failed:
         return None if isinstance(failed.__cause__, ValueError) else failed
     return NotRefused(what="the GPU has too few SMs", missing="a check of fabric.num_sms")
@@ -158,7 +156,7 @@ class _Calls:
     def run(self) -> None:
         sets = 2 if self.trial.scenario is Scenario.OPERATORS else 1
         operators = [
-            [_hosted(fabric.rank, self.subject.build, fabric) for fabric in self.world.fabrics] for _ in range(sets)
+            [hosted(fabric.rank, self.subject.build, fabric) for fabric in self.world.fabrics] for _ in range(sets)
         ]
         for each in operators:
             for operator in each:
@@ -181,7 +179,7 @@ class _Calls:
         stream = "second" if self.trial.scenario is Scenario.STREAMS and call % 2 else ""
         for fabric, operator, parts in zip(self.world.fabrics, operators, inputs, strict=True):
             with fabric.on_stream(stream):
-                outputs = as_tuple(_hosted(fabric.rank, operator, *parts.values()))
+                outputs = called(fabric.rank, operator, *parts.values())
                 poison(outputs)
                 results.append(kept(fabric.main(), outputs))
         self._pending.append((inputs, results))
@@ -205,7 +203,7 @@ class _Calls:
 
     def _on_ranks(self, operators: list[Operator], inputs: Inputs) -> Outputs:
         ranks = enumerate(zip(operators, inputs, strict=True))
-        results = [as_tuple(_hosted(rank, operator, *parts.values())) for rank, (operator, parts) in ranks]
+        results = [called(rank, operator, *parts.values()) for rank, (operator, parts) in ranks]
         for outputs in results:
             poison(outputs)
         return results
@@ -221,26 +219,20 @@ class _Calls:
             self.steps += self.world.steps
         for inputs, outputs in self._pending:
             if self.subject.expected is not None:
-                error, rank, number = self.subject.error(outputs, inputs)
-                if not error <= self.subject.tolerance:
+                found = self.subject.difference(outputs, inputs, self._done)
+                if found is not None:
                     raise WrongResult(
-                        rank=rank, output=number, call=self._done, error=error, tolerance=self.subject.tolerance
+                        rank=found.rank,
+                        output=found.output,
+                        call=found.call,
+                        wrong=found.wrong,
+                        error=found.error,
+                        text=found.text,
                     )
             self._done += 1
         self._pending = []
 
 
-def _hosted(rank: int, function: Callable[..., Result], *arguments: object) -> Result:
-    """Host code of a file; what it raises is its mistake, not ours. Raises HostCodeFailed."""
-    try:
-        return function(*arguments)
-    except UserError:
-        raise
-    except Exception as error:
-        lines = traceback.extract_tb(error.__traceback__)
-        place = f"{Path(lines[-1].filename).name}:{lines[-1].lineno}"
-        raise HostCodeFailed(rank=rank, reason=f"{type(error).__name__}: {error}", place=place) from error
-
-
-def with_rule_lifted(trial: Trial, rule: str) -> Trial:
-    return replace(trial, rules=replace(trial.rules, **{rule: False}))
+def with_rules_lifted(trial: Trial, rules: Iterable[str]) -> Trial:
+    """`trial` with these fields of its Rules off."""
+    return replace(trial, rules=replace(trial.rules, **dict.fromkeys(rules, False)))

@@ -14,8 +14,8 @@ from tilelink.bench.operators import declaration
 from tilelink.bench.plans import Candidate, Origin, PlannedRow
 from tilelink.bench.problem import input_shapes
 from tilelink.bench.rows import Operator, Row
+from tilelink.runtime.bounds import TORCH_DTYPES
 from tilelink.runtime.load import in_dialect, load_source, operator_class
-from tilelink.runtime.reference import TORCH_DTYPES
 
 
 @dataclass(frozen=True, slots=True)

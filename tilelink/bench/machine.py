@@ -11,21 +11,21 @@ import torch
 
 import topologies
 from tilelink.bench.record import Machine
+from tilelink.runtime.machine import PLANNED_FOR
 
 # the hardware's multicast is left alone unless the caller's environment says otherwise: a program that dies with it in
 # use can leave the fabric of a shared host in need of a reset
 MULTICAST_OFF = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-DEFAULT_TOPOLOGY = "h200-nvswitch"  # where no descriptor has the GPUs, or there are none
+DEFAULT_TOPOLOGY = PLANNED_FOR  # on a machine without GPUs, which can only plan
 _TELLING = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VISIBLE_DEVICES", "CUBLAS")
 _QUERY = "index,name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw"
 
 
 def topology_of_gpus() -> str:
-    """Name of the descriptor of this machine's GPUs, if one comes with tilelink."""
-    try:
-        return topologies.detect().name
-    except (topologies.NothingDetected, topologies.IllegalRanks):
+    """Name of the descriptor of this machine's GPUs. Raises NothingDetected and UnknownGpu where there are GPUs that none has."""
+    if not torch.cuda.device_count():
         return DEFAULT_TOPOLOGY
+    return topologies.detect(2).name  # of what kind they are: how many there are is checked elsewhere
 
 
 def gpu_state() -> tuple[str, ...]:

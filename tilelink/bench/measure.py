@@ -21,9 +21,10 @@ from typing import TypeVar
 
 import torch
 
+from lowering.selfcheck.compare import Comparison, nan_when_empty, poison
+from lowering.selfcheck.near import Near
 from tilelink.bench.contender import Contender, Kind, Mode, Setting
 from tilelink.bench.device import Call, Device, Outputs
-from tilelink.bench.problem import error_of
 from tilelink.bench.record import NOT_FINITE, ContenderResult
 from tilelink.bench.samples import max_over_ranks, spread
 
@@ -78,12 +79,11 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a row gives to its contenders. `wanted` is the fp32 output, `fresh` makes other activations and their output."""
+    """What a row gives to its contenders. `wanted` is the output, `fresh` makes other activations and their output."""
 
     setting: Setting
-    wanted: torch.Tensor
-    fresh: Callable[[], tuple[torch.Tensor, torch.Tensor]]
-    tolerance: float
+    wanted: Near
+    fresh: Callable[[], tuple[torch.Tensor, Near]]
 
 
 def measure_row(
@@ -111,7 +111,7 @@ def measure_row(
     for entry in entries:
         note("timing the host of", entry.contender.name)
         _host_time(device, entry)
-    return _results(device, entries, problem, calls)
+    return _results(device, entries, calls)
 
 
 def calls_per_batch(setting: Setting) -> int:
@@ -154,10 +154,11 @@ def _prepare(device: Device, problem: Problem, entry: _Entry, calls: int, option
         return
     entry.call = call
     device.meet()
-    error, entry.failure = together(device, lambda: _error(device, call(), problem.wanted))
+    _poison(device, call)
+    found, entry.failure = together(device, lambda: _compared(_first(call), problem.wanted))
     if not entry.running:
         return
-    entry.error_before = _judge(device, entry, error, problem, "before timing")
+    entry.error_before = _judge(device, entry, found, "before timing")
     if not entry.running:
         return
     timed = _cold(device, call) if options.l2_cold else call
@@ -170,16 +171,35 @@ def _prepare(device: Device, problem: Problem, entry: _Entry, calls: int, option
     device.meet()
 
 
-def _error(device: Device, outputs: Outputs, wanted: torch.Tensor) -> float | None:
-    return error_of(outputs[0], wanted) if outputs else None
+def _poison(device: Device, call: Call) -> None:
+    """What an operator of ours holds: memory that a call does not write must not look like a result."""
+    operator = getattr(call, "operator", None)
+    if operator is not None:
+        poison(operator, device.meet)
 
 
-def _judge(device: Device, entry: _Entry, error: float | None, problem: Problem, when: str) -> float | None:
-    """The worst error of all ranks; takes the contender out if it is above the tolerance."""
-    worst = max(json.loads(text) for text in device.exchange(json.dumps(-1.0 if error is None else error)))
-    if worst > problem.tolerance:
-        shown = "not finite" if worst >= NOT_FINITE else f"{worst:.1e}"
-        entry.failure = f"wrong result {when}: relative error {shown}, tolerance {problem.tolerance:.0e}"
+def _first(call: Call) -> Outputs:
+    with nan_when_empty():
+        return call()
+
+
+def _compared(outputs: Outputs, wanted: Near) -> Comparison | None:
+    if not outputs:
+        return None
+    shape, right = list(outputs[0].shape), list(wanted.value.shape)
+    if shape != right:
+        raise ValueError(f"the output is {shape}, not {right}")
+    return Comparison.of(outputs[0], wanted)
+
+
+def _judge(device: Device, entry: _Entry, found: Comparison | None, when: str) -> float | None:
+    """The worst error of all ranks, in units of its bound; takes the contender out if any rank has a wrong element."""
+    here = [-1.0, ""] if found is None else [min(found.error, NOT_FINITE), "" if found.equal else found.text()]
+    ranks = [json.loads(text) for text in device.exchange(json.dumps(here))]
+    wrong = [f"rank {rank}: {text}" for rank, (_, text) in enumerate(ranks) if text]
+    if wrong:
+        entry.failure = f"wrong result {when}: {'; '.join(wrong)}"
+    worst: float = max(error for error, _ in ranks)
     return None if worst < 0 else worst
 
 
@@ -261,20 +281,37 @@ def _round(device: Device, running: Sequence[_Entry], load: _Load, number: int, 
 
 
 def _check_again(device: Device, problem: Problem, entries: Sequence[_Entry], note: Note) -> None:
+    """Fresh activations, so that what is stale shows: a call of its own first, then the last call of the timed form."""
+    running = [(entry, entry.call, entry.batch) for entry in entries if entry.running and entry.call and entry.batch]
+    held: list[Outputs] = []  # of graphs, whose outputs lie where they lay; found before the activations change
+    for entry, _, batch in running:
+        outputs: Outputs | None = ()
+        if entry.mode is Mode.GRAPH:
+            outputs, entry.failure = together(device, batch)
+        held.append(outputs or ())
+    device.meet()
     activations, wanted = problem.fresh()
     problem.setting.x.copy_(activations)
-    for entry in entries:
-        batch = entry.batch
-        if batch is None or not entry.running:
-            continue
-        note("checking again", entry.contender.name)
-        device.meet()
-        error, failure = together(device, lambda batch=batch: _error(device, batch(), wanted))  # type: ignore[misc]
-        if failure:
-            entry.failure = failure
-            continue
-        entry.error_after = _judge(device, entry, error, problem, "after timing")
+    for (entry, call, batch), static in zip(running, held, strict=True):
+        for timed, memory in ((call, ()), (batch, static)):
+            if entry.running:
+                note("checking again", entry.contender.name)
+                _check_fresh(device, entry, timed, memory, wanted)
     device.meet()
+
+
+def _check_fresh(device: Device, entry: _Entry, timed: Call, memory: Outputs, wanted: Near) -> None:
+    """`timed`, whose outputs lie in `memory` if it always has the same, or are allocated."""
+    assert entry.call is not None, "what is timed was prepared"
+    device.meet()
+    _poison(device, entry.call)
+    for output in memory:
+        output.fill_(math.nan)
+    device.meet()
+    found, entry.failure = together(device, lambda: _compared(_first(timed), wanted))
+    if entry.running:
+        error = _judge(device, entry, found, "after timing")
+        entry.error_after = error if entry.error_after is None else max(entry.error_after, error or 0.0)
 
 
 def _host_time(device: Device, entry: _Entry) -> None:
@@ -289,7 +326,7 @@ def _host_time(device: Device, entry: _Entry) -> None:
     entry.host_us = sorted(found)[len(found) // 2]
 
 
-def _results(device: Device, entries: Sequence[_Entry], problem: Problem, calls: int) -> list[ContenderResult]:
+def _results(device: Device, entries: Sequence[_Entry], calls: int) -> list[ContenderResult]:
     """Of each sample the slowest rank, less the flush that it held."""
     found: list[tuple[_Entry, list[list[float]], float | None]] = []
     for entry in entries:
@@ -298,7 +335,7 @@ def _results(device: Device, entries: Sequence[_Entry], problem: Problem, calls:
         found.append((entry, max_over_ranks([rounds for rounds, _ in ranks]), max(host, default=None)))
     flush = next((spread(rounds).median_us for entry, rounds, _ in found if _is_flush(entry) and rounds), 0.0)
     return [
-        _result(entry, [[us - flush for us in samples] for samples in rounds], host_us, problem.tolerance, calls)
+        _result(entry, [[us - flush for us in samples] for samples in rounds], host_us, calls)
         for entry, rounds, host_us in found
         if not _is_flush(entry)
     ]
@@ -308,9 +345,7 @@ def _is_flush(entry: _Entry) -> bool:
     return entry.contender.name == FLUSH
 
 
-def _result(
-    entry: _Entry, rounds: list[list[float]], host_us: float | None, tolerance: float, calls: int
-) -> ContenderResult:
+def _result(entry: _Entry, rounds: list[list[float]], host_us: float | None, calls: int) -> ContenderResult:
     found = spread(rounds) if rounds and entry.running else None
     return ContenderResult(
         name=entry.contender.name,
@@ -324,7 +359,7 @@ def _result(
         host_us=round(host_us, 3) if host_us is not None else None,
         error_before=entry.error_before,
         error_after=entry.error_after,
-        tolerance=tolerance,
+        tolerance=1.0,
         failure=entry.failure,
         note=entry.note,
         schedule=entry.contender.schedule,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
 import lowering
-from tilelink.bench.contender import Contender, Kind, Mode, Setting
+from tilelink.bench.contender import Contender, Inputs, Kind, Mode, Setting
 from tilelink.bench.device import Call, Outputs
 from tilelink.bench.plans import Candidate
 from tilelink.bench.record import ScheduleFacts
@@ -35,16 +36,23 @@ def prepare(setting: Setting, schedule: Schedule) -> Call:
 
 
 def prepare_source(setting: Setting, source: str, name: str) -> Call:
-    operator = build_operator(source, re.sub(r"\W", "_", name), None)
+    """The same for the text of a file."""
+    return OperatorCall(build_operator(source, re.sub(r"\W", "_", name), None), setting.inputs)
 
-    def call() -> Outputs:
-        results = operator(*setting.inputs)
+
+class OperatorCall:
+    """A call of an `operator` of ours, whose memory is filled with nan before its results are compared."""
+
+    def __init__(self, operator: Callable[..., object], inputs: Inputs) -> None:
+        self.operator = operator
+        self._inputs = inputs
+
+    def __call__(self) -> Outputs:
+        results = self.operator(*self._inputs)
         if isinstance(results, torch.Tensor):
             return (results,)
         assert isinstance(results, tuple), "an operator returns its outputs"
         return results
-
-    return call
 
 
 def _absent(_: Setting) -> Call:

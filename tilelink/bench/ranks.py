@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
+from lowering.selfcheck.near import Near
 from tilelink.bench import problem as problems
 from tilelink.bench.against import chosen
 from tilelink.bench.baselines import baselines, group_name, torch_fused
@@ -99,15 +100,21 @@ def _results_of(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger,
 
 
 def make_problem(row: Row, device: Device, torch_device: torch.device, seed: int) -> Problem:
-    """Inputs of this rank and what they should give; all ranks together, on the default process group."""
+    """Inputs of this rank and what they should give: each rank makes those of all ranks for that."""
+    ranks = range(device.num_ranks)
+
+    def wanted(change: int) -> Near:
+        rank_inputs = [problems.make_inputs(row, rank, device.num_ranks, seed, torch_device) for rank in ranks]
+        if change:
+            rank_inputs = [(activations(rank, change), *rank_inputs[rank][1:]) for rank in ranks]
+        return problems.reference(row, rank_inputs, device.rank)
+
+    def activations(rank: int, change: int) -> torch.Tensor:
+        return problems.make_activations(row, rank, device.num_ranks, seed + change, torch_device)
+
     inputs = problems.make_inputs(row, device.rank, device.num_ranks, seed, torch_device)
-
-    def fresh() -> tuple[torch.Tensor, torch.Tensor]:
-        x = problems.make_activations(row, device.rank, device.num_ranks, seed + 1, torch_device)
-        return x, problems.reference(row, (x, *inputs[1:]))
-
     setting = Setting(row, device.rank, device.num_ranks, inputs)
-    return Problem(setting, problems.reference(row, inputs), fresh, problems.tolerance(row))
+    return Problem(setting, wanted(0), lambda: (activations(device.rank, 1), wanted(1)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The results as a JSON file: what ran where, every sample, every failure. Nothing in it is derived but the medians.
 
-`Record` is the top level; keys are the field names of the dataclasses below, nested as they are. `schema` is 1; a change
+`Record` is the top level; keys are the field names of the dataclasses below, nested as they are. `schema` is 2; a change
 of meaning raises it, new fields may come without. Times are in us, max over ranks. A time that was not measured
 is null, and then `failure` says why, except for medians of a run that was cut short before its first round.
-Errors are relative (Frobenius norm, the worst rank, against fp32 from the same inputs); one that is not finite is 1e9.
+Errors are those of the element that is farthest off on the worst rank, in units of the bound that follows from dtype, length
+of its sum and magnitude of its operands; one that is not finite is 1e9. (Schema 1: relative errors in Frobenius norm.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 
 from tilelink.bench.errors import NotABenchmarkFile
 
-SCHEMA = 1
+SCHEMA = 2
+_READABLE = (1, SCHEMA)
 NOT_FINITE = 1e9
 
 
@@ -45,7 +47,7 @@ class ContenderResult:
     host_us: float | None  # time of the host to enqueue one eager call, median; where it was asked for
     error_before: float | None  # of an eager call before timing
     error_after: float | None  # of the last timed form with fresh activations
-    tolerance: float
+    tolerance: float  # the largest error that is right
     failure: str  # empty, or why its time does not count
     note: str  # empty, or what else is worth knowing: why no graph was captured
     schedule: ScheduleFacts | None
@@ -113,8 +115,8 @@ def read(path: Path) -> Record:
     """Raises NotABenchmarkFile."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != SCHEMA:
-            reason = f"its schema is {data['schema']}, this version reads {SCHEMA}"
+        if data["schema"] not in _READABLE:
+            reason = f"its schema is {data['schema']}, this version reads {' and '.join(map(str, _READABLE))}"
             raise NotABenchmarkFile(path=str(path), reason=reason)
         rows = tuple(_row(row) for row in data["rows"])
         states = {name: tuple(data["machine"][name]) for name in ("state_before", "state_after")}

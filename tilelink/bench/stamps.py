@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from tilelink.runtime.constants import constants_of, number
+
 _CLOCK = '''
 @triton.jit
 def stamp(stamps, slot, PROGRAMS: tl.constexpr):
@@ -69,11 +71,18 @@ def stamped(source: str) -> Stamped:
 
 def _grids(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Kernels with tiles or communication, and how many programs they are launched with."""
+    constants = constants_of(tree)
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "launch" and len(call.args) > 1:
             kernel, grid = call.args[:2]
             if isinstance(kernel, ast.Name) and kernel.id.endswith("_kernel") and isinstance(grid, ast.Tuple):
-                yield kernel.id, int(ast.unparse(grid.elts[0]))
+                yield kernel.id, _known(grid.elts[0], constants)
+
+
+def _known(node: ast.expr, constants: dict[str, int]) -> int:
+    found = number(node, constants)
+    assert found is not None, f"{ast.unparse(node)} is no number"
+    return found
 
 
 def _first_function(tree: ast.Module) -> int:
@@ -86,6 +95,7 @@ class _Stamper:
     def __init__(self, tree: ast.Module, kernels: frozenset[str], programs: int) -> None:
         self.kernels = kernels
         self.programs = programs
+        self.constants = constants_of(tree)
         self.sites: list[Site] = []
         self.slots = 0
         self.roles = frozenset(
@@ -130,7 +140,7 @@ class _Stamper:
     ) -> Iterator[ast.stmt]:
         """Statements with stamps around waits, behind roles, and at the end of each turn of a loop over tiles."""
         for statement in body:
-            loop = _tile_loop(statement)
+            loop = _tile_loop(statement, self.constants)
             waits = _waits(statement)
             if loop is not None:
                 name, last, step = loop
@@ -191,7 +201,7 @@ def _only_waits(node: ast.stmt) -> bool:
     return False
 
 
-def _tile_loop(node: ast.stmt) -> tuple[str, int, int] | None:
+def _tile_loop(node: ast.stmt, constants: dict[str, int]) -> tuple[str, int, int] | None:
     """Variable, end and step of a loop in which a program takes tiles in turn."""
     if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) or not isinstance(node.target, ast.Name):
         return None
@@ -199,7 +209,7 @@ def _tile_loop(node: ast.stmt) -> tuple[str, int, int] | None:
     in_turns = ast.unparse(node.iter.func) == "range" and first.startswith("program")
     if len(sizes) != 2 or not (in_turns or ast.unparse(node.iter.func) == "tl.range"):
         return None
-    end, step = (int(ast.unparse(size)) for size in sizes)
+    end, step = (_known(size, constants) for size in sizes)
     return node.target.id, end, step // 2 if "GROUP" in first else step  # of a program, whichever group has the tile
 
 

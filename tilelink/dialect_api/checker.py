@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,14 @@ from tilelink.dialect_api.finding import Finding
 from tilelink.dialect_api.model import Vendor
 from tilelink.dialect_api.rule import Severity
 from tilelink.dialect_api.rules import CHECKS
-from tilelink.dialect_api.source import parse
+from tilelink.dialect_api.rules.names import is_of_api
+from tilelink.dialect_api.source import SourceFile, parse
+
+_ATOMIC = "triton.language.atomic_"
+_UNUSED = (
+    "imports nothing of Triton-distributed and has no kernel with atomics.\n"
+    "An operator is run and checked without --api; a spec is verified as FILE.py:FUNCTION."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,18 @@ class Report:
     path: str
     vendor: Vendor
     findings: tuple[Finding, ...]
+    empty: bool = False  # the file has nothing that the rules are about
+
+    @property
+    def verdict(self) -> str:
+        if self.refuted:
+            return "refuted"
+        return "nothing to check" if self.empty else "valid"
+
+    @property
+    def exit_code(self) -> int:
+        """0: valid, 1: refuted, 2: nothing was checked."""
+        return 1 if self.refuted else 2 if self.empty else 0
 
     @property
     def refuted(self) -> bool:
@@ -35,10 +55,9 @@ class Report:
             f"{count} {severity.value}{'' if count == 1 else 's'}"
             for count, severity in zip(counts, Severity, strict=True)
         ]
-        verdict = "refuted" if self.refuted else "valid"
-        last = (
-            f"{verdict}: {self.path} against the API of Triton-distributed on {self.vendor.value}: {', '.join(kinds)}"
-        )
+        if self.verdict == "nothing to check":
+            return [f"nothing to check: {self.path} {_UNUSED}"]
+        last = f"{self.verdict}: {self.path} against the API of Triton-distributed on {self.vendor.value}: {', '.join(kinds)}"
         return [*(found.text(self.path) for found in self.findings), last]
 
     def to_json(self) -> str:
@@ -54,8 +73,7 @@ class Report:
             }
             for found in self.findings
         ]
-        verdict = "refuted" if self.refuted else "valid"
-        shown = {"verdict": verdict, "file": self.path, "vendor": self.vendor.value, "findings": findings}
+        shown = {"verdict": self.verdict, "file": self.path, "vendor": self.vendor.value, "findings": findings}
         return json.dumps(shown, indent=1)
 
 
@@ -63,8 +81,22 @@ def check_source(text: str, path: str = "<source>", vendor: Vendor | None = None
     """Check `text`; `vendor` overrules what its imports say. Raises SourceNotPython."""
     file = parse(text, path, vendor)
     everything = context(file)
-    found = {(one.rule, one.line, one.column): one for check in reversed(CHECKS) for one in check(everything)}
-    return Report(path, file.vendor, tuple(sorted(found.values(), key=lambda one: one.order)))
+    # one missing barrier is found on every path, and on each in other words
+    found = {
+        (one.rule, one.line, one.column, one.about): one for check in reversed(CHECKS) for one in check(everything)
+    }
+    findings = tuple(sorted(found.values(), key=lambda one: one.order))
+    return Report(path, file.vendor, findings, empty=not findings and not _uses_the_api(file))
+
+
+def _uses_the_api(file: SourceFile) -> bool:
+    """An import of it, or an atomic in a kernel of stock Triton, for which its rules of order hold too."""
+    imported = [alias.name for node in ast.walk(file.tree) if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module or "" for node in ast.walk(file.tree) if isinstance(node, ast.ImportFrom)]
+    if any(is_of_api(path) for path in imported):
+        return True
+    calls = (node.func for kernel in file.kernels() for node in ast.walk(kernel.node) if isinstance(node, ast.Call))
+    return any(file.full_path(function).startswith(_ATOMIC) for function in calls)
 
 
 def check_file(path: Path, vendor: Vendor | None = None) -> Report:

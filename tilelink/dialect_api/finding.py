@@ -7,16 +7,22 @@ from dataclasses import dataclass
 
 from tilelink.dialect_api.rule import Rule, Severity
 
+Node = ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`line` counts from 1 and `column` too; `legal` are the alternatives, as one would write them."""
+    """`line` counts from 1 and `column` too; `legal` are the alternatives, as one would write them.
+
+    `about`: which of several things of one place, such as a parameter, it is about; empty where a place can break a rule once.
+    """
 
     rule: Rule
     line: int
     column: int
     message: str
     legal: tuple[str, ...] = ()
+    about: str = ""
 
     @property
     def severity(self) -> Severity:
@@ -33,6 +39,6 @@ class Finding:
         return f"{path}:{self.line}:{self.column}: {self.severity.value} {self.rule.id}: {self.message}.{legal}"
 
 
-def finding(rule: Rule, node: ast.expr | ast.stmt | ast.arg | ast.keyword, message: str, *legal: str) -> Finding:
+def finding(rule: Rule, node: Node, message: str, *legal: str, about: str = "") -> Finding:
     """A finding at the first character of a node."""
-    return Finding(rule, node.lineno, node.col_offset + 1, message, legal)
+    return Finding(rule, node.lineno, node.col_offset + 1, message, legal, about)

@@ -2,16 +2,20 @@
 
 It holds what the public repository ByteDance-Seed/Triton-distributed offers at 1512a811; `Function.source` is the section
 of our notes on it: 1 language, 2 SHMEM, 3 language_extra, 4 host. Where the notes are silent a `Function` says so.
+`listing.py` has the names of all its modules, also of those about which the notes say nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilelink.dialect_api import extra, host, language, shmem
+from tilelink.dialect_api.listing import LISTED
 from tilelink.dialect_api.model import AMD, EVERY, ApiModule, Constant, Function, Symbol, Vendor
 
 FUNCTIONS: tuple[Function, ...] = (*language.FUNCTIONS, *shmem.FUNCTIONS, *extra.FUNCTIONS, *host.FUNCTIONS)
 CONSTANTS: tuple[Constant, ...] = shmem.CONSTANTS
-MODULES: tuple[ApiModule, ...] = (
+_KNOWN: tuple[ApiModule, ...] = (
     ApiModule(language.ROOT, False),
     ApiModule(language.LANGUAGE, True),
     ApiModule("triton_dist.language.extra", False),
@@ -32,6 +36,10 @@ MODULES: tuple[ApiModule, ...] = (
     ApiModule(host.CUDA_OPS, False, (Vendor.NVIDIA,)),
     ApiModule(host.HIP_OPS, False, AMD),
     ApiModule(host.PYROCSHMEM, False, (Vendor.ROCSHMEM,)),
+)
+MODULES: tuple[ApiModule, ...] = (
+    *(replace(one, complete=one.complete or (one.path in LISTED and LISTED[one.path].whole)) for one in _KNOWN),
+    *(ApiModule(path, listed.whole) for path, listed in LISTED.items() if path not in {one.path for one in _KNOWN}),
 )
 
 _BY_PATH = {f"{path}.{function.name}": function for function in FUNCTIONS for path in function.import_paths}
@@ -61,17 +69,26 @@ def find_constant(path: str) -> Constant | None:
 
 def exists(path: str) -> bool:
     """Whether a full import path is a module, function, constant or value of the API."""
-    return path in _MODULES or path in _VALUES or find(path) is not None or find_constant(path) is not None
+    owner, _, name = path.rpartition(".")
+    if path in _MODULES or path in _VALUES or (owner in LISTED and name in LISTED[owner]):
+        return True
+    return find(path) is not None or find_constant(path) is not None
 
 
-def names_of(path: str) -> tuple[str, ...]:
-    """What can be imported from a module, in the order of the data."""
+def described_in(path: str) -> tuple[str, ...]:
+    """The names of a module of which more is known than that they exist, in the order of the data."""
     owner = _MODULES[path].same_as or path
     functions = [key.rpartition(".")[2] for key in _BY_PATH if key.rpartition(".")[0] == owner]
     constants = [constant.name for constant in CONSTANTS] if owner == shmem.SHMEM else []
     values = [name for module_path, name in host.NAMES if module_path == owner]
     modules = [key.rpartition(".")[2] for key in _MODULES if key.rpartition(".")[0] == owner]
     return tuple(dict.fromkeys((*functions, *constants, *values, *modules)))
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """What can be imported from a module."""
+    listed = LISTED[path].names if path in LISTED else ()
+    return tuple(dict.fromkeys((*described_in(path), *listed)))
 
 
 def of_vendor(vendor: Vendor) -> tuple[Function, ...]:

@@ -177,6 +177,8 @@ class HostValues:
 
     def _call(self, node: ast.Call, within: Definition | None, depth: int) -> Value:
         path = self._file.full_path(node.func)
+        if path == "triton.language.constexpr" and node.args:
+            return self.of(node.args[0], within, depth + 1)
         function = find(path) if path else None
         if function is not None and function.effect is Effect.ALLOCATE and isinstance(function.signature, Exact):
             names = [parameter.name for parameter in function.signature.parameters]

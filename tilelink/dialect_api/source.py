@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilelink.dialect_api.errors import SourceNotPython
-from tilelink.dialect_api.functions import module, names_of
+from tilelink.dialect_api.functions import described_in, module
 from tilelink.dialect_api.model import Vendor
 
 _JIT = {"triton.jit": "TRITON", "triton.runtime.jit": "TRITON", "triton_dist.jit": "DIST"}
@@ -123,7 +123,7 @@ def parse(text: str, path: str, vendor: Vendor | None = None) -> SourceFile:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise SourceNotPython(path=path, line=line, column=column, reason=reason) from error
     imports = _imports(tree)
-    draft = SourceFile(path, tree, vendor or _vendor(imports), imports, {}, (), ())
+    draft = SourceFile(path, tree, vendor or _vendor(tree, imports), imports, {}, (), ())
     definitions = {definition.key: definition for definition in _definitions(draft, tree, "")}
     launches: list[Launch] = []
     host_calls: list[tuple[ast.Call, Definition | None]] = []
@@ -149,14 +149,16 @@ def _imports(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [(alias.name, alias.asname or alias.name) for alias in node.names if alias.name != "*"]
             if not names and module(node.module) is not None:
-                names = [(name, name) for name in names_of(node.module)]
+                names = [(name, name) for name in described_in(node.module)]
             found |= {local: f"{node.module}.{name}" for name, local in names}
     return {name: path.replace(_GLUON, _TRITON, 1) for name, path in found.items()}
 
 
-def _vendor(imports: dict[str, str]) -> Vendor:
+def _vendor(tree: ast.Module, imports: dict[str, str]) -> Vendor:
+    """Of the SHMEM library whose module is imported, whose constants are used, or on whose GPUs its imports exist."""
     paths = list(imports.values())
-    if any("libmori_shmem_device" in path for path in paths):
+    named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    if any("libmori_shmem_device" in path for path in paths) or any(name.startswith("MORI_") for name in named):
         return Vendor.MORI
     marks = ("triton_dist.language.extra.hip", "triton_dist.kernels.amd", "pyrocshmem")
     if any(path.startswith(marks) for path in paths):

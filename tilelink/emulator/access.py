@@ -10,12 +10,15 @@ from triton._C.libtriton import interpreter as native
 from triton._C.libtriton import ir
 from triton.runtime import interpreter as stock
 
+from tilelink.emulator import assembly
 from tilelink.emulator.blocks import everything
 from tilelink.emulator.errors import UnknownInlineAsm
 from tilelink.emulator.events import Kind, Scope, Semantic, Via
-from tilelink.emulator.inline_asm import KNOWN, Effect, UnknownStatement, parse
+from tilelink.emulator.extra import extern
+from tilelink.emulator.inline_asm import Effect, UnknownStatement, parse
 from tilelink.emulator.numerics import Handle, NumericBuilder, float_to_bf16
 from tilelink.emulator.shortcuts import Semantic as TypeRules
+from tilelink.emulator.threads import active, differ, first_is_active, meet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +41,7 @@ _SCOPES = {
     ir.MEM_SYNC_SCOPE.GPU: Scope.GPU,
     ir.MEM_SYNC_SCOPE.SYSTEM: Scope.SYSTEM,
 }
+_OF_THREADS = (Effect.STORE, Effect.LOAD, Effect.BARRIER)  # where it matters which threads they are
 
 
 class AccessSemantic(TypeRules):
@@ -78,6 +82,11 @@ class MemoryBuilder(NumericBuilder):
         super().__init__()
         self._machine = machine
         self.scalar = False  # of the access that comes next: one thread's, not a block's
+
+    def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
+        if arg.data.size > 1:
+            raise differ(self._machine, "a block of one scalar", "is given another one in each thread")
+        return super().create_splat(ret_ty, arg)  # type: ignore[no-any-return]
 
     # program ids
 
@@ -124,8 +133,10 @@ class MemoryBuilder(NumericBuilder):
         self._store(ptrs, value, mask, Via.DESCRIPTOR)
 
     def _load(self, ptrs: Handle, mask: Array | None, other: Handle | None, via: Via) -> Handle:
-        element, dtype, addresses, mask, touched = _decode(ptrs, mask)
         machine, scalar = self._machine, self._one_thread(via)
+        if scalar and ptrs.data.size > 1:  # by each thread that is active, at a place of its own
+            mask, scalar = _both(mask, active(machine)), False
+        element, dtype, addresses, mask, touched = _decode(ptrs, mask)
         if via is Via.VOLATILE:
             machine.scheduler.switch()
         machine.before(f"{via.value} load", touched, dtype.itemsize)
@@ -135,11 +146,26 @@ class MemoryBuilder(NumericBuilder):
         return result
 
     def _store(self, ptrs: Handle, value: Handle, mask: Array | None, via: Via) -> None:
-        _, dtype, addresses, mask, touched = _decode(ptrs, mask)
         machine, scalar = self._machine, self._one_thread(via)
+        if not self._goes_on(f"{via.value} store", ptrs, value, scalar=scalar):
+            return
+        _, dtype, addresses, mask, touched = _decode(ptrs, mask)
         machine.before(f"{via.value} store", touched, dtype.itemsize)
         native.store(addresses, np.broadcast_to(value.data, addresses.shape), mask)
         machine.after(Kind.STORE, via, touched, dtype.itemsize, changed=True, scalar=scalar)
+
+    def _goes_on(self, what: str, *operands: Handle, scalar: bool) -> bool:
+        """Whether what thread 0 does for a program, or all threads do for a block, happens. Raises `ThreadsDiffer`."""
+        if scalar and any(operand.data.size > 1 for operand in operands):
+            raise differ(self._machine, f"{what} of one scalar", "is given other operands in each thread")
+        if not scalar and active(self._machine) is not None:
+            raise differ(self._machine, f"{what} of a block", "is in a branch that some threads take only")
+        return not scalar or first_is_active(self._machine)
+
+    def _atomic_goes_on(self, *operands: Handle) -> None:
+        """An atomic of one scalar is that of thread 0. Raises `ThreadsDiffer` where it would do nothing, or differ."""
+        if not self._goes_on("atomic", *operands, scalar=self.scalar):
+            raise differ(self._machine, "atomic of one scalar", "is in a branch without thread 0, which would do it")
 
     # words of 64 bits, each stored or loaded in one piece, without an order: atomics that are relaxed
 
@@ -174,8 +200,9 @@ class MemoryBuilder(NumericBuilder):
     # atomics: each is a place where another task may come first
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: object, scope: object) -> Handle:
-        _, dtype, addresses, mask, touched = _decode(ptr, None)
         machine, scalar = self._machine, self.scalar
+        self._atomic_goes_on(ptr, cmp, val)
+        _, dtype, addresses, mask, touched = _decode(ptr, None)
         machine.scheduler.switch()
         machine.before("atomic_cas", touched, dtype.itemsize)
         # the stock operation reads its operands in place, so they have to be as many as the pointers
@@ -187,8 +214,9 @@ class MemoryBuilder(NumericBuilder):
     def create_atomic_rmw(
         self, op: object, ptr: Handle, val: Handle, mask: Handle, sem: object, scope: object
     ) -> Handle:
-        element, dtype, addresses, lanes, touched = _decode(ptr, mask.data)
         machine, scalar = self._machine, self.scalar
+        self._atomic_goes_on(ptr, val, mask)
+        element, dtype, addresses, lanes, touched = _decode(ptr, mask.data)
         machine.scheduler.switch()
         machine.before("atomic", touched, dtype.itemsize)
         operand = np.ascontiguousarray(
@@ -248,26 +276,42 @@ class MemoryBuilder(NumericBuilder):
     # barriers and fences
 
     def create_barrier(self) -> None:
-        self._machine.barrier()
+        meet(self._machine, "tl.debug_barrier()")
 
     def create_inline_asm(
         self, asm: str, constraints: str, values: Sequence[Handle], types: list[Any], is_pure: bool, pack: int
     ) -> _Results:
-        try:
-            statements = parse(asm)
-        except UnknownStatement as unknown:
-            task = self._machine.scheduler.task.identity
-            raise UnknownInlineAsm(
-                statement=unknown.statement,
-                known=KNOWN,
-                rank=task.rank,
-                task=task.name,
-                place=self._machine.place(),
-            ) from None
+        snippet = self._snippet(asm, constraints, pack)
+        if isinstance(snippet, assembly.Steps):
+            return _Results(assembly.run(self._machine, snippet, values, types))
         results = [_filled(type, 0) for type in types]
-        for statement in statements:
+        for statement in snippet:
             self._apply(statement, types, results, list(values))
         return _Results(results)
+
+    def create_extern_elementwise(
+        self, library: str, path: str, symbol: str, values: Sequence[Handle], type: Any, is_pure: bool
+    ) -> Handle:
+        return extern(symbol, values, type)
+
+    def _snippet(self, asm: str, constraints: str, pack: int) -> tuple[Statement, ...] | assembly.Steps:
+        """What the emulator knows of inline assembly. Raises `UnknownInlineAsm`."""
+        try:
+            statements = parse(asm)
+            if active(self._machine) is None or not any(one.effect in _OF_THREADS for one in statements):
+                return statements
+        except UnknownStatement:
+            pass
+        try:
+            if pack != 1:
+                raise assembly.UnknownInstruction(f"pack={pack}", 1)
+            if "+" in constraints:
+                raise assembly.UnknownInstruction(f"constraints {constraints!r}", 1)
+            return assembly.program(asm)
+        except assembly.UnknownInstruction as unknown:
+            task, place = self._machine.scheduler.task.identity, self._machine.place()
+            facts = {"statement": unknown.statement, "line": unknown.line, "known": assembly.KNOWN}
+            raise UnknownInlineAsm(**facts, rank=task.rank, task=task.name, place=place) from None
 
     def _apply(self, statement: Statement, types: list[Any], results: list[Handle], given: list[Handle]) -> None:
         """Registers are numbered through: results, then what is given."""
@@ -279,7 +323,7 @@ class MemoryBuilder(NumericBuilder):
             case Effect.FENCE:
                 self._machine.fence(statement.text)
             case Effect.BARRIER:
-                self._machine.barrier()
+                meet(self._machine, "bar.sync")
             case Effect.CONSTANT:
                 results[statement.output] = _filled(types[statement.output], statement.value)
             case Effect.CLOCK:
@@ -301,11 +345,16 @@ def _decode(ptrs: Handle, mask: Array | None) -> tuple[Any, np.dtype[Any], Array
     return element, stock._get_np_dtype(element), addresses, lanes, touched
 
 
+def _both(mask: Array | None, other: Array | None) -> Array | None:
+    return other if mask is None else mask if other is None else mask & other
+
+
 def _addresses(places: Handle) -> Array:
     """Of pointers that were made numbers."""
     return places.data.astype(np.uint64)
 
 
 def _filled(type: Any, value: int) -> Handle:
+    """`value` in as many bits as there are: a clock of 32 begins again."""
     shape = tuple(type.shape) if type.is_block() else (1,)
-    return Handle(np.full(shape, value, stock._get_np_dtype(type.scalar)), type.scalar)
+    return Handle(np.full(shape, value, np.int64).astype(stock._get_np_dtype(type.scalar)), type.scalar)

@@ -16,6 +16,33 @@ class EmulationError(UserError):
     template = "{reason}"
 
 
+class Unsupported(EmulationError):
+    """Base of what says something of the emulator and nothing of the kernel: it does not know what the kernel uses.
+
+    Facts: at least `rank`, `task` and `place`. The first line of the message says what is unknown, the rest what to write
+    instead.
+    """
+
+
+class UnknownHostCall(Unsupported):
+    """Host code uses what an adapter of the emulator lacks. Facts: `rank`, `place`, `lacking`."""
+
+    template = (
+        "host code of rank {rank} at {place} uses {lacking}, which the emulator does not have.\n"
+        "Write it with what docs/verification.md lists: symmetric buffers, launches, copies, stream writes and waits, barriers."
+    )
+
+
+class UnknownWait(Unsupported):
+    """A stream is to wait for a word of a peer. Facts: `operation`, `stream`, `rank`, `word`, `peer`, `place`."""
+
+    template = (
+        "{operation} on stream {stream!r} of rank {rank} at {place} got {word}, which is memory of rank {peer}: whether a stream "
+        "may wait there depends on the driver, and the emulator does not do it.\n"
+        "Let streams wait for words of their own rank, which peers write."
+    )
+
+
 class Deadlock(EmulationError):
     """No task can go on. Facts: `tasks`, a tuple of `report.TaskState`, and `table`, the same as text."""
 
@@ -31,9 +58,10 @@ class StepLimit(EmulationError):
     """Facts: `limit`, `tasks`, `table`."""
 
     template = (
-        "the emulation did not end within {limit} steps (switches and memory accesses): "
-        "some loop goes on without getting anywhere.\n{table}\n"
-        "If the work is really this large, raise World(step_limit=...)."
+        "the emulation was given up after {limit} steps (switches and memory accesses): it is too large, or a loop changes "
+        "something in each round and gets nowhere.\n{table}\n"
+        "Give it smaller sizes, let loops that wait change nothing but what they wait for, or raise STEP_LIMIT in "
+        "the class of the operator (World(step_limit=...))."
     )
 
 
@@ -48,12 +76,24 @@ class OutOfBounds(EmulationError):
     )
 
 
-class UnknownInlineAsm(EmulationError):
-    """Facts: `statement`, `known`, `rank`, `task`, `place`."""
+class UnknownInlineAsm(Unsupported):
+    """Facts: `statement`, `line` (of the snippet, from 1), `known`, `rank`, `task`, `place`."""
 
     template = (
-        "{task} on rank {rank} at {place}: inline assembly {statement!r} has no meaning in the emulator.\n"
-        "Known statements: {known}."
+        "{task} on rank {rank} at {place}: line {line} of inline assembly, {statement!r}, has no meaning in the emulator.\n"
+        "Known: {known}.\n"
+        "Or write it in triton.language, whose atomics have orders and scopes: a wait is `while tl.atomic_cas(word, 1, 0, "
+        'sem="acquire", scope="sys") != 1: pass`, and `bar.sync` is `tl.debug_barrier()`.'
+    )
+
+
+class ThreadsDiffer(Unsupported):
+    """Facts: `operation`, `reason`, `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: {operation} {reason}; programs are emulated as one, not thread by thread.\n"
+        "Known: `if tid < n:` without `else`, with inline assembly, loads through pointers that differ by thread, and stores of "
+        "one scalar in its body; in other places let all threads do the same."
     )
 
 
@@ -70,6 +110,15 @@ class BadCollective(EmulationError):
     """Facts: `kind`, `rank`, `given`, `legal`."""
 
     template = "{kind} on rank {rank} got {given}.\nLegal: {legal}."
+
+
+class UnknownOperation(Unsupported):
+    """The interpreter lacks an operation of the language. Facts: `rank`, `task`, `place`, `reason`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: the emulator does not know this operation: {reason}.\n"
+        "Write it with operations of triton.language that have a meaning on CPUs: loads, stores, atomics, arithmetic, reductions."
+    )
 
 
 class KernelError(EmulationError):
@@ -101,7 +150,7 @@ class IllegalWord(EmulationError):
 
     template = (
         "{operation} on stream {stream!r} of rank {rank} got {word}: {reason}.\n"
-        "Legal: a view of one int32 element in this rank's own memory; a peer's word is written by a copy."
+        "Legal: a view of one int32 or int64 element; a stream writes words of its own rank and of peers, and waits for its own."
     )
 
 

@@ -28,6 +28,7 @@ class Via(Enum):
     PLAIN = "plain"  # tl.load, tl.store
     VOLATILE = "volatile"  # tl.load(volatile=True): relaxed, never cached
     ATOMIC = "atomic"  # tl.atomic_*
+    ASSEMBLY = "assembly"  # instructions of single threads, whose results stay theirs
     DESCRIPTOR = "descriptor"  # TMA: asynchronous, complete only after the bulk wait
     COPY = "copy"  # copy engine, or a copy kernel when both sides are local
     STREAM = "stream"  # stream-ordered write or wait of one word

@@ -12,6 +12,7 @@ from tilelink.emulator.events import Kind, Semantic, Via
 from tilelink.emulator.failing import errors_of_kernel
 from tilelink.emulator.machine import Places
 from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, WaitAtLeast, WaitEqual, Write
+from tilelink.emulator.place import is_adapter
 from tilelink.emulator.scheduler import Wait
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ class Execution:
 
         def start(program: tuple[int, int, int]) -> None:
             child = machine.new_task(stream.rank, f"{name}{program}")
-            child.kernel, child.program, child.grid = name, program, launch.grid
+            child.launched = task.origin if is_adapter(launch.kernel.fn.__module__) else None
+            child.kernel, child.program, child.grid, child.warps = name, program, launch.grid, launch.num_warps
             ended = (*token, program)
 
             def body() -> None:

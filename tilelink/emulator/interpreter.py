@@ -21,7 +21,7 @@ from triton._C.libtriton import interpreter as native
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITFunction
 
-from tilelink.emulator import blocks, shortcuts
+from tilelink.emulator import blocks, extra, shortcuts
 from tilelink.emulator.access import AccessSemantic, MemoryBuilder
 from tilelink.emulator.dialects import gluon
 from tilelink.emulator.errors import WorldBusy
@@ -29,7 +29,8 @@ from tilelink.emulator.numerics import Handle
 from tilelink.emulator.operators import operators
 from tilelink.emulator.place import MARK
 from tilelink.emulator.reductions import Reductions
-from tilelink.emulator.rewriting import AGAIN, CONSTANT, ENTER, LEAVE, VALUE, define, globals_of
+from tilelink.emulator.rewriting import AGAIN, CONSTANT, END_IF, ENTER, IF, LEAVE, VALUE, define, globals_of
+from tilelink.emulator.threads import Branches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ class Interpreter:
         self.semantic = AccessSemantic(builder)
         self._functions: dict[object, Callable[..., object]] = {}
         self._modules: dict[int, dict[str, object]] = {}
-        spins = machine.spins
+        spins, self._branches = machine.spins, Branches(machine)
         self._names: dict[str, object] = {
             MARK: True,
             VALUE: self.value,
@@ -60,10 +61,14 @@ class Interpreter:
             ENTER: spins.enter,
             AGAIN: spins.again,
             LEAVE: spins.leave,
+            IF: self._branches.enter,
+            END_IF: self._branches.leave,
             "range": self.range,
         }
+        self._warps = extra.warps(machine)
         self._patches = self._language_patches()
-        self._replaced = gluon.Gluon(machine, self.semantic, self.call).replaced()
+        self._replaced = {**extra.STANDS_FOR, **gluon.Gluon(machine, self.semantic, self.call).replaced()}
+        self._replaced |= self._by_object()
 
     @contextmanager
     def patched(self) -> Iterator[None]:
@@ -140,9 +145,9 @@ class Interpreter:
 
     def _language_patches(self) -> list[Patch]:
         recorder = _Recorder()
-        for owner, name, member in _builtins():
-            recorder.set_attr(owner, name, self._bound(member))
-        members = {name: member for owner, name, member in _builtins() if owner is tl.tensor}
+        for owner, name, original in _builtins():
+            recorder.set_attr(owner, name, self._warps.get(name) or self._bound(_undecorated(original)))
+        members = {name: _undecorated(original) for owner, name, original in _builtins() if owner is tl.tensor}
         for name, operator in operators(lambda name: self._bound(members[name])):
             recorder.set_attr(tl.tensor, name, operator)
         for module in (tl, tl.core):
@@ -157,6 +162,7 @@ class Interpreter:
             recorder.set_attr(module, "range", self.range)
             recorder.set_attr(module, "static_range", _static_range)
         recorder.set_attr(tl.tensor, "__index__", _index)
+        recorder.set_attr(tl.tensor, "__bool__", lambda x: self._branches.truth(x))
         recorder.set_attr(tl.tensor, "__init__", shortcuts.make_tensor)
         recorder.set_attr(tl.block_type, "__init__", shortcuts.make_block_type)
         recorder.set_attr(tl.dtype, "__eq__", shortcuts.same_type)
@@ -167,6 +173,11 @@ class Interpreter:
         recorder.set_attr(native, "store", blocks.store)
         recorder.set_attr(JITFunction, "__call__", lambda jit, *args, **kwargs: self.call(jit, *args, **kwargs))
         return list(recorder.patches.values())
+
+    def _by_object(self) -> dict[int, object]:
+        """What stands for each builtin, by its `id`: a kernel may know it by a name of its own."""
+        patched = {(id(owner), name): value for owner, name, value in self._patches}
+        return {id(original): patched[id(owner), name] for owner, name, original in _builtins()}
 
     def _bound(self, member: Any) -> Callable[..., object]:
         """A builtin of the language that uses this run's semantic."""
@@ -181,18 +192,18 @@ class Interpreter:
 
 @cache
 def _builtins() -> tuple[tuple[object, str, Any], ...]:
-    """Owner, name and undecorated function of each builtin of the language."""
-
-    def undecorated(member: Any) -> Any:
-        while getattr(member, "__code__", None) is _BUILTIN_WRAPPER:
-            member = member.__wrapped__
-        return member
-
+    """Owner, name and function of each builtin of the language."""
     return tuple(
-        (owner, name, undecorated(member))
-        for owner in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base)
+        (owner, name, member)
+        for owner in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base, *extra.MODULES)
         for name, member in inspect.getmembers(owner, tl.core.is_builtin)
     )
+
+
+def _undecorated(member: Any) -> Any:
+    while getattr(member, "__code__", None) is _BUILTIN_WRAPPER:
+        member = member.__wrapped__
+    return member
 
 
 class _Recorder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from tilelink.emulator.scheduler import Scheduler, Task, Wait
 from tilelink.emulator.spinning import SpinDetector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
     import torch
     from numpy.typing import NDArray
@@ -41,9 +42,7 @@ if TYPE_CHECKING:
 
 _WORD_BYTES = 8  # the largest word that is read and written as one
 _NONE = Semantic.NONE
-
-
-_PASSES_ANY_WAIT = 1 << 24  # above all counts and epochs, and far from the sign
+_MOST_EXCUSED = 256  # waits of one task: a loop may wait for ever
 
 
 @dataclass(slots=True)
@@ -74,7 +73,6 @@ class Machine:
         self.peer_atomics = peer_atomics
         self.memory = MemoryMap()
         self.scheduler = Scheduler(policy, switch_every, step_limit)
-        self.forced: set[int] = set()  # first bytes of words that `force_waits` has raised
         self.spins = SpinDetector(self.scheduler, self.word)
         self.observers = tuple(observers)
         self.on_fence: list[Callable[[str], None]] = []  # what wait for asynchronous work, by the text of the fence
@@ -197,7 +195,8 @@ class Machine:
         if self.observers:
             task, place = self.scheduler.task.identity, self.place()
             buffer, flat = self.memory.owner(start), addresses.ravel()
-            may_synchronise = scalar and end - start <= _WORD_BYTES and (via is not Via.PLAIN or semantic is not _NONE)
+            one = scalar or (via is Via.ASSEMBLY and addresses.size == 1)
+            may_synchronise = one and end - start <= _WORD_BYTES and (via is not Via.PLAIN or semantic is not _NONE)
             value = _value(start, end) if may_synchronise else None
             fields = (changed, place, scalar, start, end, buffer, value)
             self._tell(Access(task, kind, via, flat, item_bytes, semantic, scope, *fields))
@@ -218,32 +217,47 @@ class Machine:
     def place(self) -> Place:
         """The source lines of the running program; the host line that enqueued a stream's operation."""
         task = self.scheduler.task
-        return place_of(sys._getframe()) if task.kernel else task.origin
+        return place_of(sys._getframe(), task.launched) if task.kernel else task.origin
 
-    def force_waits(self) -> None:
-        """From now on no run hangs in a wait for a word: one awaited word after the other gets a large value.
+    def excuse_waits(self, spared: Collection[int]) -> None:
+        """From now on a run that hangs lets one wait for a word after the other pass, but never one of the tasks `spared`.
 
-        Waits by equality pass as well. What such a run does is not what the program would do; it tells who would have
-        raised the word.
+        What such a run does is not what the program would do; it tells who would have raised a word.
         """
+        excused = Counter[int]()
 
-        def force(bounds: tuple[int, int]) -> bool:
-            start, end = bounds
-            if start in self.forced or end - start > 8 or self.memory.owner(start) is None:
-                return False
-            self.forced.add(start)
-            ctypes.memmove(start, _PASSES_ANY_WAIT.to_bytes(end - start, sys.byteorder), end - start)
-            return True
+        def excuse() -> None:
+            for task in self.scheduler.watching():
+                number = task.identity.number
+                if number not in spared and excused[number] < _MOST_EXCUSED:
+                    excused[number] += 1
+                    self.scheduler.excuse(task)
+                    return
 
-        self.scheduler.on_stuck = force
+        self.scheduler.on_stuck = excuse
+
+    def restore_word(self, name: str, rank: int, offset: int, num_bytes: int, value: int) -> None:
+        """When the run hangs, give a word of the symmetric buffer `name` of `rank` a value that it had before."""
+
+        def restore() -> None:
+            self.scheduler.on_stuck = None
+            buffer = self.memory.named(name, rank)
+            if buffer is not None:
+                start = buffer.start + offset
+                ctypes.memmove(start, value.to_bytes(num_bytes, sys.byteorder, signed=True), num_bytes)
+                self.scheduler.wrote(start, start + num_bytes)
+
+        self.scheduler.on_stuck = restore
 
     def wait_for_word(self, word: torch.Tensor, value: int, *, equal: bool = False) -> None:
         """Block the running task until the int32 or int64 `word` is at least `value`, or equal to it."""
         start, sign = word.data_ptr(), "==" if equal else ">="
         end = start + word.element_size()
-        while (held := int(word.item())) < value or (equal and held != value and start not in self.forced):
+        while (held := int(word.item())) < value or (equal and held != value):
             wait = Wait(lambda: f"{self.word(start, end)} {sign} {value}", ranges=((start, end),))
             self.scheduler.block(wait)
+            if self.scheduler.is_excused():
+                return
 
     def word(self, start: int, end: int) -> str:
         """`signal[3] of rank 1 (value 0)`; for more than 8 bytes the first and the last element."""

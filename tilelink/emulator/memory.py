@@ -133,6 +133,11 @@ class MemoryMap:
             found.setdefault(owner.start if owner else -1, []).append(lane)
         return [flat[lanes] for lanes in found.values()]
 
+    def named(self, name: str, rank: int) -> Buffer | None:
+        """The first symmetric buffer of that name."""
+        found = (one for one in self._by_start.values() if one.symmetric and (one.name, one.rank) == (name, rank))
+        return next(found, None)
+
     def describe(self, address: int) -> str:
         """`signal[3] of rank 1`."""
         owner = self.owner(address)

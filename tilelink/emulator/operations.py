@@ -18,6 +18,7 @@ class Launch:
     arguments: tuple[tuple[str, object], ...]  # every parameter of the kernel
     tensors: tuple[tuple[str, torch.Tensor], ...]  # those among the arguments, by the name of their parameter
     per_sm: int = 1  # programs that share an SM
+    num_warps: int = 4
 
     def __str__(self) -> str:
         return f"launch {self.kernel.fn.__name__} on a grid of {self.grid}"

@@ -55,6 +55,11 @@ def _chain(lines: tuple[tuple[str, int, str], ...]) -> Place:
 _ADAPTERS = ("tilelink.emulator.", "tilelink.triton_dist.", "triton.", "torch.", "contextlib")
 
 
+def is_adapter(module: str) -> bool:
+    """Whether code of that module is not the user's, so that a report has to name who called it."""
+    return module.startswith(_ADAPTERS)
+
+
 def host_place(frame: FrameType | None, skip: str) -> Place:
     """The innermost line of host code on the stack below `frame`, not in the file `skip` nor in an adapter."""
     while frame is not None and (
@@ -64,14 +69,27 @@ def host_place(frame: FrameType | None, skip: str) -> Place:
     return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else NOWHERE
 
 
-def place_of(frame: FrameType | None) -> Place:
-    """The kernel lines on the stack below `frame`."""
+def host_place_of_traceback(traceback: TracebackType | None) -> Place:
+    """The innermost line of host code on the way to an exception, in no adapter; NOWHERE if it was raised by the call itself."""
+    place = NOWHERE
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not str(frame.f_globals.get("__name__", "")).startswith((*_ADAPTERS, "tilelink.adversary.")):
+            place = Place(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name)
+        traceback = traceback.tb_next
+    return place
+
+
+def place_of(frame: FrameType | None, launched: Place | None = None) -> Place:
+    """The kernel lines on the stack below `frame`, and below them that of host code which `launched` the kernel, if given."""
     lines = []
     while frame is not None:
         # told apart here first: most frames are the interpreter's, and observers ask at every access
         if MARK in frame.f_globals and _is_kernel_code(frame):
             lines.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
+    if launched is not None:
+        lines.append((launched.file, launched.line, launched.function))
     return _chain(tuple(lines))
 
 

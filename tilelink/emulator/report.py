@@ -31,6 +31,7 @@ class TaskState:
     doing: str  # the operation of a stream, else empty
     place: Place  # of a stream the host line that enqueued; NOWHERE for a program that has not started
     waits_for: str  # empty: it could go on
+    ranges: tuple[tuple[int, int], ...] = ()  # bytes that it waits for, half-open
 
 
 def task_states(tasks: Iterable[Task]) -> tuple[TaskState, ...]:
@@ -44,7 +45,7 @@ def _state(task: Task) -> TaskState:
     assert green is not None
     # the running task has no suspended frame
     frame = sys._getframe() if green is getcurrent() else green.gr_frame
-    place = place_of(frame) if task.kernel else task.origin
+    place = place_of(frame, task.launched) if task.kernel else task.origin
     return TaskState(
         number=task.identity.number,
         rank=task.identity.rank,
@@ -54,6 +55,7 @@ def _state(task: Task) -> TaskState:
         doing=task.doing,
         place=place,
         waits_for=task.wait.text() if task.wait else "",
+        ranges=task.wait.ranges if task.wait else (),
     )
 
 

@@ -5,9 +5,16 @@
     N: tl.constexpr = e         N = __constant__(e)
     while test:                 __spin_0 = __enter__((), bare)
         body                    while test:
-                                    __again__(__spin_0, {})
+                                    if __again__(__spin_0, {}):
+                                        break
                                     body
                                 __leave__(__spin_0)
+    if test:                    __branch_1 = __if__(test, ("x",), "")
+        body                    if __branch_1:
+                                    try:
+                                        body
+                                    finally:
+                                        __end_if__(__branch_1)
 
 The code is compiled under the file and lines of the original, so that frames and tracebacks show the emitted
 file. It is cached per function; each world executes it in fresh globals.
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 
 # names that a rewritten function finds in its globals
 VALUE, CONSTANT, ENTER, AGAIN, LEAVE = "__value__", "__constant__", "__enter__", "__again__", "__leave__"
+IF, END_IF = "__if__", "__end_if__"
 
 _cache: WeakKeyDictionary[FunctionType, tuple[str, CodeType]] = WeakKeyDictionary()
 
@@ -64,7 +72,7 @@ def define(jit: Any, visible: dict[str, object]) -> Callable[..., object]:
 
 class _Rewrite(ast.NodeTransformer):
     def __init__(self) -> None:
-        self._loops = 0
+        self._names = 0  # that were made up
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.decorator_list = []
@@ -87,8 +95,7 @@ class _Rewrite(ast.NodeTransformer):
         return ast.copy_location(ast.Assign([node.target], _call(wrapper, node.value)), node)
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
-        spin = f"__spin_{self._loops}"
-        self._loops += 1
+        spin = self._name("spin")
         names = sorted(_assigned(node.body))
         self.generic_visit(node)
         # locals() builds a dictionary at each call: not in the common loop that assigns nothing
@@ -96,10 +103,31 @@ class _Rewrite(ast.NodeTransformer):
         listed = ast.Tuple([ast.Constant(name) for name in names], ast.Load())
         bare = ast.Constant(all(isinstance(statement, ast.Pass) for statement in node.body))
         enter = ast.Assign([ast.Name(spin, ast.Store())], _call(ENTER, listed, bare))
-        again = ast.Expr(_call(AGAIN, ast.Name(spin, ast.Load()), variables))
+        again = ast.If(_call(AGAIN, ast.Name(spin, ast.Load()), variables), [ast.Break()], [])
         leave = ast.Expr(_call(LEAVE, ast.Name(spin, ast.Load())))
         node.body = [ast.copy_location(again, node), *node.body]
         return [ast.copy_location(enter, node), node, ast.copy_location(leave, node)]
+
+    def visit_If(self, node: ast.If) -> list[ast.stmt]:
+        names = ast.Tuple([ast.Constant(name) for name in sorted(_assigned(node.body))], ast.Load())
+        obstacle = ast.Constant("it has an `else`" if node.orelse else _leaves(node.body))
+        self.generic_visit(node)
+        branch = self._name("branch")
+        enter = ast.Assign([ast.Name(branch, ast.Store())], _call(IF, node.test, names, obstacle))
+        end = ast.Expr(_call(END_IF, ast.Name(branch, ast.Load())))
+        guarded = ast.Try(body=node.body, handlers=[], orelse=[], finalbody=[end])
+        node.test, node.body = ast.Name(branch, ast.Load()), [ast.copy_location(guarded, node)]
+        return [ast.copy_location(enter, node), node]
+
+    def _name(self, what: str) -> str:
+        self._names += 1
+        return f"__{what}_{self._names - 1}"
+
+
+def _leaves(body: Iterable[ast.stmt]) -> str:
+    """Why some threads cannot run `body` alone: it is left for good. Empty if it is not."""
+    left = (ast.Return, ast.Break, ast.Continue)
+    return "it is left for good" if any(isinstance(node, left) for one in body for node in ast.walk(one)) else ""
 
 
 def _assigned(body: Iterable[ast.stmt]) -> set[str]:

@@ -1,13 +1,17 @@
 """Tasks as greenlets of one thread; a policy chooses who runs next.
 
-A task gives way at synchronisation accesses and blocks on a `Wait`: on keys that someone wakes, or on bytes
-of memory that someone writes. Nobody spins: when no task is ready, the run is a deadlock and is reported as
-one.
+A task gives way at synchronisation accesses and blocks on a `Wait`: on keys that someone wakes, on bytes
+of memory that someone writes, or until some time has passed. Nobody spins: when no task is ready and none waits for time,
+the run is a deadlock and is reported as one.
+
+**Time** is what a kernel reads from a clock. Each step takes `CLOCKS_A_STEP`, and where every task waits, time leaps to the
+first moment that one of them waits for. So time costs no steps, and no deadline passes while somebody can still go on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -25,15 +29,22 @@ if TYPE_CHECKING:
     from tilelink.emulator.loading import Load
     from tilelink.emulator.operations import Operation
     from tilelink.emulator.spinning import Spin
+    from tilelink.emulator.threads import Branch
+
+
+CLOCKS_A_STEP = 3  # more than one, so that a count of rounds does not look like the clock
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a task is blocked. It is woken by `Scheduler.wake` of a key or a write into one of `ranges`."""
+    """Why a task is blocked. It is woken by `Scheduler.wake` of a key, a write into one of `ranges`, or when `clocks` clocks
+    have passed.
+    """
 
     text: Callable[[], str]  # what it waits for, as one phrase, evaluated only when it is reported
     keys: tuple[Hashable, ...] = ()
     ranges: tuple[tuple[int, int], ...] = ()  # half-open byte ranges
+    clocks: int = 0  # 0: no time ends it
 
 
 @dataclass(slots=True, eq=False)
@@ -46,8 +57,12 @@ class Task:
     kernel: str = ""  # empty for a stream
     operation: Operation | Load | Transfer | None = None  # at, or begun when it runs; None for a program
     origin: Place = NOWHERE  # the host line that enqueued it
+    launched: Place | None = None  # of a kernel that is not the user's: the host line that launched it
     wait: Wait | None = None
     spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
+    excused: bool = False  # its present wait counts as over
+    warps: int = 0  # of a program; 0 where its threads have no numbers of their own, as in a group of warps
+    branches: list[Branch] = field(default_factory=list)  # that only some of its threads are in, outermost first
     accesses: int = 0
     turn: int = 0  # when it ran last, counted in choices of the scheduler
     greenlet: greenlet | None = None
@@ -78,7 +93,8 @@ class Learner(Protocol):
 class Scheduler:
     """Runs tasks one at a time until none is left.
 
-    `version` counts the writes that changed memory. `switch_every` > 0 makes a task give way at every so
+    `version` counts the writes that changed memory, `time` the clocks of all runs.
+    `switch_every` > 0 makes a task give way at every so
     many memory accesses of its own, beside the synchronisation accesses. `step_limit` bounds switches plus
     accesses of one run.
     """
@@ -86,6 +102,7 @@ class Scheduler:
     def __init__(self, policy: Policy, switch_every: int, step_limit: int) -> None:
         self.version = 0
         self.steps = 0
+        self.time = 0
         self.current: Task | None = None
         self._policy = policy
         self._learner = policy if isinstance(policy, Learner) else None
@@ -96,8 +113,11 @@ class Scheduler:
         self._live: dict[int, Task] = {}
         self._by_key: dict[Hashable, list[Task]] = {}
         self._watched: dict[Task, tuple[tuple[int, int], ...]] = {}
+        self._alarms: list[tuple[int, int, Task]] = []  # a heap: when, number of the sleep, who
+        self._asleep: dict[Task, int] = {}  # by task: the number of its sleep
+        self._sleeps = 0
         self._hub = getcurrent()
-        self.on_stuck: Callable[[tuple[int, int]], bool] | None = None
+        self.on_stuck: Callable[[], None] | None = None  # diagnosis: may excuse a task, or write what one waits for
 
     def spawn(self, task: Task, body: Callable[[], None]) -> None:
         """Add a ready task. An exception of `body` ends the run."""
@@ -122,7 +142,8 @@ class Scheduler:
         self.steps = 0
         try:
             while self._live:
-                if not self._ready and not self._let_one_go():
+                self._wake_up()
+                if not self._ready and not self._leap() and not self._let_one_go():
                     raise self._stuck()
                 self._resume(self._take(self._policy.choose(self._ready)))
         finally:
@@ -146,6 +167,10 @@ class Scheduler:
         if wait.ranges:
             self._watched[task] = wait.ranges
             self.awaits(wait.ranges)
+        if wait.clocks:
+            self._sleeps += 1
+            self._asleep[task] = self._sleeps
+            heappush(self._alarms, (self.time + wait.clocks, self._sleeps, task))
         self._hub.switch()
 
     def wake(self, key: Hashable) -> None:
@@ -191,6 +216,7 @@ class Scheduler:
     def count_step(self) -> None:
         """One more step of the run. Raises `StepLimit`."""
         self.steps += 1
+        self.time += CLOCKS_A_STEP
         if self.steps > self._step_limit:
             states = task_states(self._live.values())
             raise StepLimit(limit=self._step_limit, tasks=states, table=table(states))
@@ -215,19 +241,45 @@ class Scheduler:
             if not waiting:
                 del self._by_key[key]
         self._watched.pop(task, None)
+        self._asleep.pop(task, None)
         task.wait = None
         self._ready.append(task)
 
+    def _wake_up(self) -> None:
+        """Make the tasks ready whose time has come."""
+        while self._alarms and self._alarms[0][0] <= self.time:
+            _, sleep, task = heappop(self._alarms)
+            if self._asleep.get(task) == sleep:
+                self._unblock(task)
+
+    def _leap(self) -> bool:
+        """Nobody can go on before some time has passed: let it pass. False if nobody waits for time."""
+        while self._asleep and not self._ready:
+            self.time = max(self.time, self._alarms[0][0])
+            self._wake_up()
+        return bool(self._ready)
+
+    def watching(self) -> tuple[Task, ...]:
+        """The tasks that wait for a byte to be written, those that have waited longest first."""
+        return tuple(self._watched)
+
+    def excuse(self, task: Task) -> None:
+        """Let a task go on as if what it waits for had happened."""
+        task.excused = True
+        self._unblock(task)
+
+    def is_excused(self) -> bool:
+        """Whether the running task, which has waited, was excused; asked once."""
+        task = self.task
+        excused, task.excused = task.excused, False
+        return excused
+
     def _let_one_go(self) -> bool:
-        """Nobody can go on: ask `on_stuck` to write what one of the tasks waits for."""
+        """Nobody can go on: ask `on_stuck` to do something about it."""
         if self.on_stuck is None:
             return False
-        ranges = [one for task in self._watched for one in self._watched[task]]
-        for start, end in ranges:
-            if self.on_stuck((start, end)):
-                self.wrote(start, end)
-                return bool(self._ready)
-        return False
+        self.on_stuck()
+        return bool(self._ready)
 
     def _stuck(self) -> Deadlock:
         states = task_states(self._live.values())
@@ -242,3 +294,5 @@ class Scheduler:
         self._ready.clear()
         self._by_key.clear()
         self._watched.clear()
+        self._alarms.clear()
+        self._asleep.clear()

@@ -1,10 +1,15 @@
 """When a `while` loop of a program can only go round and round: exact detection of a spin.
 
-A round of a loop that changed nothing, left its local variables as they were, read no clock and only memory that has
+A round of a loop that changed nothing, left its local variables as they were and read only memory that has
 not changed since will be repeated for ever, so the program may sleep until one of the bytes it read is
 written. No spin is emulated round by round, and a successful wait, repeated in straight-line code or in the
 next tile, is never mistaken for one. A rewritten function calls `enter`, `again` and `leave` around each of
 its `while` loops.
+
+**Clocks.** A loop that reads a clock may end by itself. If all that its round changed is the time, it sleeps until a byte is
+written or some time has passed, twice as much after each such round: so it sees a deadline after a few rounds, however
+far away that is, and not later than after twice as long. If nothing has come of it after `_LONGEST`, the loop waits for no
+deadline. Variables that move with the clock are time; integers that count rounds let it pass in shorter steps.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from tilelink.emulator.scheduler import Scheduler
 
 _UNBOUND = object()
+_LONGEST = 1 << 40  # clocks: minutes, beyond every deadline of a kernel
+_COUNTING = 1 << 12  # clocks for which a loop sleeps at most that may be at work, because it counts
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +41,10 @@ class Spin:
     state: tuple[object, ...] | None  # their values when the round began; None before the first
     reads: set[tuple[int, int]] = field(default_factory=set)  # byte ranges read in this round
     version: int = -1  # of memory at the first of these reads; -1: nothing read yet
-    timed: bool = False  # the clock was read in this round: it goes on by itself
+    times: list[int] = field(default_factory=list)  # what the clock told in this round
+    times_before: list[int] = field(default_factory=list)  # and in the round before
+    strides: tuple[int, ...] | None = None  # by how much its integers changed in the round before
+    pause: int = 1  # clocks for which it sleeps next
 
     def note_read(self, start: int, end: int, version: int) -> None:
         if self.version < 0:
@@ -60,27 +70,46 @@ class SpinDetector:
         spins.append(spin)
         return spin
 
-    def again(self, spin: Spin, variables: Mapping[str, object]) -> None:
-        """The test was true: the body is about to run (again). Blocks if that cannot change anything."""
+    def again(self, spin: Spin, variables: Mapping[str, object]) -> bool:
+        """The test was true: the body is about to run (again). Blocks if that cannot change anything.
+
+        True if the loop is to be left, since its wait was excused.
+        """
         scheduler = self._scheduler
         del scheduler.task.spins[spin.depth + 1 :]
         state = _values(spin.names, variables)
-        at_rest = spin.state is not None and _same(state, spin.state)
         scheduler.count_step()
-        if at_rest and not spin.timed and spin.version in (-1, scheduler.version):
-            ranges = tuple(sorted(spin.reads))
-            scheduler.block(Wait(lambda: self._text(ranges), ranges=ranges))
+        if spin.version not in (-1, scheduler.version):
+            spin.pause = 1
+        elif spin.state is not None:
+            self._rest(spin, state, spin.state)
         self._hand_to_enclosing(spin)
         spin.state = state
         spin.reads = set()
         spin.version = -1
-        spin.timed = False
+        spin.times_before, spin.times = spin.times, []
+        return scheduler.is_excused()
 
     def clock(self) -> int:
-        """The time, which is how many steps have been taken: who waits for a later one is in no spin."""
+        """The time, which no loop that reads it waits for in vain."""
         for spin in self._scheduler.task.spins[-1:]:
-            spin.timed = True
-        return self._scheduler.steps
+            spin.times.append(self._scheduler.time)
+        return self._scheduler.time
+
+    def _rest(self, spin: Spin, state: tuple[object, ...], before: tuple[object, ...]) -> None:
+        """A round has ended, and the memory that it read has not changed: sleep if it will be repeated."""
+        timed, ranges = bool(spin.times), tuple(sorted(spin.reads))
+        strides, spin.strides = spin.strides, _strides(state, before)
+        if spin.strides is None:
+            return
+        if not any(spin.strides) or (timed and _follow(spin.strides, _moves(spin))):
+            clocks = spin.pause if timed and spin.pause <= _LONGEST else 0
+        elif timed and spin.strides == strides:
+            clocks = min(spin.pause, _COUNTING)
+        else:
+            return
+        spin.pause *= 2
+        self._scheduler.block(Wait(lambda: self._text(ranges, clocks), ranges=ranges, clocks=clocks))
 
     def leave(self, spin: Spin) -> None:
         """The test was false."""
@@ -93,13 +122,15 @@ class SpinDetector:
         if not spin.depth:
             return
         outer = self._scheduler.task.spins[spin.depth - 1]
-        outer.timed = outer.timed or spin.timed
+        outer.times += spin.times
         if spin.version >= 0:
             if outer.version < 0:
                 outer.version = spin.version
             outer.reads |= spin.reads
 
-    def _text(self, ranges: tuple[tuple[int, int], ...]) -> str:
+    def _text(self, ranges: tuple[tuple[int, int], ...], clocks: int) -> str:
+        if clocks:
+            return "time to pass" + (f", or {self._text(ranges, 0)}" if ranges else "")
         if not ranges:
             return "nothing: its loop reads no memory and changes nothing"
         shown = [self._describe(start, end) for start, end in ranges[:4]]
@@ -110,8 +141,34 @@ def _values(names: tuple[str, ...], variables: Mapping[str, object]) -> tuple[ob
     return tuple(variables.get(name, _UNBOUND) for name in names)
 
 
-def _same(ours: tuple[object, ...], theirs: tuple[object, ...]) -> bool:
-    return all(map(_equal, ours, theirs))
+def _moves(spin: Spin) -> set[int]:
+    """How far the clock has gone from one round to the next, as a variable may show it that holds what was read."""
+    before, now = spin.times_before, spin.times
+    steps = {b - a for a, b in zip(before, now, strict=False)}
+    steps |= {b - a for a, b in zip(reversed(before), reversed(now), strict=False)}
+    return steps | {-step for step in steps}
+
+
+def _follow(strides: tuple[int, ...], moves: set[int]) -> bool:
+    """Whether integers are what they were, or have gone on, or back, as far as the clock; one of 32 bits begins again."""
+    return all(not stride or any((stride - move) % (1 << 32) == 0 for move in moves) for stride in strides)
+
+
+def _strides(state: tuple[object, ...], before: tuple[object, ...]) -> tuple[int, ...] | None:
+    """By how much each variable has changed; None if one has that is no scalar integer."""
+    strides = []
+    for one, other in zip(state, before, strict=True):
+        if _equal(one, other):
+            strides.append(0)
+        elif isinstance(one, tl.tensor) and isinstance(other, tl.tensor) and _integers(one, other):
+            strides.append(int(one.handle.data.item()) - int(other.handle.data.item()))
+        else:
+            return None
+    return tuple(strides)
+
+
+def _integers(one: tl.tensor, other: tl.tensor) -> bool:
+    return not one.shape and not other.shape and one.dtype == other.dtype and bool(one.dtype.is_int())
 
 
 def _equal(one: object, other: object) -> bool:
@@ -119,6 +176,8 @@ def _equal(one: object, other: object) -> bool:
         return True
     if isinstance(one, tl.tensor) and isinstance(other, tl.tensor):
         return bool(np.array_equal(one.handle.data, other.handle.data))
+    if isinstance(one, bytes) and isinstance(other, bytes):  # what lanes of inline assembly hold
+        return one == other
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         return one == other
     return False

@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilelink.emulator.collectives import Collective, CollectiveKind, describe
-from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalMatmul, IllegalWord
+from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalMatmul, IllegalWord, UnknownWait
 from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, WaitEqual, Write
 from tilelink.emulator.place import Place, host_place
 from tilelink.emulator.protocols import enqueuing
@@ -94,7 +94,7 @@ class EmulatedStream:
         full = self._full_grid(kernel, grid, per_sm if options.get("launch_cooperative_grid") else 0)
         arguments = tuple(bound.arguments.items())
         tensors = tuple(pair for name, value in arguments for pair in _tensors(name, value))
-        self._enqueue(Launch(kernel, full, arguments, tensors, per_sm))
+        self._enqueue(Launch(kernel, full, arguments, tensors, per_sm, int(str(options.get("num_warps", 4)))))
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """Enqueue a copy of contiguous views; needs an SM only if both are local. Raises `IllegalCopy`."""
@@ -110,18 +110,24 @@ class EmulatedStream:
         self._enqueue(Copy(dst, src, self._route(dst, src)))
 
     def write(self, word: torch.Tensor, value: int) -> None:
-        """Enqueue a stream-ordered write of a local int32 or int64 word; needs no SM. Raises `IllegalWord`."""
+        """Enqueue a stream-ordered write of an int32 or int64 word, of this rank or of a peer; needs no SM.
+
+        It releases, at system scope, all that the stream did before. Raises `IllegalWord`.
+        """
         self._check_word("write", word)
         self._enqueue(Write(word, value))
 
     def wait_at_least(self, word: torch.Tensor, value: int) -> None:
-        """Enqueue a wait until a local int32 or int64 word is at least `value`; needs no SM. Raises `IllegalWord`."""
-        self._check_word("wait_at_least", word)
+        """Enqueue a wait until a local int32 or int64 word is at least `value`; needs no SM.
+
+        Raises `IllegalWord`, and `UnknownWait` for a word of a peer.
+        """
+        self._check_waited("wait_at_least", word)
         self._enqueue(WaitAtLeast(word, value))
 
     def wait_equal(self, word: torch.Tensor, value: int) -> None:
-        """The same until the word is seen to be equal to `value`. Raises `IllegalWord`."""
-        self._check_word("wait_equal", word)
+        """The same until the word is seen to be equal to `value`. Raises `IllegalWord` and `UnknownWait`."""
+        self._check_waited("wait_equal", word)
         self._enqueue(WaitEqual(word, value))
 
     def captures(self) -> bool:
@@ -194,14 +200,22 @@ class EmulatedStream:
         target = "" if there == self.rank else f"to rank {there}"
         return " ".join(filter(None, (source, target)))
 
-    def _check_word(self, operation: str, word: torch.Tensor) -> None:
+    def _check_waited(self, operation: str, word: torch.Tensor) -> None:
+        self._check_word(operation, word)
         owner = self.machine.memory.owner(word.data_ptr())
-        reason = ""
+        if owner is not None and owner.symmetric and owner.rank != self.rank:
+            raise UnknownWait(
+                operation=operation,
+                stream=self.name,
+                rank=self.rank,
+                word=describe(word),
+                peer=owner.rank,
+                place=host_place(sys._getframe(), skip=__file__),
+            )
+
+    def _check_word(self, operation: str, word: torch.Tensor) -> None:
         if word.dtype not in (torch.int32, torch.int64) or word.numel() != 1:
             reason = "it is not one int32 or int64 element"
-        elif owner is not None and owner.symmetric and owner.rank != self.rank:
-            reason = f"it is memory of rank {owner.rank}"
-        if reason:
             raise IllegalWord(operation=operation, stream=self.name, rank=self.rank, word=describe(word), reason=reason)
 
     def _full_grid(self, kernel: Any, grid: tuple[int, ...], cooperative: int) -> tuple[int, int, int]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tilelink.emulator.scheduler import Policy
 
 _MAIN = "main"
-_STEP_LIMIT = 1_000_000
+STEP_LIMIT = 1_000_000  # of a run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class World:
         *,
         policy: Policy | None = None,
         observers: Sequence[Observer] = (),
-        step_limit: int = _STEP_LIMIT,
+        step_limit: int = STEP_LIMIT,
         any_residency_order: bool = False,
         lazy_loading: bool = False,
         peer_atomics: bool = True,
@@ -83,7 +83,7 @@ class World:
             ("switch_every", switch_every, 0),
             ("step_limit", step_limit, 1),
         ):
-            if value < least:
+            if not isinstance(value, int) or value < least:
                 raise IllegalWorld(name=name, value=value, least=least)
         policy = policy or RandomPolicy(seed)
         limits = num_ranks, num_sms, policy, switch_every, step_limit, observers

@@ -8,6 +8,7 @@ import textwrap
 import typing
 
 from tilelink.errors import BadAnnotation, TileLinkError
+from tilelink.ir.dtype import is_torch_dtype
 from tilelink.ir.location import Location
 from tilelink.ir.placement import Replicate
 from tilelink.ir.tensor import Tensor
@@ -54,9 +55,9 @@ def _declared(
         base, *metadata = typing.get_args(annotation)
         shapes = [item for item in metadata if isinstance(item, tuple)]
         if base is Tensor and len(shapes) == 1:
-            dtypes = [item for item in metadata if isinstance(item, str)]
-            placements = [item for item in metadata if not isinstance(item, tuple | str)] or [Replicate()]
-            return Tensor(*shapes[0], placement=placements[0], dtype="".join(dtypes[:1]), location=location)
+            dtypes = [item for item in metadata if isinstance(item, str) or is_torch_dtype(item)] or [""]
+            placements = [item for item in metadata if item not in (*dtypes, *shapes)] or [Replicate()]
+            return Tensor(*shapes[0], placement=placements[0], dtype=dtypes[0], location=location)
     shown = "nothing" if written is inspect.Parameter.empty else written
     raise BadAnnotation(location, parameter=name, function=function.__name__, annotation=shown, reason=reason)
 

@@ -52,13 +52,18 @@ def other_tiles(role: ComputeRole, step: Notify, own_axes: tuple[str, ...]) -> i
 
 def source_arrivals(schedule: Schedule, exchange: Exchange) -> list[int]:
     """Per chunk, what its count reaches: the tiles that write to it, or 1 for a library call."""
+    found = counting_step(schedule, exchange)
+    return [1] * exchange.chunks if found is None else chunk_arrivals(found[0], found[1], exchange, found[2])
+
+
+def counting_step(schedule: Schedule, exchange: Exchange) -> tuple[ComputeRole, Notify, tuple[str, ...]] | None:
+    """The role and the step that count tiles of the source, and the axes whose segment is the own one there."""
     for kernel in schedule.kernels():
         role = kernel.compute
         found = _find_notify(role.body, exchange.name, ()) if role is not None else None
         if found is not None and role is not None:
-            step, own_axes = found
-            return chunk_arrivals(role, step, exchange, own_axes)
-    return [1] * exchange.chunks
+            return role, *found
+    return None
 
 
 def _find_notify(

@@ -8,18 +8,22 @@ y_sum = all_reduce(y) in-place ->   the same; an output is gathered where the ca
 y_sum = f(y) library or words  ->   y_sum = f(y), by one call
 y_sum = f(y) words of tiles    ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
+p = y[:, a:b]                  ->   nothing: readers of p[m, n] read y[m, n + a]; where p must be a plain tensor,
+                                    p[m, n] = y[m, n + a]
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import sympy
 
 from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation, Sum, TileGraph, TileOp, TileOperation
 from tilelink.ir.nodes import Algorithm, Kind
+from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import (
     DTYPE_BYTES,
     AllGather,
@@ -30,6 +34,7 @@ from tilelink.ir.spec import (
     Matmul,
     ReduceScatter,
     SendRecv,
+    Slice,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.ir.word import Protocol
@@ -55,6 +60,15 @@ _GATHERED_THERE = {Algorithm.POOLED, Algorithm.IN_PLACE}  # where the caller rea
 
 
 @dataclass(frozen=True, slots=True)
+class _View:
+    """Elements of `value` in memory, from `first` on along each dimension."""
+
+    value: str
+    shape: tuple[int, ...]
+    first: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ByWords:
     """How an algorithm moves words (`WordCollective`, `SumWords`)."""
 
@@ -71,6 +85,7 @@ BY_WORDS = {
     Algorithm.LAMPORT_TWO_SHOT: ByWords(Protocol.LAMPORT, shots=2),
     Algorithm.LAMPORT_TILES_TWO_SHOT: ByWords(Protocol.LAMPORT, in_tiles=True, shots=2),
 }
+_OF_PLAIN_TENSORS = (AllGather, ReduceScatter, AllReduce, SendRecv, UserOp)  # what takes no slice of a tensor
 _ONE_CALL = {*BY_WORDS, Algorithm.LIBRARY}  # of which one relation is left, from values to their sum
 MOST_WORDS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that words of LL carry (2 x H200)
 
@@ -79,7 +94,7 @@ def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...
     """(name, legal algorithms) of each collective of the spec. Two-shot needs rows that `num_ranks` divides; what is made
     in place is an output, and nothing else reads it; what travels in words are a few whole ones to a peer, and those of a tile
     are neighbours of a row of it."""
-    found = []
+    found, spec = [], as_computed(spec)
     for node in spec.nodes:
         legal = LEGAL_ALGORITHMS.get(type(node.operation))
         if legal is not None:
@@ -117,17 +132,20 @@ def _words_of_tiles(spec: BoundSpec, node: BoundNode, protocol: Protocol) -> boo
     return cols * DTYPE_BYTES[maker.output.dtype] % protocol.data_bytes == 0
 
 
-def expand(spec: BoundSpec, algorithms: Mapping[str, Algorithm]) -> TileGraph:
-    """The graph of `spec` with each collective done by `algorithms[its name]`."""
-    return _Expansion(spec, algorithms).graph()
+def expand(spec: BoundSpec, algorithms: Mapping[str, Algorithm], library: AbstractSet[str] = frozenset()) -> TileGraph:
+    """The graph of `spec` with each collective done by `algorithms[its name]`, and the matmuls in `library` by the library,
+    which reads whole matrices only."""
+    return _Expansion(spec, algorithms, library).graph()
 
 
 class _Expansion:
-    def __init__(self, spec: BoundSpec, algorithms: Mapping[str, Algorithm]) -> None:
-        self.spec = spec
+    def __init__(self, spec: BoundSpec, algorithms: Mapping[str, Algorithm], library: AbstractSet[str]) -> None:
+        self.spec = as_computed(spec)
         self.algorithms = algorithms
+        self.library = library
         self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in spec.inputs}
         self.nodes: list[TileOp | Relation] = []
+        self.views: dict[str, _View] = {}
 
     def graph(self) -> TileGraph:
         for node in self.spec.nodes:
@@ -166,8 +184,27 @@ class _Expansion:
             case SendRecv(by):
                 self._relation(node, f"{out}_queue", Kind.SHIFT, source, 0, self.values[source].shape, by=by)
                 self._op(node, Copy(), out, (f"{out}_queue",))
+            case Slice():
+                self._slice(node, operation)
             case Matmul() | Elementwise() | UserOp():
                 self._op(node, operation, out, node.inputs)
+
+    def _slice(self, node: BoundNode, cut: Slice) -> None:
+        """A view, or a copy of it where a plain tensor is needed."""
+        whole, name = self._view(node.inputs[0]), node.output.name
+        first = tuple(start + (cut.start if dim == cut.dim else 0) for dim, start in enumerate(whole.first))
+        self.views[name] = _View(whole.value, node.output.local, first)
+        readers = [other for other in self.spec.nodes if name in other.inputs]
+        if name in self.spec.outputs or any(isinstance(other.operation, _OF_PLAIN_TENSORS) for other in readers):
+            self._op(node, Copy(), name, (name,))
+            del self.views[name]
+
+    def _view(self, name: str) -> _View:
+        """Where operations find the value."""
+        if name in self.views:
+            return self.views[name]
+        shape = self.values[name].shape
+        return _View(name, shape, (0,) * len(shape))
 
     def _scatter_and_sum(self, node: BoundNode, source: str, dim: int, out: str) -> None:
         parts = self._parts(source, out)
@@ -194,11 +231,17 @@ class _Expansion:
         return f"{source}_settled"
 
     def _needs_copy(self, out: str, dim: int) -> bool:
-        """Parts must be put together where a plain tensor is needed: an output, or a pointer for a user's body."""
+        """Parts must be put together where a plain tensor is needed: an output, a pointer for a user's body, or a matrix for
+        the library."""
         if out in self.spec.outputs:
             return True
         readers = [n for n in self.spec.nodes if out in n.inputs]
         if any(isinstance(n.operation, AllGather | ReduceScatter | AllReduce) for n in readers):
+            return True
+        if dim == 1 and any(n.output.name in self.library for n in readers):
+            return True
+        # parts along rows may be read in some of their columns: every other slice crosses parts, or chunks of them
+        if any(isinstance(n.operation, Slice) and not (dim == 0 and n.operation.dim == 1) for n in readers):
             return True
         return any(isinstance(n.operation, UserOp) and _needs_plain(n.operation, n.inputs, out, dim) for n in readers)
 
@@ -233,12 +276,16 @@ class _Expansion:
         self.nodes.append(relation)
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:
-        shapes = [self.values[name].shape for name in inputs]
-        axes, indices, write = _maps(operation, shapes)
+        views = [self._view(name) for name in inputs]
+        axes, indices, write = _maps(operation, [view.shape for view in views])
         shape = tuple(next(axis.extent for axis in axes if axis.name == str(index)) for index in write)
         self.values[out] = GraphValue(out, shape, node.output.dtype)
-        reads = tuple(Map(name, index) for name, index in zip(inputs, indices, strict=True))
+        reads = tuple(Map(view.value, _moved(index, view.first)) for view, index in zip(views, indices, strict=True))
         self.nodes.append(TileOp(operation, axes, reads, Map(out, write), node.line))
+
+
+def _moved(index: Index, first: tuple[int, ...]) -> Index:
+    return tuple(expression + start for expression, start in zip(index, first, strict=True))
 
 
 def _needs_plain(op: UserOp, inputs: tuple[str, ...], value: str, dim: int) -> bool:
@@ -265,7 +312,7 @@ def _maps(
             three = (GraphAxis("m", rows, False), GraphAxis("n", cols, False), GraphAxis("k", inner, True))
             return three, ((m, k), (n, k) if transposed else (k, n)), (m, n)
         case Elementwise() | Copy():
-            shape = max(shapes, key=lambda s: (len(s), s[0]))
+            shape = _common(shapes)
             written: Index = (m, n)[: len(shape)]
             axes = tuple(GraphAxis(str(a), extent, False) for a, extent in zip(written, shape, strict=True))
             return axes, tuple(_broadcast(s, shape, written) for s in shapes), written
@@ -283,6 +330,12 @@ def _maps(
             axes = tuple(GraphAxis(name, extents[name], name not in operation.writes) for name in operation.axes)
             reads = tuple(tuple(_symbol(axis) for axis in read) for read in indices)
             return axes, reads, tuple(_symbol(axis) for axis in operation.writes)
+
+
+def _common(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape of an elementwise result: along each dimension, from the last one on, the size that is not 1."""
+    padded = [(1,) * (max(map(len, shapes)) - len(shape)) + shape for shape in shapes]
+    return tuple(max(extents) for extents in zip(*padded, strict=True))
 
 
 def _broadcast(shape: tuple[int, ...], full: tuple[int, ...], written: Index) -> Index:

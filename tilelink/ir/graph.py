@@ -67,10 +67,16 @@ class Map:
         """Name of the axis that indexes `dim`, empty for a broadcast dimension."""
         return _axis_name(self.index[dim])
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """`axis_of` each dimension."""
+        return tuple(map(_axis_name, self.index))
+
 
 @cache
 def _axis_name(expression: sympy.Expr) -> str:
-    return str(expression) if expression.free_symbols else ""
+    """Of the one axis in it; a slice adds to that where it starts."""
+    return next((str(axis) for axis in expression.free_symbols), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,15 @@ class Relation:
         return tuple(inner)
 
 
+def in_part(window: tuple[Interval, ...], relation: Relation) -> tuple[Interval, ...]:
+    """The window of a read of all parts of `relation`, as it lies in each of them: along the parts it is whole."""
+    if not window:
+        return ()
+    inner = list(window[1:] if relation.stacked else window)
+    inner[relation.dim] = (0, relation.part[relation.dim])
+    return tuple(inner)
+
+
 def overlaps(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> bool:
     return all(
         first < other_end and other_first < end for (first, end), (other_first, other_end) in zip(a, b, strict=True)
@@ -200,6 +215,12 @@ class TileGraph:
 
     def consumers(self, value: str) -> tuple[TileOp, ...]:
         return tuple(op for op in self.ops() if any(read.value == value for read in op.reads))
+
+    def window(self, op: TileOp, read: Map) -> tuple[Interval, ...]:
+        """What all tiles of `op` together read by `read`, along each dimension; empty if it is the whole value."""
+        whole = tuple((0, extent) for extent in self.values[read.value].shape)
+        region = read.region({axis.name: (0, axis.extent) for axis in op.axes})
+        return () if region == whole else region
 
     def depends(self, later: str, earlier: str) -> bool:
         """Whether value `later` is computed from `earlier`."""

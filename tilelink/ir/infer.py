@@ -19,10 +19,22 @@ from tilelink.errors import (
     NothingToGather,
     NothingToReduce,
     NothingToSend,
+    SliceOfShards,
 )
+from tilelink.ir.functions import FUNCTIONS, with_constants
 from tilelink.ir.location import Location
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
-from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Operation, ReduceScatter, SendRecv, Value
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    Elementwise,
+    Matmul,
+    Operation,
+    ReduceScatter,
+    SendRecv,
+    Slice,
+    Value,
+)
 from tilelink.ir.user_op import UserOp
 
 Shape = tuple[sympy.Expr, ...]
@@ -44,8 +56,10 @@ def infer(operation: Operation, operands: Sequence[Value], location: Location) -
         case Matmul(transposed):
             right = _transposed(operands[1]) if transposed else operands[1]
             return _matmul(operands[0], right, location)
-        case Elementwise(function):
-            return _elementwise(function, operands, location)
+        case Elementwise():
+            return _elementwise(operation, operands, location)
+        case Slice(dim, start, stop):
+            return _slice(operands[0], dim, sympy.simplify(stop - start), location)
         case AllGather(dim):
             return _all_gather(operands[0], dim, location)
         case ReduceScatter(dim):
@@ -106,55 +120,90 @@ def _why_not(left: Placement, right: Placement) -> str:
     return "the contracted dimension is sharded on one side only"
 
 
-def _elementwise(function: str, operands: Sequence[Value], location: Location) -> Inferred:
-    if len(operands) == 1:
-        value = operands[0]
-        if isinstance(value.placement, Partial):
-            raise ElementwisePlacement(
-                location,
-                function=function,
-                placements=f"{value.name} (Partial())",
-                reason="it is not linear, so summands cannot be passed through it",
-                legal="Resolve the operand first with reduce_scatter(…, dim) or all_reduce(…).",
-            )
-        return value.shape, value.placement
-    left, right = operands
-    if left.shape != right.shape and not _broadcasts(left.shape, right.shape):
-        if _broadcasts(right.shape, left.shape):
-            left, right = right, left
-        else:
+def _elementwise(operation: Elementwise, operands: Sequence[Value], location: Location) -> Inferred:
+    function = operation.function
+    shape = operands[0].shape
+    for value in operands[1:]:
+        found = _broadcast(shape, value.shape)
+        if found is None:
             raise ElementwiseMismatch(
-                location, function=function, left_shape=text(left.shape), right_shape=text(right.shape)
+                location, function=function, left_shape=text(shape), right_shape=text(value.shape)
             )
-    placement = _binary_placement(function, left, right)
-    if placement is None:
+        shape = found
+    if any(isinstance(value.placement, Partial) for value in operands):
+        return shape, _of_summands(operation, operands, location)
+    placement: Placement = Replicate()
+    for value in operands:
+        for dim, extent in enumerate(value.shape):
+            at = dim + len(shape) - len(value.shape)
+            if value.placement == Shard(dim) and extent == shape[at]:
+                placement = Shard(at)
+    if any(_in_result(value, shape, placement) != placement for value in operands):
         raise ElementwisePlacement(
             location,
             function=function,
-            placements=f"{left.name} ({left.placement}) and {right.name} ({right.placement})",
+            placements=_placements(operands),
             reason="each rank would combine parts that do not belong together",
-            legal="Legal: equal placements; Shard(1) with a row that is Shard of its only dimension; Shard(0) with a "
-            "replicated row; Partial + Partial; Partial * Replicate.",
+            legal="Legal: equal placements; Shard(1) with a row that is Shard of its only dimension, or a replicated column "
+            "(M, 1); Shard(0) with a replicated row, or a column that is Shard(0); Partial + Partial; Partial * Replicate.",
         )
-    return left.shape, placement
+    return shape, placement
 
 
-def _broadcasts(shape: Shape, row: Shape) -> bool:
-    """Whether `row` is `(N,)` or `(1, N)` below `shape` `(M, N)`."""
-    return len(shape) == 2 and row[-1] == shape[-1] and (len(row) == 1 or row[0] == 1)
+def _broadcast(left: Shape, right: Shape) -> Shape | None:
+    """The shape of an elementwise result, by torch's rule: sizes agree from the last one on, or one of them is 1."""
+    few, many = sorted((left, right), key=len)
+    shape = []
+    for a, b in zip((sympy.Integer(1),) * (len(many) - len(few)) + few, many, strict=True):
+        if a != b and 1 not in (a, b) and sympy.simplify(a - b) != 0:
+            return None
+        shape.append(b if a == 1 else a)
+    return tuple(shape)
 
 
-def _binary_placement(function: str, left: Value, right: Value) -> Placement | None:
-    a, b = left.placement, right.placement
-    if Partial() in (a, b):
-        if function == "add":
-            return Partial() if a == b else None
-        return Partial() if a != b and Replicate() in (a, b) else None
-    if len(right.shape) < len(left.shape) and isinstance(b, Shard):
-        b = Shard(1)  # the only dimension of a row lies under the columns
-    if left.shape != right.shape and isinstance(a, Shard) and a.dim == 0:
-        return a if b == Replicate() else None  # every rank needs the whole row
-    return a if a == b else None
+def _in_result(value: Value, shape: Shape, placement: Placement) -> Placement:
+    """The placement of an elementwise result of `shape`, of which one operand has `placement`, as far as `value` agrees."""
+    offset = len(shape) - len(value.shape)
+    if isinstance(value.placement, Shard):
+        return Shard(value.placement.dim + offset)
+    if not isinstance(placement, Shard):
+        return value.placement
+    dim = placement.dim - offset
+    repeated = dim < 0 or value.shape[dim] != shape[placement.dim]
+    return placement if repeated else value.placement  # what is the same for all of an axis is so for each part of it
+
+
+def _of_summands(operation: Elementwise, operands: Sequence[Value], location: Location) -> Placement:
+    """Partial, where the function is linear in the operands that are, and each rank has the whole of the others."""
+    function, constants = operation.function, (operation.left, operation.right)
+    kinds = with_constants(tuple(value.placement for value in operands), *constants)
+    where = tuple(isinstance(kind, Partial) for kind in kinds)
+    others = [value.placement for value in operands if not isinstance(value.placement, Partial)]
+    linear = FUNCTIONS[function].linear
+    if where in linear and all(isinstance(other, Replicate) for other in others):
+        return Partial()
+    shown = _placements(operands)
+    if where in linear:
+        reason = "the other operand must be replicated, so that every summand meets the same one"
+        legal = "Gather the other operand first, or resolve the summands with reduce_scatter(…, dim) or all_reduce(…)."
+    elif function in ("add", "sub"):
+        reason = "every rank would add it, so that it comes into the sum once a rank"
+        legal = "Resolve the summands first with reduce_scatter(…, dim) or all_reduce(…), then add; or add two Partial tensors."
+        shown += f" and the number {next(c for c in constants if c is not None)}" if len(operands) == 1 else ""
+    else:
+        reason = "it is not linear, so summands cannot be passed through it"
+        legal = "Resolve the operand first with reduce_scatter(…, dim) or all_reduce(…)."
+    raise ElementwisePlacement(location, function=function, placements=shown, reason=reason, legal=legal)
+
+
+def _placements(operands: Sequence[Value]) -> str:
+    return " and ".join(f"{value.name} ({value.placement})" for value in operands)
+
+
+def _slice(value: Value, dim: int, extent: sympy.Expr, location: Location) -> Inferred:
+    if value.placement == Shard(dim):
+        raise SliceOfShards(location, tensor=value.name, shape=text(value.shape), dim=dim)
+    return (*value.shape[:dim], extent, *value.shape[dim + 1 :]), value.placement
 
 
 def _all_gather(value: Value, dim: int, location: Location) -> Inferred:

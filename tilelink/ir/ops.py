@@ -9,7 +9,7 @@ import sympy
 from tilelink.errors import BadUserOp, NotATensor, TransposedOperand
 from tilelink.ir.location import here
 from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, Operation, ReduceScatter, SendRecv
-from tilelink.ir.tensor import Tensor, Transposed
+from tilelink.ir.tensor import Scalar, Tensor, Transposed
 from tilelink.ir.user_op import Axes, Claims, make_user_op
 
 
@@ -25,13 +25,13 @@ def matmul(a: Tensor, b: Tensor | Transposed) -> Tensor:
 
 
 def all_gather(x: Tensor, dim: int) -> Tensor:
-    """`Shard(dim) -> Replicate`. Raises BadDim, NothingToGather."""
-    return _record(AllGather(dim), (x,), "all_gather")
+    """`Shard(dim) -> Replicate`; `dim` may count from the last one, -1. Raises BadDim, NothingToGather."""
+    return _record(AllGather(_dim(x, dim)), (x,), "all_gather")
 
 
 def reduce_scatter(x: Tensor, dim: int) -> Tensor:
-    """`Partial -> Shard(dim)`. Raises BadDim, NothingToReduce."""
-    return _record(ReduceScatter(dim), (x,), "reduce_scatter")
+    """`Partial -> Shard(dim)`; `dim` may count from the last one, -1. Raises BadDim, NothingToReduce."""
+    return _record(ReduceScatter(_dim(x, dim)), (x,), "reduce_scatter")
 
 
 def all_reduce(x: Tensor) -> Tensor:
@@ -59,14 +59,32 @@ def relu(x: Tensor) -> Tensor:
     return _record(Elementwise("relu"), (x,), "relu")
 
 
-def add(x: Tensor, y: Tensor) -> Tensor:
-    """Elementwise sum; a row `(N,)` or `(1, N)` broadcasts. Raises ElementwiseMismatch, ElementwisePlacement."""
-    return _record(Elementwise("add"), (x, y), "+")
+def neg(x: Tensor) -> Tensor:
+    """`-x`, elementwise; summands stay summands."""
+    return _record(Elementwise("neg"), (x,), "-")
 
 
-def mul(x: Tensor, y: Tensor) -> Tensor:
-    """Elementwise product; a row `(N,)` or `(1, N)` broadcasts. Raises ElementwiseMismatch, ElementwisePlacement."""
-    return _record(Elementwise("mul"), (x, y), "*")
+def add(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Elementwise sum. Rows `(N,)` or `(1, N)` and columns `(M, 1)` broadcast; one operand may be a number.
+
+    Raises ElementwiseMismatch, ElementwisePlacement, BadScalar.
+    """
+    return _binary("add", x, y, "+")
+
+
+def sub(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Elementwise difference, of what `add` takes; raises what it raises."""
+    return _binary("sub", x, y, "-")
+
+
+def mul(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Elementwise product, of what `add` takes; raises what it raises."""
+    return _binary("mul", x, y, "*")
+
+
+def div(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Elementwise quotient, of what `add` takes; raises what it raises."""
+    return _binary("div", x, y, "/")
 
 
 def op(
@@ -105,13 +123,28 @@ def op(
     return decorate
 
 
+def _dim(x: object, dim: int) -> int:
+    """`dim` counted from the first one on; what is no dimension of `x` stays as it is, for `infer` to refuse."""
+    rank = len(x.shape) if isinstance(x, Tensor) else 0
+    return dim + rank if isinstance(dim, int) and -rank <= dim < 0 else dim
+
+
+def _binary(function: str, x: object, y: object, what: str) -> Tensor:
+    """`function` of two tensors, or of a tensor and a number on either side."""
+    if isinstance(x, Tensor):
+        return x.elementwise(function, y, what)
+    if isinstance(y, Tensor):
+        return y.elementwise(function, x, what, reflected=True)
+    raise NotATensor(here(), what=what, value=repr(x))
+
+
 def _record(operation: Operation, operands: tuple[Tensor, ...], what: str) -> Tensor:
     location = here()
     for operand in operands:
         if isinstance(operand, Transposed):
             raise TransposedOperand(location, what=what, tensor=operand.tensor.name)
         if not isinstance(operand, Tensor) or operand.trace is None or operand.trace is not operands[0].trace:
-            raise NotATensor(location, what=what, value=repr(operand))
+            raise NotATensor(location, what=what, value=operand)
     trace = operands[0].trace
     assert trace is not None  # checked above, for the type checker
     return trace.record(operation, operands, location)

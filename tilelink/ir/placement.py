@@ -32,3 +32,26 @@ class Partial:
 
 
 Placement = Replicate | Shard | Partial
+
+
+def as_placement(given: object) -> Placement | None:
+    """The placement that `given` is, or None.
+
+    DTensor's objects are known by their class and module, so that nobody has to import `torch.distributed.tensor` for them;
+    `[Shard(0)]`, as of a device mesh with one dimension, is its one placement.
+    """
+    if isinstance(given, Replicate | Shard | Partial):
+        return given
+    if isinstance(given, list | tuple) and len(given) == 1:
+        return as_placement(given[0])
+    kind = type(given)
+    if not kind.__module__.startswith("torch.distributed"):
+        return None
+    match kind.__name__:
+        case "Replicate":
+            return Replicate()
+        case "Shard":
+            return Shard(given.dim)  # type: ignore[attr-defined]
+        case "Partial" if given.reduce_op == "sum":  # type: ignore[attr-defined]
+            return Partial()
+    return None  # such as strided shards, or summands that are to be averaged

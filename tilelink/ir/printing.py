@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.functions import FUNCTIONS
 from tilelink.ir.nodes import (
     AwaitPeers,
     Axis,
@@ -51,12 +52,12 @@ if TYPE_CHECKING:
     from tilelink.ir.schedule import Schedule
 
 _RULES = {
-    Scope.LOCAL: "count, 0 at the start of a call",
+    Scope.LOCAL: "count of this rank, 0 at the start of a call",
     Scope.PEER: "epoch, raised by peers",
-    Scope.PEER_COUNT: "count of peers",
+    Scope.PEER_COUNT: "count of peers that have finished the call",
     Scope.PLACE: "epoch and place in the pool, raised by every rank",
 }
-_SIGNS = {"add": "+", "mul": "*"}
+_NEXT = "advance the epoch, clear the counts"
 
 
 def print_schedule(schedule: Schedule) -> str:
@@ -70,7 +71,7 @@ def print_schedule(schedule: Schedule) -> str:
             lines.append(f"  {buffer.memory.value} {buffer.name} [{shape}] {buffer.dtype}")
     for signal in schedule.signals:
         uses = any(signal.name in (f"{x.name}_arrived", f"{x.name}_free") for x in schedule.exchanges if x.slots)
-        rule = "number of the use, raised by a peer" if uses else _RULES[signal.scope]
+        rule = "number of the use of a slot, raised by a peer" if uses else _RULES[signal.scope]
         lines.append(f"  signal {signal.name}[{signal.slots}] {rule}")
     for launch in schedule.launches:
         lines += (f"  {line}" for line in _launch(schedule, launch))
@@ -82,14 +83,15 @@ def print_schedule(schedule: Schedule) -> str:
 def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
     match launch:
         case Begin():
-            yield "begin: next epoch, counts to 0, wait done[peer] of the last call for every peer"
+            yield f"begin: wait done[peer] of the last call for every peer; {_NEXT}"
         case AwaitPeers(within):
             who = "every program of the next kernel" if within else "the stream"
             yield f"{who}: {_last_call(schedule)}"
         case Finish(within=within):
-            who = "finish, the last program of the kernel" if within else "finish: join streams"
-            streams = "wait copied[every stream] == 1; " if within and schedule.has_signal("copied") else ""
-            yield f"{who}{':' if within else ','} {streams}{_finish(schedule, launch)}"
+            yield "finish, by the last program of the kernel:" if within else "finish: join the streams"
+            if within and schedule.has_signal("copied"):
+                yield "  wait copied[every stream] == 1"
+            yield from (f"  {line}" for line in _finish(schedule, launch))
         case Kernel():
             yield from _kernel(schedule, launch)
         case CopyProgram(exchange, stream, streams, after_source, awaits_done, tells_end):
@@ -120,30 +122,33 @@ def _launch(schedule: Schedule, launch: Launch) -> Iterator[str]:
         case WordCollective(function, out, operand, words, programs, block, per_sm, protocol, shots, within):
             many = f", {per_sm} an SM" if per_sm > 1 else ""
             who = "all programs of the next kernel, before their tiles" if within else f"{programs} programs{many}"
-            yield f"{protocol.value}: {out} = {function}({operand}), {who}, blocks of {block} words:"
-            each = f"{words} words to each peer, {_words(protocol)}"
+            yield f"{protocol.value}: {out} = {function}({operand}), {who}, blocks of {block} packets:"
+            each = f"send {words} packets to each peer, {_packets(protocol)}"
             if shots == 1:
-                yield f"  {each}; then those of each peer"
+                yield f"  {each}; receive those of each peer"
             else:
-                yield f"  {each}, of its part; then those of each peer, their sum to each peer, the sums of each peer"
+                yield f"  {each}, for its part; add those of each peer; send the sums to each peer; receive its sums"
 
 
-def _words(protocol: Protocol) -> str:
+def _packets(protocol: Protocol) -> str:
     if protocol is Protocol.LL:
-        return "of 4 bytes of data and 4 that number the call"
-    return "of 8 bytes of data, emptied when they are read"
+        return "of 4 bytes of data and the 4-byte number of the call"
+    return "of 8 bytes of data, cleared by the reader"
 
 
 def _last_call(schedule: Schedule) -> str:
     return f"wait done == {schedule.num_ranks - 1}: every peer has finished the last call"
 
 
-def _finish(schedule: Schedule, finish: Finish) -> str:
+def _finish(schedule: Schedule, finish: Finish) -> Iterator[str]:
     if not finish.turns:
-        return f"notify done[rank] at every peer{' by copy engine' if finish.by_copy else ''}"
+        yield f"notify done[rank] at every peer{' by copy engine' if finish.by_copy else ''}"
+        return
     peers = schedule.num_ranks - 1
-    meet = f"wait done == {peers}: every peer has finished this call; " if finish.meets else ""
-    return f"count done at every peer; {meet}next epoch, counts to 0, {peers} off done"
+    yield "count done at every peer"
+    if finish.meets:
+        yield f"wait done == {peers}: every peer has finished this call"
+    yield f"{_NEXT}, subtract {peers} from done"
 
 
 def _library_gemm(schedule: Schedule, launch: LibraryGemm) -> Iterator[str]:
@@ -197,7 +202,7 @@ def _moves(schedule: Schedule, exchange: Exchange, *, counted: bool) -> Iterator
 
 def _kernel(schedule: Schedule, kernel: Kernel) -> Iterator[str]:
     shared = f", {kernel.per_sm} programs on each" if kernel.per_sm > 1 else ""
-    again = "then, in the same programs, " if kernel.joined else ""
+    again = "the same programs go on with " if kernel.joined else ""
     yield f"{again}kernel {kernel.name} on {kernel.sms} SMs{shared}:"
     for role in kernel.comm:
         yield from (f"  {line}" for line in _comm(schedule, role))
@@ -229,27 +234,29 @@ def _compute(kernel: Kernel, role: ComputeRole) -> Iterator[str]:
     warps = (
         f"{kernel.warps} warps"
         if role.warpgroups == 1
-        else f"{role.warpgroups} groups of {kernel.warps} warps in turns"
+        else f"{role.warpgroups} consumer warpgroups of {kernel.warps} warps"
     )
     yield f"compute {role.name} on {where}, tiles {axes}, {warps}, {_count(kernel.stages, 'stage')}:"
     order, major = role.order, role.axis(role.order.major)
     minor = f" through all of {order.minor}" if order.minor else ""
+    groups = f"groups of {_count(order.group, f'{major.name} tile')}{minor}"
     if major.segments > 1:
-        inner = "whole segment" if order.nest is Nest.RANK_MAJOR else f"{order.group} tiles of every segment"
-        inner += ", the last segment one round late," if order.late else ""
-        yield f"  {inner} at a time, {_rank_loop(order.ranks, 'segment')}; groups of {order.group} {major.name} tiles{minor}"
+        tiles = _count(order.group, "tile")
+        inner = "one segment" if order.nest is Nest.RANK_MAJOR else f"{tiles} of every segment"
+        inner += ", the last segment one round later," if order.late else ""
+        yield f"  {inner} at a time, {_rank_loop(order.ranks, 'segment')}; {groups}"
     else:
-        yield f"  groups of {order.group} {major.name} tiles{minor}"
+        yield f"  {groups}"
     if role.warpgroups > 1:
-        yield "  another group waits and loads for them; one multiplies while another does what comes behind its product"
+        yield "  ping-pong: a producer warp waits and loads; one consumer multiplies while the other runs its epilogue"
     if role.prefetch:
-        yield "  the next tile waits and begins to load before this one is stored"
+        yield "  prefetch: the next tile waits and begins to load before this one is stored"
     if role.halved:
         yield f"  the last {_count(role.halved, 'tile')} in halves of {role.axis(role.order.minor).tile // 2} along {order.minor}"
     if role.counts_late:
-        yield "  a tile is counted when the next one of its program is computed"
+        yield "  late count: a tile is counted after the product of the next tile of its program"
     if kernel.dies.count > 1:
-        yield f"  programs of one of {kernel.dies.count} dies are neighbours"
+        yield f"  neighbouring programs share one of {kernel.dies.count} dies"
     for step in role.body:
         yield from (f"  {line}" for line in _step(step))
 
@@ -263,6 +270,8 @@ def _operand(operand: Operand) -> str:
     name = f"{operand.buffer}@peer" if operand.remote else operand.buffer
     if operand.item:
         name = f"{name}[slot of the {operand.item} tile]"
+    if operand.window:
+        name = f"{name}[{', '.join(f'{first}:{end}' for first, end in operand.window)}]"
     return f"{name}|own {operand.own}" if operand.own else name
 
 
@@ -289,17 +298,17 @@ def _step(step: Step) -> Iterator[str]:
             if wait is not None:
                 yield f"  {_wait(wait)}"
         case SumWords(result, value, _, cut, protocol, shots):
-            yield f"{result} = sum over ranks of {value}{f', of the own share of {cut}' if cut else ''}, by words:"
-            whose = f"the rank whose share of {cut} it is" if cut else "every peer"
+            yield f"{result} = sum over ranks of {value}{f', of the own share of {cut}' if cut else ''}, in packets:"
+            whose = f"the owner of each share of {cut}" if cut else "every peer"
             if shots == 1:
-                yield f"  {_words(protocol)}, to {whose}; then those of each peer"
+                yield f"  send packets {_packets(protocol)} to {whose}; receive those of each peer"
             else:
-                yield f"  {_words(protocol)}, a share to each peer; then those of each peer, their sum to each, the sums of each"
+                yield f"  send packets {_packets(protocol)}, a share to each peer; add those of each peer; exchange the sums"
         case Load(result, operand):
             yield f"{result} = load {_operand(operand)}"
         case Apply(result, function, arguments):
-            sign = _SIGNS.get(function)
-            yield f"{result} = " + (f" {sign} ".join(arguments) if sign else f"{function}({', '.join(arguments)})")
+            known = FUNCTIONS.get(function)
+            yield f"{result} = " + (known.on(*step.operands) if known else f"{function}({', '.join(arguments)})")
         case Store(value, operand, place):
             where = "" if place is Place.HERE else "[rank]" if place is Place.OWN else f"[rank] at {place.value}"
             how = "in pieces" if operand.access is Access.PIECES else operand.access.value

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tilelink.errors import NotASchedule
 from tilelink.ir import calls, nodes, order, placement, spec, steps, user_op
 from tilelink.ir.nodes import (
     BeforeKernel,
@@ -128,9 +129,14 @@ class Schedule:
 
     @staticmethod
     def from_json(text: str) -> Schedule:
+        """The schedule that `to_json` wrote. Raises NotASchedule."""
         types = [value for module in _MODULES for value in vars(module).values() if isinstance(value, type)]
-        found = decode(json.loads(text), [*types, Schedule])
-        assert isinstance(found, Schedule), "the text is that of a schedule"
+        try:
+            found = decode(json.loads(text), [*types, Schedule])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise NotASchedule(reason=f"{type(error).__name__}: {error}") from error
+        if not isinstance(found, Schedule):
+            raise NotASchedule(reason=f"it is a {type(found).__name__}")
         return found
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilelink.ir.functions import with_constants
 from tilelink.ir.word import Protocol, Word
 
 
@@ -26,6 +27,8 @@ class Operand:
     `remote`: the part is loaded from the peer it belongs to. `cut`: the axis of which the buffer has this rank's share only,
     one of `own_slots`; other elements of the tile have no place there. `item`: the axis whose tiles are the items of a bounded
     exchange; the tile lies in the slot of its item, and positions along that axis count from the start of the slot.
+    `window`: where all tiles together lie along each dimension, [first, end), in a part if there are parts; positions count
+    from its start. Empty: everywhere.
     """
 
     buffer: str
@@ -38,6 +41,23 @@ class Operand:
     remote: bool = False
     item: str = ""
     cut: str = ""
+    window: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """Where position 0 along each dimension is."""
+        return tuple(start for start, _ in self.window) or (0,) * len(self.index)
+
+
+def tile_name(value: str, window: tuple[tuple[int, int], ...]) -> str:
+    """What a loaded tile of `value`, or of a window in it, is called."""
+    return "_".join([value, *(str(first) for first, _ in window), "tile"])
+
+
+def cut_axes(index: tuple[str, ...], shape: tuple[int, ...], window: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
+    """Axes along which `window` ends before a tensor of `shape` does: a tile across its end would load what is behind."""
+    around = zip(index, shape, window, strict=True) if window else ()
+    return tuple(axis for axis, extent, (_, end) in around if axis and end < extent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +156,19 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """`result = function(*arguments)` elementwise in fp32; a one-dimensional argument is a row."""
+    """`result = function(*arguments)` elementwise in fp32; a one-dimensional argument is a row. `left` and `right` are
+    constants in the place of an operand, as in `Elementwise`."""
 
     result: str
     function: str
     arguments: tuple[str, ...]
+    left: float | None = None
+    right: float | None = None
+
+    @property
+    def operands(self) -> tuple[object, ...]:
+        """Names of values, and constants."""
+        return with_constants(self.arguments, self.left, self.right)
 
 
 class Place(Word):

@@ -6,10 +6,12 @@ import inspect
 import keyword
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType, FunctionType
 
-from tilelink.errors import BadUserOp, MixedDtypes, NotAFunction, NothingReturned, UnreducedOutput
+from tilelink.errors import BadUserOp, MixedDtypes, NotAFunction, NothingReturned, SymbolicSize, UnreducedOutput
 from tilelink.ir.annotation import declarations
 from tilelink.ir.infer import infer
 from tilelink.ir.location import Location, here
@@ -23,6 +25,7 @@ from tilelink.ir.spec import (
     Operation,
     ReduceScatter,
     SendRecv,
+    Slice,
     Spec,
     Value,
 )
@@ -97,6 +100,8 @@ def _stem(operation: Operation) -> str:
             return "matmul"
         case Elementwise(function):
             return function
+        case Slice():
+            return "slice"
         case AllGather():
             return "all_gather"
         case ReduceScatter():
@@ -117,6 +122,8 @@ def _name(operation: Operation, operands: Sequence[Value]) -> str:
             return f"{operands[0].name}_sum"
         case SendRecv():
             return f"{operands[0].name}_received"
+        case Slice(dim):
+            return f"{operands[0].name}_{'rows' if dim < len(operands[0].shape) - 1 else 'cols'}"
         case Matmul() | Elementwise() | UserOp():
             return _stem(operation) + "_out"
 
@@ -155,7 +162,7 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
     )
 
 
-def _call(function: Callable[..., object], parameters: list[Tensor]) -> tuple[object, dict[str, str]]:
+def _call(function: FunctionType, parameters: list[Tensor]) -> tuple[object, dict[str, str]]:
     """Result of the call, and the user's variable name of each tensor (the last one bound to it)."""
     names: dict[str, str] = {}
 
@@ -171,15 +178,33 @@ def _call(function: Callable[..., object], parameters: list[Tensor]) -> tuple[ob
         keywords = function.__code__.co_kwonlyargcount
         positional = len(parameters) - keywords
         result = function(*parameters[:positional], **{p.name: p for p in parameters[positional:]})
+    except TypeError as error:
+        if not _asks_for_a_size(error):
+            raise
+        raise SymbolicSize(_line(error, function), function=function.__name__, reason=error) from error
     finally:
         sys.setprofile(before)
     return result, names
+
+
+def _asks_for_a_size(error: TypeError) -> bool:
+    """Whether sympy, or Python about one of its symbols, has been asked for the value of a size."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return "sympy" in Path(last.filename).parts or "'Symbol' object" in str(error)
+
+
+def _line(error: TypeError, function: FunctionType) -> Location:
+    """The innermost line of the user's file that has raised `error`."""
+    code = function.__code__
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename]
+    return Location(code.co_filename, lines[-1] or code.co_firstlineno)
 
 
 # Names that schedules and emitted files make up; a user's value of such a name is called `<name>_value` there.
 _RESERVED_TEXT = """
     rank main self name tensor peer step chunk rows slot part left stream streams torch triton tl dist os sys json time
     item use argparse contextlib epoch counts signals signal_peers fabric last call program tile tiles done source target op
+    rank_inputs reference Near Comparison list zip
 """
 _RESERVED_WORDS = frozenset(_RESERVED_TEXT.split())
 _RESERVED_ENDS = (

@@ -22,14 +22,13 @@ Tensors are global, so an axis that lies on several ranks must not change what t
 
 Without them a written axis is tiled if the reference shows it (see op_claims.py), and whole else; a reduced axis is whole, and
 no operand may be Partial. What is whole may not be sharded. A declaration that the reference contradicts is refused.
+Constants of the module, and functions of the user's that body and reference call, come along with their text (user_text.py).
 Indices have 32 bits: a body for tensors of 2^31 elements widens its offsets, `m.to(tl.int64)`, itself.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -38,7 +37,9 @@ import sympy
 
 from tilelink.errors import BadUserOp
 from tilelink.ir.location import here
+from tilelink.ir.names import split_names
 from tilelink.ir.op_claims import Shown
+from tilelink.ir.user_text import kernel_text, reference_text
 
 Axes: TypeAlias = sympy.Symbol | tuple[sympy.Symbol, ...]
 
@@ -52,8 +53,8 @@ _LAWS = {  # what is not so if a claim is false
 
 
 def axes(names: str) -> tuple[sympy.Symbol, ...]:
-    """Symbols for the axes of tile ops: `m, n, k = axes("m n k")`."""
-    return tuple(sympy.Symbol(name, integer=True, nonnegative=True) for name in names.replace(",", " ").split())
+    """Symbols for the axes of tile ops: `m, n, k = axes("m n k")`. Raises BadNames."""
+    return tuple(sympy.Symbol(name, integer=True, nonnegative=True) for name in split_names(names, "axes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,9 @@ def make_user_op(
             reason=f"its body has the parameters ({', '.join(parameters)})",
             legal=f"Legal parameters: {', '.join(legal)}; the tensors {', '.join(reads)} must be among them.",
         )
-    theirs = _reference_source(reference, name)
+    theirs = "" if reference is None else reference_text(reference, name)
     whole, sums, linear = _claimed(name, claims, maps, written, Shown(theirs, maps, written))
-    return UserOp(name, parameters, maps, written, _source(function), theirs, whole, sums, linear)
+    return UserOp(name, parameters, maps, written, kernel_text(function, name), theirs, whole, sums, linear)
 
 
 def _claimed(
@@ -201,52 +202,3 @@ def _functions(op: UserOp) -> dict[str, str]:
 def _tuple(index: object) -> tuple[object, ...]:
     """An index of one axis may be written without a tuple."""
     return index if isinstance(index, tuple) else (index,)
-
-
-def _source(function: object) -> str:
-    """Text of a jit function preceded by that of every jit function of the user's that it calls."""
-    texts: dict[str, str] = {}
-
-    def visit(jit: object) -> None:
-        plain = jit.fn  # type: ignore[attr-defined]
-        text = textwrap.dedent("".join(inspect.getsourcelines(plain)[0]))
-        start = text.index("def ")
-        for node in ast.walk(ast.parse(text[start:])):
-            if isinstance(node, ast.Name) and node.id in plain.__globals__:
-                called = plain.__globals__[node.id]
-                if hasattr(called, "arg_names") and called.fn.__name__ not in texts and called is not jit:
-                    visit(called)
-        texts[plain.__name__] = "@triton.jit\n" + text[start:]
-
-    visit(function)
-    return "\n\n".join(text.rstrip() + "\n" for text in texts.values())
-
-
-def _reference_source(reference: Callable[..., object] | None, name: str) -> str:
-    if reference is None:
-        return ""
-    try:
-        text = textwrap.dedent("".join(inspect.getsourcelines(reference)[0]))
-    except (OSError, TypeError) as error:  # TypeError: built in, such as torch.relu
-        raise BadUserOp(
-            here(), name=name, reason="the source of its reference cannot be read", legal="Define it in a file."
-        ) from error
-    if text.lstrip().startswith("def "):
-        return text.rstrip() + "\n"
-    node = _lambda_in(text)
-    if node is None:
-        raise BadUserOp(here(), name=name, reason="its reference is not a function", legal="Legal: a def or a lambda.")
-    return f"{name}_reference = {ast.unparse(node)}\n"
-
-
-def _lambda_in(text: str) -> ast.Lambda | None:
-    """The lambda in a decorator line: its text rarely parses alone, so try every prefix that starts at `lambda`."""
-    start = text.find("lambda")
-    for end in range(len(text), start, -1):
-        try:
-            tree = ast.parse(text[start:end].strip(), mode="eval")
-        except (SyntaxError, ValueError):
-            continue
-        if isinstance(tree.body, ast.Lambda):
-            return tree.body
-    return None

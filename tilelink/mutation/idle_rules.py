@@ -145,7 +145,7 @@ def _given(text: SourceText, function: str, parameter: str, depth: int) -> set[s
     found = [one for one in text.kernels if one.name == function]
     names = [argument.arg for argument in found[0].args.args] if len(found) == 1 else []
     if parameter not in names or not depth:
-        return {parameter}
+        return {str(text.constants.get(parameter, parameter))}
     given: set[str] = set()
     for call in (node for node in text.nodes(ast.Call) if called(node) == function):
         named = {keyword.arg: keyword.value for keyword in call.keywords}

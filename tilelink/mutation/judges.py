@@ -51,14 +51,14 @@ def judge_source_by_run(schedule: Schedule) -> JudgeSourceByRun:
 def _run(schedule: Schedule, source: str) -> Verdict:
     """Killed by the class of error that the emulator raises, by `host` if the host code itself fails, or by `result`."""
     try:
-        result = run_emulated(schedule, source, calls=3)
+        result = run_emulated(schedule, source, calls=3, locate=False)
     except EmulationError as error:
         return Verdict(True, type(error).__name__, _first_line(error))
     except Exception as error:
         return Verdict(True, "host", f"{type(error).__name__}: {_first_line(error)}")
     if result.equal:
         return Verdict(False, "", "")
-    return Verdict(True, "result", f"relative error {result.max_error:.1e}")
+    return Verdict(True, "result", result.differences[0].line())
 
 
 def _first_line(error: Exception) -> str:

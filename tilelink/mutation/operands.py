@@ -65,6 +65,21 @@ def local_positions(schedule: Schedule) -> Edits:
     return variants(schedule, Operand, change)
 
 
+def another_window(schedule: Schedule) -> Edits:
+    """A window that begins elsewhere along one dimension, or the whole buffer."""
+
+    def change(site: Site[Operand]) -> Iterator[Operand]:
+        window = site.node.window
+        if window:
+            yield replace(site.node, window=())
+        for dim, (first, end) in enumerate(window):
+            for start in {0, first + 1, end} - {first}:
+                moved = (start, start + end - first)
+                yield replace(site.node, window=(*window[:dim], moved, *window[dim + 1 :]))
+
+    return variants(schedule, Operand, change)
+
+
 def remote_or_here(schedule: Schedule) -> Edits:
     return variants(
         schedule,
@@ -124,6 +139,7 @@ OPERATORS: tuple[Operator, ...] = (
     another_own_buffer,
     own_slots,
     local_positions,
+    another_window,
     remote_or_here,
     transposed,
     access_of_loads,

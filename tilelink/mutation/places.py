@@ -66,9 +66,9 @@ def rounding(text: SourceText) -> Changes:
 def offset(text: SourceText) -> Changes:
     """A term of an address left out, or its stride one off."""
     for node in text.nodes(ast.BinOp):
-        if isinstance(node.op, ast.Add) and not _constant(node.right) and not text.on_host(node):
+        if isinstance(node.op, ast.Add) and text.number(node.right) is None and not text.on_host(node):
             yield (Change(text.span(node), text.text(node.left)),)
-        if isinstance(node.op, ast.Mult) and _constant(node.right):
+        if isinstance(node.op, ast.Mult) and text.number(node.right) is not None:
             yield (Change(text.span(node.right), f"({text.text(node.right)} + 1)"),)
 
 
@@ -84,10 +84,10 @@ def constant(text: SourceText) -> Changes:
     """A number given to a helper that orders tiles or shares chunks is one off; so is which program has which role."""
     for call in text.nodes(ast.Call):
         for argument in call.args:
-            if last_word(called(call)) in _ORDERS and _constant(argument):
+            if last_word(called(call)) in _ORDERS and text.number(argument) is not None:
                 yield from _one_off(text, argument)
     for compare in text.nodes(ast.Compare):
-        if text.text(compare.left) == "program" and _constant(compare.comparators[0]):
+        if text.text(compare.left) == "program" and text.number(compare.comparators[0]) is not None:
             yield from _one_off(text, compare.comparators[0])
     for node in text.nodes(ast.BinOp):
         if text.text(node.left) == "program" and isinstance(node.op, ast.Sub):
@@ -106,13 +106,14 @@ def constexpr(text: SourceText) -> Changes:
     """A size that a launch passes by name is one off; a tile is half or twice as large."""
     for call in text.nodes(ast.Call):
         for keyword in call.keywords:
-            if called(call).endswith(".launch") and (keyword.arg or "").isupper() and _constant(keyword.value):
+            known = text.number(keyword.value) is not None
+            if called(call).endswith(".launch") and (keyword.arg or "").isupper() and known:
                 if keyword.arg == "BLOCK":
                     yield (Change(text.span(keyword.value), f"{text.text(keyword.value)} // 2"),)
                 else:
                     yield from _one_off(text, keyword.value)
     for node in text.nodes(ast.AnnAssign):
-        if text.text(node.target).startswith("TILE") and node.value is not None and _constant(node.value):
+        if text.text(node.target).startswith("TILE") and node.value is not None and text.number(node.value) is not None:
             yield (Change(text.span(node.value), f"{text.text(node.value)} // 2"),)
             yield (Change(text.span(node.value), f"{text.text(node.value)} * 2"),)
 
@@ -123,8 +124,8 @@ def allocation(text: SourceText) -> Changes:
         if last_word(called(call)) in ("symmetric", "empty", "zeros") and call.args:
             first = call.args[0]
             size = first.elts[0] if isinstance(first, ast.Tuple) and first.elts else first
-            if isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1:
-                yield (Change(text.span(size), str(size.value // 2)),)
+            if (text.number(size) or 0) > 1:
+                yield (Change(text.span(size), f"{text.text(size)} // 2"),)
 
 
 def another_stream(text: SourceText) -> Changes:
@@ -208,10 +209,6 @@ def _names(node: ast.AST) -> set[str]:
 
 def _is_part(name: str) -> bool:
     return name in ("rank", "peer", "part", "chunk") or name.endswith("_segment")
-
-
-def _constant(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool)
 
 
 OPERATORS: tuple[tuple[str, SourceOperator], ...] = (

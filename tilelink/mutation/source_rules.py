@@ -327,10 +327,10 @@ def mask_is_always_true(pair: SourcePair) -> bool:
     match pair.function():
         case "copy_share":
             uses = [node.args for node in pair.text.nodes(ast.Call) if called(node) == "copy_share"]
-            sizes = [(_number(use[2]), _number(use[5])) for use in uses if len(use) == 6]
+            sizes = [(_number(pair, use[2]), _number(pair, use[5])) for use in uses if len(use) == 6]
         case "begin_call" | "next_call":
             calls = pair.text.nodes(ast.Call)
-            named = [{keyword.arg: _number(keyword.value) for keyword in call.keywords} for call in calls]
+            named = [{keyword.arg: _number(pair, keyword.value) for keyword in call.keywords} for call in calls]
             sizes = [(row["NUM_COUNTS"], row["BLOCK"]) for row in named if "NUM_COUNTS" in row]
         case _:
             return False
@@ -347,8 +347,9 @@ def _is_mask_line(pair: SourcePair) -> bool:
     )
 
 
-def _number(node: ast.expr) -> int:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else -1
+def _number(pair: SourcePair, node: ast.expr) -> int:
+    found = pair.text.number(node)
+    return -1 if found is None else found
 
 
 RULES: tuple[tuple[Holds, str], ...] = (

@@ -33,7 +33,16 @@ _BODIES: tuple[type[MatmulBody | UserBody | SumParts | SumWords | Load | Apply],
     Apply,
 )
 _WAITS: tuple[type[Wait | AwaitPlaces], ...] = (Wait, AwaitPlaces)
-_FUNCTIONS = {"silu": "gelu", "gelu": "relu", "relu": "silu", "add": "mul", "mul": "add"}
+_FUNCTIONS = {
+    "silu": "gelu",
+    "gelu": "relu",
+    "relu": "silu",
+    "neg": "relu",
+    "add": "mul",
+    "mul": "add",
+    "sub": "add",
+    "div": "mul",
+}
 
 
 def drop_wait(schedule: Schedule) -> Edits:
@@ -257,6 +266,18 @@ def another_function(schedule: Schedule) -> Edits:
     )
 
 
+def another_constant(schedule: Schedule) -> Edits:
+    """Another number, or the number on the other side."""
+
+    def change(site: Site[Apply]) -> Iterator[Apply]:
+        left, right = site.node.left, site.node.right
+        if (left, right) != (None, None):
+            yield replace(site.node, left=right, right=left)
+            yield replace(site.node, left=left and 2 * left, right=right and 2 * right)
+
+    return variants(schedule, Apply, change)
+
+
 def matmul_over_another_axis(schedule: Schedule) -> Edits:
     return variants(schedule, MatmulBody, lambda site: (replace(site.node, axis=axis) for axis in _axes(site)))
 
@@ -313,5 +334,6 @@ OPERATORS: tuple[Operator, ...] = (
     words_of_another_value_or_share,
     store_of_another_share,
     another_function,
+    another_constant,
     matmul_over_another_axis,
 )

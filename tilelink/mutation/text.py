@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tilelink.mutation.errors import NoHostClass
 from tilelink.mutation.mutant import SourceMutant
+from tilelink.runtime.constants import constants_of, number
 
 N = TypeVar("N", bound=ast.AST)
 Span = tuple[int, int]  # bytes of the source, [first, end)
@@ -44,6 +45,7 @@ class SourceText:
         self._starts = [0]
         for line in self._bytes.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
+        self.constants = constants_of(self._tree)
         self.host = _host_class(self._tree)
         self.kernels = _kernels(self._tree, self.host)
         self._parents = {
@@ -92,6 +94,11 @@ class SourceText:
     def in_call(self, node: ast.AST) -> bool:
         """Whether the host runs it in every call."""
         return self.function(node).name in ("__call__", "enqueue")
+
+    def number(self, node: ast.AST) -> int | None:
+        """What a number or a named constant is; None for any other expression."""
+        simple = isinstance(node, ast.Constant | ast.Name | ast.Attribute)
+        return number(node, self.constants) if simple and isinstance(node, ast.expr) else None
 
     def parent(self, node: ast.AST) -> ast.AST:
         return self._parents[node]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import lowering
+from tilelink.adversary.host_code import HostCodeFailed
 from tilelink.adversary.subject import Subject, of_module, of_schedule
-from tilelink.adversary.trials import HostCodeFailed, Scenario, Trial, WrongResult, run_trial
+from tilelink.adversary.trials import Scenario, Trial, WrongResult, run_trial
 from tilelink.errors import NotAnOperatorFile
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.equivalent import ProveSource

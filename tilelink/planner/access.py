@@ -5,10 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilelink.errors import LARGEST_SIZE
-from tilelink.ir.graph import Map, Relation, Sum, TileOp
+from tilelink.ir.graph import Interval, Map, Relation, Sum, TileOp, in_part
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import Access, AwaitPlaces, Notify, Operand, Place, SlotNotify, SlotWait, Store, SumWords, Wait
+from tilelink.ir.steps import (
+    Access,
+    AwaitPlaces,
+    Notify,
+    Operand,
+    Place,
+    SlotNotify,
+    SlotWait,
+    Store,
+    SumWords,
+    Wait,
+    cut_axes,
+)
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.layout import Problem, make_exchange, source_buffer
 
@@ -46,36 +58,50 @@ def reads_whole(op: TileOp, read: Map, relation: Relation) -> bool:
 def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: dict[str, str]) -> Operand:
     """The operand for one read of `op`; `rename` maps its axes to those of the role."""
     relation = problem.graph.relation(read.value)
-    index = tuple(rename.get(axis, axis) for axis in map(read.axis_of, range(len(read.index))))
+    index = tuple(rename.get(axis, axis) for axis in read.axes)
+    window = problem.graph.window(op, read)
     if relation is not None and relation.kind is Kind.SHIFT:
         return Operand(relation.name, index, Access.POINTER, item=index[0])
     if relation is None or problem.is_plain(relation) or reads_whole(op, read, relation):
-        access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape)
-        return Operand(read.value, index, access, local=space.local)
+        access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape, window)
+        return Operand(read.value, index, access, local=space.local, window=window)
     slot = rename.get(slot_axis(op, read, relation), slot_axis(op, read, relation))
     index = tuple(rename.get(axis, axis) for axis in part_index(read, relation))
-    access = access_of(problem, read.value, index, space, relation.part)
+    window = in_part(window, relation)
+    access = access_of(problem, read.value, index, space, relation.part, window)
     if relation.library:
-        return Operand(relation.name, index, access, slot=slot, local=space.local)
+        return Operand(relation.name, index, access, slot=slot, local=space.local, window=window)
     exchange = make_exchange(problem, relation)
     parts = problem.num_ranks if relation.kind is Kind.SCATTER else 1
     if not exchange.target:
-        return Operand(exchange.source, index, Access.POINTER, slot, own_slots=parts, local=space.local, remote=True)
+        access, local = Access.POINTER, space.local
+        return Operand(exchange.source, index, access, slot, own_slots=parts, local=local, remote=True, window=window)
     own = "" if exchange.own_copied else exchange.source
-    return Operand(exchange.target, index, access, slot, own, parts, space.local)
+    return Operand(exchange.target, index, access, slot, own, parts, space.local, window=window)
 
 
-def access_of(problem: Problem, value: str, index: tuple[str, ...], space: Space, shape: tuple[int, ...]) -> Access:
-    """Descriptors where the GPU has them, rows start at multiples of 16 bytes, no tile crosses a part, and the rows of the
-    parts of all ranks are few enough for the coordinates of a descriptor, which have 32 bits."""
+def access_of(
+    problem: Problem,
+    value: str,
+    index: tuple[str, ...],
+    space: Space,
+    shape: tuple[int, ...],
+    window: tuple[Interval, ...] = (),
+) -> Access:
+    """Descriptors where the GPU has them, rows start at multiples of 16 bytes, no tile crosses a part or the end of a window
+    in it, and the rows of the parts of all ranks are few enough for the coordinates of a descriptor, which have 32 bits."""
+    if any(space.extents[axis] % max(1, space.tiles.get(axis, 0)) for axis in cut_axes(index, shape, window)):
+        return Access.POINTER
     row_bytes = shape[-1] * DTYPE_BYTES[problem.graph.values[value].dtype]
     tiled = len(index) == 2 and all(space.tiles.get(axis, 0) >= 8 for axis in index)
     counted = tiled and problem.num_ranks * shape[0] <= LARGEST_SIZE
     inner = counted and space.tiles[index[1]] <= 256 and space.tiles[index[0]] <= 256
     aligned = inner and row_bytes % 16 == 0 and all(space.whole_tiles(axis) for axis in index)
     # columns of a segment start anywhere in the row, which must be a multiple of 16 bytes as well
-    start = space.extents[index[1]] * DTYPE_BYTES[problem.graph.values[value].dtype] if aligned else 0
+    size = DTYPE_BYTES[problem.graph.values[value].dtype]
+    start = space.extents[index[1]] * size if aligned else 0
     even = aligned and (space.segments.get(index[1], 1) == 1 or start % 16 == 0)
+    even = even and not (window and window[-1][0] * size % 16)
     return Access.DESCRIPTOR if even and problem.topology.gpu.tensor_descriptors else Access.POINTER
 
 

@@ -14,9 +14,10 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS, loop_text
 from tilelink.planner.open_fields import is_open, with_field
-from tilelink.planner.plan import plan, proven
+from tilelink.planner.plan import plan
 from tilelink.planner.search import Option, Slot, slots_of, try_options
 from tilelink.planner.space import Structure, structures
+from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
 _HARDLY_MATTER = ("group", "prefetch", "tail")  # fields: schedules that differ in these alone are one alternative
@@ -31,17 +32,17 @@ def alternatives(topology: Topology, best: Schedule, count: int) -> list[Schedul
 
     They are the best schedules of the other structures (algorithms of collectives, matmuls by the library), and those that
     come from `best` by another mover, transfer, chunks and order of one exchange, or by another tile loop.
-    Raises ScheduleRefuted for a mistake of the planner.
     """
     every = [*_of_other_structures(topology, best), *_neighbours(topology, best)]
     found = [schedule for schedule in every if schedule.predicted_us <= _WORTH * best.predicted_us]
     programs, varied, chosen = {_program(best)}, set[str](), list[Schedule]()
     for schedule in sorted(found, key=lambda schedule: schedule.predicted_us):
         differs = _differing(schedule, best)
-        if len(chosen) < count and _program(schedule) not in programs and not differs <= varied:
+        new = len(chosen) < count and _program(schedule) not in programs and not differs <= varied
+        if new and verify(schedule).proved:  # one that is refuted is a mistake of ours, and never given out
             programs.add(_program(schedule))
             varied |= differs
-            chosen.append(proven(schedule, dict(schedule.choices)))
+            chosen.append(schedule)
     return chosen
 
 

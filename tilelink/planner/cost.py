@@ -197,7 +197,8 @@ class _Model:
         right = self.schedule.buffer(gemm.right.buffer)
         exchange = self.schedule.exchange(gemm.split) if gemm.split else None
         pieces = self.topology.num_ranks * exchange.chunks if exchange is not None else 1
-        k, cols = right.shape[::-1] if gemm.transposed else right.shape
+        shape = tuple(end - first for first, end in gemm.right.window) or right.shape
+        k, cols = shape[::-1] if gemm.transposed else shape
         rows = self._bytes(gemm.out.buffer) // DTYPE_BYTES[right.dtype] // cols
         matmul = library_matmul(self.topology, rows, cols, k, right.dtype, pieces)
         self.tensor_us += matmul.tensor_us

@@ -97,7 +97,7 @@ def shareable(graph: TileGraph, library: frozenset[str]) -> dict[str, str]:
 def _alike(graph: TileGraph, first: TileOp, op: TileOp) -> bool:
     left, right = op.reads
     values, relation = graph.values, graph.relation(left.value)
-    same = left == first.reads[0] and right.index == first.reads[1].index
+    same = left == first.reads[0] and right.axes == first.reads[1].axes
     given = graph.relation(right.value) is None and right.value in graph.inputs
     items = relation is not None and relation.kind is Kind.SHIFT
     made = values[op.name], values[first.name]
@@ -131,7 +131,7 @@ def _fold_into(
         others = [read.value for read in op.reads if home.get(read.value) != place]
         ready = all(_made_before(graph, value, place, home) for value in others)
         aligned = all(
-            _same_tile(op, index, ops) for index, read in enumerate(op.reads) if home.get(read.value) == place
+            _same_tile(graph, op, index) for index, read in enumerate(op.reads) if home.get(read.value) == place
         )
         whole = not (_takes_items(graph, ops[0]) and any(graph.relation(value) is not None for value in others))
         if shapes_agree and ready and aligned and whole and ops[0].name not in library:
@@ -145,9 +145,10 @@ def _takes_items(graph: TileGraph, anchor: TileOp) -> bool:
     return relation is not None and relation.kind is Kind.SHIFT
 
 
-def _same_tile(op: TileOp, operand: int, ops: list[TileOp]) -> bool:
-    """Whether the operand made in the group is read without broadcast."""
-    return len(op.reads[operand].index) == len(op.write.index) and all(e.free_symbols for e in op.reads[operand].index)
+def _same_tile(graph: TileGraph, op: TileOp, operand: int) -> bool:
+    """Whether the operand made in the group is read without broadcast, and whole."""
+    read = op.reads[operand]
+    return len(read.index) == len(op.write.index) and all(read.axes) and not graph.window(op, read)
 
 
 def _made_before(graph: TileGraph, value: str, place: int, home: dict[str, int]) -> bool:

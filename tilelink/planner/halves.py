@@ -3,7 +3,7 @@
 With T tiles for P programs the last round has T mod P tiles, and takes as long as a full one. Halves of few enough tiles
 fill it better. That is stream-K's aim with less: no program adds what another one has computed, so that nothing waits.
 On H200 a round of 128 x 64 takes 0.63 to 0.74 of one of 128 x 128, as long as halves of the reduction with their exchange
-of sums (`docs/experiments.md`).
+of sums (`lab/experiments.md`).
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.order import ChunkOrder, Nest, RankOrder
-from tilelink.ir.spec import Matmul
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.choices import Choices, ExchangeChoice, LibraryCompute
 from tilelink.planner.group import Group
+from tilelink.proof.links import why_no_exchange
 from topologies.topology import Fabric, Topology
 
 _ITEM_ELEMENTS = 32768  # of the largest item: 128 registers a thread of 8 warps
@@ -185,6 +185,10 @@ def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
         raise Illegal(
             f"{rows} rows in chunks of {-(-rows // choice.chunks)} rows are fewer than {choice.chunks} chunks"
         )
+    if not peer_atomics(problem.topology):
+        reason = why_no_exchange(choice.mover, choice.transfer, by_tiles=problem.by_tiles(relation.source))
+        if reason:
+            raise Illegal(f"{relation.name}: {reason}; the links of {problem.topology.name} carry none")
     if relation.kind is Kind.SHIFT:
         return _bounded_exchange(problem, relation, choice)
     fused = isinstance(choice.mover, Fused)
@@ -394,7 +398,3 @@ def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> B
     memory = Memory.POOL if problem.pooled(relation) else memory
     parts = (problem.num_ranks, *relation.part)
     return Buffer(exchange.target, memory, parts, problem.graph.values[relation.name].dtype)
-
-
-def is_matmul(group: Group) -> bool:
-    return isinstance(group.anchor.operation, Matmul)

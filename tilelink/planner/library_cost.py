@@ -66,7 +66,7 @@ def _splits(rows: float, cols: float, num_sms: int) -> int:
 def _waves(rows: float, cols: float, num_sms: int, element_bytes: int) -> float:
     """Time of a matmul over that of one whose tiles come in whole waves: the best of three tile widths, since the library
     chooses one; it takes 256 where tiles of that width cover the columns and fill the GPU. Rows of odd bytes have kernels of
-    their own, which lose less. Measured on H200 (`docs/experiments.md`)."""
+    their own, which lose less. Measured on H200 (`lab/experiments.md`)."""
     splits = _splits(rows, cols, num_sms)
     covered = cols % 256 == 0 and math.ceil(rows / 128) * cols / 256 >= num_sms
     ratios = []

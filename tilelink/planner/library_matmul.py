@@ -8,13 +8,13 @@ from tilelink.ir.nodes import Kind
 from tilelink.ir.steps import Access, Operand, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
 from tilelink.planner.group import Group
-from tilelink.planner.layout import Illegal, Problem, is_matmul, rank_order, source_buffer
+from tilelink.planner.layout import Illegal, Problem, rank_order, source_buffer
 from tilelink.planner.tile_order import sends
 
 
 def library_gemm(problem: Problem, group: Group) -> LibraryGemm:
     """The launch that computes `group`. Raises Illegal."""
-    if not is_matmul(group) or len(group.ops) > 1:
+    if not group.matmuls or len(group.ops) > 1:
         raise Illegal(f"{group.name} is no plain matmul, so the library does not compute it")
     op = group.anchor
     outs = [op.name] if problem.is_kept(op.name) else []
@@ -42,7 +42,7 @@ def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Operand, Wait 
     relation = problem.graph.relation(read.value)
     if relation is None or problem.is_plain(relation):
         return operand, None, ""
-    if relation.library or relation.dim != 0 or operand.remote:
+    if relation.library or relation.dim != 0 or operand.remote or operand.window:
         raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
     op = problem.graph.consumers(relation.name)[0]
     return operand, read_wait(problem, op, read, {}), relation.name
@@ -54,7 +54,7 @@ def _into(
     """The output goes into an exchange: chunk by chunk where copy engines push it."""
     order = rank_order(problem.topology, 1)
     if relation.kind is Kind.REDUCE or relation.library:
-        if relation.dim != 0:
+        if relation.kind is Kind.SCATTER and relation.dim != 0:  # what a gather sends is one part, hence one matrix
             raise Illegal(f"parts of {relation.source} along columns are not one matrix for the library")
         out = Operand(source_buffer(problem, relation), ("m", "n"), Access.POINTER)
         order = rank_order(problem.topology, 0)

@@ -109,14 +109,32 @@ def words_us(topology: Topology, words: int, shots: int, *, within: bool) -> flo
     return start + shots * (there + (ranks - 1) * WORD_BYTES * words / (WORD_SHARE * link) / 1e3)
 
 
+def bus_rate(topology: Topology) -> float:
+    """GB/s that rings of a library collective can pass through each rank, before the library's own losses.
+
+    Within a node it is the rate of the slowest link, of all links of a rank at once where each peer has its own. Between
+    nodes it is the total of a node's NICs, because the rings of a node leave through all of them (nccl-tests, issue 160).
+    """
+    inner = [level for level in topology.levels if level.fabric is not Fabric.NETWORK]
+    outer = [level.gb_per_s * topology.ranks_per_node for level in topology.levels if level not in inner]
+    if not inner:
+        return min(outer)
+    first, slowest = inner[0], min(level.gb_per_s for level in inner)
+    match first.fabric:
+        case Fabric.FULL_MESH:
+            slowest *= topology.ranks_per_node - 1
+        case Fabric.HOST_BRIDGE:
+            slowest /= first.size
+        case Fabric.SWITCH | Fabric.NETWORK:
+            pass
+    return min([slowest, *outer])
+
+
 def library_us(topology: Topology, function: str, out_bytes: int) -> float:
     """A library collective whose largest tensor on a rank has `out_bytes` bytes."""
     ranks = topology.num_ranks
-    link = min(topology.link_gb_per_s(0, peer) for peer in range(1, ranks))
     most, lost = _LIBRARY_RATES[function]
-    rate = link * (most - lost / ranks) * num_links(topology)
-    if topology.levels[0].fabric is Fabric.HOST_BRIDGE:
-        rate /= topology.levels[0].size
+    rate = bus_rate(topology) * (most - lost / ranks)
     moved = out_bytes * (ranks - 1) / ranks * (2 if function == "all_reduce" else 1)
     grown = _LIBRARY_GROWS_US * (1.0 - math.exp(-moved / ranks / _LIBRARY_GROWS_BYTES))
     above = max(0.0, out_bytes - _LIBRARY_SMALL)

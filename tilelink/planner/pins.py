@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
-from tilelink.errors import IllegalPin, UnknownPin, did_you_mean
+from tilelink.errors import LARGEST_SIZE, IllegalPin, UnknownPin, did_you_mean
 from tilelink.ir.expand import collectives
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner.choices import FRESH, OUTPUTS, REUSED, compute_fields, exchange_fields, loop_text
@@ -43,17 +43,21 @@ def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> 
 def _parses(field: str, value: str, topology: Topology) -> bool:
     """Whether a value that is not enumerated has a meaning of its own."""
     if field in _FREE_FIELDS:
-        return value.isdigit() and int(value) > 0
+        return _is_count(value)
     if field == "tile":
         return parse_tile(value) is not None
     if field in _WORDS:
         return value in _WORDS[field]
     number = value.removeprefix("CommSms(").removesuffix(")")
     return (
-        field == "mover"
-        and value == f"CommSms({number})"
-        and number.isdigit()
-        and 0 < int(number) < topology.gpu.num_sms
+        field == "mover" and value == f"CommSms({number})" and _is_count(number) and int(number) < topology.gpu.num_sms
+    )
+
+
+def _is_count(value: str) -> bool:
+    """A number of things, which kernels count in 32 bits."""
+    return (
+        value.isascii() and value.isdigit() and len(value) <= len(str(LARGEST_SIZE)) and 0 < int(value) <= LARGEST_SIZE
     )
 
 

@@ -5,57 +5,77 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from tilelink.errors import NoLegalSchedule, ScheduleRefuted
+from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner.choices import pin_text
+from tilelink.planner.fallback import Log, Tried, first_proven, pins_text
+from tilelink.planner.limits import check_extent
 from tilelink.planner.pins import check_pins
+from tilelink.planner.refine import refined
 from tilelink.planner.search import Found, best_of
 from tilelink.planner.space import Structure, structures
-from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _FEW_STRUCTURES = 8
+_NEAR, _LOOKED_AT_AGAIN = (
+    1.06,
+    3,
+)  # structures whose best schedule takes at most so many times the best, and how many of them
 
 
 def plan(
     spec: BoundSpec,
     topology: Topology,
     pins: Mapping[str, object] | None = None,
-    log: Callable[[str], object] | None = None,
+    log: Log | None = None,
 ) -> Schedule:
     """The schedule with the smallest predicted time, proven; ties go to the one enumerated first, and to library calls
     alone what is less than 2 % faster than they are.
 
-    Raises UnknownPin, IllegalPin, NoLegalSchedule, and ScheduleRefuted for a mistake of the planner.
+    A best schedule that is refuted is a mistake of ours: `log` is told, and the next best one is given out.
+    Raises TooLargeToPlan, UnknownPin, IllegalPin, NoLegalSchedule, and ScheduleRefuted if none of those that were built is
+    proved.
     """
+    check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
-    every = list(structures(spec, topology, wanted))
-    best, reason = _search(every, lambda structure: _logged(spec, topology, structure, wanted, log))
+    every, tried = list(structures(spec, topology, wanted)), Tried()
+
+    def evaluate(structure: Structure) -> Found:
+        return best_of(spec, topology, structure, wanted, tried)
+
+    best, reason = _search(every, lambda structure: _logged(evaluate, structure, log))
+    best = _look_again(best, tried, lambda structure: refined(spec, topology, structure, wanted, tried), log)
     if best is None:
-        pinned = _pins_text(wanted)
+        pinned = pins_text(wanted)
         raise NoLegalSchedule(
             function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
         )
-    best = _never_slower(best, every, lambda structure: best_of(spec, topology, structure, wanted)[0])
-    return proven(best, wanted)
+    best = _never_slower(best, every, lambda structure: evaluate(structure)[0])
+    return first_proven(best, tried.in_order(), wanted, log)
 
 
-def proven(schedule: Schedule, pins: Mapping[str, str]) -> Schedule:
-    """The schedule, which these pins led to. Only what is given out needs a proof: a search that passes over thousands of
-    schedules would pay for each. Raises ScheduleRefuted for a mistake of the planner."""
-    proof = verify(schedule)
-    if not proof.proved:
-        lines = "\n".join(proof.lines())
-        raise ScheduleRefuted(function=schedule.name, pins=_pins_text(pins), shown=lines, findings=proof.findings)
-    return schedule
-
-
-def _pins_text(pins: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in pins.items()) or "no pins"
+def _look_again(
+    best: Schedule | None, tried: Tried, look: Callable[[Structure], Schedule | None], log: Log | None
+) -> Schedule | None:
+    """The best schedule after another look at the structures whose best ones come near it."""
+    if best is None:
+        return None
+    times: dict[int, tuple[float, Structure]] = {}
+    for candidate in tried.found:
+        us, _ = times.get(id(candidate.structure), (math.inf, None))
+        times[id(candidate.structure)] = min(us, candidate.us), candidate.structure
+    near = [(us, one) for us, one in times.values() if us <= _NEAR * best.predicted_us]
+    for _, structure in sorted(near, key=lambda entry: entry[0])[:_LOOKED_AT_AGAIN]:
+        found = look(structure)
+        if found is not None and found.predicted_us < best.predicted_us:
+            best = found
+            if log is not None:
+                log(f"{_structure_text(structure)}: {found.predicted_us:.1f} us at another look")
+    return best
 
 
 def _never_slower(best: Schedule, every: list[Structure], evaluate: Callable[[Structure], Schedule | None]) -> Schedule:
@@ -108,14 +128,8 @@ def _distance(a: Structure, b: Structure) -> int:
     return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library) + differ
 
 
-def _logged(
-    spec: BoundSpec,
-    topology: Topology,
-    structure: Structure,
-    pins: Mapping[str, str],
-    log: Callable[[str], object] | None,
-) -> Found:
-    found, why = best_of(spec, topology, structure, pins)
+def _logged(evaluate: Callable[[Structure], Found], structure: Structure, log: Log | None) -> Found:
+    found, why = evaluate(structure)
     if log is not None:
         log(f"{_structure_text(structure)}: {f'{found.predicted_us:.1f} us' if found else why}")
     return found, why

@@ -26,6 +26,7 @@ from tilelink.ir.steps import (
     UserBody,
     Wait,
     matmuls_together,
+    tile_name,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.access import (
@@ -40,10 +41,12 @@ from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
+from tilelink.planner.limits import MOST_TILES
 from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
 from tilelink.planner.tiles import Held, why_not
 from tilelink.planner.turns import in_turns
 from tilelink.proof.contract import flat
+from tilelink.proof.orders import one_step_behind_wait
 from tilelink.proof.walk import points
 from topologies.topology import Gpu
 
@@ -102,6 +105,10 @@ def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
             f"tiles of {group.name} go through parts in an order of each rank's own, and their words meet in one"
         )
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
+    if role.num_tiles > MOST_TILES:
+        raise Illegal(
+            f"{group.name} has {role.num_tiles:,} tiles of this shape, and at most {MOST_TILES:,} can be planned"
+        )
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
     if loop.tile.warpgroups > 1:
         dtype = problem.graph.values[group.name].dtype
@@ -138,13 +145,16 @@ def counted_late(role: ComputeRole) -> bool:
 def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
     """Whether the loops over tiles and over k can be run as one.
 
-    There is one loop over k, in one piece, with loads through descriptors; each tile waits and counts for one chunk at a
-    time, which takes no loop; and nothing after the body branches, except on segments that come one after the other.
+    There is one loop over k, in one piece, with loads through descriptors, and of more than one step where tiles wait for what
+    they load (`one_step_behind_wait`); each tile waits and counts for one chunk at a time, which takes no loop; and nothing
+    after the body branches, except on segments that come one after the other.
     One matmul alone, because the compiler waits for each accumulator by itself before tiles are stored, and the assembler
     then lets no product overlap with another one (Triton 3.6: two matmuls in one loop took 1.4 times as long).
     """
     last = role.body[-1]
     if isinstance(last, IfOwn) and (last.axis != role.order.major or role.order.nest is not Nest.RANK_MAJOR):
+        return False
+    if one_step_behind_wait(role):
         return False
     for at, step in points(0, role):
         if isinstance(step, SumWords) or (isinstance(step, Notify) and step.then):
@@ -288,12 +298,14 @@ def _op_steps(
                 if read.value in values:
                     arguments.append(values[read.value])
                     continue
-                name = f"{read.value}_tile"
+                name = tile_name(read.value, problem.graph.window(op, read))
                 if name not in arguments:
                     steps += _load(problem, read, Load(name, _by_pointer(operand(read))))
                 arguments.append(name)
-            function = op.operation.function if isinstance(op.operation, Elementwise) else "copy"
-            return [*steps, Apply(op.name, function, tuple(arguments))]
+            if isinstance(op.operation, Copy):
+                return [*steps, Apply(op.name, "copy", tuple(arguments))]
+            written = op.operation
+            return [*steps, Apply(op.name, written.function, tuple(arguments), written.left, written.right)]
 
 
 def _load(problem: Problem, read: Map, load: Load) -> list[Step]:

@@ -14,6 +14,7 @@ from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
 from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.cost import predict_us
+from tilelink.planner.fallback import Candidate, Tried
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.open_fields import is_open, opened, settled, with_field
@@ -27,22 +28,45 @@ _MANY_TILES = 6  # a program: a first guess of where it pays to count late; the 
 Found = tuple[Schedule | None, str]  # or why there is none
 Option = ExchangeChoice | ComputeChoice
 Slot = tuple[str, str]  # ("exchange" | "compute", name)
+Build = Callable[[Mapping[Slot, Option]], Found]
 
 
 def best_of(
-    spec: BoundSpec, topology: Topology, structure: Structure, pins: Mapping[str, str]
+    spec: BoundSpec, topology: Topology, structure: Structure, pins: Mapping[str, str], tried: Tried
 ) -> tuple[Schedule | None, str]:
-    """Best schedule of a structure, or None with the reason: by coordinate descent over its fields, once for each place
-    of each sum, since no change of one field leads from one place to the other where chunks go with it; and once for each
-    kind of mover of an output that peers put together, which also decides who has to make the sums."""
+    """Best schedule of a structure, or None with the reason; all legal ones that were built are added to `tried`.
+
+    By coordinate descent over its fields, once for each place of each sum, since no change of one field leads from one place
+    to the other where chunks go with it; and once for each kind of mover of an output that peers put together, which also
+    decides who has to make the sums."""
     slots = slots_of(structure, topology, pins)
     if any(not options for options in slots.values()):
         empty = next(name for name, options in slots.items() if not options)
         return None, f"the pins leave no option for {empty[1]}"
-    build_one = partial(try_options, spec, topology, structure)
+    build_one = remembering(partial(try_options, spec, topology, structure), structure, tried)
     found = [_descend(some, build_one, _senders(structure)) for some in _starts(slots, structure.graph.outputs)]
     best = min((schedule for schedule, _ in found if schedule is not None), key=_predicted, default=None)
     return best, "" if best is not None else next(why for _, why in found)
+
+
+def remembering(build_one: Build, structure: Structure, tried: Tried) -> Build:
+    """`build_one`, whose results are known when they are asked for again, and found in `tried`."""
+    known: dict[tuple[Option, ...], Found] = {}
+
+    def again(chosen: Mapping[Slot, Option]) -> Schedule | None:
+        return build_one(chosen)[0]
+
+    def build(chosen: Mapping[Slot, Option]) -> Found:
+        key = tuple(chosen.values())
+        if key not in known:
+            known[key] = build_one(chosen)
+            schedule = known[key][0]
+            if schedule is not None:
+                held = dict(chosen)
+                tried.found.append(Candidate(schedule.predicted_us, structure, held, partial(again, held)))
+        return known[key]
+
+    return build
 
 
 def _predicted(schedule: Schedule) -> float:
@@ -92,29 +116,20 @@ def _in_turns(
 
 def _descend(
     slots: dict[Slot, list[Option]],
-    build_one: Callable[[dict[Slot, Option]], Found],
+    build: Build,
     senders: list[tuple[Slot, Slot]],
 ) -> tuple[Schedule | None, str]:
-    """Change one field group after the other to its best option, until nothing gets better: in their order and in the
-    reverse, because a mover that suits a tile, or a tile that suits a mover, may hide the pair that is best. Pairs that are
-    good together only are tried at the end (`_in_turns`)."""
-    known: dict[tuple[Option, ...], Found] = {}
-
-    def build(chosen: dict[Slot, Option]) -> Found:
-        key = tuple(chosen.values())
-        if key not in known:
-            known[key] = build_one(chosen)
-        return known[key]
-
+    """Change one field group after the other to its best option, from the last one to the first: tiles, then movers that suit
+    them. Pairs that are good together only are tried at the end (`_in_turns`). What else hides the best is looked for
+    where it may matter (tilelink.planner.refine)."""
     start, first, why = first_legal(slots, build)
     if first is None:
         return None, why
-    ends = [_swept(slots, order, start, first, build) for order in (tuple(slots), tuple(reversed(slots)))]
-    current, best = min(ends, key=lambda end: end[1].predicted_us)
+    current, best = swept(slots, tuple(reversed(slots)), start, first, build, sweeps=1)
     for trial in [trial for sender in senders for trial in _in_turns(slots, current, sender)]:
         candidate, _ = build(trial)
         if candidate is not None and candidate.predicted_us < best.predicted_us:
-            current, best = _swept(slots, tuple(slots), trial, candidate, build)
+            current, best = swept(slots, tuple(slots), trial, candidate, build)
     for (slot, option), late in product(current.items(), (False, True)):  # when tiles are counted decides little else
         if is_open(option, "late"):
             trial = {**current, slot: with_field(option, "late", late)}
@@ -124,15 +139,16 @@ def _descend(
     return best, ""
 
 
-def _swept(
+def swept(
     slots: dict[Slot, list[Option]],
     order: tuple[Slot, ...],
     current: dict[Slot, Option],
     best: Schedule,
-    build: Callable[[dict[Slot, Option]], Found],
+    build: Build,
+    sweeps: int = _SWEEPS,
 ) -> tuple[dict[Slot, Option], Schedule]:
     """Where sweeps over the field groups in `order` end that begin at `current`."""
-    for _ in range(_SWEEPS):
+    for _ in range(sweeps):
         before = best.predicted_us
         for slot in order:
             for option in _promising(slots[slot], slot, current, build):
@@ -144,9 +160,7 @@ def _swept(
     return current, best
 
 
-def _promising(
-    options: list[Option], slot: Slot, current: dict[Slot, Option], build: Callable[[dict[Slot, Option]], Found]
-) -> list[Option]:
+def _promising(options: list[Option], slot: Slot, current: dict[Slot, Option], build: Build) -> list[Option]:
     """Of an exchange, the options with the movers and transfers that do best with the chunks and order of now, and those of
     the present mover; of a group, all."""
     now = current[slot]
@@ -176,9 +190,7 @@ def slots_of(structure: Structure, topology: Topology, pins: Mapping[str, str]) 
     return slots
 
 
-def first_legal(
-    slots: dict[Slot, list[Option]], build_one: Callable[[dict[Slot, Option]], tuple[Schedule | None, str]]
-) -> tuple[dict[Slot, Option], Schedule | None, str]:
+def first_legal(slots: dict[Slot, list[Option]], build_one: Build) -> tuple[dict[Slot, Option], Schedule | None, str]:
     """The first options that go together: change one slot at a time, then pairs of slots, from the first of each."""
     start = {slot: options[0] for slot, options in slots.items()}
     found, why = build_one(start)

@@ -39,6 +39,7 @@ from tilelink.planner.choices import (
 from tilelink.planner.group import Group, group_ops, shareable
 from tilelink.planner.layout import Roles, item_counts, peer_atomics, streams_per_peer
 from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_trying
+from tilelink.proof.links import why_no_algorithm, why_no_exchange
 from topologies.topology import Fabric, Topology
 
 Pins = Mapping[str, str]
@@ -50,7 +51,6 @@ _COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
-_BY_STORES = (Algorithm.POOLED, Algorithm.IN_PLACE, *BY_WORDS)  # of programs, to peers
 _MOST_SENT = 512 << 10  # words that a rank sends in a call (LL, 2 x H200): beyond, words are planned if pinned
 _LL = {algorithm: by for algorithm, by in BY_WORDS.items() if by.protocol is Protocol.LL}
 
@@ -82,22 +82,27 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         kept = [a for a in legal if wanted == a.value or (wanted is None and a not in left_out)]
         if networked:  # peers on other nodes have no address here
             kept = [a for a in kept if a is Algorithm.LIBRARY]
-        if not atomics:  # ranks meet by counting each other
-            kept = [a for a in kept if a not in _BY_STORES]
+        if not atomics:
+            kept = [a for a in kept if not why_no_algorithm(a)]
         names.append(name)
         options.append(kept)
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
+    columns = {node.output.name for node in spec.nodes if node.operation == AllGather(1)}
+    readers = {
+        node.output.name for node in spec.nodes if columns & set(node.inputs)
+    }  # by the library of whole matrices
     texts: Texts = {}
     roles = _roles(spec, topology)
     for chosen in product(*options):
         algorithms = tuple(zip(names, chosen, strict=True))
-        graph = expand(spec, dict(algorithms))
-        if any(
-            _sends_many(graph, relation) and not pinned(pins, relation.name, "algorithm")
-            for relation in graph.relations()
-        ):
-            continue
+        graphs: dict[frozenset[str], TileGraph] = {}
         for library in _library_sets(matmuls, pins):
+            whole = library & readers
+            if whole not in graphs:
+                graphs[whole] = expand(spec, dict(algorithms), whole)
+            graph = graphs[whole]
+            if any(_sends_many(graph, one) and not _asked(one, names, pins) for one in graph.relations()):
+                break  # whoever multiplies, as many words are sent
             if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
                 continue
             for shared in _shared(shareable(graph, library), pins):
@@ -133,6 +138,12 @@ def _sends_many(graph: TileGraph, relation: Relation) -> bool:
         return False
     words = words_sent(relation, graph.values[relation.name].dtype)
     return (relation.num_ranks - 1) * relation.shots * words > _MOST_SENT
+
+
+def _asked(relation: Relation, collectives: list[str], pins: Pins) -> bool:
+    """Whether a pin asks for the algorithm of the collective that `relation` carries out."""
+    name = relation.name if relation.name in collectives else relation.name.removesuffix("_whole")
+    return pinned(pins, name, "algorithm") is not None
 
 
 def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:
@@ -197,13 +208,13 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     if asked is not None and asked.isdigit() and 1 <= int(asked) <= relation.part[0]:
         chunks = [int(asked)]
     streams = pinned(pins, relation.name, "streams")
-    atomics = peer_atomics(topology)
+    atomics, by_tiles = peer_atomics(topology), _by_tiles(structure, relation.source)
     options = []
     for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
         if nest is Nest.CHUNK_MAJOR and isinstance(mover, Fused) and count == 1:
             continue
-        if not atomics and not isinstance(mover, CopyEngine):
-            continue  # signals from SMs are atomics on the peer's memory
+        if not atomics and why_no_exchange(mover, transfer, by_tiles=by_tiles):
+            continue
         per_peer = streams == "peer" or (streams is None and streams_per_peer(topology, nest))
         if isinstance(mover, CopyEngine):
             options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer))
@@ -212,10 +223,15 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     return _kept(options, exchange_fields, relation.name, EXCHANGE_FIELDS, pins)
 
 
+def _by_tiles(structure: Structure, value: str) -> bool:
+    """Whether a tile loop makes `value`."""
+    return any(group.makes(value) and group.anchor.name not in structure.library for group in structure.groups)
+
+
 def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
     """Options for a relation through a bounded number of slots: producers of a few numbers, items from small to large."""
-    if not peer_atomics(topology):
-        return []  # producers and consumers signal each other by atomics
+    if not peer_atomics(topology) and why_no_exchange(CommSms(1), Transfer.PUSH, by_tiles=False):
+        return []
     rows = relation.part[0]
     producers = [n for n in _COMM_SMS if n <= topology.gpu.num_sms // 2] or [1]
     counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]

@@ -220,15 +220,15 @@ class TileCost:
         """Bytes that all tiles together move between memory and L2: each buffer once, and a right operand again for groups
         of rows that are not computed at the same time, as far as the L2 does not keep it."""
         role = self.role
-        buffers = {operand.buffer for step in role.body for operand in operands_of(step)}
-        traffic = float(sum(self._bytes(name) for name in buffers))
+        moved = {(operand.buffer, operand.window) for step in role.body for operand in operands_of(step)}
+        traffic = float(sum(self._bytes(name, window) for name, window in moved))
         major = role.axis(role.order.major)
         groups = major.segments * -(-major.tiles // role.order.group)
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
         waits = any(isinstance(step, Wait) and step.slot == role.order.major for step in role.body)
         for step in role.body:
             if isinstance(step, MatmulBody):
-                size = self._bytes(step.right.buffer)
+                size = self._bytes(step.right.buffer, step.right.window)
                 # tiles that wait for their part follow the others through the right operand, and find what the L2 still has
                 follow = waits and size > 2 * self.topology.gpu.l2_bytes
                 times = max(again, major.segments - 1.0) if follow else again
@@ -335,9 +335,15 @@ class TileCost:
                     worst = max(worst, size / (link / self.role.programs) / 1e3 + _REMOTE_US)
         return worst
 
-    def _bytes(self, buffer: str) -> int:
+    def _bytes(self, buffer: str, window: tuple[tuple[int, int], ...]) -> int:
+        """Of a buffer, or of a window in it, or in each of its parts."""
         found = self.schedule.buffer(buffer)
-        return math.prod(found.shape) * DTYPE_BYTES[found.dtype]
+        elements = math.prod(found.shape)
+        if window:
+            elements = (
+                elements * math.prod(end - first for first, end in window) // math.prod(found.shape[-len(window) :])
+            )
+        return elements * DTYPE_BYTES[found.dtype]
 
 
 def operands_of(step: Step) -> Iterator[Operand]:

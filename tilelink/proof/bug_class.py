@@ -26,6 +26,7 @@ class BugClass(Enum):
     SIGNAL_TOO_EARLY = (16, "signal raised before all of its data is there")
     WRONG_PLACE = (17, "wrong rank, offset or region")
     BAKED_CONSTANT = (18, "host value baked into a captured call")
+    COMPILED_ORDER = (19, "compiled code that loads before its wait, or notifies before its store")
 
     def __init__(self, number: int, title: str) -> None:
         self.number = number

@@ -9,7 +9,7 @@ from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph, TileOp
 from tilelink.ir.nodes import Algorithm, Fused, Kernel, Kind, Memory, Transfer
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Apply, Load, MatmulBody, Place, Step, Store, SumParts, UserBody
+from tilelink.ir.steps import Apply, Load, MatmulBody, Place, Step, Store, SumParts, UserBody, tile_name
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import staging_names
 from tilelink.proof.findings import Finding
@@ -22,13 +22,18 @@ from tilelink.proof.words import stored_sum, words
 
 
 def graph_of(schedule: Schedule) -> TileGraph:
-    """The graph of the schedule's spec, with the algorithms that it chose."""
+    """The graph of the schedule's spec, with the algorithms that it chose, and the matmuls that it leaves to the library."""
     chosen = {
         name.removesuffix(".algorithm"): Algorithm(value)
         for name, value in schedule.choices
         if name.endswith(".algorithm")
     }
-    return expand(schedule.spec, chosen)
+    library = {
+        name.removesuffix(".compute")
+        for name, value in schedule.choices
+        if name.endswith(".compute") and value == "library"
+    }
+    return expand(schedule.spec, chosen, library)
 
 
 def conformance(schedule: Schedule) -> Iterator[Finding]:
@@ -78,8 +83,8 @@ def _homes(graph: TileGraph, value: str) -> set[str]:
 
 
 def _same_operands(graph: TileGraph, op: TileOp, gemm: LibraryGemm) -> bool:
-    operands = [(operand.buffer, operand.index) for operand in (gemm.left, gemm.right)]
-    return operands == [(read.value, tuple(map(str, read.index))) for read in op.reads]
+    operands = [(operand.buffer, operand.index, operand.window) for operand in (gemm.left, gemm.right)]
+    return operands == [(read.value, read.axes, graph.window(op, read)) for read in op.reads]
 
 
 def _operation(schedule: Schedule, graph: TileGraph, op: TileOp, at: Point, step: Step) -> Iterator[Finding]:
@@ -110,7 +115,7 @@ def _elementwise(schedule: Schedule, graph: TileGraph, op: TileOp, at: Point, st
     for argument, read in zip(step.arguments, op.reads, strict=False):
         if argument == read.value and argument in made:
             continue
-        if argument != f"{read.value}_tile" or argument not in loads:
+        if argument != tile_name(read.value, graph.window(op, read)) or argument not in loads:
             fact = f"it takes {argument} where the spec has {read.value}"
             yield Finding(BugClass.WRONG_PLACE, f"{at}, {op.name}", fact)
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tilelink.ir.nodes import CommSms, CopyEngine, CopyProgram, Exchange, Finish, Kind, Memory, Scope, Transfer
+from tilelink.ir.nodes import CopyProgram, Exchange, Finish, Kind, Memory, Scope, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import promises
@@ -139,26 +139,3 @@ def _size(shape: tuple[int, ...]) -> int:
     for extent in shape:
         size *= extent
     return size
-
-
-def links(schedule: Schedule) -> Iterator[Finding]:
-    """Over a link without peer atomics only copies, whose epochs are copies too, cross ranks."""
-    if schedule.machine.peer_atomics:
-        return
-    for launch in schedule.launches:
-        if isinstance(launch, Finish) and not launch.by_copy:
-            fact = f"done is raised by an atomic at peers, and {schedule.machine.topology} has links without them"
-            yield Finding(BugClass.LINK_ATOMICS, "finish", fact, "done")
-    from_tiles = "is raised at a peer by an atomic of a tile or of a communication program"
-    for exchange in schedule.exchanges:
-        match exchange.mover:
-            case CopyEngine():
-                raised = exchange.transfer is Transfer.PULL and schedule.has_signal(f"{exchange.name}_count")
-                signal = f"{exchange.name}_ready"
-            case CommSms():
-                raised, signal = exchange.transfer is Transfer.PUSH, f"{exchange.name}_arrived"
-            case _:
-                raised, signal = True, f"{exchange.name}_arrived"
-        if raised:
-            fact = f"{signal} {from_tiles}, and {schedule.machine.topology} has links without peer atomics"
-            yield Finding(BugClass.LINK_ATOMICS, f"exchange {exchange.name}", fact, signal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tilelink.ir.graph import Map, Sum, TileGraph, TileOp
+from tilelink.ir.graph import Interval, Map, Sum, TileGraph, TileOp, in_part
 from tilelink.ir.nodes import ComputeRole, Kind
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand
@@ -46,11 +46,24 @@ def loaded(
     elif operand.index != index:
         fact = f"it is indexed by [{', '.join(operand.index)}], not by [{', '.join(index)}]"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
+    elif operand.window != (window := _window(graph, op, read, operand)):
+        fact = f"it loads the elements {_elements(operand.window)}, not {_elements(window)}"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
     else:
         relation = graph.relation(read.value)
         gathered = relation is not None and relation.kind is Kind.GATHER and not operand.slot
         yield from fits(schedule, at, operand, where, all_parts=gathered)
         yield from _own_home(schedule, read, operand, where)
+
+
+def _window(graph: TileGraph, op: TileOp, read: Map, operand: Operand) -> tuple[Interval, ...]:
+    """What of a buffer, or of a part in it, is read."""
+    window, relation = graph.window(op, read), graph.relation(read.value)
+    return in_part(window, relation) if relation is not None and operand.slot else window
+
+
+def _elements(window: tuple[Interval, ...]) -> str:
+    return f"[{', '.join(f'{first}:{end}' for first, end in window)}]" if window else "[:]"
 
 
 Location = tuple[str, str, bool]  # buffer, slot axis, remote
@@ -109,6 +122,8 @@ def fits(schedule: Schedule, at: Point, operand: Operand, where: str, *, all_par
     spans = tuple(extent_of(at.role, operand, axis) for axis in operand.index)
     outer = len(shape) - len(spans)
     inner = (math.prod(shape[: outer + 1]), *shape[outer + 1 :]) if all_parts else shape[outer:]
+    if operand.window:
+        inner = tuple(min(end, extent) - first for (first, end), extent in zip(operand.window, inner, strict=True))
     if any(span != extent and span != 1 for span, extent in zip(spans, inner, strict=True)):
         bug = BugClass.SLOTS if any(s > e for s, e in zip(spans, inner, strict=True)) else BugClass.WRONG_PLACE
         yield Finding(bug, where, f"tiles span {list(spans)} of buffer {operand.buffer} {list(shape)}")

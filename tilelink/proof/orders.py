@@ -66,6 +66,18 @@ def own_tiles_last(role: ComputeRole, branch: IfOwn) -> bool:
     return in_turn and role.order.ranks.sequence(0)[-1] == 0
 
 
+def one_step_behind_wait(role: ComputeRole) -> bool:
+    """Whether tiles wait and then load operands for a single step of k. A compiler that runs the loops over tiles and over k as
+    one then takes the loop over tiles for that over k, and loads operands of later tiles in front of their wait (Triton 3.6)."""
+    at = next((at for at, step in enumerate(role.body) if isinstance(step, MatmulBody)), None)
+    if at is None:
+        return False
+    matmul = role.body[at]
+    assert isinstance(matmul, MatmulBody)
+    waits = bool(matmul.waits) or any(isinstance(step, Wait | SlotWait) for step in role.body[:at])
+    return waits and role.axis(matmul.axis).tiles == 1
+
+
 def _tile_order(role: ComputeRole) -> Iterator[Finding]:
     """Every tile has one launch position."""
     order, written = role.order, [axis.name for axis in role.axes if not axis.reduction]
@@ -86,6 +98,11 @@ def _tile_order(role: ComputeRole) -> Iterator[Finding]:
     if role.prefetch and isinstance(last, IfOwn) and not own_tiles_last(role, last):
         fact = "it prefetches, so its own tiles have a loop of their own, and they do not come last"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
+    if role.prefetch and one_step_behind_wait(role):
+        fact = (
+            "it prefetches behind a wait, and k is a single step: the compiler would load later tiles before their wait"
+        )
+        yield Finding(BugClass.COMPILED_ORDER, where, fact)
     yield from _halves(role, where)
     if role.counts_late and not role.prefetch:
         fact = "its tiles are counted late, and it has no loop that begins the next tile before one is stored"

@@ -14,6 +14,7 @@ from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import counters
 from tilelink.proof.findings import Finding
 from tilelink.proof.walk import Interval, Point, chunks_of, has_axis, is_local, points, rows_in_part
+from tilelink.proof.written import written
 
 
 def raising(schedule: Schedule) -> Iterator[Finding]:
@@ -147,12 +148,36 @@ def _counted_once(schedule: Schedule, exchange: Exchange) -> Iterator[Finding]:
     ]
     if len(made) > 1:
         yield Finding(BugClass.REUSE, where, f"{len(made)} steps store to {buffer}")
-    if made and not found and not (exchange.met and pushed_by_tiles):
+    if not found and schedule.has_signal(name):
+        fact = "whoever moves it waits for a count, and nothing counts"
+        yield Finding(BugClass.CIRCLE, str(made[0][0]) if made else where, fact, name)
+    elif made and not found and not (exchange.met and pushed_by_tiles):
         at, _ = made[0]
-        fact = f"tiles are stored to {buffer} and never counted"
-        yield Finding(BugClass.CIRCLE, str(at), fact, name)
+        if pushed_by_tiles or not _complete_before(schedule, exchange, at.launch):
+            fact = f"tiles are stored to {buffer} and never counted"
+            yield Finding(BugClass.CIRCLE, str(at), fact, name)
     if made and found and isinstance(found[0][1], LibraryGemm):
         yield Finding(BugClass.REUSE, where, f"tiles and a library matmul both write {buffer}")
+
+
+def _complete_before(schedule: Schedule, exchange: Exchange, launch: int) -> bool:
+    """Whether stream order alone says that the source is complete: `launch` is all that writes it, and whoever moves it, or
+    tells peers to pull it, is launched later. That this launch writes all of it is looked at by tilelink.proof.coverage."""
+    if any(entry.launch != launch for entry in written(schedule) if entry.buffer == exchange.source):
+        return False
+    for index, other in enumerate(schedule.launches):
+        match other:
+            case Kernel(comm=comm) if any(role.exchange == exchange.name for role in comm):
+                begins = schedule.launched_at(index)
+            case CopyProgram(exchange=name, after_source=after_source) if name == exchange.name:
+                begins = index if after_source else 0
+            case Publish(exchange=name) if name == exchange.name:
+                begins = index
+            case _:
+                continue
+        if begins <= launch:
+            return False
+    return True
 
 
 def _movers(schedule: Schedule, exchange: Exchange) -> Iterator[Finding]:

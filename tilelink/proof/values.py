@@ -26,6 +26,7 @@ from tilelink.ir.steps import (
     SumWords,
     UserBody,
     Wait,
+    cut_axes,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.proof.bug_class import BugClass
@@ -121,8 +122,9 @@ def same_function(op: TileOp, step: Step) -> bool:
             return axis == op.axes[2].name
         case UserOp(name=name), UserBody(function=function):
             return name == function
-        case Elementwise(function=name), Apply(function=function):
-            return name == function
+        case Elementwise(), Apply():
+            written, made = op.operation, step
+            return (written.function, written.left, written.right) == (made.function, made.left, made.right)
         case Copy(), Apply(function=function):
             return function == "copy"
     return isinstance(step, SumParts)
@@ -144,5 +146,9 @@ def _descriptor(schedule: Schedule, role: ComputeRole, operand: Operand, where: 
             axis = role.axis(name)
             if axis.segments > 1 and axis.tile and axis.extent % axis.tile:
                 reason = f"tiles of {axis.tile} along {name} run over the end of a segment of {axis.extent}"
+        for name in cut_axes(operand.index, buffer.shape[-2:], operand.window):
+            axis = role.axis(name)
+            if axis.tile and axis.extent % axis.tile:
+                reason = f"tiles of {axis.tile} along {name} run over the end of the window {list(operand.window)}"
     if reason:
         yield Finding(BugClass.WRONG_PLACE, f"{where}, descriptor of {operand.buffer}", reason)

@@ -12,7 +12,8 @@ from tilelink.proof.contract import flat
 from tilelink.proof.coverage import coverage
 from tilelink.proof.findings import Finding, Proof
 from tilelink.proof.joining import joining
-from tilelink.proof.layout import buffers, links, signals
+from tilelink.proof.layout import buffers, signals
+from tilelink.proof.links import links
 from tilelink.proof.meeting import meeting
 from tilelink.proof.names import names
 from tilelink.proof.progress import no_circle, residency

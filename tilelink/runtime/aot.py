@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,17 +32,21 @@ class RecordedLaunch:
 @dataclass(slots=True)
 class _Stream:
     launches: list[RecordedLaunch]
+    copies: list[tuple[torch.Tensor, torch.Tensor]]  # (target, source)
 
     def launch(self, kernel: object, grid: tuple[int, ...], *arguments: object, **options: object) -> None:
         self.launches.append(RecordedLaunch(kernel, grid, arguments, options))
 
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        self.copies.append((target, source))
+
     def _nothing(self, *_: object) -> None:
-        """Copies, waits and library calls need no compiler."""
+        """Waits and library calls need no compiler."""
 
     def captures(self) -> bool:
         return False
 
-    copy = write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
+    write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
 
 
 @dataclass(slots=True)
@@ -62,18 +66,22 @@ class RecordingFabric:
     launches: list[RecordedLaunch] = field(default_factory=list)
     is_loading: bool = False
     device: torch.device = field(default_factory=lambda: torch.device("meta"))
+    allocated: list[_Symmetric] = field(default_factory=list)
+    side_copies: list[tuple[torch.Tensor, torch.Tensor]] = field(
+        default_factory=list
+    )  # on other streams than the main one
 
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> _Symmetric:
-        local = torch.empty(shape, dtype=dtype, device="meta")
-        return _Symmetric(
-            local, (local,) * self.num_ranks, torch.empty(self.num_ranks, dtype=torch.int64, device="meta")
-        )
+        peers = tuple(torch.empty(shape, dtype=dtype, device="meta") for _ in range(self.num_ranks))
+        table = torch.empty(self.num_ranks, dtype=torch.int64, device="meta")
+        self.allocated.append(_Symmetric(peers[self.rank], peers, table))
+        return self.allocated[-1]
 
     def main(self) -> _Stream:
-        return _Stream(self.launches)
+        return _Stream(self.launches, [])
 
     def stream(self, _: str) -> _Stream:
-        return _Stream(self.launches)
+        return _Stream(self.launches, self.side_copies)
 
     def agree(self, _: str) -> None: ...
 
@@ -92,12 +100,36 @@ class RecordingFabric:
 
 def record(module: ModuleType, num_ranks: int) -> list[RecordedLaunch]:
     """Launches of one call of the operator in `module`, on rank 0."""
-    fabric = RecordingFabric(num_ranks)
+    return record_call(module, RecordingFabric(num_ranks))[0]
+
+
+def record_call(module: ModuleType, fabric: RecordingFabric) -> tuple[list[RecordedLaunch], list[torch.Tensor]]:
+    """Launches of one call of the operator in `module` on the rank of `fabric`, and the inputs of that call."""
     build = operator_class(module)
     operator = build(fabric)
     inputs = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in build.INPUTS.values()]  # type: ignore[attr-defined]
     operator(*inputs)
-    return fabric.launches
+    return fabric.launches, inputs
+
+
+def run_time_arguments(launch: RecordedLaunch) -> list[object]:
+    """What the compiled kernel is given, in the order of its parameters: all but constants, and integers that are 1, for which
+    the just-in-time compiler makes a kernel of its own."""
+    return [value for _, value, constant in _parameters(launch) if not constant]
+
+
+def _parameters(launch: RecordedLaunch) -> list[tuple[Any, object, bool]]:
+    """(parameter, value, whether the kernel is compiled for this value)."""
+    kernel = launch.kernel
+    names = kernel.arg_names  # type: ignore[attr-defined]
+    given = dict(zip(names, launch.arguments, strict=False))
+    given |= {name: value for name, value in launch.options.items() if name in names}
+    found = []
+    for parameter in kernel.params:  # type: ignore[attr-defined]
+        value = given[parameter.name]
+        one = type(value) is int and value == 1 and not parameter.do_not_specialize
+        found.append((parameter, value, parameter.is_constexpr or one))
+    return found
 
 
 def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
@@ -106,6 +138,28 @@ def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
     Raises what Triton raises.
     """
     import triton
+
+    source, target, options = _source(launch, arch)
+    return triton.compile(source, target=target, options=options)
+
+
+def written_ir(launch: RecordedLaunch, arch: str) -> str:
+    """Triton's IR of one launch before any pass: the operations in the order of the source. Raises what Triton raises."""
+    from triton._C.libtriton import ir
+    from triton.compiler.compiler import make_backend
+
+    source, target, given = _source(launch, arch)
+    backend = make_backend(target)
+    options = backend.parse_options(dict(given, **source.parse_options()))
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()
+    return str(source.make_ir(target, options, functions, modules, context).str_nodebug())
+
+
+def _source(launch: RecordedLaunch, arch: str) -> tuple[Any, Any, dict[str, object]]:
+    """What the compiler is given: the kernel with its types and constants, the target, options."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.experimental.gluon._runtime import GluonASTSource
@@ -115,13 +169,9 @@ def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
     kernel = launch.kernel
     backend = "cuda" if arch.startswith("sm_") else "hip"
     target = GPUTarget(backend, int(arch[3:]) if backend == "cuda" else arch, _WARP[backend])
-    names = kernel.arg_names  # type: ignore[attr-defined]
-    given = dict(zip(names, launch.arguments, strict=False))
-    given |= {name: value for name, value in launch.options.items() if name in names}
     signature, constants, attributes = {}, {}, {}
-    for position, parameter in enumerate(kernel.params):  # type: ignore[attr-defined]
-        value = given[parameter.name]
-        if parameter.is_constexpr:
+    for position, (parameter, value, constant) in enumerate(_parameters(launch)):
+        if constant:
             signature[parameter.name] = "constexpr"
             constants[parameter.name] = value
             continue
@@ -133,7 +183,7 @@ def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
     options = {name: value for name, value in launch.options.items() if name in ("num_warps", "num_stages")}
     if isinstance(kernel, Kernel):
         options["extern_libs"] = EXTERN_LIBS
-    return triton.compile(source, target=target, options=options)
+    return source, target, options
 
 
 def _type_of(value: object) -> str:

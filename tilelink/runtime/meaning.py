@@ -14,7 +14,17 @@ import torch
 
 from tilelink.errors import NoReference, ReferenceFailed
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
-from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    BoundNode,
+    BoundSpec,
+    Elementwise,
+    Matmul,
+    ReduceScatter,
+    SendRecv,
+    Slice,
+)
 from tilelink.ir.user_op import UserOp
 from tilelink.ir.user_reference import in_float64, reference_of
 
@@ -22,8 +32,11 @@ ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
     "silu": lambda x: x * torch.sigmoid(x),
     "gelu": lambda x: x * (1 + torch.erf(x * 0.5**0.5)) / 2,
     "relu": lambda x: x.clamp_min(0),
+    "neg": lambda x: -x,
     "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
 }
 
 
@@ -60,8 +73,10 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
         case Matmul(transposed):
             left, right = operands
             return left @ (right.T if transposed else right)
-        case Elementwise(function):
-            return ELEMENTWISE[function](*operands)
+        case Elementwise(function, left, right):
+            return ELEMENTWISE[function](*_constant(left), *operands, *_constant(right))
+        case Slice(dim, start, stop):
+            return operands[0].narrow(dim, start, stop - start)
         case AllGather() | ReduceScatter() | AllReduce():
             return operands[0]  # the same tensor, placed otherwise
         case SendRecv(by):
@@ -71,6 +86,11 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             return torch.cat([parts[(rank - by) % spec.num_ranks] for rank in range(spec.num_ranks)], placement.dim)
         case UserOp() as op:
             return _of_user(op, operands, node)
+
+
+def _constant(number: object) -> list[float]:
+    """A constant is a number of fp32, as in torch, so that cancellation does not show how it was rounded."""
+    return [] if number is None else [torch.tensor(number, dtype=torch.float32).item()]
 
 
 def cut(value: torch.Tensor, placement: Placement, rank: int, num_ranks: int) -> torch.Tensor:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 
 import torch
 import torch.distributed as dist
 
-from tilelink.errors import FabricUnavailable
+from tilelink.errors import FabricTooSmall, FabricUnavailable, InputRequiresGrad
+from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import fabric_class, in_dialect, load_source, operator_class
+from tilelink.runtime.machine import is_fabric
 
 
 def fabric_ranks(group: object) -> int:
@@ -31,10 +34,21 @@ def fabric_ranks(group: object) -> int:
     return dist.get_world_size(group if isinstance(group, dist.ProcessGroup) else None)
 
 
+def check_fabric(group: object, schedule: Schedule) -> None:
+    """An emulated fabric has the SMs that `schedule` counts on. Raises FabricTooSmall."""
+    num_sms, needed = getattr(group, "num_sms", None), schedule.machine.num_sms
+    if isinstance(num_sms, int) and num_sms < needed:
+        raise FabricTooSmall(operator=schedule.name, topology=schedule.machine.topology, needed=needed, found=num_sms)
+
+
 def build_operator(source: str, name: str, group: object) -> Callable[..., object]:
-    """Load `source` and build its operator on `group`: a fabric as it is, a process group through the fabric of the file."""
+    """Load `source` and build its operator on `group`: a fabric as it is, a process group through the fabric of the file.
+
+    Calls of the operator raise ValueError for an input that the schedule does not take, and InputRequiresGrad.
+    """
     module = load_source(source, name)
-    if hasattr(group, "symmetric"):
+    _name_refusals(module)
+    if is_fabric(group):
         fabric = group
     elif in_dialect(source):
         fabric = fabric_class(module)(group if group is not None else module.initialize_distributed())
@@ -42,3 +56,18 @@ def build_operator(source: str, name: str, group: object) -> Callable[..., objec
         fabric = fabric_class(module)(group)
     operator: Callable[..., object] = operator_class(module)(fabric)
     return operator
+
+
+def _name_refusals(module: ModuleType) -> None:
+    """What the file says in words of its own, because it imports nothing of ours, is an error of ours here."""
+    check = vars(module).get("check_input")
+    if check is None:
+        return
+
+    def check_input(name: str, *wanted: object) -> None:
+        try:
+            check(name, *wanted)
+        except RuntimeError as error:
+            raise InputRequiresGrad(name=name) from error
+
+    vars(module)["check_input"] = check_input

@@ -8,9 +8,10 @@ from typing import Protocol
 
 import torch
 
-from lowering.entry import TOLERANCES, input_scales
+from lowering.entry import input_scales
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import BoundSpec
+from tilelink.runtime.bounds import TORCH_DTYPES
 from tilelink.runtime.meaning import cut, evaluate, whole_inputs
 from tilelink.threads import one_thread
 
@@ -20,9 +21,6 @@ class Stream(Protocol):
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """Enqueue a copy."""
-
-
-TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
@@ -71,16 +69,3 @@ def kept(stream: Stream, outputs: Iterable[torch.Tensor]) -> tuple[torch.Tensor,
         copies.append(torch.full_like(tensor, math.nan) if tensor.is_floating_point() else torch.empty_like(tensor))
         stream.copy(copies[-1], tensor)
     return tuple(copies)
-
-
-def relative_error(result: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Frobenius norm of the difference over that of `wanted`; infinite for nan or another shape."""
-    if tuple(result.shape) != tuple(wanted.shape):
-        return math.inf
-    error = (result.double() - wanted).norm() / wanted.norm().clamp_min(1e-30)
-    return math.inf if torch.isnan(error) else float(error)
-
-
-def tolerance(spec: BoundSpec) -> float:
-    """Relative error that rounding to the spec's dtype explains."""
-    return max(TOLERANCES[value.dtype] for value in spec.inputs)

@@ -5,29 +5,36 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from tilelink.emulator import World
 from tilelink.errors import FabricUnavailable, RunFailed
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
-from tilelink.runtime.load import in_dialect, load_source, operator_class
+from tilelink.runtime.compare import Difference, compare_call
+from tilelink.runtime.emulated import EmulatedRun
+from tilelink.runtime.first_off import first_off
+from tilelink.runtime.load import in_dialect
 from tilelink.runtime.meaning import user_reference
-from tilelink.runtime.reference import expected, kept, make_inputs, poison, relative_error, tolerance
 from tilelink.runtime.torchrun import check_gpus, run_to_end, torchrun
+
+_SHOWN = 8  # differences, at most
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Outcome of a run; `seconds` is wall time of all calls, not a benchmark."""
+    """Outcome of a run; `seconds` is wall time of all calls, not a benchmark.
+
+    `max_error` is the largest of all elements of all outputs, in units of the bound of its element: up to 1 is right.
+    `first_off` names the first operation whose value is off, where emulated ranks show it; else it is empty.
+    """
 
     equal: bool
     max_error: float
-    tolerance: float
+    differences: tuple[Difference, ...]
+    first_off: str
     seconds: float
     num_ranks: int
     device: str
@@ -37,49 +44,31 @@ class RunResult:
         verdict = "equal" if self.equal else "NOT equal"
         ranks = {"cpu": "{} emulated ranks", "cuda": "{} ranks", "shared cuda": "{} ranks on shared GPUs"}[self.device]
         return [
-            f"{verdict}: {ranks.format(self.num_ranks)}, {self.calls} calls, relative error {self.max_error:.1e} "
-            f"(tolerance {self.tolerance:.0e}), {self.seconds:.1f} s"
+            f"{verdict}: {ranks.format(self.num_ranks)}, {self.calls} calls, largest error {self.max_error:.2f} of its bound, "
+            f"{self.seconds:.1f} s",
+            *(difference.line() for difference in self.differences[:_SHOWN]),
+            *([self.first_off] if self.first_off else []),
         ]
 
 
-def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0) -> RunResult:
-    """All ranks of `source` in this process, `calls` calls with fresh inputs enqueued at once.
+def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0, locate: bool = True) -> RunResult:
+    """All ranks of `source` in this process, `calls` calls with fresh inputs enqueued at once. If an element of an output is
+    wrong, `locate` runs them once more and looks at the buffers behind that call.
 
-    Raises the errors of tilelink.emulator.
+    Raises NoReference, ReferenceFailed and the errors of tilelink.emulator.
     """
     start = time.perf_counter()
     _check_references(schedule)
-    spec = schedule.spec
-    build = operator_class(load_source(source, schedule.name))
-    machine = schedule.machine
-    world = World(
-        machine.num_ranks,
-        num_sms=machine.num_sms,
-        seed=seed,
-        lazy_loading=True,
-        peer_atomics=machine.peer_atomics,
-    )
-    operators = [build(fabric) for fabric in world.fabrics]
-    for operator in operators:
-        poison(value for value in vars(operator).values() if isinstance(value, torch.Tensor))
-    rounds = []
-    for call in range(calls):
-        inputs = make_inputs(spec, 1000 * seed + call)
-        results = []
-        for fabric, operator, parts in zip(world.fabrics, operators, inputs, strict=True):
-            result = operator(*parts.values())
-            outputs = result if isinstance(result, tuple) else (result,)
-            poison(outputs)
-            results.append(kept(fabric.main(), outputs))
-        rounds.append((inputs, results))
-    world.run()
-    worst = 0.0
-    for inputs, results in rounds:
-        for result, wanted in zip(results, expected(spec, inputs), strict=True):
-            worst = max([worst, *(relative_error(a, b) for a, b in zip(result, wanted, strict=True))])
-    bound = tolerance(spec)
+    run = EmulatedRun(schedule, source, seed)
+    for _ in range(calls):
+        run.call()
+    run.finish()
+    found = [compare_call(schedule, inputs, results, call) for call, (inputs, results) in enumerate(run.calls)]
+    differences = tuple(difference for one in found for difference in one.differences)
+    off = first_off(schedule, source, seed, differences[0]) if differences and locate else ""
+    worst = max((one.error for one in found), default=0.0)
     seconds = time.perf_counter() - start
-    return RunResult(worst <= bound, worst, bound, seconds, schedule.num_ranks, "cpu", calls)
+    return RunResult(not differences, worst, differences, off, seconds, schedule.num_ranks, "cpu", calls)
 
 
 def run_cuda(
@@ -112,9 +101,16 @@ def run_cuda(
             shown = "\n".join(lines[-12:])
             raise RunFailed(num_ranks=schedule.num_ranks, operator=schedule.name, reason=reason, lines=shown)
         found = json.loads(result.read_text())
-    error, seconds = found["max_error"], found["seconds"]
+    differences = tuple(_difference(facts) for facts in found["wrong"])
     device = "shared cuda" if share_gpus else "cuda"
-    return RunResult(found["equal"], error, found["tolerance"], seconds, schedule.num_ranks, device, calls)
+    seconds, ranks = found["seconds"], schedule.num_ranks
+    return RunResult(found["equal"], found["max_error"], differences, "", seconds, ranks, device, calls)
+
+
+def _difference(facts: dict[str, Any]) -> Difference:
+    """From the JSON of an emitted file."""
+    known = {field.name: facts[field.name] for field in fields(Difference)}
+    return Difference(**known | {"rows": tuple(facts["rows"]), "cols": tuple(facts["cols"])})
 
 
 def _check_references(schedule: Schedule) -> None:

@@ -38,7 +38,8 @@ def _call(context: Context, node: ast.Call, function: Function, *, launched: boo
         if not launched:  # a launch has options of the compiler beside the arguments
             yield finding(Rule.UNKNOWN_KEYWORD, word, f"{function.name} has no parameter {word.arg!r}", shape)
     for parameter in found.missing:
-        yield finding(Rule.MISSING_ARGUMENT, node, f"{function.name} lacks its argument {parameter.name!r}", shape)
+        message = f"{function.name} lacks its argument {parameter.name!r}"
+        yield finding(Rule.MISSING_ARGUMENT, node, message, shape, about=parameter.name)
     if function.path == NOTIFY and found.get("comm_scope") is None and not any(w.arg is None for w in node.keywords):
         legal = ('comm_scope="intra_node"', 'comm_scope="inter_node"', 'comm_scope="gpu"')
         yield finding(

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterator
 
 from tilelink.dialect_api.context import Context
-from tilelink.dialect_api.finding import Finding, finding
+from tilelink.dialect_api.finding import Finding, Node, finding
 from tilelink.dialect_api.functions import (
     MODULES,
     constants_of,
@@ -29,20 +29,28 @@ _AMD_SUFFIX = {"_block": "_wg", "_warp": "_wave"}
 
 def check(context: Context) -> Iterator[Finding]:
     """Imports first, then each dotted name that starts at an import."""
+    choosing = _choosing(context.file.tree)
     for node in ast.walk(context.file.tree):
         match node:
             case ast.Import():
                 for alias in node.names:
-                    yield from _module(context, node, alias.name)
+                    yield from _module(context, alias, alias.name, chosen=id(node) in choosing)
             case ast.ImportFrom() if node.module and not node.level:
-                yield from _from(context, node)
+                yield from _from(context, node, chosen=id(node) in choosing)
             case ast.Attribute():
                 yield from _attribute(context, node)
             case _:
                 pass
 
 
-def _is_ours(path: str) -> bool:
+def _choosing(tree: ast.Module) -> set[int]:
+    """Imports that a file may leave out on other GPUs: in functions, branches and handlers, by their `id`."""
+    kinds = ast.FunctionDef | ast.If | ast.Try
+    return {id(node) for outer in ast.walk(tree) if isinstance(outer, kinds) for node in ast.walk(outer)}
+
+
+def is_of_api(path: str) -> bool:
+    """Whether an import path leads into Triton-distributed."""
     return path.split(".")[0] in _OURS
 
 
@@ -62,54 +70,61 @@ def _modules_like(path: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _module(context: Context, node: ast.stmt, path: str) -> Iterator[Finding]:
-    if not _is_ours(path):
+def _module(context: Context, node: Node, path: str, *, chosen: bool) -> Iterator[Finding]:
+    if not is_of_api(path):
         return
     if module(path) is None:
         close = _modules_like(path)
-        if close or path.startswith(LANGUAGE):
+        if path.startswith(LANGUAGE):  # all modules of which are listed
             yield finding(Rule.UNKNOWN_MODULE, node, f"there is no module {path!r}{_did_you_mean(close)}", *close)
         else:
-            yield finding(Rule.UNLISTED_NAME, node, f"the API data lists no module {path!r}")
-    elif not offered_on(path, context.file.vendor):
+            yield finding(
+                Rule.UNLISTED_NAME, node, f"the API data lists no module {path!r}{_did_you_mean(close)}", *close
+            )
+    elif not (chosen or offered_on(path, context.file.vendor)):
         yield _missing(context, node, f"module {path!r}")
 
 
-def _from(context: Context, node: ast.ImportFrom) -> Iterator[Finding]:
+def _from(context: Context, node: ast.ImportFrom, *, chosen: bool) -> Iterator[Finding]:
     owner = node.module or ""
-    if not _is_ours(owner):
+    if not is_of_api(owner):
         return
-    if module(owner) is None or not offered_on(owner, context.file.vendor):
-        yield from _module(context, node, owner)
+    if module(owner) is None or not (chosen or offered_on(owner, context.file.vendor)):
+        yield from _module(context, node, owner, chosen=chosen)
         return
     for alias in node.names:
         if alias.name != "*":
-            yield from _name(context, node, owner, alias.name)
+            yield from _name(context, alias, owner, alias.name, chosen=chosen)
 
 
 def _attribute(context: Context, node: ast.Attribute) -> Iterator[Finding]:
     owner = context.file.full_path(node.value)
-    if owner and _is_ours(owner) and module(owner) is not None:
+    if owner and is_of_api(owner) and module(owner) is not None:
         yield from _name(context, node, owner, node.attr)
 
 
-def _name(context: Context, node: ast.stmt | ast.expr, owner: str, name: str) -> Iterator[Finding]:
+def _name(context: Context, node: Node, owner: str, name: str, *, chosen: bool = False) -> Iterator[Finding]:
     path = f"{owner}.{name}"
+    if name.startswith("__") and name.endswith("__"):
+        return  # `__path__` and the like, which modules have by themselves
     if not exists(path):
         known = module(owner)
         close = _close(name, list(names_of(owner)))
         listed = known is not None and known.complete
-        if listed or close:
+        if listed:
             yield finding(Rule.UNKNOWN_NAME, node, f"{owner} has no {name!r}{_did_you_mean(close)}", *close)
-        else:
-            yield finding(Rule.UNLISTED_NAME, node, f"the API data lists no {name!r} of {owner}")
+        else:  # likeness proves nothing: modules grow names that differ by a word
+            message = f"the API data lists no {name!r} of {owner}{_did_you_mean(close)}"
+            yield finding(Rule.UNLISTED_NAME, node, message, *close)
+        return
+    if chosen:
         return
     if module(path) is not None and not offered_on(path, context.file.vendor):
         yield _missing(context, node, f"module {path!r}")
     yield from _vendor_of_name(context, node, path)
 
 
-def _vendor_of_name(context: Context, node: ast.stmt | ast.expr, path: str) -> Iterator[Finding]:
+def _vendor_of_name(context: Context, node: Node, path: str) -> Iterator[Finding]:
     vendor = context.file.vendor
     function = find(path)
     if function is not None and vendor not in function.vendors:
@@ -135,7 +150,7 @@ def _instead(path: str, vendor: Vendor) -> tuple[str, ...]:
     return ()
 
 
-def _missing(context: Context, node: ast.stmt | ast.expr, what: str, *legal: str) -> Finding:
+def _missing(context: Context, node: Node, what: str, *legal: str) -> Finding:
     return finding(Rule.NOT_ON_VENDOR, node, f"{what} does not exist on {context.file.vendor.value}", *legal)
 
 

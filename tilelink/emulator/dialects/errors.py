@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilelink.emulator.errors import EmulationError
+from tilelink.emulator.errors import EmulationError, Unsupported
 
 
 class NotEmulated(EmulationError):
@@ -84,7 +84,7 @@ class IllegalSignalTensor(EmulationError):
     )
 
 
-class NotInGluon(EmulationError):
+class NotInGluon(Unsupported):
     """Facts: `name`, `rank`, `task`, `place`."""
 
     template = (

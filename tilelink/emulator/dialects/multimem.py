@@ -82,22 +82,22 @@ def _copies(now: Call, ptr: Any, mask: Any) -> Iterator[Any]:
     """The same pointers into the copy of each rank. All lanes lie in one allocation. Raises `NoMulticast`."""
     addresses = ptr.handle.data
     lanes = np.broadcast_to(np.True_ if mask is None else _data(mask), addresses.shape)
-    touched = addresses[lanes]
-    num_ranks = now.dialects.machine.num_ranks
-    if not touched.size:
-        starts, shift = (0,) * num_ranks, 0  # no lane is accessed
-    else:
-        first, last = int(touched.min()), int(touched.max())
-        end = last + ptr.dtype.element_ty.primitive_bitwidth // 8
-        multicast = now.dialects.symmetry.multicast_of(first, end)
-        if multicast is None:
-            raise NoMulticast(
-                operation=now.operation, found=f"address {first:#x}", reason=_reason(now, first), **now.where()
-            )
-        starts, shift = multicast.copies, multicast.start
-    for start in starts:
-        moved = (addresses.astype(np.int64) + (start - shift)).astype(np.uint64)
+    size = ptr.dtype.element_ty.primitive_bitwidth // 8
+    for shift in shifts(now, addresses[lanes], size):
+        moved = (addresses.astype(np.int64) + shift).astype(np.uint64)
         yield tl.tensor(Handle(moved, ptr.handle.dtype), ptr.type)
+
+
+def shifts(now: Call, addresses: Any, size: int) -> tuple[int, ...]:
+    """What to add to multicast addresses of elements of `size` bytes, for the copy of each rank. Raises `NoMulticast`."""
+    if not addresses.size:
+        return (0,) * now.dialects.machine.num_ranks  # no lane is accessed
+    first, end = int(addresses.min()), int(addresses.max()) + size
+    multicast = now.dialects.symmetry.multicast_of(first, end)
+    if multicast is None:
+        found, reason = f"address {first:#x}", _reason(now, first)
+        raise NoMulticast(operation=now.operation, found=found, reason=reason, **now.where())
+    return tuple(start - multicast.start for start in multicast.copies)
 
 
 def _data(mask: Any) -> Any:

@@ -31,7 +31,7 @@ from tilelink.emulator.dialects.triton_dist import (
     word_at,
     write_word,
 )
-from tilelink.emulator.errors import EmulationError
+from tilelink.emulator.errors import Unsupported
 from tilelink.emulator.events import Semantic
 from tilelink.emulator.numerics import Handle
 
@@ -44,7 +44,7 @@ _THREADS_PER_WARP = 32
 _of_one_thread: set[tuple[str, int, int]] = set()  # lines that one thread runs; what a program says, in every world
 
 
-class PerThreadCode(EmulationError):
+class PerThreadCode(Unsupported):
     """Facts: `operation`, `reason`, `rank`, `task`, `place`."""
 
     template = (
@@ -226,9 +226,9 @@ def threads_per_warp() -> Any:
 
 
 def globaltimer() -> Any:
-    """A number that grows from call to call, int64; the emulator has no time, so no nanoseconds."""
+    """Clocks of the emulation, int64: see `scheduler`."""
     now = call("globaltimer")
-    return now.dialects.semantic.scalar_constant(now.dialects.machine.scheduler.steps, tl.int64)
+    return now.dialects.semantic.scalar_constant(now.dialects.machine.spins.clock(), tl.int64)
 
 
 def smid() -> Any:

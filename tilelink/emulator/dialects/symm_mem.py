@@ -219,7 +219,7 @@ class SymmMem:
     def stream_write_value32(self, tensor: torch.Tensor, offset: int, val: int) -> None:
         """Enqueue tensor[offset] = val without an SM, as a release of what the stream did before.
 
-        `tensor`: this rank's, flat, uint32. Raises `IllegalSignalTensor`, `IllegalWord`.
+        `tensor`: of this rank or a view of a peer's, flat, uint32. Raises `IllegalSignalTensor`.
         """
         self._write("stream_write_value32", tensor, offset, val, 1)
 

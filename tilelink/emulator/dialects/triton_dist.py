@@ -197,7 +197,7 @@ def _until_equal(now: Call, addresses: list[int], size: int, wanted: int, reach:
     missing = addresses
     while True:
         differs = [(read_word(now, address, size, reach) ^ wanted) & mask for address in missing]
-        missing = [a for a, bits in zip(missing, differs, strict=True) if bits and a not in machine.forced]
+        missing = [a for a, bits in zip(missing, differs, strict=True) if bits]
         if not missing:
             return
         ranges = tuple((address, address + size) for address in missing)
@@ -206,3 +206,5 @@ def _until_equal(now: Call, addresses: list[int], size: int, wanted: int, reach:
             return ", ".join(f"{machine.word(*bounds)} == {wanted}" for bounds in shown[:4])
 
         machine.scheduler.block(Wait(text, ranges=ranges))
+        if machine.scheduler.is_excused():
+            return

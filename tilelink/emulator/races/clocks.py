@@ -89,6 +89,7 @@ class TaskClocks:
         self.entries: list[dict[int, Entry]] = [{} for _ in _ALL]  # accesses at the present time
         self.heard = [Heard() for _ in _ALL]
         self.fenced: list[dict[Scope, Clock]] = [{} for _ in _ALL]  # what a relaxed write after a fence releases
+        self.performed = NOTHING  # what the launch of its kernel released: performed at system scope before it began
         self.stores: list[int] = []  # times of descriptor stores that nobody has waited for
         self.last_release: SyncPoint | None = None
         self.last_acquire: SyncPoint | None = None
@@ -132,6 +133,16 @@ class TaskClocks:
         clock = self._with_past(clock, _ALL)
         self._tick(_ALL)
         return clock
+
+    def complete(self) -> None:
+        """Its kernel ends: what comes after that comes after all that relaxed reads have read from."""
+        for agent in _OF_BARRIER:
+            self._acquire_heard(agent, Scope.SYSTEM)
+
+    def hears(self, other: TaskClocks) -> None:
+        """What relaxed reads of `other`, a part of this task, have read from."""
+        for ours, theirs in zip(self.heard, other.heard, strict=True):
+            ours.near, ours.far = join(ours.near, theirs.near), join(ours.far, theirs.far)
 
     def barrier(self) -> None:
         """All threads meet."""

@@ -9,8 +9,9 @@ race when neither happens before the other, whichever came first in this run. Wh
    threads (in PTX: `atom; st.shared; bar.sync`; that the kernel uses the result is taken for granted). None stands before
    it, and none at a scalar release; compiled code has one before an acquire in a loop, but not in straight-line code, so
    it is not counted on. Scalar loads are done by every thread: what they poll, every thread has polled; what they read
-   counts as read by the thread that stores. A lane's atomic and block accesses of one program are no race with each
-   other, for they are mostly one thread's; but other programs may not rely on their order.
+   counts as read by the thread that stores. Instructions of inline assembly are those of the threads that run them, which
+   count as lanes, and keep what they acquire to themselves. A lane's atomic and block accesses of one program are no race
+   with each other, for they are mostly one thread's; but other programs may not rely on their order.
 2. **Asynchronous proxy.** A descriptor store happens before what its program does next only after
    `cp.async.bulk.wait_group` (not `.read`, which Triton emits: it frees the source only), and before the end of its
    kernel. The wait is that of one of the threads: a barrier has to follow before another thread releases. So it is with stores
@@ -27,6 +28,10 @@ race when neither happens before the other, whichever came first in this run. Wh
    engines notify.
 4. **Tokens.** A launch happens before its programs, these before what the stream does next; events between streams,
    collectives and ends of runs are told in the same way, and order all agents and complete asynchronous stores.
+   A launch is a fence of system scope on both sides: what its stream did before is performed when a program starts, so a
+   relaxed write of the program releases it, and nothing of the program itself; what a relaxed read of the program has read
+   from happens before all that follows the end of the kernel. Such are the barriers of torch symmetric memory,
+   `sync_remote_blocks`. The letter of the PTX memory model asks for release and acquire there; GPUs do not need them.
 5. **Indivisible accesses** of a word - atomics, volatile loads, stream writes and waits, copies of at most 8 bytes - are no
    race with each other if the scope of each includes the other's program: CTA scope its own one only, GPU scope those of its
    rank and the streams there. Volatile loads and what streams and copy engines do have system scope. A plain load that polls
@@ -44,7 +49,7 @@ from typing import TYPE_CHECKING
 from tilelink.emulator.errors import NarrowScope, Race
 from tilelink.emulator.events import Access, Acquired, Barrier, Fence, Kind, Released, Scope, Semantic, Via
 from tilelink.emulator.races.checker import Checker, Conflict, Sight, too_narrow
-from tilelink.emulator.races.clocks import Agent, Clock, TaskClocks, join
+from tilelink.emulator.races.clocks import Agent, TaskClocks, join
 from tilelink.emulator.races.fences import NoOrder, OrderingFence, ProxyFence, StoresAwaited, meaning
 from tilelink.emulator.races.rules import Rules
 from tilelink.emulator.races.shadow import Entry, Record, Region, Role
@@ -61,6 +66,7 @@ if TYPE_CHECKING:
 _ALL_RULES = Rules()
 _HALF_WORD_BYTES, _WORD_BYTES = 4, 8
 _OF_STREAMS = (Via.COPY, Via.STREAM, Via.LIBRARY)
+_KEPT = (*_OF_STREAMS, Via.ASSEMBLY)  # nobody hands the result to other threads
 _ACQUIRING = (Semantic.ACQUIRE, Semantic.ACQUIRE_RELEASE)
 _RELEASING = (Semantic.RELEASE, Semantic.ACQUIRE_RELEASE)
 
@@ -143,7 +149,7 @@ class RaceDetector:
                 if role is Role.WRITE:
                     for word in region.touched_words(part):
                         del region.words[word]
-                agent = Agent.THREAD if part.scalar else Agent.BLOCK
+                agent = _agent(part)
                 known = task.known[agent]
                 self._touch(part, task, region, agent, role, Sight(known, known))
         if self._checker.full:
@@ -157,7 +163,7 @@ class RaceDetector:
         indivisible = (
             access.semantic is not Semantic.NONE
             or access.via is Via.VOLATILE
-            or (not self.rules.semantics and access.scalar and access.via is Via.PLAIN)
+            or (not self.rules.semantics and self.rules.plain_signals and access.scalar and access.via is Via.PLAIN)
             or (access.via is Via.COPY and access.kind is Kind.STORE and access.end - access.start <= _WORD_BYTES)
         )
         if access.kind is Kind.LOAD:
@@ -183,17 +189,14 @@ class RaceDetector:
     def _word(self, access: Access, task: TaskClocks, region: Region, role: Role) -> None:
         """An indivisible access: acquire, access, release; in this order, for the access itself is covered by both."""
         semantic, scope = self._strength(access)
-        if access.kind is Kind.ATOMIC:
-            agent = Agent.THREAD if access.scalar else Agent.LANE
-        else:
-            agent = Agent.THREAD if access.scalar else Agent.BLOCK
+        agent = _agent(access)
         if access.kind is not Kind.STORE:
             self._read_word(access, task, region, semantic, scope)
         known = task.known[agent]
         self._touch(access, task, region, agent, role, Sight(known, known), scope)
         if role is Role.SIGNAL:
             self._write_word(access, task, region, semantic, scope)
-        if access.scalar and access.kind is not Kind.STORE and semantic in _ACQUIRING and access.via not in _OF_STREAMS:
+        if access.scalar and access.kind is not Kind.STORE and semantic in _ACQUIRING and access.via not in _KEPT:
             task.barrier()  # of its own, by which the other threads get its result
 
     def _strength(self, access: Access) -> tuple[Semantic, Scope]:
@@ -205,23 +208,24 @@ class RaceDetector:
     def _read_word(self, access: Access, task: TaskClocks, region: Region, semantic: Semantic, scope: Scope) -> None:
         words = [region.words[address] for address in region.touched_words(access)]
         near, far = reaching(words, access.task.rank, scope)
-        agent = Agent.THREAD if access.scalar else Agent.LANE
-        if semantic in _ACQUIRING:
-            task.last_acquire = SyncPoint(self.events, access)
-            if access.via in _OF_STREAMS:
-                task.learn_all(join(near, far))
-            else:
-                task.learn(agent, join(near, far))
-            return
         # every thread does a scalar load, one a scalar atomic
         every = access.scalar and access.kind is Kind.LOAD
-        for listener in (agent, Agent.BLOCK) if every else (agent,):
+        if semantic in _ACQUIRING and access.via in _OF_STREAMS:
+            task.last_acquire = SyncPoint(self.events, access)
+            task.learn_all(join(near, far))
+            return
+        listeners = (Agent.THREAD, Agent.BLOCK) if every else (Agent.THREAD if access.scalar else Agent.LANE,)
+        if semantic in _ACQUIRING:
+            task.last_acquire = SyncPoint(self.events, access)
+            for listener in listeners:
+                task.learn(listener, join(near, far))
+            return
+        for listener in listeners:
             heard = task.heard[listener]
             heard.near, heard.far = join(heard.near, near), join(heard.far, far)
 
     def _write_word(self, access: Access, task: TaskClocks, region: Region, semantic: Semantic, scope: Scope) -> None:
         agent = Agent.THREAD if access.scalar else Agent.LANE
-        released: list[tuple[Scope, Clock]] = []
         if semantic in _RELEASING:
             released = [(scope, task.publish_all() if access.via in _OF_STREAMS else task.publish(agent))]
         else:
@@ -229,7 +233,9 @@ class RaceDetector:
         reads = access.kind is Kind.ATOMIC
         if released:
             task.last_release = SyncPoint(self.events, access)
-        elif reads:
+        if semantic not in _RELEASING and task.performed.size:
+            released.append((scope, task.performed))
+        if reads and not released:
             return  # the release sequence goes on
         for address in _words_of(access):
             word = region.words.setdefault(address, {})
@@ -295,6 +301,13 @@ def _lanes(access: Access, buffer: Buffer) -> Iterator[Access]:
         inside = buffer if buffer.start <= address < buffer.end else None
         end = address + access.item_bytes
         yield replace(access, addresses=lane, start=address, end=end, buffer=inside)
+
+
+def _agent(access: Access) -> Agent:
+    """Who makes an access that is none through a descriptor."""
+    if access.scalar:
+        return Agent.THREAD
+    return Agent.LANE if access.kind is Kind.ATOMIC or access.via is Via.ASSEMBLY else Agent.BLOCK
 
 
 def _words_of(access: Access) -> list[int]:

@@ -13,4 +13,5 @@ class Rules:
     async_completion: bool = True  # False: a descriptor store is visible to its program at once
     proxy_fences: bool = True  # False: descriptor accesses see what pointer accesses of their program would see
     semantics: bool = True  # False: atomics, volatile loads and scalar accesses all acquire and release
+    plain_signals: bool = True  # without semantics; False: but scalar accesses that are none of a signal do not
     scopes: bool = True  # False: every scope is the system

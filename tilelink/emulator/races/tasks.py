@@ -22,6 +22,9 @@ class Tasks:
         self._slots = Slots()
         self._live: dict[int, TaskClocks] = {}
         self._tokens: dict[Hashable, Clock] = {}
+        self._parts: dict[
+            Hashable, TaskClocks
+        ] = {}  # by token: the program that starts a group of warps, or the group that ends
         self._floor = NOTHING
         self._launches: dict[int, list[Hashable]] = {}  # by stream's task: tokens of the launch it carries out
         self._seen: set[Hashable] = set()  # launches some program of which has started
@@ -55,8 +58,13 @@ class Tasks:
         task = self._live.get(event.task.number)
         if task is None:
             self._note_launch(event)
-            self._start(event.task, clock)
+            task = self._start(event.task, clock)
+            whole = self._parts.pop(event.token, None)
+            task.performed = whole.performed if whole is not None else clock if _launches(event.token) else NOTHING
         else:
+            part = self._parts.pop(event.token, None)
+            if part is not None:
+                task.hears(part)
             match event.token:
                 case ("performed", _):  # a store from shared memory, as one thread knows, and others behind a barrier
                     task.learn(Agent.BLOCK, clock)
@@ -68,6 +76,11 @@ class Tasks:
 
     def released(self, event: Released) -> None:
         task = self.get(event.task)
+        match event.token:
+            case ("launch", _, _):
+                task.complete()
+            case ("issued", ("groups", *_)) | ("groups", *_):
+                self._parts[event.token] = task
         self._tokens[event.token] = join(self._tokens.get(event.token, NOTHING), task.publish_all())
         match event.token:
             case ("launch", _):

@@ -120,16 +120,12 @@ class EmulatedRuntime:
         del self._made[tensor.data_ptr()]
 
     def wait_equal(self, word: torch.Tensor, value: int, stream: Any) -> None:
-        """Raises `IllegalWord`."""
+        """Raises `IllegalWord` and `UnknownWait`."""
         self._on(stream).wait_equal(_signed(word), value)
 
     def write(self, word: torch.Tensor, value: int, stream: Any) -> None:
-        """A stream write; that of a peer's word is a copy of a constant, which needs no SM either. Raises `IllegalWord`."""
-        owner = self.fabric.dialects.machine.memory.owner(word.data_ptr())
-        if owner is not None and owner.symmetric and owner.rank != self.rank:
-            self._on(stream).copy(word, torch.full_like(word, value))
-        else:
-            self._on(stream).write(_signed(word), value)
+        """A stream write, of a word of this rank or of a peer. Raises `IllegalWord`."""
+        self._on(stream).write(_signed(word), value)
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor, num_bytes: int, stream: Any) -> None:
         """Raises `IllegalCopy`."""

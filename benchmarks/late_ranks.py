@@ -1,0 +1,196 @@
+"""On GPUs: schedules of every family with one rank late in turn, each element of each call against the definition in torch.
+
+    torchrun --nproc-per-node 2 benchmarks/late_ranks.py --calls 60 --seconds 500 --json benchmarks/results/late_ranks_2xh100.json
+
+The proof and the emulator look at source; this looks at what is compiled. Before each call the ranks meet, one of them sleeps for
+a millisecond, and inputs are other ones than in the call before, so that what is loaded or published too early is wrong.
+Schedules are taken in turns from all families, in an order by --seed, until the time is used up. The reference is computed in
+fp32 on whole tensors and shares nothing with this project. `--list` prints the schedules without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+
+import lowering
+import topologies
+from benchmarks.late_specs import FAMILIES, Family
+from tilelink import Shard
+from tilelink.errors import TileLinkError
+from tilelink.ir.schedule import Schedule
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.ranks import join, machine
+from topologies.topology import Topology
+
+SETS = 4  # of inputs, taken in turn
+_LATE_CYCLES = 2_000_000  # about a millisecond
+# an element may be off by roundings of a result, and of summands of about the sum's own spread; a part that is not there is
+# off by the spread itself
+_OF_RESULT, _OF_SPREAD = 2.0**-6, 2.0**-4
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    family: str
+    sizes: dict[str, int]
+    pins: dict[str, str]
+    schedule: Schedule
+
+
+def cases(topology: Topology, seed: int) -> list[Case]:
+    """Legal schedules that differ, families in turn."""
+    rng = random.Random(seed)
+    queues = [list(_of_family(name, family, topology)) for name, family in FAMILIES.items()]
+    for queue in queues:
+        rng.shuffle(queue)
+    return [one for row in itertools.zip_longest(*queues) for one in row if one is not None]
+
+
+def _of_family(name: str, family: Family, topology: Topology) -> Iterator[Case]:
+    seen: set[str] = set()
+    for sizes in family.sizes:
+        for values in itertools.product(*family.pins.values()):
+            pins = dict(zip(family.pins, values, strict=True))
+            try:
+                schedule = family.spec.plan_for(topology, sizes, "bf16", pins)
+            except TileLinkError:
+                continue
+            key = schedule.to_json()
+            if key not in seen:
+                seen.add(key)
+                yield Case(name, sizes, pins, schedule)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", default="")
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.list:
+        for case in cases(topologies.load("h100-nvswitch", 2), arguments.seed):
+            print(case.family, case.sizes, case.pins)
+        return 0
+    join()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    found = measure(arguments)
+    if dist.get_rank() == 0 and arguments.json:
+        Path(arguments.json).write_text(json.dumps(found, indent=1))
+    dist.barrier()
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+    return 1 if found["wrong_calls"] else 0
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run cases until the time is over; rank 0 decides when, so that all ranks run the same ones."""
+    start = time.perf_counter()
+    topology = topologies.load(
+        "h100-nvswitch" if "H100" in torch.cuda.get_device_name() else "h200-nvswitch", dist.get_world_size()
+    )
+    todo = cases(topology, arguments.seed)
+    rows: list[dict[str, Any]] = []
+    for case in todo:
+        going = torch.tensor([float(time.perf_counter() - start < arguments.seconds)], device="cuda")
+        dist.broadcast(going, 0)
+        if not going.item():
+            break
+        rows.append(run(case, arguments.calls))
+        if dist.get_rank() == 0:
+            print(json.dumps(rows[-1]), flush=True)
+    return {
+        "machine": machine(),
+        "torch": torch.__version__,
+        "commit": arguments.commit,
+        "seed": arguments.seed,
+        "planned": len(todo),
+        "schedules": len(rows),
+        "calls": sum(row["calls"] for row in rows),
+        "wrong_calls": sum(row["wrong_calls"] for row in rows),
+        "wrong_elements": sum(row["wrong_elements"] for row in rows),
+        "seconds": time.perf_counter() - start,
+        "rows": rows,
+    }
+
+
+def run(case: Case, calls: int) -> dict[str, Any]:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    family = FAMILIES[case.family]
+    module = load_source(lowering.emit(case.schedule), case.schedule.name)
+    operator = operator_class(module)(module.SymmetricMemoryFabric())
+    given = [whole_inputs(case.schedule, number) for number in range(SETS)]
+    parts = [
+        [cut(one, value.placement, rank, ranks) for one, value in zip(some, case.schedule.spec.inputs, strict=True)]
+        for some in given
+    ]
+    wanted = [bounds(family, some, rank, ranks) for some in given]
+    wrong_calls = torch.zeros((), dtype=torch.int64, device="cuda")
+    wrong_elements = torch.zeros((), dtype=torch.int64, device="cuda")
+    for call in range(calls):
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+        if rank == call % ranks:
+            torch.cuda._sleep(_LATE_CYCLES)  # type: ignore[no-untyped-call]
+        out = operator(*parts[call % SETS])
+        result, bound = wanted[call % SETS]
+        bad = ((out.float() - result).abs() > bound).sum() + out.isnan().sum()
+        wrong_calls += bad > 0
+        wrong_elements += bad
+    both = torch.stack((wrong_calls, wrong_elements))
+    dist.all_reduce(both)
+    del operator
+    return {
+        "family": case.family,
+        "sizes": case.sizes,
+        "pins": case.pins,
+        "choices": {name: str(value) for name, value in case.schedule.choices},
+        "calls": calls,
+        "wrong_calls": int(both[0]),
+        "wrong_elements": int(both[1]),
+    }
+
+
+def whole_inputs(schedule: Schedule, number: int) -> list[torch.Tensor]:
+    """The same on every rank; products have a spread near 1."""
+    generator = torch.Generator(device="cuda").manual_seed(100 + number)
+    depth = {value.name: value.shape[0] for value in schedule.spec.inputs}
+    found = []
+    for value in schedule.spec.inputs:
+        scale = 1.0 if value.name == "x" else depth[value.name] ** -0.5
+        found.append((torch.randn(value.shape, generator=generator, device="cuda") * scale).bfloat16())
+    return found
+
+
+def cut(whole: torch.Tensor, placement: object, rank: int, ranks: int) -> torch.Tensor:
+    if isinstance(placement, Shard):
+        return whole.chunk(ranks, placement.dim)[rank].contiguous()
+    return whole
+
+
+def bounds(family: Family, whole: list[torch.Tensor], rank: int, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """This rank's part of what is wanted, and how far each element may be off."""
+    result = family.meaning(*(one.float() for one in whole))
+    bound = result.abs() * _OF_RESULT + _OF_SPREAD * result.square().mean().sqrt()
+    return cut(result, family.output, rank, ranks), cut(bound, family.output, rank, ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""The docstring of the host class: what the operator takes and returns, and how long results live."""
+
+from __future__ import annotations
+
+from lowering.host.pool import Pool
+from lowering.source import Source
+from tilelink.ir.nodes import Memory
+from tilelink.ir.schedule import Schedule
+
+
+def print_doc(out: Source, schedule: Schedule) -> None:
+    spec = schedule.spec
+    inputs = [buffer for buffer in schedule.buffers if buffer.memory is Memory.INPUT]
+    outputs = [spec.value(name) for name in spec.outputs]
+    names = ", ".join(value.name for value in spec.inputs)
+    out.line(f'"""`{", ".join(spec.outputs)} = op({names})` on every rank of the fabric.')
+    out.line()
+    out.line(f"Takes {', '.join(f'{b.name} {list(b.shape)} {b.dtype}' for b in inputs)}.")
+    out.line(f"Returns {', '.join(f'{value.name} {list(value.local)} {value.dtype}' for value in outputs)}.")
+    fresh = {b.name for b in schedule.buffers if b.memory in (Memory.OUTPUT, Memory.POOL)}
+    pooled = [buffer.name for buffer in schedule.buffers if buffer.memory is Memory.POOL]
+    placed = [value.name for value in outputs if value.name not in fresh]
+    if placed:
+        out.line(f"Each call overwrites {', '.join(placed)}: read it before the next call, in stream order.")
+    if pooled:
+        out.line(f"The memory of {', '.join(pooled)} is symmetric, and is reused when no tensor refers to it any more.")
+        out.line("If another stream reads a result, keep it until this stream has waited for that one.")
+        out.line(f"A caller that holds {Pool.PLACES - 1} results gets copies of further ones.")
+    out.line(
+        "All tensors are contiguous. Calls may come from one or several streams, eager or captured in a CUDA graph."
+    )
+    out.line('"""')

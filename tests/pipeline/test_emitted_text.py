@@ -1,0 +1,241 @@
+"""What an emitted file says of itself: what made it, what it needs, names for its numbers, and nothing that is not in it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import shlex
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import triton
+from typer.testing import CliRunner
+
+import lowering
+from lowering.embed import defined
+from lowering.header import command
+from lowering.targets import TARGETS, TRITON_VERSION
+from tests.mutation.subjects import SUBJECTS, subject
+from tests.pipeline.test_emitted import RAGGED, TRITON, emit
+from tests.pipeline.workloads import EXAMPLES
+from tilelink.cli import app
+from tilelink.runtime.constants import constants_of
+from tilelink.runtime.load import load_source
+from tilelink.runtime.run import run_emulated
+
+MUTATED = Path(__file__).resolve().parents[1] / "mutation"
+QUICK = ("scatter, pieces", "gather, SMs push, halves", "queue", "all-reduce, Lamport in two shots")
+LABELS = [pytest.param(label, marks=[] if label in QUICK else [pytest.mark.slow]) for label in SUBJECTS]
+LOWERING = Path(lowering.__file__).parent
+
+
+@cache
+def text(label: str, target: str = "triton") -> str:
+    return lowering.emit(subject(label), target)
+
+
+def between(source: str, first: str, last: str) -> str:
+    """A part of a file, by the titles of its sections; from its start if `first` has no section."""
+    start = source.find(f"# ---- {first}")
+    return source[max(0, start) : source.index(f"# ---- {last}")]
+
+
+def prose(source: str) -> Iterator[str]:
+    """Docstrings and comments."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            yield ast.get_docstring(node) or ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+@cache
+def ours() -> frozenset[str]:
+    """Names of functions, classes and methods that files may embed."""
+    found: set[str] = set()
+    for path in (*(LOWERING / "device").glob("*.py"), *(LOWERING / "host").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found.add(node.name)
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("label", LABELS)
+def test_what_is_cited_is_in_the_file(label: str, target: str) -> None:
+    source = text(label, target)
+    bound = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    bound |= {node.arg for node in ast.walk(ast.parse(source)) if isinstance(node, ast.arg)}
+    bound |= {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    cited = {name for words in prose(source) for name in re.findall(r"`(\w+)`", words)}
+    assert cited & ours() <= bound
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("label", LABELS)
+def test_every_function_and_method_is_used(label: str, target: str) -> None:
+    source = text(label, target)
+    tree = ast.parse(source)
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    used |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {"symmetric"}
+    defined_here = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    assert {name for name in defined_here - used if not name.startswith("__")} == set()
+
+
+def test_streams_have_no_library_calls_where_nothing_calls_the_library() -> None:
+    lean, rich = text("scatter, pieces"), text("all-reduce, library")
+    assert "def all_reduce(self" in rich and "def all_reduce(self" not in lean
+    for method in ("matmul", "all_gather", "copy", "write", "wait_at_least", "stream"):
+        assert f"def {method}(self" not in lean
+    assert "driver.cuMemcpyAsync" not in lean
+
+
+# ---- numbers
+
+
+def _explained(node: ast.Constant, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a number in kernels or host code says itself what it is: small, a keyword's, a shape's, or an index."""
+    if isinstance(node.value, bool) or not isinstance(node.value, int) or -4 <= node.value <= 4:
+        return True
+    above = parents[node]
+    inside = parents.get(above)
+    if isinstance(above, ast.keyword):
+        return above.arg in ("num_warps", "num_stages", "per_sm")
+    if isinstance(above, ast.Assign):  # attributes of the class
+        return ast.unparse(above.targets[0]) in ("NUM_RANKS", "NUM_SMS")
+    if isinstance(above, ast.BinOp):  # the last slices of a tile
+        return isinstance(above.right, ast.Name) and "SLICE" in above.right.id
+    layout = "Layout" in ast.unparse(inside if isinstance(above, ast.List) and inside else above)
+    shape = isinstance(above, ast.Tuple) or ast.unparse(above).partition("(")[0].endswith(".view")
+    registers = isinstance(above, ast.List) and "warp_specialize" in ast.unparse(inside) if inside else False
+    return layout or shape or registers or isinstance(above, ast.Subscript)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("label", LABELS)
+def test_numbers_have_names(label: str, target: str) -> None:
+    source = text(label, target)
+    if "# ---- kernels of" not in source:
+        return
+    tree = ast.parse(between(source, "kernels of", "fabric"))
+    bodies = {
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "squared_relu_matmul"
+    }
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    found = [
+        f"{ast.unparse(parents[node])} ({node.lineno})"
+        for top in tree.body
+        if getattr(top, "name", "") not in bodies  # the user's own text
+        for node in ast.walk(top)
+        if isinstance(node, ast.Constant) and not _explained(node, parents)
+    ]
+    assert found == []
+
+
+def test_constants_follow_from_each_other() -> None:
+    source = emit(
+        "03_gemm_rs.py:gemm_rs", "h200-nvswitch", {"M": 8192, "K": 14336, "N": 4096}, mover="CopyEngine()", **TRITON
+    )
+    for line in (
+        "M_TILES = M_SIZE // TILE_M ",
+        "NUM_TILES = M_SEGMENTS * M_TILES * N_TILES ",
+        "Y_PARTS_CHUNK_ROWS = Y_PARTS_ROWS // Y_PARTS_CHUNKS ",
+        "Y_PARTS_CHUNK_TILES = Y_PARTS_CHUNK_ROWS // TILE_M * N_TILES ",
+        "NUM_SIGNALS = Y_PARTS_ARRIVED + NUM_RANKS * Y_PARTS_CHUNKS ",
+    ):
+        assert f"\n{line}" in source
+    values = constants_of(ast.parse(source))
+    assert values["NUM_TILES"] == 2048 and values["Y_PARTS_CHUNK_TILES"] == 256
+
+
+def changed(source: str, **constants: int) -> str:
+    for name, value in constants.items():
+        source, count = re.subn(rf"(?m)^{name} = tl\.constexpr\(\d+\)", f"{name} = tl.constexpr({value})", source)
+        assert count == 1, name
+    return source
+
+
+@pytest.mark.parametrize(
+    ("label", "constants"),
+    [
+        ("gather, copy engine push", {"TILE_M": 32, "TILE_N": 32, "X_FULL_CHUNKS": 1}),
+        ("scatter, SMs push, epilogue", {"TILE_M": 32, "TILE_N": 128, "PROGRAMS": 5}),
+        pytest.param("all-reduce, SMs", {"Y_PROGRAMS": 3, "OUT_TILE_M": 32}, marks=pytest.mark.slow),
+        pytest.param("gather, SMs push, halves", {"PROGRAMS": 5, "X_FULL_PROGRAMS": 3}, marks=pytest.mark.slow),
+        pytest.param("scatter, Lamport by tiles", {"TILE_M": 32, "TILE_N": 32}, marks=pytest.mark.slow),
+        pytest.param("all-reduce, in a pool", {"TILE_N": 32}, marks=pytest.mark.slow),
+        pytest.param("scatter, fused push", {"Y_TILE_M": 32, "OUT_TILE_N": 64}, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("target", ["triton", pytest.param("triton-distributed", marks=pytest.mark.slow)])
+def test_a_tile_may_be_changed(label: str, constants: dict[str, int], target: str) -> None:
+    """What follows from a choice of the planner follows from an edited one."""
+    source = text(label, target)
+    values = constants_of(ast.parse(source))
+    assert all(values[name] != value for name, value in constants.items()), values
+    edited = changed(source, **constants)
+    assert constants_of(ast.parse(edited)) != values
+    assert run_emulated(subject(label), edited, calls=3).equal
+
+
+@pytest.mark.parametrize(
+    ("label", "constants", "why"),
+    [
+        ("gather, copy engine push", {"TILE_M": 48}, "tiles along m have no masks"),
+        ("scatter, SMs push, epilogue", {"Y_PARTS_CHUNKS": 4}, "a tile lies in one chunk of y_parts"),
+        ("scatter, SMs push, epilogue", {"PROGRAMS": 7}, "all programs of y_kernel are resident on 8 SMs"),
+        ("gather, copy engine push", {"TILE_K": 128}, "the loop over k has several steps"),
+    ],
+)
+def test_an_edit_that_code_cannot_follow_is_refused(label: str, constants: dict[str, int], why: str) -> None:
+    with pytest.raises(AssertionError, match=why):
+        load_source(changed(text(label), **constants), "edited")
+
+
+# ---- what made the file, and what it needs
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("label", LABELS)
+def test_the_command_in_the_header_emits_the_file(label: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = command(subject(label), target)
+    file = lines[0].split()[2].partition(":")[0]
+    monkeypatch.chdir(next(folder for folder in (EXAMPLES, MUTATED) if (folder / file).exists()))
+    assert f"#   {lines[0]}\n" in text(label, target)
+    words = " ".join(line.removesuffix("\\") for line in lines)
+    result = CliRunner().invoke(app, shlex.split(words)[1:])
+    assert result.exit_code == 0, result.output
+    assert result.output == text(label, target)
+
+
+def test_the_header_has_no_dates_and_no_folders() -> None:
+    head = text("queue")[: text("queue").index("import argparse")]
+    assert "Emitted by tilelink " in head and f"schedule {subject('queue').hash}:" in head
+    assert str(EXAMPLES) not in text("queue") and "/home" not in head and not re.search(r"20\d\d-\d\d", head)
+
+
+def test_the_file_is_for_one_version_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert triton.__version__.partition("+")[0] == TRITON_VERSION
+    source = text("scatter, pieces")
+    monkeypatch.setattr(triton, "__version__", "3.7.1")
+    with pytest.raises(ImportError, match=r"for Triton 3\.6\.0.*installed is 3\.7\.1.*set TRITON in this file"):
+        load_source(source, "other_triton")
+    load_source(source.replace(f'TRITON = "{TRITON_VERSION}"', 'TRITON = "3.7.1"'), "other_triton")
+
+
+def test_helpers_of_targets_have_the_same_docstrings_where_they_do_the_same() -> None:
+    """One text a helper: files of both targets describe what they share alike."""
+    ones, others = (defined((LOWERING / "device" / f"{name}.py").read_text()) for name in ("signals", "turns"))
+    for name in ones.keys() & others.keys() & {"wait_epochs", "wait_places"}:
+        first, second = (ast.get_docstring(ast.parse(texts[name]).body[0]) for texts in (ones, others))  # type: ignore[arg-type]
+        assert first == second
+
+
+def test_ragged_tiles_keep_their_masks() -> None:
+    source = emit("03_gemm_rs.py:gemm_rs", "h200-nvswitch", RAGGED["03_gemm_rs.py:gemm_rs"], **TRITON)
+    assert "_offsets < N_SIZE" in source and "N_TILES = (N_SIZE + TILE_N - 1) // TILE_N" in source

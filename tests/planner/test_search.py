@@ -1,0 +1,83 @@
+"""Without pins the search ends no later than with any one pin: a pin only takes choices away."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import topologies
+from tests.planner.grid import Cell, chain, gathered_weights, logits, sampled_cells
+from tilelink.errors import IllegalPin, NoLegalSchedule
+from tilelink.ir.expand import BY_WORDS
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
+from tilelink.overlap import Overlap
+from tilelink.planner.choices import OUTPUTS
+from tilelink.planner.pins import pin_names
+
+_MARGIN = 0.02  # of the time of library calls alone, within which they are taken
+_ALIKE = 1e-3  # what a search may leave
+WORDS = {
+    algorithm.value for algorithm in BY_WORDS
+}  # many words, and some of their algorithms, are planned only if pinned
+
+
+def by_library(schedule: Schedule) -> bool:
+    asked = [value for name, value in schedule.choices if name.endswith(".algorithm")]
+    return not schedule.exchanges and set(asked) == {"library"}
+
+
+def compared(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int, pin: dict[str, str]) -> float:
+    """Predicted time without a pin over that with it."""
+    topology = topologies.load(machine, ranks)
+    free, pinned = operator.plan_for(topology, sizes), operator.plan_for(topology, sizes, pin=pin)
+    return free.predicted_us / pinned.predicted_us
+
+
+# a mover that needs other tiles; tiles that need other chunks; a mover that needs another one of the next collective
+@pytest.mark.parametrize(
+    ("operator", "sizes", "machine", "ranks", "pin"),
+    [
+        (gathered_weights, {"M": 4096, "K": 4096, "N": 8192}, "h200-nvswitch", 4, {"mover": "Fused()"}),
+        (logits, {"M": 4096, "K": 14336, "N": 8192}, "h200-nvswitch", 4, {"out_whole.chunks": "4"}),
+        pytest.param(
+            chain,
+            {"M": 2048, "K": 8192, "H": 8192, "N": 28672},
+            "h200-nvswitch",
+            8,
+            {"matmul_out_sum_full.mover": "Fused()"},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_known_pairs(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int, pin: dict[str, str]) -> None:
+    assert compared(operator, sizes, machine, ranks, pin) <= 1 + _ALIKE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(16))
+def test_no_single_pin_leads_to_a_better_one(seed: int) -> None:
+    rng = random.Random(seed)
+    (cell,) = (one for one in sampled_cells(1, seed))
+    free = cell.spec.plan_for(cell.topology, cell.sizes)
+    for name, value in _pins(cell, free, rng, 6):
+        try:
+            pinned = cell.spec.plan_for(cell.topology, cell.sizes, pin={name: value})
+        except (IllegalPin, NoLegalSchedule):
+            continue
+        allowed = 1 / (1 - _MARGIN) if by_library(free) else 1.0
+        assert free.predicted_us <= pinned.predicted_us * (allowed + _ALIKE), f"{cell}, {name}={value}"
+
+
+def _pins(cell: Cell, free: Schedule, rng: random.Random, count: int) -> list[tuple[str, str]]:
+    """Pins that choose otherwise than `free`."""
+    names = pin_names(bind(cell.spec.spec, cell.sizes, cell.topology.num_ranks, "bf16"), cell.topology)
+    held = dict(free.choices)
+    every = [
+        (name, value)
+        for name, values in names.items()
+        for value in sorted(values)
+        if held.get(name) != value and name != OUTPUTS and value not in WORDS
+    ]
+    return rng.sample(every, min(count, len(every)))

@@ -1,0 +1,99 @@
+"""What the sizes of a spec are for, by their symbols: rows of exchanges, axes that ranks share, columns of tiles.
+
+Two sizes may have one value, so that values tell nothing: at M = K = N = 4096 everything looks like rows of an exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import sympy
+
+from tilelink.ir.nodes import Algorithm, Axis, ComputeRole
+from tilelink.ir.placement import Shard
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import Matmul, Node, SendRecv, Spec, Value
+from tilelink.ir.steps import MatmulBody
+from tilelink.proof.contract import flat
+
+_IN_SHARES = (Algorithm.TWO_SHOT, Algorithm.IN_PLACE, Algorithm.POOLED)  # each rank adds its share of the rows
+_EXCHANGED = (Algorithm.DIRECT, Algorithm.ONE_SHOT, *_IN_SHARES)
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Of each symbol of a spec what it is for.
+
+    `rows`: an exchange has its rows along it. `shared`: it is divided among the ranks, in a placement or while a sum is made.
+    `ragged`: the tiles of the schedule do not divide it. `columns`: the names of the loops that have their columns along it.
+    """
+
+    rows: frozenset[str]
+    shared: frozenset[str]
+    ragged: frozenset[str]
+    columns: Mapping[str, frozenset[str]]
+
+
+def uses(spec: Spec, schedule: Schedule) -> Uses:
+    """What each size of `spec` is for in `schedule`."""
+    values = {value.name: value for value in (*spec.inputs, *(node.output for node in spec.nodes))}
+    shared = {
+        symbol
+        for value in values.values()
+        if isinstance(value.placement, Shard)
+        for symbol in _symbols(value.shape[value.placement.dim])
+    }
+    ragged: set[str] = set()
+    columns: dict[str, set[str]] = {}
+    for kernel in schedule.kernels():
+        if kernel.compute is not None:
+            for axis, extent in _extents(spec, values, kernel.compute):
+                if axis.tile and axis.extent % axis.tile:
+                    ragged |= _symbols(extent)
+            for symbol in _columns(values, kernel.compute.name):
+                columns.setdefault(symbol, set()).add(kernel.compute.name)
+    choices = dict(schedule.choices)
+    rows = {symbol for _, symbol in _rows(spec, values, choices)} or {schedule.spec.sizes[0][0]}
+    shared |= {symbol for chosen, symbol in _rows(spec, values, choices) if chosen in _IN_SHARES}
+    found = {symbol: frozenset(names) for symbol, names in columns.items()}
+    return Uses(frozenset(rows), frozenset(shared), frozenset(ragged), found)
+
+
+def queues(spec: Spec) -> Iterator[tuple[Node, str]]:
+    """Each node that sends items through slots, with the symbol of the rows that it sends."""
+    values = {value.name: value for value in (*spec.inputs, *(node.output for node in spec.nodes))}
+    for node in spec.nodes:
+        if isinstance(node.operation, SendRecv):
+            for symbol in _symbols(values[node.inputs[0]].shape[0]):
+                yield node, symbol
+
+
+def _rows(spec: Spec, values: Mapping[str, Value], choices: Mapping[str, str]) -> Iterator[tuple[Algorithm, str]]:
+    """Of each collective by exchanges its algorithm, with the sizes of the first dimension of what it takes: chunks are rows
+    of that."""
+    for node in spec.nodes:
+        chosen = choices.get(f"{node.output.name}.algorithm")
+        if chosen is not None and Algorithm(chosen) in _EXCHANGED:
+            yield from ((Algorithm(chosen), symbol) for symbol in _symbols(values[node.inputs[0]].shape[0]))
+
+
+def _extents(spec: Spec, values: Mapping[str, Value], role: ComputeRole) -> Iterator[tuple[Axis, sympy.Expr]]:
+    """Each axis of a role with the symbolic size along it: those that are written, and the contracted one."""
+    made = values.get(role.name)
+    written = [axis for axis in role.axes if not axis.reduction]
+    if made is not None:
+        yield from zip(written, made.shape, strict=False)
+    matmuls = {step.result for step in flat(role.body) if isinstance(step, MatmulBody)}
+    for node in spec.nodes:
+        if isinstance(node.operation, Matmul) and node.output.name in matmuls:
+            yield from ((axis, values[node.inputs[0]].shape[1]) for axis in role.axes if axis.reduction)
+
+
+def _columns(values: Mapping[str, Value], role: str) -> set[str]:
+    made = values.get(role)
+    return _symbols(made.shape[-1]) if made is not None and len(made.shape) > 1 else set()
+
+
+def _symbols(extent: sympy.Expr) -> set[str]:
+    return {str(symbol) for symbol in extent.free_symbols}

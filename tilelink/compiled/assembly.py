@@ -1,0 +1,25 @@
+"""What inline assembly does to memory, by its text."""
+
+from __future__ import annotations
+
+import re
+
+from tilelink.compiled.events import Kind
+
+_RULES: tuple[tuple[str, Kind, bool], ...] = (  # pattern, event, whether the first operand is an address
+    (r"\b(bar|barrier)\.(cta\.)?sync|s_barrier", Kind.BARRIER, False),
+    (r"fence\.proxy\.async", Kind.FENCE, False),
+    (r"cp\.async\.bulk\.wait_group\s+0", Kind.DRAIN, False),
+    (r"\b(atom|red)\.[\w.]*acq_rel", Kind.BOTH, True),
+    (r"\b(ld|atom)\.[\w.]*acquire", Kind.WAIT, True),
+    (r"\b(st|red|atom)\.[\w.]*release", Kind.RAISE, True),
+    (r"\b(ld|st|atom|red)\.[\w.]*(relaxed|volatile)", Kind.WORD, True),
+)
+
+
+def assembly_kind(text: str) -> tuple[Kind | None, bool]:
+    """(event, whether it touches the address in the first operand) of a piece of assembly; None if it touches no memory."""
+    for pattern, kind, touches in _RULES:
+        if re.search(pattern, text):
+            return kind, touches
+    return None, False

@@ -1,0 +1,87 @@
+"""`tilelink run`: for which machine it plans, what it says of the schedule, and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+import torch
+
+import lowering
+import topologies
+from tilelink.errors import FabricUnavailable
+from tilelink.ir.schedule import Schedule
+from tilelink.overlap import Overlap
+from tilelink.runtime.machine import EMULATED, PLANNED_FOR
+from tilelink.runtime.run import RunResult, run_cuda, run_emulated
+from topologies.errors import TileLinkError
+from topologies.topology import Topology
+
+_NAMED = 4  # choices that differ, in one line
+
+
+class Device(Enum):
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def machine_of(device: Device, name: str | None, ranks: int | None) -> Topology:
+    """What is planned for: the topology `name`; without it the emulated machine, or these GPUs, which are never guessed.
+
+    Raises UnknownTopology, IllegalRanks and their like, FabricUnavailable without GPUs, UnknownGpu.
+    """
+    if name is not None:
+        return topologies.load(name, ranks)
+    match device:
+        case Device.CPU:
+            return topologies.load(EMULATED, ranks)
+        case Device.CUDA if not torch.cuda.is_available():
+            legal = "Emulate the ranks: --device cpu."
+            raise FabricUnavailable(num_ranks=ranks or "any", reason="torch sees no GPU here", legal=legal)
+        case Device.CUDA:
+            return topologies.detect(ranks)
+
+
+def introduction(
+    overlap: Overlap, schedule: Schedule, topology: str | None, dtype: str, pins: Mapping[str, str]
+) -> list[str]:
+    """The schedule that is run, and how it differs from the one for the real machine if that is another one."""
+    spec = schedule.spec
+    sizes = " ".join(f"{name}={size}" for name, size in spec.sizes)
+    first = f"schedule {schedule.name} {schedule.hash} on {schedule.machine.topology} x{schedule.num_ranks}, {sizes} {dtype}"
+    real = _real(schedule)
+    if real == schedule.machine.topology or (topology is not None and not torch.cuda.is_available()):
+        return [first]  # the same machine, or one that the user has named where no other is known
+    try:
+        other = overlap.plan_for(topologies.load(real, schedule.num_ranks), dict(spec.sizes), dtype, pins)
+    except TileLinkError:
+        return [first, f"  there is none of these sizes, ranks and pins for {real}"]
+    mine, theirs = dict(schedule.choices), dict(other.choices)
+    differ = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
+    if not differ:
+        return [first, f"  its choices are those for {real}, whose schedule is {other.hash}"]
+    named = [f"{name} {mine.get(name, 'none')}, there {theirs.get(name, 'none')}" for name in differ[:_NAMED]]
+    more = f"; and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
+    return [
+        first,
+        f"  another one than for {real}, {other.hash}: {'; '.join(named)}{more}",
+        f"  --topology {real} runs that one",
+    ]
+
+
+def _real(schedule: Schedule) -> str:
+    """The GPUs that are here, or those that `plan` and `emit` plan for."""
+    try:
+        return topologies.detect(schedule.num_ranks).name
+    except TileLinkError:
+        return PLANNED_FOR
+
+
+def run_schedule(device: Device, schedule: Schedule, target: str, calls: int, seed: int, share_gpus: bool) -> RunResult:
+    """Raises UnknownTarget, the errors of tilelink.emulator, FabricUnavailable, NoReference and RunFailed."""
+    source = lowering.emit(schedule, target)
+    match device:
+        case Device.CPU:
+            return run_emulated(schedule, source, calls=calls, seed=seed)
+        case Device.CUDA:
+            return run_cuda(schedule, source, calls=calls, seed=seed, share_gpus=share_gpus)

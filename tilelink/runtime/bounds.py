@@ -1,0 +1,123 @@
+"""How far a right result may be from the meaning of a spec: a bound for every element of every value.
+
+`lowering.selfcheck.near` has the arithmetic and its sources, `tilelink.runtime.meaning` says what operations mean. A bound
+holds for every legal schedule: each value may be stored in its dtype or kept in fp32, and each summand of a sum over ranks
+may be rounded before it is added. What only libraries do widens it only where a library is called: pieces of a sum that are
+rounded before they are added (split-K), and partial sums that are rounded from rank to rank (NCCL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from lowering.selfcheck.near import Near
+from tilelink.ir.placement import Partial, Placement, Replicate, Shard
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    BoundNode,
+    BoundSpec,
+    Elementwise,
+    Matmul,
+    ReduceScatter,
+    SendRecv,
+    Slice,
+)
+from tilelink.ir.user_op import UserOp
+from tilelink.runtime.meaning import evaluate
+
+TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+Parts = Sequence[Mapping[str, torch.Tensor]]  # local inputs by rank, then by name
+
+
+def near_values(
+    spec: BoundSpec, ranks: Parts, library: Collection[str], wanted: Collection[str] = ()
+) -> dict[str, list[Near]]:
+    """Values of `spec` on whole tensors, those that are `wanted`, or all: of a Partial value the summand of each rank, else
+    a list of one. `library` names those that libraries compute.
+
+    Raises NoReference and ReferenceFailed for tile ops of the user's.
+    """
+    found = {value.name: _input(value.placement, [parts[value.name] for parts in ranks]) for value in spec.inputs}
+    left = list(spec.nodes)
+    while left:
+        node = left.pop(0)
+        found[node.output.name] = _node(spec, node, [found[name] for name in node.inputs], library)
+        needed = {name for later in left for name in later.inputs}.union(wanted or found)
+        found = {name: near for name, near in found.items() if name in needed}  # of full size, few fit at once
+    return found
+
+
+def _input(placement: Placement, parts: list[torch.Tensor]) -> list[Near]:
+    match placement:
+        case Replicate():
+            return [Near.input(parts, None)]
+        case Shard(dim):
+            return [Near.input(parts, dim)]
+        case Partial():
+            return [Near(part) for part in parts]
+
+
+def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library: Collection[str]) -> list[Near]:
+    dtype = TORCH_DTYPES[node.output.dtype]
+    split = dtype if node.output.name in library else None
+    match node.operation:
+        case AllGather():
+            return operands[0]  # the same tensor, placed otherwise
+        case SendRecv(by):
+            placement = node.output.placement
+            assert isinstance(placement, Shard)  # only parts can move from rank to rank
+            return [operands[0][0].shifted(spec.num_ranks, placement.dim, by)]
+        case Slice(dim, start, stop):
+            return [near.narrow(dim, start, stop - start) for near in operands[0]]
+        case ReduceScatter() | AllReduce():
+            return [Near.sum(operands[0], split).rounded(dtype)]
+        case _:
+            return [_local(spec, node, each, split).rounded(dtype) for each in _each(spec, node, operands)]
+
+
+def _each(spec: BoundSpec, node: BoundNode, operands: list[list[Near]]) -> list[list[Near]]:
+    """The operands of each summand of `node`; of whole tensors, if it makes no summands."""
+    if node.output.placement != Partial():
+        return [[operand[0] for operand in operands]]
+    if all(len(operand) == 1 for operand in operands):  # an axis is contracted that is cut
+        operands = [
+            _cut(operand[0], spec.value(name).placement, spec.num_ranks)
+            for name, operand in zip(node.inputs, operands, strict=True)
+        ]
+    return [[operand[rank % len(operand)] for operand in operands] for rank in range(spec.num_ranks)]
+
+
+def _cut(near: Near, placement: Placement, num_ranks: int) -> list[Near]:
+    return near.parts(num_ranks, placement.dim) if isinstance(placement, Shard) else [near]
+
+
+def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.dtype | None) -> Near:
+    match node.operation:
+        case Matmul(transposed=True):
+            return operands[0].times(operands[1].T, split)
+        case Matmul():
+            return operands[0].times(operands[1], split)
+        case Elementwise():
+            return Near.map(_meaning(spec, node, operands), *operands)
+        case UserOp():
+            return Near.user(_meaning(spec, node, operands), TORCH_DTYPES[node.output.dtype], *operands)
+        case _:
+            raise AssertionError(f"{node.operation} moves tensors")
+
+
+def _meaning(spec: BoundSpec, node: BoundNode, operands: list[Near]):  # type: ignore[no-untyped-def]
+    """`node` as a function of tensors of these shapes, which may be parts."""
+    shapes = [tuple(near.value.shape) for near in operands]
+    named = zip(node.inputs, shapes, strict=True)
+    inputs = {name: replace(spec.value(name), shape=shape) for name, shape in named}
+    alone = replace(spec, inputs=tuple(inputs.values()), nodes=(node,))
+
+    def function(*tensors: torch.Tensor) -> torch.Tensor:
+        return evaluate(alone, dict(zip(node.inputs, tensors, strict=True)))[node.output.name]
+
+    return function
