@@ -308,7 +308,7 @@ class NoReference(TileLinkError):
 class ReferenceFailed(TileLinkError):
     template = (
         "the reference of tile op {name!r} {reason}.\nLegal: a torch function that takes the whole tensors that the op reads, "
-        "in float64, and returns the whole tensor that it writes."
+        "in float64, and returns the whole tensor that it writes. Of the names around it, it knows `torch` only."
     )
 
 

@@ -24,6 +24,7 @@ from tilelink.errors import (
     InputRequiresGrad,
     NoReference,
     NotAnOperatorFile,
+    ReferenceFailed,
     RunFailed,
     ScheduleMismatch,
     ScheduleRefuted,
@@ -39,7 +40,7 @@ from tilelink.runtime import ranks, run, shared_gpus
 from tilelink.runtime.compare import compare_call
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.meaning import user_reference
-from tilelink.runtime.reference import make_inputs
+from tilelink.runtime.reference import expected, make_inputs
 
 M, N, K = dims("M N K")
 
@@ -59,6 +60,26 @@ def test_a_tile_op_without_a_reference() -> None:
     with pytest.raises(NoReference) as caught:
         user_reference(replace(op, reference=""))
     assert caught.value.facts["name"] == "squared_relu_matmul"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("lambda x, w: undefined(x)", "raises NameError: name 'undefined' is not defined"),
+        ("lambda x, w: x @ w.T", "raises RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("lambda x, w: (x @ w)[:1]", "returns the shape [1, 24] where the op writes [16, 24]"),
+        ("lambda x, w: 3", "returns 3, which is not a tensor"),
+    ],
+)
+def test_a_reference_that_fails(text: str, reason: str) -> None:
+    spec = load("06_user_op.py:ag_squared_relu").plan("laptop-switch", 2, M=16, K=32, N=24).spec
+    op = spec.nodes[-1].operation
+    assert isinstance(op, UserOp)
+    broken = replace(spec.nodes[-1], operation=replace(op, reference=f"its_reference = {text}"))
+    with pytest.raises(ReferenceFailed) as caught:
+        expected(replace(spec, nodes=(*spec.nodes[:-1], broken)), make_inputs(spec, 0))
+    assert reason in str(caught.value.facts["reason"])
+    assert caught.value.location.startswith("06_user_op.py:")
 
 
 def test_ranks_with_different_schedules() -> None:
