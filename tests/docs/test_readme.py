@@ -1,13 +1,15 @@
 """README.md and docs/: Python blocks run, `tilelink` lines exit 0, and what is shown as printed or emitted is that.
 
-A ```text block right after a ```sh block is the whole output of its one command; a ```python block there is a function of the
-file that the command writes. `pytest --update-golden` writes both anew.
+A ```text block right after a ```sh block is the output of its commands, the whole of it unless it ends with a line `…`; a
+```python block there is a function of the file that the command writes. `pytest --update-golden` writes both anew.
+A command that exits with another code than 0 says so: `# exits 1`.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +21,10 @@ from typer.testing import CliRunner
 from tilelink.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/design.md", "docs/cli.md", "docs/verification.md")
+USERS = ("getting_started", "reading_a_plan", "pins", "your_own_ops", "in_a_model", "command_line", "verification")
+PAGES = ("README.md", "docs/design.md", *(f"docs/{name}.md" for name in USERS))
+NAMED = re.compile(r"# (\w+\.py)\n")
+CUT = "…\n"  # ends an output of which a page shows the beginning
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 NEEDS_GPUS = ("--device cuda", "topo detect")
 SLOW = (
@@ -28,7 +33,7 @@ SLOW = (
     "tilelink mutate",
     "tilelink demo",
 )  # many structures to plan, many runs
-VARIES = re.compile(r"\d\.\de[+-]\d\d|\d+\.\d s$", re.MULTILINE)  # errors and seconds of a run
+VARIES = re.compile(r"\d\.\de[+-]\d\d|\d+\.\d s\b|\d+ ms\b", re.MULTILINE)  # errors and seconds of a run
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,10 @@ def blocks(page: str) -> list[Block]:
 
 
 def shell_lines() -> list[ParameterSet]:
-    """One parameter set for each `tilelink` line that needs no GPU."""
-    shell = [block.text for page in PAGES for block in blocks(page) if block.language == "sh"]
+    """One parameter set for each `tilelink` line that needs no GPU; those whose output is shown are run by `test_printed`."""
+    found = [(page, block) for page in PAGES for block in blocks(page)]
+    shown = {(page, block.after) for page, block in found if block.language == "text"}
+    shell = [block.text for page, block in found if block.language == "sh" and (page, block.text) not in shown]
     lines = dict.fromkeys(line for text in shell for line in text.splitlines() if line.startswith("tilelink "))
     return [
         pytest.param(line, marks=[pytest.mark.slow] if any(words in line for words in SLOW) else [])
@@ -64,23 +71,37 @@ def shell_lines() -> list[ParameterSet]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder in which `examples/` and `topologies/` are found, as from the root of the repository."""
+    """A current folder in which `examples/` and `topologies/` are found, as from the root of the repository, and the files that
+    pages ask to be written: Python blocks that begin with their name, `# layers.py`."""
     for name in ("examples", "topologies"):
         (tmp_path / name).symlink_to(ROOT / name)
+    for page in PAGES:
+        for block in blocks(page):
+            if named := NAMED.match(block.text):
+                (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def run(line: str) -> str:
-    """Standard output of a `tilelink` line, which exits 0."""
-    result = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
-    assert result.exit_code == 0, f"{line}\n{result.stderr}"
-    return result.stdout
+def run(lines: str) -> str:
+    """Standard output of `tilelink` lines, which exit as they say, and of others, which a shell runs."""
+    output = ""
+    for line in lines.splitlines():
+        command, _, comment = line.partition("  # ")
+        if not command.startswith("tilelink "):
+            output += subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+            continue
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+        wanted = int(comment.removeprefix("exits ")) if comment.startswith("exits ") else 0
+        assert result.exit_code == wanted, f"{line}\n{result.stderr}"
+        output += result.stdout
+    return output
 
 
 def test_the_pages_have_something_to_test() -> None:
     assert len(shell_lines()) >= 8
-    assert sum(block.language == "python" for block in blocks("README.md")) >= 5
+    assert len(printed()) >= 5
+    assert sum(block.language == "python" for block in blocks("README.md")) >= 4
 
 
 @pytest.mark.parametrize("line", shell_lines())
@@ -103,20 +124,34 @@ def test_python(page: str, folder: Path) -> None:
 
 
 def compare(page: str, block: Block, found: str, request: pytest.FixtureRequest) -> None:
-    """Fails unless `block` is `found`; with --update-golden puts `found` into the page."""
+    """Fails unless `block` is `found`, or its beginning; with --update-golden puts `found` into the page."""
+    if block.text.endswith(CUT):
+        found = "".join([*found.splitlines(keepends=True)[: block.text.count("\n") - 1], CUT])
     if request.config.getoption("--update-golden"):
         path = ROOT / page
-        path.write_text(path.read_text(encoding="utf-8").replace(block.text, found), encoding="utf-8")
+        fence = f"```{block.language}\n"
+        text = path.read_text(encoding="utf-8")
+        old, new = (f"{block.after}```\n{fence}{shown}```\n" for shown in (block.text, found))
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
         return
     wanted, got = VARIES.sub("#", block.text), VARIES.sub("#", found)
     assert got == wanted, f"{page}:{block.line} is out of date: pytest --update-golden, then read the diff"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_printed(page: str, folder: Path, request: pytest.FixtureRequest) -> None:
-    for block in blocks(page):
-        if block.language == "text" and block.after:
-            compare(page, block, run(block.after), request)
+def printed() -> list[ParameterSet]:
+    """(page, line) of each block with printed output."""
+    return [
+        pytest.param(page, block, marks=[pytest.mark.slow] if any(word in block.after for word in SLOW) else [])
+        for page in PAGES
+        for block in blocks(page)
+        if block.language == "text" and block.after
+    ]
+
+
+@pytest.mark.parametrize(("page", "block"), printed())
+def test_printed(page: str, block: Block, folder: Path, request: pytest.FixtureRequest) -> None:
+    compare(page, block, run(block.after), request)
 
 
 @pytest.mark.parametrize("page", PAGES)

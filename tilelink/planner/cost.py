@@ -7,6 +7,8 @@ Constants are fitted to schedules measured on 2 and 4 x H200; links come from th
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,6 +60,32 @@ def predict_us(schedule: Schedule, topology: Topology) -> float:
     return _Model(schedule, topology).run()
 
 
+def timeline(schedule: Schedule, topology: Topology) -> Timeline:
+    """When one call moves what and computes what, by the same model."""
+    model = _Model(schedule, topology)
+    return Timeline(model.run(), model.moves, model.tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class TileTimes:
+    """A run of tiles on `programs` programs; tile i, in the order of the launch, is of program i % `programs`."""
+
+    programs: int
+    begin_us: float
+    tile_us: float  # of one tile, without what it waits for
+    ends_us: Times
+    segments: Index  # the place of each tile's segment in the order of the loop
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Times in us from the start of a call. Transfers of a rank by exchange, in order; tile loops by kernel."""
+
+    total_us: float
+    moves: Mapping[str, list[tuple[float, float]]]
+    tiles: Mapping[str, TileTimes]
+
+
 class _Model:
     def __init__(self, schedule: Schedule, topology: Topology) -> None:
         self.schedule = schedule
@@ -71,6 +99,8 @@ class _Model:
         # by exchange: when its source chunks are complete, and when its chunks are readable here, [peer's place, chunk]
         self.made: dict[str, Times] = {x.name: np.zeros((self.peers, x.chunks)) for x in schedule.exchanges}
         self.arrivals: dict[str, Times] = {}
+        self.moves: dict[str, list[tuple[float, float]]] = {}  # by exchange, each transfer with what starts it
+        self.tiles: dict[str, TileTimes] = {}  # by kernel
         self.port: dict[str, list[tuple[float, float]]] = {}  # by exchange, when its bytes pass the one port of a rank
 
     def run(self) -> float:
@@ -148,6 +178,7 @@ class _Model:
         made, arrivals = self.made[exchange.name], np.zeros((self.peers, exchange.chunks))
         others = sorted(span for name, spans in self.port.items() if name != exchange.name for span in spans)
         spans: list[tuple[float, float]] = []
+        moves = self.moves[exchange.name] = []
         streams = self._streams(exchange)
         free, end = [0.0] * streams, 0.0
         for step, us in enumerate(times):
@@ -156,9 +187,11 @@ class _Model:
             else:
                 chunk, place = divmod(step, self.peers)
             # what a stream starts while bytes of another one pass the port costs nothing
-            start = max(free[place % streams], float(made[place, chunk])) + min(us, COPY_START_US)
+            begin = max(free[place % streams], float(made[place, chunk]))
+            start = begin + min(us, COPY_START_US)
             end = free[place % streams] = _through(others, max(end, start), max(0.0, us - COPY_START_US))
             spans.append((start, end))
+            moves.append((begin, end))
             arrivals[place, chunk] = end
         if num_links(self.topology) == 1:
             self.port[exchange.name] = spans
@@ -223,6 +256,7 @@ class _TileRun:
 
     def __init__(self, model: _Model, kernel: Kernel, role: ComputeRole, begin: float, produced: list[str]) -> None:
         self.model = model
+        self.name = kernel.name
         self.role = role
         self.begin = begin
         self.cost = TileCost(model.schedule, model.topology, kernel, role)
@@ -245,6 +279,7 @@ class _TileRun:
         loop = Loop(self.role.programs, self.begin, tile_us, extra, self.role.halved, half_us, *turns)
         own = self.at.place == self.own_place if self.sums else np.zeros(len(self.at.place), dtype=bool)
         ends = loop.run(self._ready(), own, self._late)
+        model.tiles[self.name] = TileTimes(self.role.programs, self.begin, tile_us, ends, self.at.place)
         for exchange in self.leaving:
             self._complete(exchange, ends)
             if not self._pulled(exchange):

@@ -1,0 +1,97 @@
+"""README and pages of docs/: short, in plain sentences, linked, and true of this commit; generated ones are up to date."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.api_page import page as api_page
+from tests.docs.picture import picture
+from tests.docs.prose import prose, sentences
+from tests.docs.test_readme import USERS
+from tilelink.ir.nodes import Algorithm, Transfer
+from tilelink.ir.order import Nest
+from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS, OUTPUTS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+NAMES = ("index", *USERS, "check_a_kernel", "performance", "api", "glossary")
+PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+COMMIT = re.compile(r"\bcommit [0-9a-f]{7,40}\b|`[0-9a-f]{7,40}`")
+MOST_WORDS, MEAN, LONGEST = 1300, 20, 45
+MOST_IN_ALL = 11_000  # a user should meet about 10,000
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short() -> None:
+    assert len(prose(read("README.md")).split()) <= MOST_WORDS
+
+
+def test_all_pages_together_are_short() -> None:
+    assert sum(len(re.findall(r"[^\s|`]+", FENCED.sub("", read(page)))) for page in PAGES) <= MOST_IN_ALL
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_sentences_are_short(page: str) -> None:
+    found = sentences(read(page))
+    assert [" ".join(words) for words in found if len(words) > LONGEST] == []
+    assert not found or sum(map(len, found)) / len(found) <= MEAN
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_other_commit_is_mentioned(page: str) -> None:
+    assert COMMIT.findall(FENCED.sub("", read(page))) == []
+
+
+def heads(page: Path) -> set[str]:
+    """Anchors of a page, as GitHub makes them of headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in found}
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in DOCS.glob("*.md"))])
+def test_links_resolve(page: str) -> None:
+    for link in LINK.findall(CODE.sub("", read(page))):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        assert target.exists(), f"{page}: {link}"
+        assert not anchor or anchor in heads(target), f"{page}: {link}"
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    linked = set(LINK.findall(read("docs/index.md")))
+    assert {path.name for path in DOCS.glob("*.md")} - {"index.md"} <= linked
+
+
+def test_pins_are_those_of_the_planner() -> None:
+    text = read("docs/pins.md")
+    rows = re.findall(r"^\| (?:`(\w+)`)? *\| [^|]+ \| (.*) \|$", text, re.MULTILINE)
+    fields = {name for name, _ in rows if name}
+    assert fields == {"algorithm", OUTPUTS, *EXCHANGE_FIELDS, *COMPUTE_FIELDS, "loop"}
+    values = {value for _, row in rows for value in re.findall(r"`([^`]+)`", row)}
+    assert {str(member.value) for kind in (Algorithm, Transfer, Nest) for member in kind} <= values
+
+
+def generated(path: Path, text: str, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-golden"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: pytest --update-golden"
+
+
+def test_the_api_page_is_generated(request: pytest.FixtureRequest) -> None:
+    generated(DOCS / "api.md", api_page(), request)
+
+
+@pytest.mark.slow
+def test_the_picture_is_generated(request: pytest.FixtureRequest) -> None:
+    generated(DOCS / "overlap.svg", picture(), request)
