@@ -21,7 +21,7 @@ def print_sum(out: Source, scope: TileScope, step: SumParts) -> None:
     at once."""
     operand, result = step.operand, value_name(step.result)
     axes = [axis for axis in scope.role.axes if not axis.reduction]
-    shape = ", ".join(scope.tile(axis.name) for axis in axes)
+    shape = ", ".join(scope.tile(axis.name) for axis in axes) + ("," if len(axes) == 1 else "")
     out.line(f"{result} = {value_name(step.onto)}" if step.onto else f"{result} = tl.zeros(({shape}), tl.float32)")
     if step.wait is not None and not step.onto:
         if scope.dialect.tokens:

@@ -34,6 +34,9 @@ gc.set_threshold(50_000, 20, 20)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew from what is emitted")
+    parser.addoption(
+        "--random-specs", type=int, default=40, help="how many random specs run (tests/pipeline/test_meaning.py)"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -196,10 +196,10 @@ def run(
 ) -> None:
     """Run the operator on all ranks and compare with a torch reference."""
     overlap, _, schedule = _plan(spec, sizes, lambda: machine_of(device, topology, ranks), dtype, pin)
-    for line in introduction(overlap, schedule, topology, dtype, parse_pins(pin or ())):
-        typer.echo(line)
     if device is Device.CPU:
         announce(f"{calls} emulated calls", of_spec(schedule.spec, calls), max_minutes, _SMALLER)
+    for line in introduction(overlap, schedule, topology, dtype, parse_pins(pin or ())):
+        typer.echo(line)
     with working(f"running {calls} calls on {device.value}"):
         result = run_schedule(device, schedule, target, calls, seed, share_gpus)
     for line in result.lines():

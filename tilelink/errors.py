@@ -308,7 +308,7 @@ class NoReference(TileLinkError):
 class ReferenceFailed(TileLinkError):
     template = (
         "the reference of tile op {name!r} {reason}.\nLegal: a torch function that takes the whole tensors that the op reads, "
-        "in float64, and returns the whole tensor that it writes."
+        "in float64, and returns the whole tensor that it writes. Of the names around it, it knows `torch` only."
     )
 
 
@@ -341,6 +341,15 @@ class NotCompiled(TileLinkError):
         "{function!r} is a declaration: called with tensors it computes nothing.\n"
         "Load it once, `op = {function}.compile(group, {sizes})`, then call `op({arguments})` with the local parts. What two "
         "operators share stands in a plain function that both call."
+    )
+
+
+class WorkersDied(TileLinkError):
+    """Facts: `workers`."""
+
+    template = (
+        "one of {workers} worker processes was ended from outside; most often the system has no memory left.\n"
+        "Legal: fewer of them, --workers 1, or smaller sizes."
     )
 
 

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the closest of `known`, all lower case; empty where none is close."""
-    close = difflib.get_close_matches(name.lower(), list(known), n=1)
+    """` Did you mean 'x'?` for the closest of `known`, all lower case, or one that `name` begins; empty where there is none."""
+    names = list(known)
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    close = close or [one for one in names if name and one.startswith(name.lower())]
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -21,8 +21,11 @@ AR_PLACED = emitted("ar", "Fused()", "push", chunks=1)
 RS_PCIE = emitted("rs", "CopyEngine()", "push", topology="l20-pcie")
 AG_WHOLE = emitted("ag", "CommSms(2)", "push", rows=48, chunks=1)
 
-CHUNKS = "for chunk in range((m) // 20, (tl.minimum(m + 16, 40) - 1) // 20 + 1):\n"
-LOADING = "        with fabric.loading():  # before any of them spins; all ranks meet at the end\n"
+_CHUNKS = "for chunk in range((m) // {0}, (tl.minimum(m + TILE_M, M_SIZE) - 1) // {0} + 1):\n"
+CHUNKS = _CHUNKS.format("Y_PARTS_CHUNK_ROWS")
+NOTIFY = "notify(on_peer(signal_peers, m_segment, tl.int32) + Y_PARTS_ARRIVED"
+TOO_SMALL = (") == Y_PARTS_CHUNK_TILES - 1:", ") == Y_PARTS_CHUNK_TILES - 2:")
+LOADING = "        with fabric.loading():  # kernels are loaded before one of them spins\n"
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ CASES = {
     "fewer words than chunks": Case(
         BugClass.SLOTS,
         RS_FUSED,
-        (("self.signals = fabric.symmetric((5,)", "self.signals = fabric.symmetric((3,)"),),
-        "wait_epoch(signals + 1",
+        (("fabric.symmetric((NUM_SIGNALS.value,)", "fabric.symmetric((3,)"),),
+        "wait_epoch(signals + Y_PARTS_ARRIVED",
     ),
     "relaxed release": Case(
         BugClass.ORDERING,
@@ -77,7 +80,8 @@ CASES = {
         RS_FUSED,
         (
             (
-                f"                {CHUNKS}                    wait_epoch(signals + 1 + part_segment * 2 + chunk, call)\n",
+                f"                {CHUNKS}                    "
+                "wait_epoch(signals + Y_PARTS_ARRIVED + part_segment * Y_PARTS_CHUNKS + chunk, call)\n",
                 "",
             ),
         ),
@@ -88,11 +92,11 @@ CASES = {
         RS_FUSED,
         (
             (
-                "                    notify(on_peer(signal_peers, m_segment, tl.int32) + 1 + rank * 2 + chunk, call)\n",
+                f"                    {NOTIFY} + rank * Y_PARTS_CHUNKS + chunk, call)\n",
                 "                    pass\n",
             ),
         ),
-        "wait_epoch(signals + 1",
+        "wait_epoch(signals + Y_PARTS_ARRIVED",
     ),
     "no CTA barrier before a count": Case(
         BugClass.CTA_BARRIER,
@@ -127,7 +131,7 @@ CASES = {
     "a decision of each rank": Case(
         BugClass.PER_RANK_CHOICE,
         RS_PUSH,
-        (("        for step in range(1):", "        for step in range(1 if rank == 0 else 0):"),),
+        (("        for step in range(self.NUM_RANKS - 1):", "        for step in range(1 if rank == 0 else 0):"),),
         "self.copy_y_parts.write(self.counts",
     ),
     "ranks that do not compare their schedules": Case(
@@ -140,7 +144,7 @@ CASES = {
         BugClass.STALE_SIGNAL,
         RS_FUSED,
         (("    tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)\n", ""),),
-        "wait_epoch(signals + 1",
+        "wait_epoch(signals + Y_PARTS_ARRIVED",
     ),
     "an epoch that stays": Case(
         BugClass.STALE_SIGNAL,
@@ -200,13 +204,13 @@ CASES = {
     "own tiles first": Case(
         BugClass.CIRCLE,
         RS_FUSED,
-        (("m_segment = (rank + 1 + m_place) % 2", "m_segment = (rank + m_place) % 2"),),
-        "wait_epoch(signals + 1",
+        (("m_segment = (rank + 1 + m_place) % NUM_RANKS", "m_segment = (rank + m_place) % NUM_RANKS"),),
+        "wait_epoch(signals + Y_PARTS_ARRIVED",
     ),
     "the next call does not wait for readers": Case(
         BugClass.REUSE,
         RS_FUSED,
-        (("    await_peers(signals, 1)  # every peer has finished the last call\n", ""),),
+        (("    await_peers(signals, NUM_RANKS - 1)  # every peer has finished the last call\n", ""),),
         "tl.store(",
     ),
     "the call ends before the peers have pulled": Case(
@@ -238,13 +242,13 @@ CASES = {
         AG_PUSH,
         (
             (
-                f"{CHUNKS}                wait_epoch",
-                "for chunk in range((m) // 20, (m) // 20 + 1):\n                wait_epoch",
+                f"{_CHUNKS.format('X_FULL_CHUNK_ROWS')}                wait_epoch",
+                "for chunk in range((m) // X_FULL_CHUNK_ROWS, (m) // X_FULL_CHUNK_ROWS + 1):\n                wait_epoch",
             ),
         ),
         "x_left_tile = tl.load(",
     ),
-    "a count too small": Case(BugClass.SIGNAL_TOO_EARLY, RS_FUSED, ((") == 4 - 1:", ") == 3 - 1:"),), "notify(on_peer"),
+    "a count too small": Case(BugClass.SIGNAL_TOO_EARLY, RS_FUSED, (TOO_SMALL,), "notify(on_peer"),
     "the offset of another part": Case(
         BugClass.WRONG_PLACE,
         RS_FUSED,
@@ -261,8 +265,8 @@ CASES = {
         RS_FUSED,
         (
             (
-                "notify(on_peer(signal_peers, m_segment, tl.int32) + 1 + rank * 2 + chunk",
-                "notify(on_peer(signal_peers, m_segment, tl.int32) + 1 + m_segment * 2 + chunk",
+                f"{NOTIFY} + rank *",
+                f"{NOTIFY} + m_segment *",
             ),
         ),
         "notify(on_peer",
@@ -326,7 +330,7 @@ def test_without_the_bug_nothing_refutes_it(source: str) -> None:
 @pytest.mark.slow
 def test_a_counterexample_replays() -> None:
     """The same run again: the same class, and the text of the trace says who waited for what."""
-    source = edited(RS_FUSED, (") == 4 - 1:", ") == 3 - 1:"))
+    source = edited(RS_FUSED, TOO_SMALL)
     found = verdict(source)
     again = verdict(source)
     assert found.counterexample is not None and again.counterexample is not None

@@ -70,6 +70,17 @@ CASES = {
         BugClass.WRONG_PLACE, (("take[(1,)](self.word,", "take[(1,)](self.word[1:],"),), "word_of(words, peer), 1"
     ),
     "channels of a barrier differ": Case(BugClass.WRONG_PLACE, (("channel=1)", "channel=1 + rank)"),), "channel=1 +"),
+    "raised twice by one that waits until it is taken": Case(
+        BugClass.CIRCLE,
+        (
+            (
+                RAISE,
+                2
+                * f"    while {RAISE.strip().replace('atomic_xchg', 'atomic_cas').replace('1,', '0, 1,')} != 0:\n        pass\n",
+            ),
+        ),
+        "!= 0:",
+    ),
     "taken before it is pushed": Case(BugClass.CIRCLE, ((PUSH + TAKE, TAKE + PUSH),), "while tl.atomic_add"),
 }
 

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+import lowering
+import topologies
 from tests.adversary.bugs import edited, verdict
 from tests.adversary.files import DOUBLE, LAUNCH, verified
+from tests.planner.operators import gemm_rs
+from tilelink.adversary.small import small_form
+from tilelink.adversary.subject import of_schedule
+from tilelink.adversary.trials import Scenario, Trial, run_trial
 from tilelink.adversary.verdict import VerdictKind
 
 COUNTS = """
@@ -86,3 +92,17 @@ def test_all_calls_that_are_allowed_are_run(tmp_path: Path) -> None:
     anywhere = edited(DOUBLE, ("    NUM_SMS = 2\n", "    NUM_SMS = 2\n    ANY_STREAM = True\n"))
     found = verified(tmp_path, anywhere)
     assert found.left_out == () and len(found.lines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["pct:1:3", "oldest"])
+def test_pieces_that_wait_for_the_clock_take_few_steps(policy: str) -> None:
+    """Tiles that leave in pieces, spread over the time of a product: 1,242,289 steps where each clock took one."""
+    machine = topologies.load("h100-nvswitch", 4)
+    planned = gemm_rs.plan_for(machine, {"M": 4096, "K": 8192, "N": 4096}, "bf16", {})
+    small = small_form(gemm_rs.spec, planned, machine)
+    source = lowering.emit(small)
+    assert "cycles() - begun" in source
+    outcome = run_trial(of_schedule(small, source), Trial(Scenario.CALLS, policy))
+    assert outcome.error is None
+    assert outcome.steps < 40_000

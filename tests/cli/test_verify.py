@@ -24,8 +24,9 @@ BROKEN = edited(HAND_WRITTEN, ("< 2 * call + half - 1", "!= 2 * call + half - 1"
 def test_a_spec_is_proved_and_run(invoke: Invoke) -> None:
     result = invoke(*SPEC, "--seeds", "1")
     assert result.exit_code == 0, result.output
-    first, second, third = result.stdout.splitlines()
+    first, compiled, second, third = result.stdout.splitlines()
     assert first.startswith("proved: 2 ranks, ")
+    assert compiled.startswith("compiled: ") and "keep the order of their source" in compiled
     assert second.startswith("run at M=") and "with the same choices" in second
     assert third.startswith("no run refutes gemm_rs: 2 emulated ranks, ")
     assert "results equal to the reference" in third

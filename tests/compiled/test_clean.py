@@ -18,7 +18,7 @@ from tilelink.ir.spec import bind
 from tilelink.planner.sample import sample_schedule
 from tilelink.runtime.load import load_source
 
-REAL = {"B": 22, "C": 4096, "M": 8192, "K": 4096, "N": 4096, "H": 4096, "F": 14336}
+REAL = {"B": 44, "C": 4096, "M": 8192, "K": 4096, "N": 4096, "H": 4096, "F": 14336}
 
 
 @cache

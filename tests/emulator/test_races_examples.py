@@ -97,8 +97,11 @@ MUTANTS = {
     "notify at GPU scope": ('call, sem="release", scope="sys"', 'call, sem="release", scope="gpu"'),
     "wait at GPU scope": ('(signal, 0, sem="acquire", scope="sys"', '(signal, 0, sem="acquire", scope="gpu"'),
     "count of peers at GPU scope": ('NUM_RANKS, sem="relaxed", scope="sys"', 'NUM_RANKS, sem="relaxed", scope="gpu"'),
-    "no wait for a chunk": ("wait_epoch(signals + 1 + m_segment, call)", "pass"),
-    "no wait for readers": ("    await_peers(signals, 2)  # every peer has finished the last call", "    pass"),
+    "no wait for a chunk": ("wait_epoch(signals + X_FULL_ARRIVED + m_segment, call)", "pass"),
+    "no wait for readers": (
+        "    await_peers(signals, NUM_RANKS - 1)  # every peer has finished the last call",
+        "    pass",
+    ),
 }
 CAUSES = {
     "no CTA barrier before a count": "cta_barriers",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors.wrong_inputs import COMMANDS, SNIPPETS
 from tilelink import errors
 from tilelink.errors import TileLinkError, did_you_mean
 
@@ -32,10 +33,11 @@ def _raised() -> frozenset[str]:
 
 @cache
 def _tested() -> frozenset[str]:
-    """Names in `pytest.raises(Name)` of all tests."""
+    """Names in `pytest.raises(Name)` of all tests, and in the table of wrong inputs."""
     call = re.compile(r"^ +with [^#\n]*pytest\.raises\((\w+)", re.MULTILINE)
     files = (ROOT / "tests").rglob("test_*.py")
-    return frozenset(name for file in files for name in call.findall(file.read_text(encoding="utf-8")))
+    named = {name for file in files for name in call.findall(file.read_text(encoding="utf-8"))}
+    return frozenset(named | {case.error for case in COMMANDS} | {case.error for case in SNIPPETS})
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,20 +24,23 @@ from tilelink.errors import (
     InputRequiresGrad,
     NoReference,
     NotAnOperatorFile,
+    ReferenceFailed,
     RunFailed,
     ScheduleMismatch,
     ScheduleRefuted,
     UnknownReplay,
+    WorkersDied,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.planner import fallback
+from tilelink.processes import fresh_processes
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding, Proof
 from tilelink.runtime import ranks, run, shared_gpus
 from tilelink.runtime.compare import compare_call
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.meaning import user_reference
-from tilelink.runtime.reference import make_inputs
+from tilelink.runtime.reference import expected, make_inputs
 
 M, N, K = dims("M N K")
 
@@ -56,6 +60,26 @@ def test_a_tile_op_without_a_reference() -> None:
     with pytest.raises(NoReference) as caught:
         user_reference(replace(op, reference=""))
     assert caught.value.facts["name"] == "squared_relu_matmul"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("lambda x, w: undefined(x)", "raises NameError: name 'undefined' is not defined"),
+        ("lambda x, w: x @ w.T", "raises RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("lambda x, w: (x @ w)[:1]", "returns the shape [1, 24] where the op writes [16, 24]"),
+        ("lambda x, w: 3", "returns 3, which is not a tensor"),
+    ],
+)
+def test_a_reference_that_fails(text: str, reason: str) -> None:
+    spec = load("06_user_op.py:ag_squared_relu").plan("laptop-switch", 2, M=16, K=32, N=24).spec
+    op = spec.nodes[-1].operation
+    assert isinstance(op, UserOp)
+    broken = replace(spec.nodes[-1], operation=replace(op, reference=f"its_reference = {text}"))
+    with pytest.raises(ReferenceFailed) as caught:
+        expected(replace(spec, nodes=(*spec.nodes[:-1], broken)), make_inputs(spec, 0))
+    assert reason in str(caught.value.facts["reason"])
+    assert caught.value.location.startswith("06_user_op.py:")
 
 
 def test_ranks_with_different_schedules() -> None:
@@ -223,3 +247,17 @@ def test_a_refuted_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ScheduleRefuted) as refused:
         ag_gemm.plan("laptop-switch", 2, M=72, K=40, N=104)  # sizes that nothing else has planned, or it is remembered
     assert refused.value.facts["findings"] == (finding,)
+
+
+def test_a_worker_that_is_ended() -> None:
+    with pytest.raises(WorkersDied) as caught, fresh_processes(1) as pool:
+        pool.submit(os._exit, 9).result()
+    assert caught.value.facts["workers"] == 1
+
+
+@pytest.mark.slow
+def test_files_of_the_current_folder_are_no_modules_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "operator.py").write_text("raise ImportError('it takes the place of a module of Python')")
+    monkeypatch.chdir(tmp_path)
+    with fresh_processes(1) as pool:
+        assert pool.submit(abs, -3).result() == 3

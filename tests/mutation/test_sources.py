@@ -69,9 +69,9 @@ def one(label: str, operator: str, text: str) -> SourceMutant:
     [
         ("gather, copy engine pull", "drop wait", "wait_count(counts"),
         ("scatter, SMs push, epilogue", "drop raise", "count_arrival(counts +"),
-        ("gather, SMs pull", "another peer", "(rank + 1 + step) % 2"),
-        ("gather, copy engine push", "slot", "1 + rank * 2 + chunk + 1"),
-        ("scatter, fused push", "condition", "count_arrival(counts + m_segment * 2 + chunk) == 2 - 1 -> False"),
+        ("gather, SMs pull", "another peer", "(rank + 1 + step) % NUM_RANKS"),
+        ("gather, copy engine push", "slot", "X_FULL_ARRIVED.value + rank * X_FULL_CHUNKS.value + chunk -> "),
+        ("scatter, fused push", "condition", "count_arrival(counts + m_segment * Y_PARTS_CHUNKS + chunk... -> False"),
         ("gather, library matmul", "drop signal copy", "self.copy_x_full.copy(arrived"),
     ],
 )

@@ -27,6 +27,7 @@ from tilelink.runtime.constants import constants_of
 from tilelink.runtime.load import load_source
 from tilelink.runtime.run import run_emulated
 
+MUTATED = Path(__file__).resolve().parents[1] / "mutation"
 QUICK = ("scatter, pieces", "gather, SMs push, halves", "queue", "all-reduce, Lamport in two shots")
 LABELS = [pytest.param(label, marks=[] if label in QUICK else [pytest.mark.slow]) for label in SUBJECTS]
 LOWERING = Path(lowering.__file__).parent
@@ -202,8 +203,9 @@ def test_an_edit_that_code_cannot_follow_is_refused(label: str, constants: dict[
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("label", LABELS)
 def test_the_command_in_the_header_emits_the_file(label: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(EXAMPLES)
     lines = command(subject(label), target)
+    file = lines[0].split()[2].partition(":")[0]
+    monkeypatch.chdir(next(folder for folder in (EXAMPLES, MUTATED) if (folder / file).exists()))
     assert f"#   {lines[0]}\n" in text(label, target)
     words = " ".join(line.removesuffix("\\") for line in lines)
     result = CliRunner().invoke(app, shlex.split(words)[1:])

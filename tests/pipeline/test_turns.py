@@ -170,7 +170,7 @@ def test_what_a_group_raises_is_an_error_of_the_kernel() -> None:
         run_emulated(schedule, source)
 
 
-ONE_LEFT = "        sums = warpgroup_mma_wait(1, deps=[sums])  # the product of the step before has read its operands\n"
+ONE_LEFT = "        sums = warpgroup_mma_wait(1, deps=[sums])  # the step before has read its operands\n"
 NONE_LEFT = "    sums = warpgroup_mma_wait(0, deps=[sums])\n"
 BACK = "        mbarrier.arrive(used.index((step + PLACES - 1) % PLACES), pred=k > 0)\n"
 LAST_BACK = "    mbarrier.arrive(used.index((number * STEPS + STEPS - 1) % PLACES))\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -125,3 +127,31 @@ def turned(x, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr):  
     rows, cols = m + tl.arange(0, TILE_M), n + tl.arange(0, TILE_N)
     inside = (rows < num_m)[:, None] & (cols < num_n)[None, :]
     return tl.load(x + cols[None, :] * num_m + rows[:, None], mask=inside, other=0.0).to(tl.float32)
+
+
+OPS = {
+    "squared_relu": squared_relu,
+    "squared_relu_matmul": squared_relu_matmul,
+    "product": product,
+    "softmax": softmax,
+    "scale_rows": scale_rows,
+    "row_sums": row_sums,
+    "by_position": by_position,
+    "turned": turned,
+}
+
+
+def _by_position(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([row * (1 + place % 3) for place, row in enumerate(x)])
+
+
+DEFINITIONS: dict[str, Callable[..., torch.Tensor]] = {  # in other words than the references
+    "squared_relu": lambda x: x.clamp_min(0).square(),
+    "squared_relu_matmul": lambda x, w: torch.mm(x, w).clamp_min(0).square(),
+    "product": torch.mm,
+    "softmax": lambda x: x.exp() / x.exp().sum(-1, keepdim=True),
+    "scale_rows": lambda x, s: torch.diag(s) @ x,
+    "row_sums": lambda x: x @ torch.ones(x.shape[1], dtype=x.dtype),
+    "by_position": _by_position,
+    "turned": lambda x: x.transpose(0, 1),
+}

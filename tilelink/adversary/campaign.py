@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
-from multiprocessing import get_context
+from functools import partial
 
 import torch
 
@@ -15,6 +15,7 @@ from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Outcome, Scenario, Trial, run_trial
 from tilelink.adversary.verdict import Verdict, VerdictKind, kind_of, obstacle
 from tilelink.emulator.policies import standard_policies
+from tilelink.processes import fresh_processes
 
 Progress = Callable[[int, int], object]  # trials done, trials in all
 _WORKERS = 2
@@ -111,7 +112,7 @@ def _in_turn(subject: Subject, todo: list[Trial]) -> Generator[Result]:
 
 def _in_processes(make_subject: Callable[[], Subject], todo: list[Trial], workers: int) -> Generator[Result]:
     """In any order of completion. Fresh processes: the emulator patches the language of the one it runs in."""
-    with ProcessPoolExecutor(workers, get_context("spawn"), _prepare, (make_subject,)) as pool:
+    with fresh_processes(workers, partial(_prepare, make_subject)) as pool:
         waiting = list(todo)
         running: dict[Future[Result], None] = {}
         try:

@@ -64,9 +64,9 @@ def hang_cause(subject: Subject, outcome: Outcome, hang: Deadlock) -> Diagnosis:
     shown = _shown(subject, trial, tasks)
     roots = _roots(subject, shown)
     for task in roots:
-        overwritten = _overwritten(subject, shown, task)
-        if overwritten is not None:
-            return overwritten
+        found = _by_itself(subject, shown, task) or _overwritten(subject, shown, task)
+        if found is not None:
+            return found
     return _not_raised(subject, trial, shown, roots)
 
 
@@ -138,7 +138,7 @@ def _overwritten(subject: Subject, hang: _Hang, task: TaskState) -> Diagnosis | 
 
 def _by_change(task: TaskState, put: WordAccess, change: WordAccess) -> Diagnosis:
     what = f"{put.name} is raised to {put.value} at {put.place}, which would end the wait of {task.name}"
-    counts = change.reads and "xchg" not in change.place.text
+    counts = not _is_blind(change)
     if counts and change.value > put.value:
         why = f"{what}; it goes on to {change.value} before that is seen, and the wait ends at one value only"
         return Diagnosis(BugClass.EQUALITY, task.rank, task.place, why)
@@ -150,6 +150,24 @@ def _by_change(task: TaskState, put: WordAccess, change: WordAccess) -> Diagnosi
         return Diagnosis(BugClass.SLOTS, change.rank, change.place, why)
     why = f"{what}; at {change.place} it is set to {change.value} before that is seen"
     return Diagnosis(BugClass.STALE_SIGNAL, change.rank, change.place, why)
+
+
+def _is_blind(change: WordAccess) -> bool:
+    """Whether it overwrites whatever the word holds."""
+    return not change.reads or "xchg" in change.place.text
+
+
+def _by_itself(subject: Subject, hang: _Hang, task: TaskState) -> Diagnosis | None:
+    """A word that `task` itself has changed, and that would end its wait if it had not."""
+    for word in sorted(hang.words(task)):
+        changes = hang.log.history(word)
+        if not changes or changes[-1].task != task.number or _is_blind(changes[-1]):
+            continue
+        own, before = changes[-1], changes[-2].value if len(changes) > 1 else 0
+        if before != own.value and _ends(subject, hang, task, replace(own, value=before)):
+            why = f"{task.name} waits for {own.name} to change, which it has set to {own.value} itself, at {own.place}"
+            return Diagnosis(BugClass.CIRCLE, task.rank, task.place, why)
+    return None
 
 
 def _ends(subject: Subject, hang: _Hang, task: TaskState, put: WordAccess) -> bool:

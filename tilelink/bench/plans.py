@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
-from multiprocessing import get_context
 
 from tilelink.bench.errors import MalformedVariant
 from tilelink.bench.operators import declaration
@@ -18,6 +16,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.alternatives import alternatives
 from tilelink.planner.choices import OUTPUTS, REUSED
+from tilelink.processes import fresh_processes
 from topologies.errors import UserError
 from topologies.topology import Topology
 
@@ -103,7 +102,7 @@ def plan_rows(rows: Sequence[Row], request: Request, processes: int | None = Non
     wanted = processes if processes is not None else min(len(rows), os.cpu_count() or 1, _MOST_PROCESSES)
     if wanted < 2 or len(rows) < _ROWS_WORTH_PROCESSES:
         return [plan_row(row, request) for row in rows]
-    with ProcessPoolExecutor(wanted, mp_context=get_context("spawn")) as pool:
+    with fresh_processes(wanted) as pool:
         return list(pool.map(plan_row, rows, [request] * len(rows)))
 
 

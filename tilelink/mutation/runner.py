@@ -6,7 +6,6 @@ dies, the workers are replaced and what was under way is judged again, one mutan
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -15,10 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Generic, TypeVar
@@ -28,6 +28,7 @@ import torch
 from tilelink.mutation.errors import IllegalRun
 from tilelink.mutation.mutant import Judge, Mutant, Verdict
 from tilelink.mutation.report import Fate, Outcome, Report
+from tilelink.processes import fresh_processes
 
 M = TypeVar("M", bound=Mutant)
 Prove = Callable[[M], str]  # name of the rule by which a mutant is equivalent, or empty
@@ -173,10 +174,9 @@ class _Crew(Generic[M]):
         """Decide from the left of `waiting`; returns the mutants that were under way when a worker died."""
         left = _MUTANTS_PER_POOL
         flying: dict[Future[_Decision], tuple[int, float]] = {}
-        context = multiprocessing.get_context("spawn")
         with (
             tempfile.TemporaryDirectory() as folder,
-            ProcessPoolExecutor(workers, context, _start_worker, (folder,)) as pool,
+            fresh_processes(workers, partial(_start_worker, folder)) as pool,
         ):
             while flying or (waiting and left):
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tilelink.ir.graph import Interval, Map, Sum, TileGraph, TileOp, in_part
@@ -49,7 +50,9 @@ def loaded(
         fact = f"it loads the elements {_elements(operand.window)}, not {_elements(window)}"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
     else:
-        yield from fits(schedule, at, operand, where)
+        relation = graph.relation(read.value)
+        gathered = relation is not None and relation.kind is Kind.GATHER and not operand.slot
+        yield from fits(schedule, at, operand, where, all_parts=gathered)
         yield from _own_home(schedule, read, operand, where)
 
 
@@ -110,13 +113,15 @@ def _own_home(schedule: Schedule, read: Map, operand: Operand, where: str) -> It
         yield Finding(BugClass.WRONG_PLACE, where, fact)
 
 
-def fits(schedule: Schedule, at: Point, operand: Operand, where: str) -> Iterator[Finding]:
-    """Tiles along each dimension span that dimension of the buffer, or of a part of it."""
+def fits(schedule: Schedule, at: Point, operand: Operand, where: str, *, all_parts: bool = False) -> Iterator[Finding]:
+    """Tiles along each dimension span that dimension of the buffer, or of a part of it; or of `all_parts`, which lie behind each
+    other, as one tensor."""
     if not all(not axis or has_axis(at.role, axis) for axis in operand.index):
         return
     shape = schedule.buffer(operand.buffer).shape
     spans = tuple(extent_of(at.role, operand, axis) for axis in operand.index)
-    inner = shape[-len(spans) :]
+    outer = len(shape) - len(spans)
+    inner = (math.prod(shape[: outer + 1]), *shape[outer + 1 :]) if all_parts else shape[outer:]
     if operand.window:
         inner = tuple(min(end, extent) - first for (first, end), extent in zip(operand.window, inner, strict=True))
     if any(span != extent and span != 1 for span, extent in zip(spans, inner, strict=True)):

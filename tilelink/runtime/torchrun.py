@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from tilelink.errors import FabricUnavailable
+from tilelink.processes import SAFE_PATH
 
 _LAST_LINES = 30
 _TERM_S = 45.0  # torchrun gives its ranks 30 s
@@ -47,7 +48,8 @@ def torchrun(num_ranks: int, *arguments: str) -> list[str]:
 def run_to_end(command: list[str], timeout_s: float, say: Callable[[str], None]) -> tuple[str, list[str]]:
     """Run the ranks; why they failed, or "", and their last lines. `say` gets each line as it comes."""
     root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, SAFE_PATH: "1", "PYTHONPATH": path}
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
