@@ -136,7 +136,7 @@ class TileShape:
     """Extents of a tile along the written axes and of a reduction step, and how Triton should run it.
 
     `per_sm` programs share an SM: one computes while another one loads its first operands or stores.
-    `warpgroups`: so many groups of `warps` warps compute the tiles of a program in turns (`ComputeRole.warpgroups`).
+    `warpgroups` consumer warpgroups of `warps` warps each alternate: one multiplies while the other runs its epilogue.
     """
 
     m: int

@@ -97,11 +97,11 @@ def op(
     sums: Axes = (),
     linear: str | tuple[str, ...] = (),
 ) -> Callable[[object], Callable[..., Tensor]]:
-    """Register a tile op of the user's: see tilelink.ir.user_op for the conventions. Raises BadUserOp.
+    """Register a tile op of the user's; tilelink.ir.user_op has the conventions. Raises BadUserOp.
 
-    `whole` axes are read whole by every tile, along `tiled` axes a tile reads what it writes; over the axes of `sums` the
-    result is a sum; the result is linear in the tensors `linear`. The rest is taken from `reference`, a torch function of
-    whole tensors.
+    `reads` gives the axes of each tensor, `writes` those of the result. `reference` is a torch function of whole tensors.
+    Every tile reads all of a `whole` axis. Along a `tiled` axis it reads only what it writes. Over an axis of `sums` the
+    result is a sum, and in a tensor of `linear` it is linear. Without these the reference decides about written axes.
     """
 
     def decorate(function: object) -> Callable[..., Tensor]:

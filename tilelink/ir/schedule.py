@@ -34,7 +34,10 @@ _MODULES = (calls, nodes, order, placement, spec, steps, user_op)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A whole operator, for every rank."""
+    """A whole operator, for every rank. It compares by value; `str` is the design review.
+
+    `choices` holds (pin, value) of every decision, `predicted_us` the cost model's time of one call, `hash` what ranks compare.
+    """
 
     spec: BoundSpec
     machine: Machine

@@ -50,9 +50,9 @@ def dims(names: str) -> tuple[sympy.Symbol, ...]:
 class Tensor(Symbolic):
     """A tensor of a spec: global shape, placement (default Replicate), dtype (default: the one given to `plan`).
 
-    `Tensor(M, K, placement=Shard(0), dtype="bf16")` declares a parameter; placements of DTensor and dtypes of torch will do,
-    and `Shard(-1)` counts from the last dimension. Inside the function body the parameter is a Tensor as well, and `+ - * /`
-    with tensors and numbers, `@`, slices and the tilelink operations make new ones.
+    `Tensor(M, K, placement=Shard(0), dtype="bf16")` declares a parameter. Placements of DTensor and dtypes of torch will do,
+    and `Shard(-1)` counts from the last dimension. Inside the function body the parameter is a Tensor as well. New ones are
+    made by `+ - * /` with tensors and numbers, `@`, slices, and the operations of tilelink.
     Raises BadShape, UnknownPlacement, UnknownReduction, ShardOutOfRange.
     """
 
