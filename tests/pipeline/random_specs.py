@@ -35,7 +35,9 @@ class Program:
         return self.trace.declare(f"in{inputs + 1}", Tensor(*shape, placement=placement))
 
     def __call__(self, result: Tensor, definition: Callable[..., torch.Tensor], *operands: Tensor) -> Tensor:
-        """Note that `result` is `definition(*operands)`."""
+        """Note that `result` is `definition(*operands)`. A slice that is the whole axis is its operand, and is noted already."""
+        if result.name in {operand.name for operand in operands}:
+            return result
         self._definitions[result.name] = (definition, tuple(operand.name for operand in operands))
         return result
 
