@@ -167,6 +167,8 @@ def _in_torchs_words(rng: random.Random, p: Program, x: Tensor, num_ranks: int) 
     """Numbers, columns and slices."""
     rows, cols = map(int, x.shape)
     column = Shard(0) if x.placement == Shard(0) else Replicate()
+    if cols == 1 and x.placement == Shard(1):
+        column = x.placement  # it is no column then, but a tensor of the same shape
     ways = [
         lambda: p.neg(x),
         lambda: p.with_number(x, lambda x: x * 0.5),
