@@ -253,7 +253,16 @@ class UnknownPin(TileLinkError):
 
 
 class IllegalPin(TileLinkError):
-    template = "pin {name}={value}: {reason}.\nLegal {name}: {legal}."
+    template = "pin {name}={value}: {reason}.{hint}\nLegal {name}: {legal}."
+
+
+class IdlePin(IllegalPin):
+    """A pin of a choice that this spec does not have. Facts: `name`, `value`, `applies` (what has such a choice), `legal`."""
+
+    template = (
+        "pin {name}={value} would decide nothing: {name} has no meaning in this spec on this machine. It is a choice of "
+        "{applies}.\nLegal pins: {legal}."
+    )
 
 
 class PinsNotAMapping(TileLinkError):

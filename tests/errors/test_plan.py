@@ -13,6 +13,7 @@ from tests.planner.operators import ag_gemm, gemm_rs
 from tilelink import CommSms, Shard, Tensor, dims
 from tilelink.errors import (
     FabricUnavailable,
+    IdlePin,
     IllegalPin,
     IllegalSize,
     MissingSize,
@@ -169,7 +170,7 @@ def test_unknown_pin(name: str, hint: str) -> None:
         _plan(pin={name: "Fused()"})
     assert caught.value.facts["name"] == name
     assert (f"Did you mean {hint!r}?" in str(caught.value)) == bool(hint)
-    for legal in ("mover", "transfer", "chunks", "nest", "tile", "group", "compute", "sum", "algorithm"):
+    for legal in ("mover", "transfer", "chunks", "nest", "tile", "group", "compute", "algorithm"):
         assert f" {legal}," in str(caught.value)
     assert "matmul_out.tile" not in str(caught.value)
     assert "out.tile" in str(caught.value)
@@ -188,7 +189,10 @@ def test_unknown_pin(name: str, hint: str) -> None:
         ("tile", "100x64x64/4w2s", "32x32x32/4w2s"),
         ("compute", "cublas", "library"),
         ("algorithm", "ring", "direct"),
-        ("sum", "epilogue", "kernel"),  # nothing is summed here
+        ("chunks", 1000, "4"),  # more than rows of a part
+        ("chunks", "04", "4"),
+        ("tile", "64x64x0/4w1s", "32x32x32/4w2s"),  # a matmul has steps along k
+        ("prefetch", "library", "no"),
     ],
 )
 def test_illegal_pin(name: str, value: object, legal: str) -> None:
@@ -200,9 +204,53 @@ def test_illegal_pin(name: str, value: object, legal: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("mover", "Fused", "Fused()"),
+        ("mover", "fused()", "Fused()"),
+        ("mover", "CopyEngine", "CopyEngine()"),
+        ("mover", "CommSms(num_sms=4)", "CommSms(4)"),
+        ("transfer", "Push", "push"),
+        ("nest", "chunk-by-chunk", "chunk by chunk"),
+        ("compute", "lib", "library"),
+        ("algorithm", "Direct", "direct"),
+        ("tail", "half", "halves"),
+        ("compute", "zzz", ""),
+    ],
+)
+def test_values_that_are_nearly_right(name: str, value: str, hint: str) -> None:
+    with pytest.raises(IllegalPin) as caught:
+        _plan(pin={name: value})
+    assert (f"Did you mean {hint!r}?" in str(caught.value)) == bool(hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "applies"),
+    [
+        ("sum", "kernel", "sums of a reduce_scatter or an all_reduce"),
+        ("out.sum", "epilogue", "sums of a reduce_scatter or an all_reduce"),
+        ("slots", 4, "send_recv"),
+        ("outputs", "reused", "an all_reduce whose result is an output"),
+        ("count", "late", "matmuls whose tiles are sent"),
+        ("loop", "own", "matmuls of one left operand"),
+        ("out.mover", "Fused()", "here: x_full.mover"),
+        ("x_full.tile", "64x64x64/4w4s", "here: out.tile"),
+    ],
+)
+def test_pins_of_choices_that_the_spec_does_not_have(name: str, value: object, applies: str) -> None:
+    with pytest.raises(IdlePin) as caught:
+        _plan(pin={name: value})
+    facts = caught.value.facts
+    assert (facts["name"], facts["value"]) == (name, str(value))
+    assert applies in str(facts["applies"])
+    listed = str(facts["legal"]).split(", ")
+    assert "x_full.mover" in listed and len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize(
     "pin",
     [
-        {"chunks": 1000},  # more than rows of a part
+        {"chunks": 60},  # 64 rows in chunks of two are fewer
         {"algorithm": "library", "mover": "Fused()"},  # a library call has no mover
         {"x_full.algorithm": "library", "x_full.chunks": 2},
         {"compute": "library", "tile": "64x64x64/4w4s"},  # nor has a library matmul tiles

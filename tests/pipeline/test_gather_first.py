@@ -12,7 +12,7 @@ import lowering
 import topologies
 from tests.adversary.bugs import edited, verdict
 from tests.pipeline.workloads import STOCK_FIRST, load
-from tilelink.errors import NoLegalSchedule
+from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.calls import WordCollective
 from tilelink.ir.nodes import AwaitPeers
 from tilelink.proof.bug_class import BugClass
@@ -112,7 +112,7 @@ def test_where_it_is_legal() -> None:
     """Where a tile loop reads what is gathered, and does not communicate."""
     with pytest.raises(NoLegalSchedule, match="gather nothing"):
         planned("all data", compute="library")
-    with pytest.raises(NoLegalSchedule):
+    with pytest.raises(IllegalPin, match="Legal algorithm: direct, library"):
         AG_GEMM.plan_for(topologies.load("l20-pcie", 4), CASES["all data"][1], "bf16", CASES["all data"][2])
     chosen = AG_GEMM.plan_for(topologies.load("h200-nvswitch", 4), {"M": 16, "K": 4096, "N": 14336}, "bf16", {})
     assert not gather(chosen).within  # two launches take less time: only if pinned

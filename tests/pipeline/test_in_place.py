@@ -9,7 +9,7 @@ import topologies
 from tests.pipeline.test_emitted import compiles
 from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink.emulator import World
-from tilelink.errors import IllegalPin, NoLegalSchedule
+from tilelink.errors import IdlePin, IllegalPin, NoLegalSchedule
 from tilelink.ir.nodes import Begin, Finish, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.compare import compare_call
@@ -98,9 +98,13 @@ def test_only_a_promise_or_a_pin_makes_outputs_reused() -> None:
     assert of(*real, dict(reused.choices)) == reused
 
 
-def test_a_promise_that_nothing_can_use_changes_nothing() -> None:
+def test_a_promise_that_no_size_can_use_is_refused() -> None:
+    """Of a spec whose outputs nobody could put together in place; sizes for which it has no use change nothing."""
     gathers = ("02_ag_gemm.py:ag_gemm", "laptop-switch", {"M": 512, "K": 256, "N": 512})
-    assert of(*gathers, {"outputs": "reused"}) == of(*gathers)
+    with pytest.raises(IdlePin, match="an all_reduce whose result is an output"):
+        of(*gathers, {"outputs": "reused"})
+    odd = (GEMM_AR, "laptop-switch", {"M": 41, "K": 64, "N": 64})
+    assert of(*odd, {"outputs": "reused"}) == of(*odd)
 
 
 @pytest.mark.parametrize(

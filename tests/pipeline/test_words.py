@@ -18,7 +18,7 @@ import topologies
 from tests.adversary.bugs import edited, verdict
 from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink.emulator import World
-from tilelink.errors import NoLegalSchedule
+from tilelink.errors import IllegalPin
 from tilelink.ir.calls import LibraryCollective, WordCollective
 from tilelink.ir.expand import MOST_WORDS, collectives
 from tilelink.ir.nodes import Algorithm
@@ -270,7 +270,7 @@ def test_where_it_is_legal() -> None:
         legal = dict(collectives(bind(AG_GEMM.spec, {"M": m, "K": k, "N": 64}, 4, "bf16")))["x_full"]
         assert (Algorithm.LL in legal) is (m == rows)
         assert (Algorithm.LAMPORT in legal) is (m >= rows)  # twice as much, in whole words of twice as much
-    with pytest.raises(NoLegalSchedule, match="algorithm"):
+    with pytest.raises(IllegalPin, match="Legal algorithm: direct, library"):
         planned(AG_GEMM, {"M": 32, "K": 64, "N": 64}, topology="l20-pcie")
     for n in (64, 66):  # shares of a rank are whole words, too
         legal = dict(collectives(bind(GEMM_AR.spec, {"M": 6, "K": 64, "N": n}, 4, "bf16")))["out"]

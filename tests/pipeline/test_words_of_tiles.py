@@ -16,7 +16,7 @@ from tests.adversary.bugs import edited, verdict
 from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink import Shard, Tensor, dims
 from tilelink.emulator import World
-from tilelink.errors import NoLegalSchedule
+from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.calls import Collective
 from tilelink.ir.expand import MOST_WORDS, collectives
 from tilelink.ir.nodes import Algorithm, Kernel
@@ -243,7 +243,7 @@ def test_where_it_is_legal() -> None:
     assert legal(GEMM_RS, {"M": 16, "K": 64, "N": 36}, Algorithm.LAMPORT_TILES)
     with pytest.raises(NoLegalSchedule):
         planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, compute="library")
-    with pytest.raises(NoLegalSchedule):
+    with pytest.raises(IllegalPin):
         planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, topology="l20-pcie")
 
 

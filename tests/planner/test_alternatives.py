@@ -46,11 +46,10 @@ def test_each_differs_from_the_best_where_no_earlier_one_does(operator: Overlap,
         )
 
 
-def test_tiles_counts_and_the_library_are_among_them() -> None:
+def test_tiles_and_the_library_are_among_them() -> None:
+    best, others = found(ag_gemm, 2048, 14336, 4096)
+    assert any("out.tile" in differs(schedule, best) for schedule in others)
     best, others = found(gemm_rs, 8192, 4096, 11008)
-    varied = [differs(schedule, best) for schedule in others]
-    assert any("y.tile" in one for one in varied)
-    assert any("y.count" in one for one in varied)
     assert any(dict(schedule.choices)["y.compute"] == "library" for schedule in others)
 
 

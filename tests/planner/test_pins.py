@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import pytest
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
 from tilelink import Algorithm, CommSms, CopyEngine, Fused, Nest, TileShape, Transfer
-from tilelink.errors import IllegalPin, NoLegalSchedule
+from tilelink.errors import IllegalPin, NoLegalSchedule, UnknownPin
 from tilelink.ir.calls import LibraryCollective, LibraryGemm
 from tilelink.ir.nodes import CopyProgram, Kernel
 from tilelink.ir.spec import Matmul, bind
@@ -155,6 +157,129 @@ def test_a_field_pinned_for_one_value(name: str, topology: str) -> None:
                 assert dict(found.choices)[full] == value
             honoured += 1
     assert honoured > 20
+
+
+POOL = (
+    *(
+        "yes",
+        "no",
+        "library",
+        "triton",
+        "push",
+        "pull",
+        "whole",
+        "halves",
+        "late",
+        "at once",
+        "one",
+        "peer",
+        "own",
+        "shared",
+    ),
+    *(
+        "0",
+        "1",
+        "3",
+        "5",
+        "64",
+        "100000",
+        "04",
+        "-1",
+        "all",
+        "item",
+        "direct",
+        "ll",
+        "epilogue",
+        "kernel",
+        "fresh",
+        "reused",
+    ),
+    *(
+        "CopyEngine()",
+        "CommSms(3)",
+        "CommSms(0)",
+        "CommSms(1000)",
+        "Fused()",
+        "Fused",
+        "chunk by chunk",
+        "rank by rank",
+    ),
+    *("32x32x32/4w2s", "16x128x32/4w3s", "32x64x0/4w1s", "24x64x32/4w2s", "128x256x64/8w3s"),
+)
+PATTERNS = {
+    "chunks": r"\d+",
+    "group": r"\d+",
+    "mover": r"CommSms\(\d+\)",
+    "tile": r"\d+x\d+x\d+/\d+w\d+s",
+}
+
+
+@cache
+def listed(operator: Overlap, topology: str, name: str) -> list[str]:
+    """The values that the message about a pin lists, without the words for the others."""
+    with pytest.raises(IllegalPin) as caught:
+        _with(operator, topology, {name: "nothing of the kind"})
+    legal = str(caught.value.facts["legal"]).split(", ")
+    cut = next((at for at, text in enumerate(legal) if text.startswith("or ")), len(legal))
+    assert legal[:cut] and len(set(legal[:cut])) == cut
+    return legal[:cut]
+
+
+def names_of(operator: Overlap, topology: str) -> list[str]:
+    """Pins with and without a value's name, as the message about an unknown one lists them."""
+    with pytest.raises(UnknownPin) as caught:
+        _with(operator, topology, {"nothing of the kind": "1"})
+    names = str(caught.value.facts["legal"]).split(", ")
+    assert len(set(names)) == len(names)
+    return names
+
+
+FEW = ("mover", "prefetch", "y_parts.transfer", "y.tail")  # of gemm_rs, in the quick suite
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 9))]
+
+
+def some_pins(seed: int) -> tuple[Overlap, str, list[str], random.Random]:
+    """An operator, a machine and some names of pins: known ones for seed 0, any for the others."""
+    rng = random.Random(seed)
+    if seed == 0:
+        return gemm_rs, "laptop-switch", list(FEW), rng
+    operator = rng.choice((ag_gemm, gemm_rs, gemm_ar))
+    topology = rng.choice(("laptop-switch", "l20-pcie", "h200-nvswitch", "mi300x-full-mesh"))
+    return operator, topology, rng.sample(names_of(operator, topology), 3), rng
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_value_that_a_message_lists_is_accepted(seed: int) -> None:
+    operator, topology, names, rng = some_pins(seed)
+    for pin in names:
+        legal = listed(operator, topology, pin)
+        for value in rng.sample(legal, min(len(legal), 4)):
+            found = _with(operator, topology, {pin: value})
+            if pin != OUTPUTS:
+                chosen = {full: text for full, text in found.choices if full == pin or full.endswith(f".{pin}")}
+                assert value in chosen.values(), (pin, value, chosen)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_value_that_is_accepted_is_listed_or_described(seed: int) -> None:
+    operator, topology, names, rng = some_pins(seed)
+    for pin in names[:2]:
+        legal = listed(operator, topology, pin)
+        pattern = PATTERNS.get(pin.rpartition(".")[2], "")
+        for value in rng.sample(POOL, 12):
+            try:
+                _with(operator, topology, {pin: value})
+            except (IllegalPin, NoLegalSchedule):
+                continue
+            assert value in legal or re.fullmatch(pattern, value), (pin, value, legal)
+
+
+def test_lists_that_were_wrong() -> None:
+    assert listed(ag_gemm, "laptop-switch", "prefetch") == ["no", "yes"]
+    for pin in ("tile", "group", "tail"):
+        assert "library" not in listed(ag_gemm, "laptop-switch", pin)
+    with pytest.raises(IllegalPin, match="whole number from 1 to 128"):
+        _with(ag_gemm, "laptop-switch", {"chunks": "many"})
 
 
 def test_a_pinned_mover_excludes_schedules_without_movers() -> None:

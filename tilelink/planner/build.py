@@ -32,6 +32,7 @@ from tilelink.ir.spec import BoundSpec, Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.planner.access import produce
 from tilelink.planner.collective import collective, gather_within
+from tilelink.planner.fields import decided
 from tilelink.planner.layout import (
     Illegal,
     Problem,
@@ -64,7 +65,7 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
             topology.gpu.stream_wait_value,
             peer_atomics(topology),
         ),
-        choices=tuple(problem.choices.fields().items()),
+        choices=tuple(decided(problem.choices, problem.graph, problem.groups, topology.gpu).items()),
         buffers=make_buffers(problem, builder.exchanges),
         signals=make_signals(
             problem,

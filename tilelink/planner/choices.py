@@ -84,16 +84,6 @@ class Choices:
     def _computes(self) -> dict[str, ComputeChoice]:
         return dict(self.computes)
 
-    def fields(self) -> dict[str, str]:
-        """Every decision as `value.field` -> text that a pin accepts."""
-        out = {f"{name}.algorithm": algorithm.value for name, algorithm in self.algorithms}
-        for name, exchange in self.exchanges:
-            out |= {f"{name}.{field}": text for field, text in exchange_fields(exchange).items()}
-        for name, compute in self.computes:
-            out |= {f"{name}.{field}": text for field, text in compute_fields(compute).items()}
-        out |= {f"{name}.loop": loop_text(shared) for name, shared in self.loops}
-        return out
-
 
 def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
     """Texts of the fields; `slots` and `consumers` only where the exchange is bounded, `streams` of copy engines."""
@@ -110,21 +100,20 @@ def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
 
 
 def compute_fields(choice: ComputeChoice) -> dict[str, str]:
-    place = "epilogue" if choice.sum_in_epilogue else "kernel"
+    """Texts of all fields that some loop has; see `group_fields` for those that a certain one has."""
     match choice.loop:
         case TritonLoop(tile, group, prefetch, halves, late):
-            ahead = "yes" if prefetch else "no"
             return {
                 "compute": "triton",
                 "tile": tile_text(tile),
                 "group": str(group),
-                "prefetch": ahead,
+                "prefetch": "yes" if prefetch else "no",
                 "tail": "halves" if halves else "whole",
                 "count": "late" if late else "at once",
-                "sum": place,
+                "sum": "epilogue" if choice.sum_in_epilogue else "kernel",
             }
         case LibraryCompute():
-            return dict.fromkeys(("compute", "tile", "group", "prefetch", "tail", "count"), "library") | {"sum": place}
+            return {"compute": "library"}
 
 
 def loop_text(shared: bool) -> str:
@@ -143,8 +132,6 @@ def mover_text(mover: Mover) -> str:
 
 
 def tile_text(tile: TileShape) -> str:
-    if tile == ITEM_TILE:
-        return "item"
     shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
     shared += f"{tile.warpgroups}g" if tile.warpgroups > 1 else ""
     return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s{shared}"

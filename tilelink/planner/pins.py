@@ -1,89 +1,219 @@
-"""Pins checked against the space: a name or a value that no schedule of the spec has is answered with the legal ones."""
+"""Pins checked against the space: what names no choice of the spec, or has a value that no schedule has, is answered with the
+legal ones. A pin is honoured or refused, never passed over."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import NoReturn
 
-from tilelink.errors import LARGEST_SIZE, IllegalPin, UnknownPin, did_you_mean
-from tilelink.ir.expand import collectives
-from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.errors import IdlePin, IllegalPin, UnknownPin, did_you_mean
+from tilelink.ir.spec import AllReduce, BoundSpec, Matmul
+from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner.choices import FRESH, OUTPUTS, REUSED, compute_fields, exchange_fields, loop_text
-from tilelink.planner.space import compute_options, exchange_options, parse_tile, structures
+from tilelink.planner.fields import APPLIES_TO, asked_of_all
+from tilelink.planner.search import first_legal, slots_of, try_options
+from tilelink.planner.space import (
+    Structure,
+    algorithms_on,
+    compute_options,
+    exchange_options,
+    fields_of,
+    is_number,
+    parse_tile,
+    structures,
+)
 from topologies.topology import Topology
 
-_FREE_FIELDS = ("chunks", "group", "slots", "consumers")
-_WORDS = {
-    "prefetch": ("yes", "no"),
-    "tail": ("whole", "halves"),
-    "count": ("at once", "late"),
-    "streams": ("one", "peer"),
-}
+
+@dataclass
+class Space:
+    """The pins of a spec on a machine: `names` with the values that the search tries; `rows`: the most chunks of an exchange;
+    `matmuls`: names whose tiles have a depth; `short`: names that a pin with their field alone is about."""
+
+    names: dict[str, set[str]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    matmuls: set[str] = field(default_factory=set)
+    short: set[str] = field(default_factory=set)
+
+    def covered(self, pin: str) -> list[str]:
+        """Full names that the pin is about."""
+        if pin in self.names:
+            return [pin]
+        return [name for name in self.names if name in self.short and name.endswith(f".{pin}")]
+
+    def fields(self) -> list[str]:
+        """Names of pins without a value's name."""
+        return sorted({name.rpartition(".")[2] for name in self.short})
 
 
 def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> None:
-    """Every pin names a field, and its value is one that some schedule has. Raises UnknownPin, IllegalPin."""
+    """Every pin names a choice, and its value is one that some schedule has. Raises UnknownPin, IdlePin, IllegalPin."""
     if not pins:
         return
-    known = pin_names(spec, topology)
-    fields = sorted({name.rpartition(".")[2] for name in known})
+    space = _space(spec, topology)
     for name, value in pins.items():
-        legal = known.get(name) or {
-            text for full, texts in known.items() if full.endswith(f".{name}") for text in texts
-        }
-        if not legal or ("." not in name and name not in fields):
-            listed = ", ".join([*fields, *known])
-            raise UnknownPin(name=name, hint=did_you_mean(name, [*fields, *known]), legal=listed)
-        if value not in legal and not _parses(name.rpartition(".")[2], value, topology):
-            shown = ", ".join(sorted(legal, key=lambda text: (len(text), text)))
-            raise IllegalPin(name=name, value=value, reason="no schedule of this spec has it", legal=shown)
+        covered = space.covered(name)
+        if not covered:
+            _nothing_to_pin(spec, space, name, value)
+        texts = {text for one in covered for text in space.names[one]}
+        if value not in texts and not any(_has_meaning(space, one, value, topology) for one in covered):
+            legal = [text for text in sorted(texts, key=_by_size) if _leads_somewhere(spec, topology, {name: text})]
+            shown = ", ".join([*legal, *_patterns(space, covered, topology)])
+            reason = "no schedule of this spec has it"
+            hint = _likely(value, texts)
+            raise IllegalPin(name=name, value=value, reason=reason, hint=hint, legal=shown or "none on this machine")
 
 
-def _parses(field: str, value: str, topology: Topology) -> bool:
-    """Whether a value that is not enumerated has a meaning of its own."""
-    if field in _FREE_FIELDS:
-        return _is_count(value)
-    if field == "tile":
-        return parse_tile(value) is not None
-    if field in _WORDS:
-        return value in _WORDS[field]
-    number = value.removeprefix("CommSms(").removesuffix(")")
+def pin_names(spec: BoundSpec, topology: Topology) -> Mapping[str, AbstractSet[str]]:
+    """Every legal pin name with the values that the search tries (more are legal for numbers and tiles)."""
+    return _space(spec, topology).names
+
+
+def why_none(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
+    """Why no structure leaves each of these pins, which are legal one by one, something to apply to."""
+    space = _space(spec, topology)
+    texts = [f"{name} applies to {_listed(space.covered(name))}" for name in pins if name != OUTPUTS]
     return (
-        field == "mover" and value == f"CommSms({number})" and _is_count(number) and int(number) < topology.gpu.num_sms
+        f"no choice of algorithms and of library matmuls leaves each of them something to apply to: {'; '.join(texts)}"
     )
 
 
-def _is_count(value: str) -> bool:
-    """A number of things, which kernels count in 32 bits."""
-    return (
-        value.isascii() and value.isdigit() and len(value) <= len(str(LARGEST_SIZE)) and 0 < int(value) <= LARGEST_SIZE
-    )
+def _nothing_to_pin(spec: BoundSpec, space: Space, name: str, value: str) -> NoReturn:
+    """Raises IdlePin for a choice that other specs or other values have, and UnknownPin for what is no choice at all."""
+    known = list(dict.fromkeys([*space.fields(), *space.names]))
+    listed = ", ".join(known)
+    owner, _, field_name = name.rpartition(".")
+    values = {node.output.name for node in spec.nodes} | {one.rpartition(".")[0] for one in space.names}
+    if field_name not in APPLIES_TO or (owner and owner not in values):
+        raise UnknownPin(name=name, hint=did_you_mean(name, known), legal=listed)
+    here = [one for one in space.names if one.rpartition(".")[2] == field_name and one != name]
+    where = f"here: {_listed(here)}" if here else "there are none here"
+    raise IdlePin(name=name, value=value, applies=f"{APPLIES_TO[field_name]}; {where}", legal=listed)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _by_size(text: str) -> tuple[int, str]:
+    return len(text), text
+
+
+def _likely(value: str, texts: AbstractSet[str]) -> str:
+    """` Did you mean 'Fused()'?` for the text that is closest, whatever its case, or nothing."""
+    spelled = {text.lower(): text for text in sorted(texts)}
+    close = difflib.get_close_matches(value.lower(), list(spelled), n=1)
+    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
+
+
+def _has_meaning(space: Space, name: str, value: str, topology: Topology) -> bool:
+    """Whether a value that the search does not try is legal, as `_patterns` says."""
+    field_name = name.rpartition(".")[2]
+    match field_name:
+        case "chunks":
+            return is_number(value) and int(value) <= space.rows[name]
+        case "group" | "slots" | "consumers":
+            return is_number(value)
+        case "tile":
+            tile = parse_tile(value)
+            return tile is not None and (tile.k >= SMALLEST_DOT if name in space.matmuls else tile.k == 0)
+        case "mover":
+            number = value.removeprefix("CommSms(").removesuffix(")")
+            sms = value == f"CommSms({number})" and is_number(number) and int(number) < topology.gpu.num_sms
+            return sms and _takes_sms(space, name)
+    return False
+
+
+def _takes_sms(space: Space, name: str) -> bool:
+    return any(text.startswith("CommSms") for text in space.names[name])
+
+
+def _patterns(space: Space, names: list[str], topology: Topology) -> Iterator[str]:
+    """Legal values that are too many to list, in words."""
+    match names[0].rpartition(".")[2]:
+        case "chunks":
+            yield f"or any whole number from 1 to {max(space.rows[name] for name in names)} that cuts the rows"
+        case "group" | "slots" | "consumers":
+            yield "or any whole number from 1 on"
+        case "tile":
+            if any(name in space.matmuls for name in names):
+                yield "or MxNxK/WwSs: powers of two from 16 on, W warps, S stages; 2p: two programs an SM, 2g: two warpgroups"
+            if any(name not in space.matmuls for name in names):
+                yield "or MxNx0/Ww1s: powers of two from 16 on, W warps"
+        case "mover" if any(_takes_sms(space, name) for name in names):
+            yield f"or CommSms(n) with n from 1 to {topology.gpu.num_sms - 1}"
+
+
+def _leads_somewhere(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> bool:
+    """Whether some schedule has these pins, however slow."""
+    for structure in structures(spec, topology, pins):
+        slots = slots_of(structure, topology, pins)
+        build = partial(try_options, spec, topology, structure)
+        if all(slots.values()) and first_legal(slots, build)[1] is not None:
+            return True
+    return False
 
 
 @lru_cache(maxsize=32)
-def pin_names(spec: BoundSpec, topology: Topology) -> Mapping[str, AbstractSet[str]]:
-    """Every legal pin name with the texts that the space has for it (more are legal for SMs, chunks and tiles)."""
-    names: dict[str, set[str]] = {OUTPUTS: {FRESH, REUSED}}
-    for collective, legal in collectives(spec):
-        names.setdefault(f"{collective}.algorithm", set()).update(a.value for a in legal)
+def _space(spec: BoundSpec, topology: Topology) -> Space:
+    space = Space()
+    if any(isinstance(node.operation, AllReduce) and _is_only_output(spec, node.output.name) for node in spec.nodes):
+        space.names[OUTPUTS] = {FRESH, REUSED}
+        space.short.add(OUTPUTS)
+    for collective, legal in algorithms_on(spec, topology):
+        _add(space, f"{collective}.algorithm", {algorithm.value for algorithm in legal})
     seen: set[object] = set()  # most structures have most of this in common
     for structure in structures(spec, topology, {OUTPUTS: REUSED}):
-        for relation in structure.graph.relations():
-            if not relation.library and relation not in seen:
-                seen.add(relation)
-                for option in exchange_options(structure, relation, topology, {}):
-                    for field, text in exchange_fields(option).items():
-                        names.setdefault(f"{relation.name}.{field}", set()).add(text)
-        for group in structure.groups:
-            for choice in compute_options(structure, group, topology, {}):
-                if (group.name, choice) in seen:
-                    continue
-                seen.add((group.name, choice))
-                for field, text in compute_fields(choice).items():
-                    names.setdefault(f"{group.name}.{field}", set()).add(text)
-        for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
-            names.setdefault(f"{matmul.name}.compute", set()).update(("triton", "library"))
-        for matmul_name, _ in structure.loops:
-            names.setdefault(f"{matmul_name}.loop", set()).update(map(loop_text, (True, False)))
-    return names
+        _add_exchanges(space, structure, topology, seen)
+        _add_loops(space, structure, topology, seen)
+    return space
+
+
+def _is_only_output(spec: BoundSpec, value: str) -> bool:
+    return value in spec.outputs and not any(value in node.inputs for node in spec.nodes)
+
+
+def _add(space: Space, name: str, texts: Iterable[str], *, short: bool = True) -> None:
+    space.names.setdefault(name, set()).update(texts)
+    if short:
+        space.short.add(name)
+
+
+def _add_exchanges(space: Space, structure: Structure, topology: Topology, seen: set[object]) -> None:
+    for relation in structure.graph.relations():
+        if relation.library:
+            continue
+        for option in exchange_options(structure, relation, topology, {}):
+            if (relation.name, option) not in seen:
+                seen.add((relation.name, option))
+                for name, text in exchange_fields(option).items():
+                    _add(space, f"{relation.name}.{name}", {text})
+                streams = {"one", "peer"} if "streams" in exchange_fields(option) else set[str]()
+                if streams:
+                    _add(space, f"{relation.name}.streams", streams)
+                key = f"{relation.name}.chunks"
+                space.rows[key] = max(space.rows.get(key, 0), relation.part[0])
+
+
+def _add_loops(space: Space, structure: Structure, topology: Topology, seen: set[object]) -> None:
+    for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
+        _add(space, f"{matmul.name}.compute", ("triton", "library"))
+    for matmul_name, _ in structure.loops:
+        _add(space, f"{matmul_name}.loop", map(loop_text, (True, False)))
+    for group in structure.groups:
+        fields = fields_of(structure, group, topology)
+        for option in compute_options(structure, group, topology, {}):
+            if (group.name, option) in seen:
+                continue
+            seen.add((group.name, option))
+            texts = compute_fields(option)
+            for name in fields:
+                _add(space, f"{group.name}.{name}", {texts[name]}, short=name in asked_of_all(group))
+        if "prefetch" in fields:
+            space.names[f"{group.name}.prefetch"] |= {"yes", "no"}
+        if group.matmuls and "tile" in fields:
+            space.matmuls.add(f"{group.name}.tile")

@@ -12,7 +12,7 @@ from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner.choices import pin_text
 from tilelink.planner.fallback import Log, Tried, first_proven, pins_text
 from tilelink.planner.limits import check_extent
-from tilelink.planner.pins import check_pins
+from tilelink.planner.pins import check_pins, why_none
 from tilelink.planner.refine import refined
 from tilelink.planner.search import Found, best_of
 from tilelink.planner.space import Structure, structures
@@ -36,8 +36,8 @@ def plan(
     alone what is less than 2 % faster than they are.
 
     A best schedule that is refuted is a mistake of ours: `log` is told, and the next best one is given out.
-    Raises TooLargeToPlan, UnknownPin, IllegalPin, NoLegalSchedule, and ScheduleRefuted if none of those that were built is
-    proved.
+    Raises TooLargeToPlan, UnknownPin, IdlePin, IllegalPin, NoLegalSchedule, and ScheduleRefuted if none of those that were
+    built is proved.
     """
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
@@ -51,6 +51,7 @@ def plan(
     best = _look_again(best, tried, lambda structure: refined(spec, topology, structure, wanted, tried), log)
     if best is None:
         pinned = pins_text(wanted)
+        reason = reason if every else why_none(spec, topology, wanted)
         raise NoLegalSchedule(
             function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
         )
@@ -114,11 +115,10 @@ def _search(every: list[Structure], evaluate: Callable[[Structure], Found]) -> F
                 break
             here = best
         time_of(here)
-    reason = "no choice of algorithms and of library matmuls leaves each of them something to apply to"
     order = sorted(index for index, (schedule, _) in results.items() if schedule is not None)
     if order:
         return results[min(order, key=time_of)]
-    return None, next((why for _, why in results.values() if why), reason)
+    return None, next((why for _, why in results.values() if why), "no algorithm of its collectives is legal")
 
 
 def _distance(a: Structure, b: Structure) -> int:

@@ -7,22 +7,21 @@ Pins narrow it: a pinned field keeps only the options whose text equals the pin;
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from typing import TypeVar
 
+from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.counting import words_sent
 from tilelink.ir.expand import BY_WORDS, collectives, expand
-from tilelink.ir.graph import Relation, Sum, TileGraph
+from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import AllGather, BoundSpec, Matmul
-from tilelink.ir.user_op import UserOp
+from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.ir.word import Protocol
 from tilelink.planner.choices import (
-    COMPUTE_FIELDS,
     EXCHANGE_FIELDS,
     ITEM_TILE,
     OUTPUTS,
@@ -36,6 +35,7 @@ from tilelink.planner.choices import (
     loop_text,
     pinned,
 )
+from tilelink.planner.fields import asked_of_all, group_fields
 from tilelink.planner.group import Group, group_ops, shareable
 from tilelink.planner.layout import Roles, item_counts, peer_atomics, streams_per_peer
 from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_trying
@@ -43,8 +43,8 @@ from tilelink.proof.links import why_no_algorithm, why_no_exchange
 from topologies.topology import Fabric, Topology
 
 Pins = Mapping[str, str]
-Option = TypeVar("Option", ExchangeChoice, ComputeChoice)
-Texts = dict[Relation, list[dict[str, str]]]  # fields of all options: most structures have relations in common
+Known = tuple[Relation, bool]  # a relation, and whether tiles make its source: all that its options depend on
+Texts = dict[Known, list[dict[str, str]]]  # fields of all options: most structures have relations in common
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
 _COMM_SMS = (2, 4, 8, 16, 24, 32)
@@ -70,22 +70,15 @@ class Structure:
 
 def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
     """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last."""
-    networked = any(level.fabric is Fabric.NETWORK for level in topology.levels)
-    atomics = peer_atomics(topology)
     reuses = pins.get(OUTPUTS) == REUSED
     decisions = set(pins) - {OUTPUTS}
     gathers = {node.output.name for node in spec.nodes if isinstance(node.operation, AllGather)}
     names, options = [], []
-    for name, legal in collectives(spec):
+    for name, legal in algorithms_on(spec, topology):
         wanted = pinned(pins, name, "algorithm")
         left_out = _left_out(legal, gathers=name in gathers, reuses=reuses)
-        kept = [a for a in legal if wanted == a.value or (wanted is None and a not in left_out)]
-        if networked:  # peers on other nodes have no address here
-            kept = [a for a in kept if a is Algorithm.LIBRARY]
-        if not atomics:
-            kept = [a for a in kept if not why_no_algorithm(a)]
         names.append(name)
-        options.append(kept)
+        options.append([a for a in legal if wanted == a.value or (wanted is None and a not in left_out)])
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
     columns = {node.output.name for node in spec.nodes if node.operation == AllGather(1)}
     readers = {
@@ -111,6 +104,23 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
                 structure = Structure(algorithms, library, loops, graph, group_ops(graph, library, shared), known)
                 if not decisions or decisions <= _applied(structure, topology, pins, texts):
                     yield structure
+
+
+def algorithms_on(spec: BoundSpec, topology: Topology) -> list[tuple[str, tuple[Algorithm, ...]]]:
+    """(name, legal algorithms) of each collective on this machine: peers on other nodes have no address here."""
+    networked = any(level.fabric is Fabric.NETWORK for level in topology.levels)
+    atomics = peer_atomics(topology)
+    return [
+        (
+            name,
+            tuple(
+                algorithm
+                for algorithm in legal
+                if (algorithm is Algorithm.LIBRARY or not networked) and (atomics or not why_no_algorithm(algorithm))
+            ),
+        )
+        for name, legal in collectives(spec)
+    ]
 
 
 @lru_cache(maxsize=1)  # what is planned again is mostly the same with other pins
@@ -167,21 +177,34 @@ def _applied(structure: Structure, topology: Topology, pins: Pins, known: Texts)
     texts += ((name, "loop", {loop_text(shared)}) for name, shared in structure.loops)
     for relation in structure.graph.relations():
         if not relation.library:
-            if relation not in known:
-                known[relation] = list(map(exchange_fields, exchange_options(structure, relation, topology, pins)))
-            exchanges = known[relation]
+            key = relation, _by_tiles(structure, relation.source)
+            if key not in known:
+                known[key] = list(map(exchange_fields, exchange_options(structure, relation, topology, pins)))
+            exchanges = known[key]
             for field in EXCHANGE_FIELDS:
                 if not exchanges or any(field in o for o in exchanges):
                     texts.append((relation.name, field, {o[field] for o in exchanges if field in o}))
-    for group in structure.groups:
-        computes = [compute_fields(o) for o in compute_options(structure, group, topology, pins)]
-        texts += ((group.name, field, {o[field] for o in computes}) for field in COMPUTE_FIELDS)
-    return {
+    found = {
         pin
         for value, field, legal in texts
         for pin in (field, f"{value}.{field}")
         if pin in pins and (not legal or pins[pin] in legal)
     }
+    for group in structure.groups:
+        fields = fields_of(structure, group, topology)
+        for field in fields:
+            named = (f"{group.name}.{field}", *((field,) if field in asked_of_all(group) else ()))
+            if any(pin in pins for pin in named):
+                computes = [compute_fields(o) for o in compute_options(structure, group, topology, pins)]
+                legal = {o[field] for o in computes}
+                found |= {pin for pin in named if pin in pins and (not legal or pins[pin] in legal)}
+    return found
+
+
+def fields_of(structure: Structure, group: Group, topology: Topology) -> tuple[str, ...]:
+    """Fields of a group in this structure."""
+    by_library = group.anchor.name in structure.library
+    return group_fields(structure.graph, group, topology.gpu, by_library=by_library)
 
 
 def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
@@ -205,7 +228,7 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     if match and 1 <= int(match[1]) < topology.gpu.num_sms:
         movers = [CommSms(int(match[1]))]
     asked = pinned(pins, relation.name, "chunks")
-    if asked is not None and asked.isdigit() and 1 <= int(asked) <= relation.part[0]:
+    if asked is not None and is_number(asked) and int(asked) <= relation.part[0]:
         chunks = [int(asked)]
     streams = pinned(pins, relation.name, "streams")
     atomics, by_tiles = peer_atomics(topology), _by_tiles(structure, relation.source)
@@ -220,7 +243,7 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
             options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer))
         elif streams is None:  # it is pinned of copies
             options.append(ExchangeChoice(mover, transfer, count, nest))
-    return _kept(options, exchange_fields, relation.name, EXCHANGE_FIELDS, pins)
+    return _kept(options, relation.name, pins)
 
 
 def _by_tiles(structure: Structure, value: str) -> bool:
@@ -240,69 +263,57 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
     if match and 1 <= int(match[1]) < topology.gpu.num_sms:
         producers = [int(match[1])]
     numbers = {name: pinned(pins, relation.name, name) or "" for name in ("chunks", "slots", "consumers")}
-    asked = {name: int(text) if text.isdigit() else 0 for name, text in numbers.items()}
+    asked = {name: int(text) if is_number(text) else 0 for name, text in numbers.items()}
     counts = [asked["chunks"]] if 1 <= asked["chunks"] <= rows else counts
     slots = [asked["slots"]] if asked["slots"] else slots
     options = [
         ExchangeChoice(CommSms(some), Transfer.PUSH, items, Nest.RANK_MAJOR, places, asked["consumers"])
         for some, items, places in product(producers, counts, slots)
     ]
-    return _kept(options, exchange_fields, relation.name, EXCHANGE_FIELDS, pins)
-
-
-def _consuming_options(name: str, pins: Pins) -> list[ComputeChoice]:
-    """The option of a group whose tiles are the items of a queue; pins without its name are about other groups."""
-    found = ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)
-    meant = {full: value for full, value in pins.items() if full.startswith(f"{name}.")}
-    return _kept([found], compute_fields, name, COMPUTE_FIELDS, meant)
+    return _kept(options, relation.name, pins)
 
 
 def compute_options(structure: Structure, group: Group, topology: Topology, pins: Pins) -> list[ComputeChoice]:
     """Options for one group, large tiles first."""
-    name = group.name
-    source = structure.graph.relation(group.anchor.reads[0].value)
-    if source is not None and source.kind is Kind.SHIFT:
-        return _consuming_options(name, pins)
+    fields, general = fields_of(structure, group, topology), asked_of_all(group)
+    if not fields:
+        return [ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)]
     if group.anchor.name in structure.library:
         return [ComputeChoice(LibraryCompute(), False)]
+    asked: dict[str, str] = {}
+    for name in fields:
+        text = pins.get(f"{group.name}.{name}", pins.get(name) if name in general else None)
+        if text is not None:
+            asked[name] = text
+    number = asked.get("group", "")
+    groups = [int(number)] if is_number(number) else [_GROUP if group.matmuls else 4]
+    ahead = [asked.get("prefetch") != "no"] if "prefetch" in fields else [False]
+    tails = [False, True] if "tail" in fields else [False]
+    counts = [False, True] if "count" in fields and True in ahead else [False]
+    sums = [True, False] if "sum" in fields else [False]
+    every = product(_tiles(structure, group, topology, asked), groups, ahead, tails, counts, sums)
+    options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
+    texts = ((option, compute_fields(option)) for option in options)
+    return [option for option, text in texts if all(text[name] == wanted for name, wanted in asked.items())]
+
+
+def _tiles(structure: Structure, group: Group, topology: Topology, asked: Pins) -> list[TileShape]:
+    """The tile that a pin asks for, or those worth trying."""
+    wanted = parse_tile(asked.get("tile", ""))
+    if wanted is not None:
+        return [wanted] if (wanted.k >= SMALLEST_DOT) is bool(group.matmuls) else []
     written = [axis for axis in group.anchor.axes if not axis.reduction]
     rows, cols = written[0].extent, written[-1].extent
-    is_matmul = isinstance(group.anchor.operation, Matmul)
-    table = matmul_tiles(group.matmuls) if is_matmul else STREAM_TILES
+    table = matmul_tiles(group.matmuls) if group.matmuls else STREAM_TILES
     tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
-    if is_matmul:
-        dtype = structure.graph.values[name].dtype
+    if group.matmuls:
+        dtype = structure.graph.values[group.name].dtype
         tiles = [tile for tile in tiles if worth_trying(tile, dtype, topology.gpu, group.matmuls)] or [table[-1]]
-    # what a pin without a value's name is about
-    general: tuple[str, ...] = ()
-    if isinstance(group.anchor.operation, Matmul | UserOp):
-        general = ("compute", "tile", "group", "prefetch", "tail", "count") if is_matmul else ("tile", "group")
-    if not _leaves(structure, name):  # nothing but a store comes behind the matmul: level with other loops (one H200)
+    if not _leaves(
+        structure, group.name
+    ):  # nothing but a store comes behind the matmul: level with other loops (one H200)
         tiles = [tile for tile in tiles if tile.warpgroups == 1]
-    asked = parse_tile((pinned(pins, name, "tile") if "tile" in general else pins.get(f"{name}.tile")) or "")
-    if asked is not None:
-        tiles = [asked]
-    groups = [_GROUP if is_matmul else 4]
-    wanted = pinned(pins, name, "group") if "group" in general else pins.get(f"{name}.group")
-    if wanted is not None and wanted.isdigit() and int(wanted) > 0:
-        groups = [int(wanted)]
-    sums = [False]
-    if isinstance(group.anchor.operation, Sum):
-        relation = structure.graph.relation(group.anchor.reads[0].value)
-        if relation is not None and relation.kind is Kind.SCATTER:
-            sums = [True, False]
-    ahead = [False]
-    if is_matmul and topology.gpu.tensor_descriptors:
-        asked_ahead = pinned(pins, name, "prefetch")
-        ahead = [asked_ahead != "no"]
-    tails = [False, True] if is_matmul else [False]
-    counts = [False, True] if True in ahead else [False]
-    every = product(tiles, groups, ahead, tails, counts, sums)
-    options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
-    if sums == [True, False]:
-        general = ("sum",)
-    meant = {full: value for full, value in pins.items() if "." in full or full in general}
-    return _kept(options, compute_fields, name, COMPUTE_FIELDS, meant)
+    return tiles
 
 
 def _leaves(structure: Structure, name: str) -> bool:
@@ -310,14 +321,17 @@ def _leaves(structure: Structure, name: str) -> bool:
     return any(relation.source == name for relation in structure.graph.relations())
 
 
-def _kept(
-    options: list[Option], texts: Callable[[Option], dict[str, str]], name: str, known: tuple[str, ...], pins: Pins
-) -> list[Option]:
+def _kept(options: list[ExchangeChoice], name: str, pins: Pins) -> list[ExchangeChoice]:
     """The options whose texts are those that are pinned, of the fields that they have."""
-    wanted = {field: text for field in known if (text := pinned(pins, name, field)) is not None}
+    wanted = {field: text for field in EXCHANGE_FIELDS if (text := pinned(pins, name, field)) is not None}
     if not wanted:
         return options
-    return [o for o in options if all(wanted.get(field, text) == text for field, text in texts(o).items())]
+    return [o for o in options if all(wanted.get(field, text) == text for field, text in exchange_fields(o).items())]
+
+
+def is_number(text: str) -> bool:
+    """Whether `text` is a whole number from 1 on, as it is printed, that kernels count in 32 bits."""
+    return re.fullmatch(r"[1-9][0-9]{0,9}", text) is not None and int(text) <= LARGEST_SIZE
 
 
 def parse_tile(text: str) -> TileShape | None:
