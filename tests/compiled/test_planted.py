@@ -10,7 +10,7 @@ import lowering
 from tests.compiled.planted import ENGINE, GATHER, OVERTAKEN, PLANTED, checked, planned
 from tests.pipeline.workloads import load
 from tilelink.adversary.verdict import VerdictKind
-from tilelink.errors import NoLegalSchedule
+from tilelink.errors import IdlePin
 from tilelink.ir.nodes import Kernel
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
@@ -62,5 +62,5 @@ def test_an_illegal_prefetch_is_refuted() -> None:
     )
     findings = verify(replace(schedule, launches=launches)).findings
     assert BugClass.COMPILED_ORDER in {finding.bug for finding in findings}
-    with pytest.raises(NoLegalSchedule):
+    with pytest.raises(IdlePin):
         planned(GATHER, {"M": 8192, "K": 64, "N": 8192}, **ENGINE, tile="256x128x64/8w3s", prefetch="yes", count="late")
