@@ -5,6 +5,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from tilelink.run_errors import FabricTooSmall as FabricTooSmall
+from tilelink.run_errors import FabricUnavailable as FabricUnavailable
+from tilelink.run_errors import FileReferenceFailed as FileReferenceFailed
+from tilelink.run_errors import InputRequiresGrad as InputRequiresGrad
+from tilelink.run_errors import NoReference as NoReference
+from tilelink.run_errors import NotAnOperatorFile as NotAnOperatorFile
+from tilelink.run_errors import NotCompiled as NotCompiled
+from tilelink.run_errors import ReferenceFailed as ReferenceFailed
+from tilelink.run_errors import RunFailed as RunFailed
+from tilelink.run_errors import ScheduleMismatch as ScheduleMismatch
+from tilelink.run_errors import ScheduleRefuted as ScheduleRefuted
+from tilelink.run_errors import UnknownReplay as UnknownReplay
+from tilelink.run_errors import WorkersDied as WorkersDied
 from topologies.errors import TileLinkError as TileLinkError  # the base of all below, of the lowest layer
 
 
@@ -305,111 +318,3 @@ class NotASchedule(TileLinkError):
 
 class UnknownTarget(TileLinkError):
     template = "there is no target {target!r}.{hint}\nKnown targets: {known}."
-
-
-class NoReference(TileLinkError):
-    template = (
-        "tile op {name!r} was declared without a reference, so there is nothing to compare its results with.\n"
-        "Pass reference=, a torch function of the tensors it reads, to tilelink.op."
-    )
-
-
-class ReferenceFailed(TileLinkError):
-    template = (
-        "the reference of tile op {name!r} {reason}.\nLegal: a torch function that takes the whole tensors that the op reads, "
-        "in float64, and returns the whole tensor that it writes. Of the names around it, it knows `torch` only."
-    )
-
-
-class FabricUnavailable(TileLinkError):
-    template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
-
-
-class InputRequiresGrad(TileLinkError, RuntimeError):
-    """Facts: `name` of the input."""
-
-    template = (
-        "{name} requires grad, and operators have no backward yet: the result would not say so, and its gradient be lost.\n"
-        "Legal: pass {name}.detach(), or call the operator in torch.no_grad() or torch.inference_mode()."
-    )
-
-
-class FabricTooSmall(TileLinkError):
-    """Facts: `operator`, `topology`, `needed`, `found`."""
-
-    template = (
-        "the schedule of {operator!r} for {topology} counts on {needed} SMs a rank, and the fabric has {found}.\n"
-        "Legal: World(num_sms={needed}) or more, or a topology whose GPUs have at most {found} SMs."
-    )
-
-
-class NotCompiled(TileLinkError):
-    """Facts: `function`, `sizes`, `arguments`."""
-
-    template = (
-        "{function!r} is a declaration: called with tensors it computes nothing.\n"
-        "Load it once, `op = {function}.compile(group, {sizes})`, then call `op({arguments})` with the local parts. What two "
-        "operators share stands in a plain function that both call."
-    )
-
-
-class WorkersDied(TileLinkError):
-    """Facts: `workers`."""
-
-    template = (
-        "one of {workers} worker processes was ended from outside; most often the system has no memory left.\n"
-        "Legal: fewer of them, --workers 1, or smaller sizes."
-    )
-
-
-class RunFailed(TileLinkError):
-    template = "the {num_ranks} ranks of {operator!r} did not finish: {reason}.\nThe last lines they wrote:\n{lines}"
-
-
-class ScheduleMismatch(TileLinkError):
-    template = (
-        "rank {rank} holds schedule {own}, another rank holds {other}: ranks that follow different schedules hang.\n"
-        "Plan with the same topology, sizes, dtype, pins and version on every rank."
-    )
-
-
-class ScheduleRefuted(TileLinkError):
-    """No schedule that was built passes its proof. Facts: `function`, `pins`, `count` (how many were tried), `shown`, and
-    `findings` (tilelink.proof.findings.Finding) of the best one."""
-
-    template = (
-        "tilelink has made a mistake: its proof refutes every schedule of {function!r} with {pins}, so none "
-        "is given out. Your spec and pins may be right. Of the best one:\n{shown}\n"
-        "Please report these lines; meanwhile other pins may lead to a schedule, such as algorithm=library."
-    )
-
-
-class NotAnOperatorFile(TileLinkError):
-    """Facts: `path`, `reason`."""
-
-    template = (
-        "{path} cannot be verified as an operator: {reason}.\n"
-        "Legal: a Python file with one class that has INPUTS = {{name: (shape, dtype)}}, __init__(self, fabric) and "
-        "__call__(self, *inputs) returning tensors; such a file comes from `tilelink emit`, or see docs/verification.md."
-    )
-
-
-class FileReferenceFailed(TileLinkError):
-    """The `reference` of a file with an operator. Facts: `reason`, `inputs` (the names in INPUTS). `location` is its line."""
-
-    template = (
-        "`reference` of this file cannot be compared with: {reason}.\n"
-        "Legal: reference({inputs}), which gets the inputs of one rank and returns its outputs; or reference(ranks) with a name "
-        "that no input has, which gets a list of dicts, one a rank, and returns a list of the outputs of each rank. Outputs are "
-        "a tensor or a tuple of them, as many as the operator returns and of the same shapes."
-    )
-
-
-class UnknownReplay(TileLinkError):
-    """Facts: `text`, `scenarios`."""
-
-    template = (
-        "--replay {text!r} names no run.\n"
-        "Legal: SCENARIO,POLICY[,seed=N][,calls=N][,any-residency], as a counterexample prints it; "
-        "scenarios: {scenarios}."
-    )
