@@ -211,6 +211,12 @@ def test_emitted_files_and_the_comparison_of_run_see_it(operator: Operator, name
     assert all("elements are wrong, in rows" in facts["text"] for facts in (*by_file, *by_run))
 
 
+@pytest.mark.parametrize("operator", list(planted_losses.CASES))
+def test_what_is_pinned_on_gpus_is_legal(operator: Operator) -> None:
+    row = planted_losses.rows(RANKS)[operator]
+    declaration(operator).plan("h100-nvswitch", RANKS, "bf16", planted_losses.CASES[operator], None, **row.sizes)
+
+
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneHost]:
     """Inputs that `bench` makes for any rank; a batch is one call."""
