@@ -87,7 +87,7 @@ Pins = Annotated[list[str] | None, typer.Option("--pin", metavar="K=V", help="Fi
 Target = Annotated[str, typer.Option("--target", help=f"The language of the source: {' or '.join(lowering.TARGETS)}.")]
 
 MaxMinutes = Annotated[
-    float, typer.Option("--max-minutes", min=0, help="Refuse what takes emulated ranks longer than this, by its size.")
+    float, typer.Option("--max-minutes", min=0, help="Refuse a run that is estimated to take emulated ranks longer.")
 ]
 
 ENOUGH = 0.95  # of the mutants that matter
@@ -187,10 +187,13 @@ def run(
     pin: Pins = None,
     device: Annotated[Device, typer.Option("--device", help="Emulated ranks, or GPUs.")] = Device.CPU,
     calls: Annotated[int, typer.Option("--calls", min=1, help="How often the operator is called.")] = 2,
-    seed: Annotated[int, typer.Option("--seed", help="Of the inputs and of the emulated interleaving.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the inputs and of the emulated interleaving.")] = 0,
     target: Target = "triton",
     share_gpus: Annotated[
-        bool, typer.Option("--share-gpus", help="Ranks may be more than GPUs: they take turns. Checks, does not time.")
+        bool,
+        typer.Option(
+            "--share-gpus", help="Let several ranks share a GPU in turn: results are checked, times mean nothing."
+        ),
     ] = False,
     max_minutes: MaxMinutes = 30.0,
 ) -> None:
@@ -217,20 +220,27 @@ def verify(
     ranks: Ranks = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=0, help="Random runs beside the directed ones.")] = 20,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed.")] = 0,
-    sms: Annotated[int | None, typer.Option("--sms", min=1, help="SMs of a rank; for a FILE.")] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.")] = min(8, os.cpu_count() or 1),
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=0, help="Number of random runs; the directed runs always happen.")
+    ] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first random run.")] = 0,
+    sms: Annotated[int | None, typer.Option("--sms", min=1, help="SMs of each emulated rank that runs FILE.")] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Number of worker processes.")] = min(
+        8, os.cpu_count() or 1
+    ),
     max_minutes: MaxMinutes = 30.0,
-    replay: Annotated[str, typer.Option("--replay", metavar="RUN", help="Only this run of a counterexample.")] = "",
+    replay: Annotated[
+        str, typer.Option("--replay", metavar="RUN", help="Repeat one run, named as a counterexample names it.")
+    ] = "",
     target: Target = "triton",
     api: Annotated[bool, typer.Option("--api", help="Check FILE.py against the API of Triton-distributed.")] = False,
     vendor: Annotated[
-        Vendor | None, typer.Option("--vendor", help="For --api.", show_default="what the file imports")
+        Vendor | None,
+        typer.Option("--vendor", help="Library whose API --api checks.", show_default="what the file imports"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prove the schedule and run its source against an adversary; or run or check FILE.py.
+    """Prove a schedule, then run its source against an adversary. A FILE.py is run, or checked with --api.
 
     Exit 0: not refuted, 1: refuted, 2: not checked, inconclusive or bad input.
     """
@@ -265,10 +275,10 @@ def mutate(
     pin: Pins = None,
     sample: Annotated[int, typer.Option("--sample", min=0, help="Mutants of each kind; 0: all.")] = 100,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample.")] = 0,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=2, help="Processes.")] = 2,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=2, help="Number of worker processes.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: every mutant and what became of it.")] = False,
 ) -> None:
-    """Plant bugs in the schedule and in its source, and see whether `verify` finds them. Exit 1 if fewer than 95 % are."""
+    """Plant bugs in a schedule and in its source, and count those that `verify` finds. Exit 1 below 95 %."""
     declared, machine, schedule = _planned(spec, sizes, topology, ranks, dtype, pin)
     small = small_form(declared, schedule, machine)
     with working("judging mutants"):

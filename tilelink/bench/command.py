@@ -39,7 +39,9 @@ _UNNAMED = "bench_results.json"  # where ranks of a written job leave their resu
 Operators = Annotated[
     list[str] | None, typer.Argument(metavar="OPERATOR", help="ag_gemm, gemm_rs, gemm_ar, mlp.", show_default="all")
 ]
-Ranks = Annotated[int | None, typer.Option("--ranks", help="GPUs.", show_default="as planned, or all of this machine")]
+Ranks = Annotated[
+    int | None, typer.Option("--ranks", help="Number of GPUs.", show_default="as planned, or all of this machine")
+]
 RowNames = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,13 +54,15 @@ TopologyName = Annotated[
     typer.Option(
         "--topology",
         metavar="NAME|FILE",
-        help="To plan for.",
+        help="Topology that the planner plans for.",
         show_default=f"as planned, or of these GPUs, or {DEFAULT_TOPOLOGY}",
     ),
 ]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every sample here.")]
 Quick = Annotated[bool, typer.Option("--quick", help="One row an operator, few rounds.")]
-Tuned = Annotated[int, typer.Option("--tuned", metavar="N", min=0, help="Also the planner's N best alternatives.")]
+Tuned = Annotated[
+    int, typer.Option("--tuned", metavar="N", min=0, help="Measure the planner's N best alternatives too.")
+]
 Variants = Annotated[
     list[str] | None, typer.Option("--variant", metavar="LABEL:PIN;PIN", help="Also a pinned schedule; repeatable.")
 ]
@@ -67,20 +71,39 @@ Files = Annotated[
     typer.Option("--file", metavar="LABEL:FILE", help="Also an emitted file, edited or not; repeatable."),
 ]
 L2Cold = Annotated[bool, typer.Option("--l2-cold", help="Overwrite the L2 before each call.")]
-Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Turns of every contender.")]
-RowBudget = Annotated[float, typer.Option("--row-budget", min=1, help="Seconds of a row; no round starts later.")]
-Load = Annotated[float, typer.Option("--load", min=0, help="ms of the matmul alone before each contender.")]
+Rounds = Annotated[
+    int, typer.Option("--rounds", min=1, help="Number of rounds; each contender has one turn in a round.")
+]
+RowBudget = Annotated[
+    float, typer.Option("--row-budget", min=1, help="Seconds for one row; no round starts after them.")
+]
+Load = Annotated[
+    float, typer.Option("--load", min=0, help="Milliseconds of matmul that warm the GPU before each contender.")
+]
 Against = Annotated[
-    str, typer.Option("--against", metavar="NAMES", help="Only these baselines, comma separated.", show_default="all")
+    str,
+    typer.Option("--against", metavar="NAMES", help="Baselines to measure, separated by commas.", show_default="all"),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds of everything.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of the inputs.")]
-Commit = Annotated[str, typer.Option("--commit", help="To be noted in the results.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Keep the rows that --json FILE has.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole command.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the inputs.")]
+Commit = Annotated[str, typer.Option("--commit", help="Commit that the results name.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Keep the rows that stand in the --json file, and measure the others.")
+]
 Plans = Annotated[
-    Path | None, typer.Option("--plans", metavar="FILE", help="Schedules planned before; without --rows, those of it.")
+    Path | None,
+    typer.Option(
+        "--plans", metavar="FILE", help="Measure the schedules that --write-plans wrote; --rows selects among them."
+    ),
 ]
-WritePlans = Annotated[Path | None, typer.Option("--write-plans", metavar="FILE", help="Only plan; needs no GPU.")]
+WritePlans = Annotated[
+    Path | None,
+    typer.Option(
+        "--write-plans",
+        metavar="FILE",
+        help="Plan, write the schedules to FILE, and measure nothing. No GPU is needed.",
+    ),
+]
 
 
 def bench(
