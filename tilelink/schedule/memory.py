@@ -1,0 +1,100 @@
+"""What steps act on: buffers, signals, tables, and regions of buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilelink.ir.word import Word
+from tilelink.schedule.index import Number, rank
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A size with a name, as printed code spells it: `size` elements, tiles, ranks, ...
+
+    `on_call`: it is known when the operator is called, is a multiple of `multiple`, and at most `size`.
+    """
+
+    name: str
+    size: int
+    on_call: bool = False
+    multiple: int = 1
+
+
+class Law(Word):
+    """What holds for every table of a name. The proof takes it for granted, emulated runs check it."""
+
+    GROWS = "grows along the last dimension"  # offsets
+    DIFFERS = "no value twice along the last dimension"  # rows of a permutation
+    COUNTS = "the number of entries of another table"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An integer tensor that indices look up. Entries lie in 0..`below` - 1; -1 is where there is none."""
+
+    name: str
+    shape: tuple[Number, ...]
+    below: Number
+    laws: tuple[Law, ...] = ()
+
+
+class Memory(Word):
+    INPUT = "input"
+    OUTPUT = "output"  # the caller reads it behind the call, in stream order
+    LOCAL = "local"
+    SYMMETRIC = "symmetric"  # peers reach it
+
+
+class Protocol(Word):
+    """How a reader knows that data have arrived."""
+
+    SIMPLE = "simple"  # by a signal that is raised behind them
+    LL = "ll"  # each word holds an element and the number of the call
+    LAMPORT = "lamport"  # each word holds an element; one that is empty has not arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A row-major tensor of each rank. `for_caller`: an output that lies in symmetric memory."""
+
+    name: str
+    memory: Memory
+    shape: tuple[Number, ...]
+    dtype: str
+    protocol: Protocol = Protocol.SIMPLE
+    for_caller: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Words that only grow, from call to call as well: who waits compares with a value that grows with `call`.
+
+    A word is either set to such values or added to, never both.
+    """
+
+    name: str
+    shape: tuple[Number, ...]
+
+
+class Access(Word):
+    """How a tile of a region is addressed."""
+
+    POINTER = "pointer"
+    DESCRIPTOR = "descriptor"
+    PACED = "descriptor, a few rows at a time"  # stores that are spread over the time of a product
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of `buffer` on rank `at`: `start` and `extent` in elements, along each dimension.
+
+    What sticks out of the buffer, on either side, is masked. A `start` that depends on the name `lane` is a start of its own for
+    each of the `extent` elements along that dimension: rows that a table finds.
+    """
+
+    buffer: str
+    start: tuple[Number, ...]
+    extent: tuple[Number, ...]
+    at: Number = rank
+    access: Access = Access.POINTER

@@ -1,0 +1,161 @@
+"""A schedule as text: the design review. It reads as code, a line a step, with the names that printed kernels have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilelink.schedule.index import Number, rank, spelled
+from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.roles import (
+    CopyEngine,
+    Engine,
+    Host,
+    Launch,
+    Network,
+    Phase,
+    PingPong,
+    Prefetch,
+    Schedule,
+    Sms,
+    Who,
+)
+from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait
+
+INDENT = "  "
+
+LEGEND = (
+    ("name[i, j]@r", "element or tile i, j of a buffer, or a word of a signal, on rank r; without @ on the own rank"),
+    ("a : +b", "b elements from a on"),
+    ("wait w >= v", "block until the word w of the own rank is at least v; `for x`: loads of x need it"),
+    ("notify w = v, w += 1", "raise the word w, when all that the program did before is done"),
+    ("last of n", "whoever comes last of n does it for all"),
+    ("call", "the number of the call, from 1 on; words are never set back"),
+)
+
+
+def printed(schedule: Schedule, legend: bool = False) -> str:
+    return "\n".join(_lines(schedule, legend)) + "\n"
+
+
+def _lines(schedule: Schedule, legend: bool) -> Iterator[str]:
+    yield f"{schedule.name} on {', '.join(f'{axis.name} = {axis.size}' for axis in schedule.mesh)}"
+    if schedule.dims:
+        yield INDENT + ", ".join(f"{dim.name} {'<=' if dim.on_call else '='} {dim.size}" for dim in schedule.dims)
+    for buffer in schedule.buffers:
+        marks = [] if buffer.protocol is Protocol.SIMPLE else [buffer.protocol.value]
+        marks += ["for the caller"] if buffer.for_caller else []
+        yield f"{INDENT}{buffer.memory.value} {buffer.name}[{_list(buffer.shape)}] {', '.join([buffer.dtype, *marks])}"
+    for signal in schedule.signals:
+        yield f"{INDENT}signal {signal.name}[{_list(signal.shape)}]"
+    for table in schedule.tables:
+        laws = "".join(f", {law.value}" for law in table.laws)
+        yield f"{INDENT}table {table.name}[{_list(table.shape)}] below {spelled(table.below)}{laws}"
+    for launch in schedule.launches:
+        yield from _launch(launch)
+    if legend:
+        width = max(len(sign) for sign, _ in LEGEND)
+        yield ""
+        yield from (f"{INDENT}{sign:<{width}}  {meaning}" for sign, meaning in LEGEND)
+
+
+def _launch(launch: Launch) -> Iterator[str]:
+    behind = f", behind {' and '.join(launch.joins)}" if launch.joins else ""
+    yield f"{INDENT}on {launch.stream}{behind}:"
+    for role in launch.roles:
+        yield f"{INDENT * 2}{role.name} on {_engine(role.engine)}:"
+        for phase in role.phases:
+            yield from _phase(phase)
+
+
+def _engine(engine: Engine) -> str:
+    match engine:
+        case Sms(programs, warps, stages, per_sm):
+            shared = f", {per_sm} on an SM" if per_sm > 1 else ""
+            return f"{programs} programs of {warps} warps and {stages} stages{shared}"
+        case CopyEngine(programs):
+            return "a copy engine" if programs == 1 else f"copy engines, {programs} streams"
+        case Network(programs):
+            return "the network" if programs == 1 else f"the network, {programs} programs"
+        case Host():
+            return "the library"
+
+
+def _phase(phase: Phase) -> Iterator[str]:
+    who = (
+        "each program"
+        if phase.every
+        else {Who.EACH: "", Who.FIRST: "first program", Who.LAST: "last program"}[phase.who]
+    )
+    count = "" if phase.count == 1 else f"{spelled(phase.count)} tiles"
+    how = {Prefetch: "prefetched", PingPong: "in ping-pong"}.get(type(phase.pipelining), "")
+    head = ", ".join(one for one in (who, count, how) if one) or "one tile"
+    yield f"{INDENT * 3}{head}{_let(phase.let, ': ')}:"
+    yield from _steps(phase.body, INDENT * 4)
+
+
+def _let(let: Let, before: str) -> str:
+    return before + ", ".join(f"{name} = {spelled(index)}" for name, index in let) if let else ""
+
+
+def _steps(body: tuple[Step, ...], indent: str) -> Iterator[str]:
+    for step in body:
+        match step:
+            case For():
+                yield f"{indent}for {step.variable} < {spelled(step.count)}{_let(step.let, ': ')}:"
+                yield from _steps(step.body, indent + INDENT)
+            case If():
+                if step.body:
+                    yield f"{indent}if {spelled(step.left)} == {spelled(step.right)}:"
+                    yield from _steps(step.body, indent + INDENT)
+                if step.others:
+                    yield (
+                        f"{indent}else:" if step.body else f"{indent}if {spelled(step.left)} != {spelled(step.right)}:"
+                    )
+                    yield from _steps(step.others, indent + INDENT)
+            case _:
+                yield indent + in_a_line(step)
+
+
+def in_a_line(step: Step) -> str:
+    """A step, without the bodies that it may have."""
+    match step:
+        case Wait(signal, index, until, covers):
+            return f"wait {signal}[{_list(index)}] >= {spelled(until)}{' for ' + ', '.join(covers) if covers else ''}"
+        case Notify(signal, index, at, to, last_of):
+            who = "" if last_of == 1 else f"last of {spelled(last_of)}: "
+            return f"{who}notify {signal}[{_list(index)}]{_at(at)} {'+= 1' if to is None else f'= {spelled(to)}'}"
+        case Load(result, region):
+            return f"{result} = {_region(region)}"
+        case Store(value, region):
+            paced = ", paced" if region.access is Access.PACED else ""
+            return f"store {value} -> {_region(region)}{paced}"
+        case Move(source, target, notify):
+            then = f", then {in_a_line(notify)}" if notify else ""
+            return f"move {', '.join(map(_region, source))} -> {', '.join(map(_region, target))}{then}"
+        case Compute(results, op, operands, shape):
+            arguments = [str(one) for one in operands] + [spelled(one) for one in shape]
+            return f"{', '.join(results)} = {op}({', '.join(arguments)})"
+        case Call(function, results, operands):
+            return f"{', '.join(map(_region, results))} = {function}({', '.join(map(_region, operands))})"
+        case Sync(order):
+            return order.value
+        case For():
+            return f"for {step.variable} < {spelled(step.count)}"
+        case If():
+            return f"if {spelled(step.left)} == {spelled(step.right)}"
+
+
+def _region(region: Region) -> str:
+    parts = [
+        spelled(start) if extent == 1 else f"{spelled(start)} : +{spelled(extent, 1)}"
+        for start, extent in zip(region.start, region.extent, strict=True)
+    ]
+    return f"{region.buffer}[{', '.join(parts)}]{_at(region.at)}"
+
+
+def _at(at: Number) -> str:
+    return "" if at == rank else f"@{spelled(at, 1)}" if isinstance(at, int) or at.is_name else f"@({spelled(at)})"
+
+
+def _list(indices: tuple[Number, ...]) -> str:
+    return ", ".join(map(spelled, indices))

@@ -1,0 +1,142 @@
+"""Who runs steps: engines run roles, a role goes through phases, a launch holds roles that run at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tilelink.ir.word import Word
+from tilelink.schedule.index import Number, evaluate
+from tilelink.schedule.memory import Buffer, Dim, Signal, Table
+from tilelink.schedule.steps import Let, Step
+
+
+class Who(Word):
+    EACH = "each in turn"  # programs of the role take positions in turn
+    FIRST = "the first program"
+    LAST = "whoever ends last"  # of all programs of the launch, when all others have ended
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """One position after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Waits and loads of the next position come before what is stored of this one. `defer`: so do its own notifies."""
+
+    defer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PingPong:
+    """Two groups of `warps` warps take positions in turn; a third one waits and loads for them, `places` loads ahead."""
+
+    warps: int
+    places: int
+
+
+Pipelining = Plain | Prefetch | PingPong
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """`body` for each of `count` positions; the name `tile` is the position, and `let` says what lies there.
+
+    `every`: each program does all positions, instead of those that are its own in turn.
+    """
+
+    count: Number
+    body: tuple[Step, ...]
+    let: Let = ()
+    who: Who = Who.EACH
+    every: bool = False
+    pipelining: Pipelining = Plain()
+
+
+@dataclass(frozen=True, slots=True)
+class Sms:
+    """`programs` of a kernel, `per_sm` on an SM."""
+
+    programs: int
+    warps: int = 4
+    stages: int = 2
+    per_sm: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEngine:
+    """DMA engines, fed by `programs` streams."""
+
+    programs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Puts with signals, issued by `programs` programs."""
+
+    programs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Calls of libraries, in stream order."""
+
+    programs: int = 1
+
+
+Engine = Sms | CopyEngine | Network | Host
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    name: str
+    engine: Engine
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Roles that are resident at once: when the launches before it on `stream`, and all so far on `joins`, have ended."""
+
+    stream: str
+    roles: tuple[Role, ...]
+    joins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAxis:
+    """A dimension of the ranks, outermost first in `Schedule.mesh`."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A whole operator, for every rank as a function of `rank`. Calls of a rank follow each other in stream order."""
+
+    name: str
+    mesh: tuple[MeshAxis, ...]
+    buffers: tuple[Buffer, ...]
+    signals: tuple[Signal, ...]
+    launches: tuple[Launch, ...]
+    dims: tuple[Dim, ...] = ()
+    tables: tuple[Table, ...] = ()
+    functions: str = ""  # source of the ops that the user wrote
+
+    @cached_property
+    def num_ranks(self) -> int:
+        return prod(axis.size for axis in self.mesh)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        return {dim.name: dim.size for dim in self.dims}
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Extents of buffers, signals and tables, by name."""
+        named: tuple[Buffer | Signal | Table, ...] = (*self.buffers, *self.signals, *self.tables)
+        return {one.name: tuple(int(evaluate(extent, self.sizes)) for extent in one.shape) for one in named}

@@ -1,0 +1,121 @@
+"""Steps: what a program does, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilelink.ir.word import Word
+from tilelink.schedule.index import Index, Number
+from tilelink.schedule.memory import Region
+
+Let = tuple[tuple[str, Number], ...]  # names and what they stand for; later ones may use earlier ones
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Block until the word of the own rank is at least `until`. A wait for 0 or less waits for nothing.
+
+    `covers` names the buffers whose loads behind this step need it. What a loop may pipeline, which fences stand here, and what
+    no compiler may move in front of this step all follow from it. Stores and raises stay behind every wait.
+    """
+
+    signal: str
+    index: tuple[Number, ...]
+    until: Number
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Raise a word of rank `at`: to `to`, or by one. What the program did before is done for whoever waits for it.
+
+    `last_of`: whoever comes last of so many in a call raises it, for all of them.
+    """
+
+    signal: str
+    index: tuple[Number, ...]
+    at: Number
+    to: Number | None = None
+    last_of: Number = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`result` = the tile; elements that are masked are `fill`."""
+
+    result: str
+    region: Region
+    fill: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The tile `value`, rounded to the dtype of the buffer, to `region`."""
+
+    value: str
+    region: Region
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Each of `target` = the one of `source`, then `notify`: in one operation where the engine has one (put with signal)."""
+
+    source: tuple[Region, ...]
+    target: tuple[Region, ...]
+    notify: Notify | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """`results = op(*operands)` on tiles. `shape`: of the tiles of an op that makes them out of nothing."""
+
+    results: tuple[str, ...]
+    op: str
+    operands: tuple[str | float, ...] = ()
+    shape: tuple[Number, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A whole operation of a library on regions."""
+
+    function: str
+    results: tuple[Region, ...]
+    operands: tuple[Region, ...]
+
+
+class Order(Word):
+    """Order inside of a program or a rank. A pass puts these steps where an access needs them; nobody writes them by hand."""
+
+    BARRIER = "barrier"  # all threads of the program have come here
+    FENCE = "fence"  # descriptors see what pointers and peers wrote before
+    FLUSH = "flush"  # what descriptors store has arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`body` for 0, 1, ... below `count`. `unrolled`: the number of rounds is small, and printed code repeats the body."""
+
+    variable: str
+    count: Number
+    body: tuple[Step, ...]
+    let: Let = ()
+    unrolled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`body` where `left` equals `right`, else `others`."""
+
+    left: Index
+    right: Number
+    body: tuple[Step, ...]
+    others: tuple[Step, ...] = ()
+
+
+Step = Wait | Notify | Load | Store | Move | Compute | Call | Sync | For | If
