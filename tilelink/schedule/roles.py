@@ -43,14 +43,16 @@ Pipelining = Plain | Prefetch | PingPong
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`body` for each of `count` positions; the name `tile` is the position, and `let` says what lies there.
+    """`body` for `count` positions from `first` on; the name `tile` is the position, and `let` says what lies there.
 
-    `every`: each program does all positions, instead of those that are its own in turn.
+    Position p belongs to program p % programs of the role. `every`: each program does all positions instead. The name `program` is
+    the number of the program in its role.
     """
 
     count: Number
     body: tuple[Step, ...]
     let: Let = ()
+    first: Number = 0
     who: Who = Who.EACH
     every: bool = False
     pipelining: Pipelining = Plain()
