@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.order import ChunkOrder, Nest, RankOrder, TileOrder
 from tilelink.schedule.index import Index, Number, greatest, least, rank
@@ -14,30 +12,26 @@ TILE = Index("tile")
 
 def rank_at(order: RankOrder, position: Number) -> Number:
     """The rank at `position` of an order."""
-    size, sign = order.ranks_per_node, order.direction
+    size = order.ranks_per_node
     nodes = order.num_ranks // size
+
+    def turned(own: Number, first: int, by: Number, ranks: int) -> Number:
+        return (own + first + by) % ranks if order.direction > 0 else (own - first - by) % ranks
+
     if nodes == 1:
-        return (rank + sign * (order.first + position)) % order.num_ranks
-    node = (rank // size + sign * (order.first_node + position // size)) % nodes
-    return node * size + (rank % size + sign * (order.first + position % size)) % size
+        return turned(rank, order.first, position, size)
+    node = turned(rank // size, order.first_node, position // size, nodes)
+    return node * size + turned(rank % size, order.first, position % size, size)
 
 
-def peer_and_chunk(order: ChunkOrder, chunks: int) -> Let:
-    """What lies at a position of a mover. The own rank is first in no order of a mover, or last, and left out."""
+def peer_and_chunk(order: ChunkOrder, chunks: int, *, streams: bool = False) -> Let:
+    """What lies at a position of a mover, in whose order the own rank is last, and left out. `streams`: one program a peer."""
+    assert order.ranks.first == 1, "movers go to their peers before they would come to themselves"
     peers = order.ranks.num_ranks - 1
-    ranks = order.ranks if order.ranks.first else replace(order.ranks, first=1)
-    match order.nest:
-        case Nest.RANK_MAJOR:
-            step, chunk = TILE // chunks, TILE % chunks
-        case Nest.CHUNK_MAJOR:
-            step, chunk = TILE % peers, TILE // peers
-    return ("peer", peer_at(ranks, step)), ("chunk", chunk)
-
-
-def peer_at(order: RankOrder, step: Number) -> Number:
-    """The peer at `step` of an order in which the own rank is last. Over several nodes the own rank is at the last place of all,
-    since both rotations begin with 1."""
-    return rank_at(order, step)
+    step, chunk = TILE // chunks, TILE % chunks
+    if streams or order.nest is Nest.CHUNK_MAJOR:
+        step, chunk = TILE % peers, TILE // peers
+    return ("peer", rank_at(order.ranks, step)), ("chunk", chunk)
 
 
 def lets(role: ComputeRole, position: Number, *, halves: bool = False) -> Let:
