@@ -45,8 +45,8 @@ Pipelining = Plain | Prefetch | PingPong
 class Phase:
     """`body` for `count` positions from `first` on; the name `tile` is the position, and `let` says what lies there.
 
-    Position p belongs to program p % programs of the role. `every`: each program does all positions instead. The name `program` is
-    the number of the program in its role.
+    Position p belongs to program p % programs of the role. `every`: each program does all positions instead. The name `program`
+    is the number of the program in its role.
     """
 
     count: Number
