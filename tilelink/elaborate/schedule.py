@@ -46,6 +46,8 @@ from tilelink.schedule.steps import For, Notify, Step, Wait
 from tilelink.schedule.walk import steps_in
 
 MAIN = "main"
+LAST_CALL = "every peer has finished the last call"
+THIS_CALL = "this rank has finished the call"
 _MEMORY = {
     nodes.Memory.INPUT: Memory.INPUT,
     nodes.Memory.OUTPUT: Memory.OUTPUT,
@@ -148,14 +150,14 @@ def _launches(planned: Planned) -> Iterator[Launch]:
         match launch:
             case Begin():
                 assert finish is not None, "what begins is finished"
-                yield _alone("begin", Host(), await_peers(planned, finish))
+                yield _alone("begin", Host(), await_peers(planned, finish), LAST_CALL)
             case AwaitPeers(within=False):
                 assert finish is not None, "what begins is finished"
-                yield _alone("await_peers", Host(), await_peers(planned, finish))
+                yield _alone("await_peers", Host(), await_peers(planned, finish), LAST_CALL)
             case Publish(within=False):
-                yield _alone("publish", CopyEngine(), movers.publish(planned, launch))
+                yield _alone("publish", CopyEngine(), movers.publish(planned, launch), "peers may pull now")
             case CopyOwn(exchange):
-                yield _alone(f"own_{exchange}", CopyEngine(), (movers.copy_own(planned, exchange),))
+                yield _alone(f"own_{exchange}", CopyEngine(), (movers.copy_own(planned, exchange),), "the own part")
             case CopyProgram():
                 joins = (MAIN,) if launch.after_source else ()
                 streams.append(launch.stream)
@@ -170,13 +172,13 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case Kernel(joined=False):
                 yield _kernel(planned, launch, finish)
             case Finish():
-                phases = () if launch.within else (Phase(1, finished(planned, launch)),)
+                phases = () if launch.within else (Phase(1, finished(planned, launch), title=THIS_CALL),)
                 if phases or streams:
                     yield Launch(MAIN, (Role("finish", Host(), phases),), tuple(dict.fromkeys(streams)))
 
 
-def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...]) -> Launch:
-    return Launch(MAIN, (Role(name, engine, (Phase(1, steps),)),))
+def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
+    return Launch(MAIN, (Role(name, engine, (Phase(1, steps, title=title),)),))
 
 
 # ---- kernels -----------------------------------------------------------------------------------------------------------
@@ -190,15 +192,17 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
         match carried:
             case AwaitPeers():
                 assert finish is not None, "what begins is finished"
-                first.append(Phase(1, await_peers(planned, finish), every=True))
+                first.append(Phase(1, await_peers(planned, finish), every=True, title=LAST_CALL))
             case Publish():
-                first.append(Phase(1, movers.publish(planned, carried), who=Who.FIRST))
+                first.append(Phase(1, movers.publish(planned, carried), who=Who.FIRST, title="peers may pull now"))
             case TellPlace(exchange):
-                first.append(Phase(1, (movers.tell_place(planned, exchange),), who=Who.FIRST))
+                first.append(
+                    Phase(1, (movers.tell_place(planned, exchange),), who=Who.FIRST, title="peers may store here")
+                )
             case WordCollective():
                 first += _gather_first(planned, carried)
             case Finish():
-                last.append(Phase(1, finished(planned, carried), who=Who.LAST))
+                last.append(Phase(1, finished(planned, carried), who=Who.LAST, title=THIS_CALL))
     every = tuple(phase for phase in first if phase.every)
     roles = [
         Role(comm.exchange, Sms(comm.programs, kernel.warps), (*every, movers.programs(planned, comm)))
@@ -241,16 +245,35 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         segments = role.axis(branch.axis).segments
         others = role.num_tiles // segments * (segments - 1)
         rest = role.body[:-1]
-        yield Phase(others, body(tiles, (*rest, *branch.others)), (*lets(role, TILE), *items), 0, pipelining=how)
+        yield Phase(
+            others,
+            body(tiles, (*rest, *branch.others)),
+            (*lets(role, TILE), *items),
+            pipelining=how,
+            title=_title(role),
+        )
         own = body(tiles.in_own(branch.axis), (*rest, *branch.own))
         count = role.num_tiles - others
-        yield Phase(count, own, (*lets(role, TILE), *items), others, pipelining=Prefetch())
+        yield Phase(
+            count, own, (*lets(role, TILE), *items), others, pipelining=Prefetch(), title="tiles of the own segment"
+        )
         return
-    yield Phase(role.whole, body(tiles, role.body), (*lets(role, TILE), *items), 0, pipelining=how)
+    yield Phase(role.whole, body(tiles, role.body), (*lets(role, TILE), *items), pipelining=how, title=_title(role))
     if role.halved:
         halves = Tiles(planned, role, halves=True)
         let = (("half", TILE % 2), *lets(role, role.whole + TILE // 2, halves=True), *items)
-        yield Phase(2 * role.halved, body(halves, role.body), let, pipelining=how)
+        yield Phase(2 * role.halved, body(halves, role.body), let, pipelining=how, title="the last tiles, in halves")
+
+
+def _title(role: ComputeRole) -> str:
+    """The order of tiles in a few words."""
+    order, major = role.order, role.axis(role.order.major)
+    across = f" through all of {order.minor}" if order.minor else ""
+    groups = f"groups of {order.group} tiles along {order.major}{across}"
+    if major.segments == 1:
+        return groups
+    late = ", the last one a round behind" if order.late else ""
+    return f"{groups}, segments {order.nest.value}{late}"
 
 
 def _stages(planned: Planned, role: ComputeRole) -> int:

@@ -45,6 +45,8 @@ Pipelining = Plain | Prefetch | PingPong
 class Phase:
     """`body` for `count` positions from `first` on; the name `tile` is the position, and `let` says what lies there.
 
+    `title` says in a line of prose what the phase is for; printed code has it as a comment.
+
     Position p belongs to program p % programs of the role. `every`: each program does all positions instead. The name `program`
     is the number of the program in its role.
     """
@@ -56,6 +58,7 @@ class Phase:
     who: Who = Who.EACH
     every: bool = False
     pipelining: Pipelining = Plain()
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
