@@ -45,7 +45,7 @@ Pipelining = Plain | Prefetch | PingPong
 class Phase:
     """`body` for each of `count` positions; the name `tile` is the position, and `let` says what lies there.
 
-    `every`: each program does all positions, instead of those that are its own in turn.
+    `every`: each program does all positions, instead of those that are its own in turn. `title`: what printed code says of it.
     """
 
     count: Number
@@ -54,6 +54,7 @@ class Phase:
     who: Who = Who.EACH
     every: bool = False
     pipelining: Pipelining = Plain()
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
