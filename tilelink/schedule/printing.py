@@ -128,18 +128,18 @@ def in_a_line(step: Step) -> str:
             who = "" if last_of == 1 else f"last of {spelled(last_of)}: "
             return f"{who}notify {signal}[{_list(index)}]{_at(at)} {'+= 1' if to is None else f'= {spelled(to)}'}"
         case Load(result, region):
-            return f"{result} = {_region(region)}"
+            return f"{result} = {region_text(region)}"
         case Store(value, region):
             paced = ", paced" if region.access is Access.PACED else ""
-            return f"store {value} -> {_region(region)}{paced}"
+            return f"store {value} -> {region_text(region)}{paced}"
         case Move(source, target, notify):
             then = f", then {in_a_line(notify)}" if notify else ""
-            return f"move {', '.join(map(_region, source))} -> {', '.join(map(_region, target))}{then}"
+            return f"move {', '.join(map(region_text, source))} -> {', '.join(map(region_text, target))}{then}"
         case Compute(results, op, operands, shape):
             arguments = [str(one) for one in operands] + [spelled(one) for one in shape]
             return f"{', '.join(results)} = {op}({', '.join(arguments)})"
         case Call(function, results, operands):
-            return f"{', '.join(map(_region, results))} = {function}({', '.join(map(_region, operands))})"
+            return f"{', '.join(map(region_text, results))} = {function}({', '.join(map(region_text, operands))})"
         case Sync(order):
             return order.value
         case For():
@@ -148,7 +148,8 @@ def in_a_line(step: Step) -> str:
             return f"if {spelled(step.left)} == {spelled(step.right)}"
 
 
-def _region(region: Region) -> str:
+def region_text(region: Region) -> str:
+    """A region, as the design review has it."""
     parts = [
         spelled(start) if extent == 1 else f"{spelled(start)} : +{spelled(extent, 1)}"
         for start, extent in zip(region.start, region.extent, strict=True)

@@ -1,0 +1,132 @@
+"""What kernels and host code print alike: loops, branches, names that stand for indices. Leaves are of an engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from lowering.source import Source
+from lowering.steps.errors import NotPrinted
+from lowering.steps.indices import Scope, Spelling
+from tilelink.schedule.index import Index, Number, names_in
+from tilelink.schedule.memory import Access, Protocol
+from tilelink.schedule.printing import in_a_line
+from tilelink.schedule.roles import Phase, Plain, Role
+from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait
+from tilelink.schedule.walk import indices, read, steps_in, synchronises, written
+
+
+class Body(ABC):
+    """Prints the steps of a role to `out`."""
+
+    def __init__(self, out: Source, scope: Scope, spell: Spelling) -> None:
+        self.out, self.scope, self.spell = out, scope, spell
+        self.schedule = scope.schedule
+        self.packets = frozenset(one.name for one in self.schedule.buffers if one.protocol is not Protocol.SIMPLE)
+
+    def steps(self, body: tuple[Step, ...]) -> None:
+        for step in body:
+            self._refuse(step)
+            match step:
+                case For():
+                    self.loop(step)
+                case If():
+                    self.branch(step)
+                case Wait():
+                    self.wait(step)
+                case Notify():
+                    self.notify(step)
+                case Load():
+                    self.load(step)
+                case Store():
+                    self.store(step)
+                case Move():
+                    self.move(step)
+                case Compute():
+                    self.compute(step)
+                case Call():
+                    self.library(step)
+                case Sync():
+                    self.sync(step)
+
+    def loop(self, step: For) -> None:
+        count = self.rounds(step)
+        with self.scope.inside(step.variable, step.count):
+            with self.out.block(f"for {step.variable} in {self.range(count, step.body, step.unrolled)}:"):
+                self.let(step.let)
+                self.steps(step.body)
+
+    def branch(self, step: If) -> None:
+        left, right = self.spell(step.left), self.spell(step.right)
+        if step.body:
+            with self.out.block(f"if {left} == {right}:"), self.scope.inside():
+                self.steps(step.body)
+        if step.others:
+            with self.out.block("else:" if step.body else f"if {left} != {right}:"), self.scope.inside():
+                self.steps(step.others)
+
+    def let(self, let: Let) -> None:
+        for name, index in self.scope.bind(let):
+            self.out.line(f"{name} = {self.spell(index)}")
+
+    def rounds(self, step: For) -> str:
+        """How often a loop runs: as ranks, where its rounds go through them, or as a number with the name of its variable."""
+        count, ranks = step.count, self.schedule.num_ranks
+        if not isinstance(count, int):
+            return self.spell(count)
+        inner = [index for one in steps_in(step.body) for index in indices(one)]
+        inner += [index for _, index in step.let]
+        if count in (ranks - 1, ranks) and any(_goes_through_ranks(index, step.variable, ranks) for index in inner):
+            return self.spell.ranks() if count == ranks else f"{self.spell.ranks()} - 1"
+        return self.spell.number(f"{step.variable}_count", count, f"rounds of the loop over {step.variable}")
+
+    def waits(self, body: tuple[Step, ...]) -> bool:
+        """Whether a step orders accesses, which no compiler may then move from round to round."""
+        return synchronises(body, self.packets) or any(isinstance(step, Sync) for step in steps_in(body))
+
+    def positions(self, phase: Phase) -> bool:
+        """Whether the number of the position matters, or there are several."""
+        inner = [index for step in steps_in(phase.body) for index in indices(step)]
+        inner += [index for _, index in phase.let]
+        return phase.count != 1 or any("tile" in names_in(index) for index in inner)
+
+    def _refuse(self, step: Step) -> None:
+        """Raises NotPrinted for accesses that have no text."""
+        for region in (*read(step), *written(step)):
+            if region.access is Access.PACED:
+                self.not_printed("a store that is spread over time", step, "Access.POINTER")
+
+    def not_printed(self, what: str, step: Step, legal: str) -> None:
+        raise NotPrinted(what=what, role=self.scope.role, step=in_a_line(step), legal=legal)
+
+    def check_pipelining(self, role: Role, phase: Phase) -> None:
+        if not isinstance(phase.pipelining, Plain):
+            what = f"{type(phase.pipelining).__name__} of a phase"
+            raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal="Plain()")
+
+    @abstractmethod
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str: ...
+    @abstractmethod
+    def wait(self, step: Wait) -> None: ...
+    @abstractmethod
+    def notify(self, step: Notify) -> None: ...
+    @abstractmethod
+    def load(self, step: Load) -> None: ...
+    @abstractmethod
+    def store(self, step: Store) -> None: ...
+    @abstractmethod
+    def move(self, step: Move) -> None: ...
+    @abstractmethod
+    def compute(self, step: Compute) -> None: ...
+    @abstractmethod
+    def library(self, step: Call) -> None: ...
+    @abstractmethod
+    def sync(self, step: Sync) -> None: ...
+
+
+def _goes_through_ranks(index: Number, variable: str, ranks: int) -> bool:
+    """Whether `index` is a rank that depends on a loop variable: a remainder of the number of ranks."""
+    if not isinstance(index, Index) or index.is_name:
+        return False
+    if index.op == "%" and index.args[1] == ranks and {variable, "rank"} <= names_in(index.args[0]):
+        return True
+    return any(_goes_through_ranks(one, variable, ranks) for one in index.args)

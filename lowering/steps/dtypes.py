@@ -1,0 +1,25 @@
+"""Element types of buffers, a row each."""
+
+from __future__ import annotations
+
+from tilelink.schedule.memory import Buffer, Protocol
+
+NAMES = {
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+    "int32": "int32",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
+
+
+def element(buffer: Buffer) -> str:
+    """The type of an element, as torch and Triton call it."""
+    return NAMES[buffer.dtype]
+
+
+def stored(buffer: Buffer) -> str:
+    """What lies in memory: an element, or a word that holds it together with the fact of its arrival."""
+    return element(buffer) if buffer.protocol is Protocol.SIMPLE else "int64"

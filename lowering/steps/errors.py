@@ -1,0 +1,78 @@
+"""What the printer of steps refuses, one class each."""
+
+from __future__ import annotations
+
+from tilelink.errors import TileLinkError
+
+
+class NameTaken(TileLinkError):
+    template = (
+        "{kind} {name!r} of schedule {schedule!r} has the name of {other}; a kernel has one namespace.\n"
+        "Legal: a name that nothing else of the schedule has."
+    )
+
+
+class ReservedName(TileLinkError):
+    template = (
+        "{kind} {name!r} of schedule {schedule!r} has a name that printed code uses for something else, or that Python "
+        "reserves.\nLegal: another name, such as {suggestion!r}."
+    )
+
+
+class UnknownOpOfSteps(TileLinkError):
+    template = (
+        "op {op!r} in role {role!r} is neither known to the printer nor defined in `functions` of schedule {schedule!r}.{hint}\n"
+        "Legal: {known}, or a @triton.jit function in `functions`."
+    )
+
+
+class EngineCannot(TileLinkError):
+    template = (
+        "{engine} of role {role!r} cannot {what}: {step}.\nLegal: {legal}."
+    )
+
+
+class NotPrinted(TileLinkError):
+    template = "{what} in role {role!r} has no printed form yet: {step}.\nLegal: {legal}."
+
+
+class TileOfManyDimensions(TileLinkError):
+    template = (
+        "the region {region} of role {role!r} is a tile of more than two dimensions, which kernels do not hold.\n"
+        "Legal: extents of 1 along all dimensions but the last two."
+    )
+
+
+class UnboundedExtent(TileLinkError):
+    template = (
+        "the extent {extent} of role {role!r} has no upper bound, so that its tile has no size.\n"
+        "Legal: an extent that names with known ranges bound, such as min(16, rows - i * 16)."
+    )
+
+
+class NotContiguousCopy(TileLinkError):
+    template = (
+        "{engine} of role {role!r} copies runs of memory, and {region} is not one.\n"
+        "Legal: regions that are whole along every dimension behind the first one with an extent above 1."
+    )
+
+
+class ValueChangesInLoop(TileLinkError):
+    template = (
+        "{engine} of role {role!r} raises {signal!r} to {to}, which changes with {names}: in a captured call, streams copy values "
+        "that the device has prepared before.\nLegal: a value that depends on `call`, `rank` and tables only."
+    )
+
+
+class LastNotAtEnd(TileLinkError):
+    template = (
+        "role {role!r} has a phase behind one for the program that ends last, when all others have ended.\n"
+        "Legal: phases of {who!r} behind all others of the role."
+    )
+
+
+class OverlappingMove(TileLinkError):
+    template = (
+        "role {role!r} moves {source} to {target}, which may overlap: threads of a program would overwrite what others still "
+        "read.\nLegal: regions of two buffers, or of one whose starts differ by at least an extent."
+    )

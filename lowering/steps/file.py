@@ -1,0 +1,100 @@
+"""Schedule of steps -> one standalone file: constants, device helpers, kernels, host class, fabric."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+from lowering.embed import embed, globals_of, named_imports, reached
+from lowering.source import Source
+from lowering.steps.constants import Constants
+from lowering.steps.host import print_class
+from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
+from lowering.steps.naming import checked_names
+from lowering.steps.streams import HostRole, print_role
+from lowering.steps.sync import synchronised
+from lowering.steps.words import by_host, laid_out
+from lowering.targets import dialect
+from tilelink.schedule.printing import printed
+from tilelink.schedule.roles import Launch, Schedule
+
+HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+
+
+def lower(schedule: Schedule, arch: str = "sm_90") -> str:
+    """Source text of `schedule` for NVIDIA GPUs of `arch`, self-contained: it imports torch and Triton only.
+
+    Raises errors of `lowering.steps.errors` for what has no printed form.
+    """
+    schedule = synchronised(schedule)
+    spelling = dialect("triton", arch)
+    frame = Frame(schedule, laid_out(schedule), Constants(checked_names(schedule)))
+    host_roles = [_host_roles(frame, launch) for launch in schedule.launches]  # first: they say which values they copy
+    kernels = [
+        None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in schedule.launches
+    ]
+    end = None if frame.words.ends_in_last_launch else end_kernel(frame)
+    waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
+    host = print_class(frame, kernels, host_roles, end)
+    body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *_texts(*waits, *kernels, end)])).strip("\n")
+    constants = "\n".join(frame.constants.lines(globals_of(f"{body}\n\n\n{host}")))
+    fabrics = [name for name in spelling.fabrics if name != "pool"]
+    sections = [
+        ("constants: kernels read these directly, host code reads their `.value`", constants),
+        ("device helpers: waits and notifies hold the rules of memory order", embed(body, HELPERS, spelling.jit)),
+        (f"kernels of {schedule.name}", body),
+        ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
+        ("fabric: torch symmetric memory", reached("\n\n\n".join(map(_fabric, fabrics)), (host, spelling.fabric))),
+    ]
+    out = Source()
+    _header(out, frame)
+    out.lines(named_imports(spelling.imports, (text for _, text in sections)))
+    for title, text in sections:
+        if text:
+            out.line()
+            out.line()
+            out.comment(f"---- {title} ".ljust(100, "-"))
+            out.line()
+            out.line()
+            out.lines(text)
+    ast.parse(out.text())
+    return out.text()
+
+
+def _texts(*kernels: Kernel | None) -> list[str]:
+    return [kernel.text for kernel in kernels if kernel is not None]
+
+
+def _host_roles(frame: Frame, launch: Launch) -> list[HostRole]:
+    """Roles of streams: on the stream of the launch, or on one of their own beside others."""
+    alone = len(launch.roles) == 1
+    return [
+        print_role(frame, role, launch.stream if alone else f"{launch.stream}_{role.name}")
+        for role in launch.roles
+        if by_host(role)
+    ]
+
+
+def _header(out: Source, frame: Frame) -> None:
+    schedule = frame.schedule
+    out.line(f'"""{schedule.name} on {schedule.num_ranks} ranks: a schedule of steps, printed. Yours to keep and edit."""')
+    out.line()
+    for line in printed(schedule, legend=True).splitlines():
+        out.line(f"# {line}".rstrip())
+    words = frame.words.lines()
+    if words:
+        out.line("#")
+        out.comment("words:")
+        for line in words:
+            out.comment(f"  {line}")
+    out.line()
+
+
+@cache
+def _fabric(name: str) -> str:
+    """The text of a file of `lowering/host` without its header: docstring and imports, those in a `try` as well."""
+    text = (Path(__file__).parents[1] / "host" / f"{name}.py").read_text()
+    _, *nodes = ast.parse(text).body
+    first = next(node for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom | ast.Try))
+    return "\n".join(text.splitlines()[first.lineno - 1 :])

@@ -1,0 +1,198 @@
+"""A schedule's host class: it allocates once, and enqueues one call after the other."""
+
+from __future__ import annotations
+
+import hashlib
+
+from lowering.names import class_name
+from lowering.source import Source
+from lowering.steps.dtypes import element, stored
+from lowering.steps.indices import HostSpelling, Scope
+from lowering.steps.kernel import Frame, Kernel
+from lowering.steps.streams import ARGUMENTS, HostRole, tensor_of
+from lowering.steps.words import MAIN
+from tilelink.schedule.index import replaced
+from tilelink.schedule.memory import Buffer, Memory
+from tilelink.schedule.printing import printed
+from tilelink.schedule.roles import Launch, Sms
+
+_UNUSED = "a schedule without words has none"
+
+
+def print_class(
+    frame: Frame, kernels: list[Kernel | None], host_roles: list[list[HostRole]], end: Kernel | None
+) -> str:
+    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does."""
+    return HostClass(frame, kernels, host_roles, end).text()
+
+
+class HostClass:
+    def __init__(
+        self, frame: Frame, kernels: list[Kernel | None], host_roles: list[list[HostRole]], end: Kernel | None
+    ) -> None:
+        self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
+        self.kernels, self.host_roles, self.end = kernels, host_roles, end
+        self.out = Source()
+        self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
+        named = {launch.stream for launch in self.schedule.launches}
+        named |= {role.stream for roles in host_roles for role in roles}
+        self.sides = sorted(named - {MAIN})
+        self.inputs = [*self._of(Memory.INPUT), *(table.name for table in self.schedule.tables)]
+        self.fresh = self._of(Memory.OUTPUT)
+
+    def _of(self, memory: Memory) -> list[str]:
+        return [buffer.name for buffer in self.schedule.buffers if buffer.memory is memory]
+
+    def text(self) -> str:
+        out = self.out
+        with out.block(f"class {class_name(self.schedule.name)}:"):
+            out.line(f'"""{self.schedule.name} on {self.schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""')
+            out.line()
+            self._constants()
+            out.line()
+            self._init()
+            out.line()
+            self._call()
+            out.line()
+            self._enqueue()
+        return out.text()
+
+    def _constants(self) -> None:
+        digest = hashlib.sha256(printed(self.schedule).encode()).hexdigest()[:12]
+        self.out.line(f'SCHEDULE = "{digest}"  # compared between ranks: different schedules would hang')
+        shapes = self.schedule.shapes
+        entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
+        entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self.schedule.tables]
+        self.out.call("INPUTS = {", entries, "}")
+        self.out.call("OUTPUTS = {", [f'"{one.name}": {self._declared(one)}' for one in self._results()], "}")
+        self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
+        self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
+        self.out.line("ANY_STREAM = True  # calls may come from any stream")
+
+    def _declared(self, buffer: Buffer) -> str:
+        return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer)})"
+
+    def _results(self) -> list[Buffer]:
+        return [one for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
+
+    def _resident(self) -> int:
+        """SMs for the largest launch of each stream, and one for each stream that a program holds up."""
+        most: dict[str, int] = {}
+        for launch, roles in zip(self.schedule.launches, self.host_roles, strict=True):
+            engines = [role.engine for role in launch.roles if isinstance(role.engine, Sms)]
+            others = [role.engine.programs for role in launch.roles if not isinstance(role.engine, Sms)]
+            count = sum(-(-one.programs // one.per_sm) for one in engines)
+            count += 0 if roles else sum(others)
+            most[launch.stream] = max(most.get(launch.stream, 0), count)
+            for one in roles:
+                if one.kernels:
+                    most[one.stream] = max(most.get(one.stream, 0), 1)
+        return max(1, sum(most.values()))
+
+    def _init(self) -> None:
+        out = self.out
+        with out.block("def __init__(self, fabric):"):
+            with out.block("if fabric.num_ranks != self.NUM_RANKS or fabric.num_sms < self.NUM_SMS:"):
+                out.line('found = f"{fabric.num_ranks} ranks of {fabric.num_sms} SMs"')
+                out.line(
+                    'raise ValueError(f"this schedule is for {self.NUM_RANKS} ranks of {self.NUM_SMS} SMs, not {found}")'
+                )
+            out.line("fabric.agree(self.SCHEDULE)")
+            out.line("self.fabric = fabric")
+            for name in self._of(Memory.SYMMETRIC):
+                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
+                out.line(f"self.{name} = fabric.symmetric({shape}, torch.{dtype})")
+            for name in self._of(Memory.LOCAL):
+                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
+                out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
+            self._words()
+            out.line("self.last = fabric.main()")
+            with out.block("with fabric.loading():  # kernels are loaded before one of them spins"):
+                shapes = "for shape, dtype in self.INPUTS.values()"
+                out.line(f"self(*[torch.empty(shape, dtype=dtype, device=fabric.device) {shapes}])")
+
+    def _words(self) -> None:
+        """Signals, the number of the call, counts, and values that streams copy."""
+        out, words = self.out, self.words
+        if words.num_signals:
+            out.line(f"self.signals = fabric.symmetric(({words.num_signals},), torch.int32)")
+        where = "dtype=torch.int32, device=fabric.device"
+        if words.num_counts:
+            out.line(f"self.counts = torch.zeros({words.num_counts}, {where})")
+        out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")
+        if words.values:
+            spell = HostSpelling(Scope(self.schedule), self.frame.constants)
+            if any("rank" in str(one) for one in words.values):
+                out.line("rank = fabric.rank")
+            first = ", ".join(spell(replaced(one, {"call": 1})) for one in words.values)
+            out.line(f"self.stream_values = torch.tensor([{first}], {where})")
+
+    def _call(self) -> None:
+        out = self.out
+        out.line("@opaque")
+        with out.block(f"def __call__({', '.join(['self', *self.inputs])}):"):
+            for name in self.inputs:
+                out.line(f'check_input("{name}", {name}, *self.INPUTS["{name}"])')
+            out.line("main = self.fabric.main()")
+            out.line("main.after(self.last)  # calls on other streams stay in order")
+            out.line("self.last = main")
+            for name in self.fresh:
+                dtype = element(self.buffers[name])
+                shape = self.schedule.shapes[name]
+                out.line(f"{name} = torch.empty({shape}, dtype=torch.{dtype}, device=self.fabric.device)")
+            out.line(f"self.fabric.run({', '.join(['self.enqueue', *self._tensors()])})")
+            out.line(f"return {', '.join(tensor_of(one.memory, one.name) for one in self._results())}")
+
+    def _tensors(self) -> list[str]:
+        return ["main", *self.inputs, *self.fresh]
+
+    def _enqueue(self) -> None:
+        out = self.out
+        with out.block(f"def enqueue({', '.join(['self', *self._tensors()])}):"):
+            out.line('"""All launches, copies and waits of a call, in order."""')
+            out.line("rank = self.fabric.rank")
+            for side in self.sides:
+                out.line(f'{side} = self.fabric.stream("{side}")')
+                out.line(f"{side}.after(main)")
+            for place, launch in enumerate(self.schedule.launches):
+                self._launch(launch, self.kernels[place], self.host_roles[place])
+            ended = self.schedule.launches[-1].joins if self.words.ends_in_last_launch else ()
+            if not self.words.ends_in_last_launch:
+                for side in self.sides:
+                    out.line(f"main.after({side})")
+            del ended
+            if self.end is not None:
+                self._kernel("main", self.end)
+
+    def _launch(self, launch: Launch, kernel: Kernel | None, roles: list[HostRole]) -> None:
+        out, stream = self.out, launch.stream
+        for name in launch.joins:
+            out.line(f"{stream}.after({name})")
+        beside = [role for role in roles if role.stream != stream]
+        for role in beside:
+            out.line(f"{role.stream}.after({stream})")
+        for role in roles:
+            out.lines(role.text.rstrip("\n"))
+        if kernel is not None:
+            self._kernel(stream, kernel)
+        for role in beside:
+            out.line(f"{stream}.after({role.stream})")
+
+    def _kernel(self, stream: str, kernel: Kernel) -> None:
+        arguments = [self._argument(kernel, name) for name in kernel.parameters]
+        self.out.call(f"{stream}.launch(", [kernel.name, f"({kernel.grid},)", *arguments, *kernel.options])
+
+    def _argument(self, kernel: Kernel, name: str) -> str:
+        """What a parameter of a kernel is given."""
+        if name in ARGUMENTS:
+            return ARGUMENTS[name]
+        if name in kernel.descriptors:
+            buffer, block = kernel.descriptors[name]
+            matrix = f"{tensor_of(self.buffers[buffer].memory, buffer)}.view(-1, {self.schedule.shapes[buffer][-1]})"
+            sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in block)
+            return f"TensorDescriptor.from_tensor({matrix}, [{sizes}])"
+        if name in self.buffers:
+            return tensor_of(self.buffers[name].memory, name)
+        if name.endswith("_peers") and name[: -len("_peers")] in self.buffers:
+            return f"self.{name[: -len('_peers')]}.pointers"
+        return name

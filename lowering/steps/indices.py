@@ -1,0 +1,170 @@
+"""Spells indices: the names and ranges in scope, remainders as the language computes them, named numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf, prod
+
+from lowering.names import INT32_LIMIT
+from lowering.steps.constants import Constants
+from tilelink.schedule.index import Index, Number, names_in
+from tilelink.schedule.ranges import Range, range_of, truncation_is_floor
+from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import Let
+
+_BINDS = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements from one place to the next along each dimension of a row-major array."""
+    return tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+@dataclass
+class Scope:
+    """What is known where a step stands: ranges of names and of entries of tables."""
+
+    schedule: Schedule
+    role: str = ""
+    names: dict[str, Range] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        low = {dim.name: dim.multiple if dim.on_call else dim.size for dim in self.schedule.dims}
+        self.names |= {name: Range(low[name], size) for name, size in self.schedule.sizes.items()}
+        self.names |= {"rank": Range(0, self.schedule.num_ranks - 1), "call": Range(1, inf)}
+        self.tables = {
+            table.name: Range(0, range_of(table.below, self.names).high - 1) for table in self.schedule.tables
+        }
+
+    def range(self, index: Number) -> Range:
+        return range_of(index, self.names, self.tables)
+
+    @contextmanager
+    def inside(self, variable: str = "", count: Number = 1) -> Iterator[None]:
+        """A loop over `variable`, whose names end with it."""
+        before = dict(self.names)
+        if variable:
+            self.names[variable] = Range(0, self.range(count).high - 1)
+        yield
+        self.names = before
+
+    def bind(self, let: Let) -> Iterator[tuple[str, Number]]:
+        """The names of `let`, each known behind its turn."""
+        for name, index in let:
+            yield name, index
+            self.names[name] = self.range(index)
+
+
+class Spelling:
+    """An index as a kernel spells it."""
+
+    minimum, maximum = "tl.minimum", "tl.maximum"
+
+    def __init__(self, scope: Scope, constants: Constants) -> None:
+        self.scope = scope
+        self.constants = constants
+        self.schedule = scope.schedule
+        self.sizes = {dim.name: dim for dim in self.schedule.dims}
+        self.lanes = ""  # the mask of look-ups by `lane`
+
+    def number(self, base: str, value: int, what: str) -> str:
+        """A named number."""
+        return self.constants.name(base, value, what, self.scope.role)
+
+    def ranks(self) -> str:
+        return self.number("NUM_RANKS", self.schedule.num_ranks, "ranks of the group")
+
+    def __call__(self, index: Number, around: int = 0, unit: tuple[int, str] = (0, "")) -> str:
+        """`around`: how tight the operator around binds. `unit`: a number and what it is called, for an index that counts
+        in it."""
+        if isinstance(index, int):
+            return unit[1] if index == unit[0] and unit[1] else str(index)
+        if index.is_name:
+            return self.name(index.op)
+        if index.is_lookup:
+            return self.look_up(index)
+        left, right = index.args
+        if index.op in ("min", "max"):
+            return f"{self.minimum if index.op == 'min' else self.maximum}({self(left)}, {self(right)})"
+        if index.op in ("//", "%") and not truncation_is_floor(index, self.scope.names, self.scope.tables):
+            return self.floored(index.op, self(left), self._divisor(index))
+        binds = _BINDS[index.op]
+        units = (unit if index.op in "+-*" else (0, ""),) * 2
+        if index.op in "+-" and not (_counts_in(left, unit[0]) and _counts_in(right, unit[0])):
+            units = ((0, ""), (0, ""))
+        second = self(right, binds + 1, units[1]) if index.op != "%" else self._divisor(index, binds + 1)
+        text = f"{self(left, binds, units[0])} {index.op} {second}"
+        return f"({text})" if binds < around else text
+
+    def _divisor(self, index: Index, around: int = 0) -> str:
+        """Remainders of what depends on the own rank are ranks, where they are of so many."""
+        left, right = index.args
+        if index.op == "%" and right == self.schedule.num_ranks and "rank" in names_in(left):
+            return self.ranks()
+        return self(right, around)
+
+    def name(self, name: str) -> str:
+        if name in self.sizes:
+            return self.number(name, self.sizes[name].size, "a size of the operator")
+        return name
+
+    def look_up(self, index: Index) -> str:
+        place = self.flat(index.args, index.op, 0)
+        mask = f", mask={self.lanes}, other=0" if self.lanes and "lane" in names_in(index) else ""
+        return f"tl.load({' + '.join([index.op, *place])}{mask})"
+
+    def floored(self, op: str, left: str, right: str) -> str:
+        return f"{'floor_mod' if op == '%' else 'floor_div'}({left}, {right})"
+
+    def flat(self, index: tuple[Number, ...], array: str, leave: int) -> list[str]:
+        """Terms of the place of `index` in an array, row after row, without those of the last `leave` dimensions."""
+        shape = self.schedule.shapes[array]
+        kept = list(zip(index, range(len(shape) - leave), strict=False))
+        return [self.scaled(one, array, dim) for one, dim in kept if one != 0]
+
+    def scaled(self, index: Number, array: str, dim: int) -> str:
+        """`index` places along a dimension, in elements."""
+        shape = self.schedule.shapes[array]
+        text = self(index, 1 if dim == len(shape) - 1 else 2)
+        return self.times(text, array, dim)
+
+    def times(self, text: str, array: str, dim: int) -> str:
+        """`text` times the elements from one place to the next along a dimension; in 64 bits where 32 are too few."""
+        shape = self.schedule.shapes[array]
+        step = strides(shape)[dim]
+        if prod(shape) >= INT32_LIMIT:
+            text = self.wide(text)
+        if dim == len(shape) - 1:
+            return text
+        if dim == len(shape) - 2:
+            return f"{text} * {self.number(f'{array}_COLS', step, f'columns of {array}')}"
+        what = f"elements of {array} from one place to the next along dimension {dim}"
+        return f"{text} * {self.number(f'{array}_STEP_{dim}', step, what)}"
+
+    def wide(self, text: str) -> str:
+        return f"tl.cast({text}, tl.int64)"
+
+
+class HostSpelling(Spelling):
+    """An index as host code spells it, where a remainder is what Python computes."""
+
+    minimum, maximum = "min", "max"
+
+    def number(self, base: str, value: int, what: str) -> str:
+        text = super().number(base, value, what)
+        return text if text.isdigit() else f"{text}.value"
+
+    def floored(self, op: str, left: str, right: str) -> str:
+        return f"({left}) {op} {right}"
+
+    def wide(self, text: str) -> str:
+        return text
+
+
+def _counts_in(index: Number, unit: int) -> bool:
+    """Whether `index` is written as a multiple of `unit`."""
+    if isinstance(index, int):
+        return bool(unit) and index % unit == 0
+    return index.op == "*" and unit in index.args

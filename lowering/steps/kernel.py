@@ -1,0 +1,195 @@
+"""A launch on SMs as a kernel: its roles, told apart by the number of the program, and what the last program does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lowering.source import Source
+from lowering.steps.constants import Constants
+from lowering.steps.indices import Scope, Spelling
+from lowering.steps.programs import Needing, Programs
+from lowering.steps.words import Words, by_host, kernel_name, last_phases
+from tilelink.schedule.index import call, names_in, replaced
+from tilelink.schedule.roles import Launch, Role, Schedule, Sms, Who
+from tilelink.schedule.steps import Wait
+
+_LAST = ("epoch", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
+_OF_KERNEL = {"call": "epoch", "program": ""}  # what a kernel makes itself, and of what
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`parameters` in order. `descriptors`: of which buffer and block some of them are. `grid`: as host code spells it."""
+
+    name: str
+    text: str
+    parameters: tuple[str, ...]
+    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    grid: str = "1"
+    options: tuple[str, ...] = ("num_warps=1",)
+
+
+@dataclass
+class Frame:
+    """What all printers of a file share."""
+
+    schedule: Schedule
+    words: Words
+    constants: Constants
+
+    def programs(self, out: Source, role: str) -> Programs:
+        scope = Scope(self.schedule, role)
+        return Programs(out, scope, Spelling(scope, self.constants), self.words)
+
+    def order(self, needs: Iterable[str]) -> list[str]:
+        """Parameters: tensors as the schedule has them, tables, words, the own rank, positions."""
+        names = set(needs)
+        order: list[str] = []
+        for buffer in self.schedule.buffers:
+            order += [one for one in (buffer.name, f"{buffer.name}_peers") if one in names]
+            order += sorted(one for one in names if one.startswith(f"{buffer.name}_desc"))
+        order += [table.name for table in self.schedule.tables if table.name in names]
+        order += [one for one in _LAST if one in names]
+        return [*dict.fromkeys(order), *sorted(names - set(order))]
+
+
+def print_kernel(frame: Frame, launch: Launch) -> Kernel:
+    """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
+    roles = [role for role in launch.roles if not by_host(role)]
+    name, out, functions = kernel_name(launch), Source(), Source()
+    needs: dict[str, str] = {"program": ""}
+    descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
+    before: list[str] = []
+    for role in roles:
+        body = Source() if len(roles) > 1 else out
+        programs = frame.programs(body, role.name)
+        for phase in role.phases:
+            if phase.who is not Who.LAST:
+                programs.phase(role, phase)
+        descriptors |= programs.descriptors
+        if len(roles) > 1:
+            _dispatch(frame, out, functions, body.text(), role, programs.needs, before)
+            programs.needs.pop("program", "")
+        needs |= programs.needs
+    if frame.words.ends(launch):
+        _end(frame, out, launch, needs, before)
+    parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
+    kernel = Source()
+    kernel.lines(functions.text().rstrip("\n"))
+    kernel.line(_decorator(parameters))
+    what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
+    with kernel.function(name, parameters, f"{what}."):
+        kernel.line("program = tl.program_id(0)")
+        if "call" in needs:
+            kernel.line("call = tl.load(epoch)")
+        kernel.lines(out.text())
+    grid = " + ".join(f"{one}.value" if not one.isdigit() else one for one in _counts(frame, roles))
+    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, _options(roles))
+
+
+def _dispatch(
+    frame: Frame, out: Source, functions: Source, text: str, role: Role, needs: dict[str, str], before: list[str]
+) -> None:
+    """The function of a role, and its call by the programs that are its own, behind those `before`."""
+    parameters = frame.order({*needs, "program"})
+    functions.line("@triton.jit")
+    with functions.function(role.name, parameters, f"{role.name[0].upper()}{role.name[1:]}, on {_programs(role)}."):
+        functions.lines(text)
+    functions.line()
+    functions.line()
+    first = " + ".join(before)
+    before += _counts(frame, [role])
+    with out.block(f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
+        out.call(f"{role.name}(", [*parameters[:-1], f"program - ({first})" if first else "program"])
+
+
+def _counts(frame: Frame, roles: list[Role]) -> list[str]:
+    """How many programs roles have, as constants."""
+    found = []
+    for role in roles:
+        what = f"programs of {role.name}"
+        found.append(frame.constants.name(f"{role.name}_programs", role.engine.programs, what))
+    return found
+
+
+def _end(frame: Frame, out: Source, launch: Launch, needs: dict[str, str], before: list[str]) -> None:
+    """What the program does that ends last: its phases, and the end of the call if it is the last of all."""
+    words, name = frame.words, f"{kernel_name(launch)}_ended"
+    first = frame.constants.name(name, words.counts[name], "count of programs that have ended")
+    many = before or _counts(frame, [role for role in launch.roles if not by_host(role)])
+    programs = many[0] if len(many) == 1 else f"({' + '.join(many)})"
+    needs["counts"] = ""
+    with out.block(f"if count_arrival(counts + {first}) == {programs} - 1:"):
+        for role, phase in last_phases(launch):
+            last = frame.programs(out, role.name)
+            last.phase(role, phase)
+            needs |= last.needs
+        if launch is frame.schedule.launches[-1] and words.ends_in_last_launch:
+            end_of_call(frame, out, needs)
+
+
+def end_of_call(frame: Frame, out: Source, needs: dict[str, str]) -> None:
+    """Everything of a call has ended: the words of this rank are made ready for the next one."""
+    words, constants = frame.words, frame.constants
+    out.comment("the next call: no counts, one number more" + (", what streams copy" if words.values else ""))
+    if words.num_counts:
+        size = constants.name("NUM_COUNTS", words.num_counts, "counts of this rank")
+        block = constants.name("COUNTS_BLOCK", 1 << (words.num_counts - 1).bit_length(), "of them, cleared at once")
+        out.line(f"clear_counts(counts, NUM_COUNTS={size}, BLOCK={block})")
+        needs["counts"] = ""
+    scope = Scope(frame.schedule)
+    spell = Needing(scope, Spelling(scope, constants), needs)
+    for place, value in enumerate(words.values):
+        needs["stream_values"] = ""
+        out.line(f"tl.store(stream_values + {place}, {spell(replaced(value, {'call': call + 1}))})")
+    needs["call"] = ""
+    out.line("tl.store(epoch, call + 1)")
+
+
+def end_kernel(frame: Frame) -> Kernel:
+    """The last launch of a call that no program of another launch can end."""
+    out, needs = Source(), dict[str, str]()
+    end_of_call(frame, out, needs)
+    return one_program("end_of_call_kernel", "Ends a call, when all its streams have joined.", frame, needs, out.text())
+
+
+def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:
+    """A wait that holds up a stream: host code does not know the number of a call that a graph replays."""
+    out = Source()
+    programs = Programs(out, scope, Spelling(scope, frame.constants), frame.words)
+    programs.wait(step)
+    names = frozenset[str]().union(*map(names_in, (*step.index, step.until)))
+    positions = dict.fromkeys(sorted(names - {"rank", "call"} - set(frame.schedule.sizes)), "")
+    return one_program(name, f"Holds the stream of {role}.", frame, programs.needs | positions, out.text(), positions)
+
+
+def one_program(
+    name: str, what: str, frame: Frame, needs: dict[str, str], text: str, positions: Iterable[str] = ()
+) -> Kernel:
+    parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
+    out = Source()
+    out.line(_decorator(parameters, positions))
+    with out.function(name, parameters, what):
+        if "call" in needs:
+            out.line("call = tl.load(epoch)")
+        out.lines(text)
+    return Kernel(name, out.text(), tuple(parameters))
+
+
+def _decorator(parameters: list[str], positions: Iterable[str] = ()) -> str:
+    """Integers of a kernel differ between ranks, and between the rounds of loops of host code: they are not compiled in."""
+    varying = ", ".join(f'"{one}"' for one in parameters if one in {"rank", *positions})
+    return f"@triton.jit(do_not_specialize=[{varying}])" if varying else "@triton.jit"
+
+
+def _programs(role: Role) -> str:
+    return f"{role.engine.programs} program{'s' * (role.engine.programs != 1)}"
+
+
+def _options(roles: list[Role]) -> tuple[str, ...]:
+    """Options of the launch: those of its largest role."""
+    engines = [role.engine for role in roles if isinstance(role.engine, Sms)] or [Sms(1)]
+    found = [f"num_warps={max(one.warps for one in engines)}", f"num_stages={max(one.stages for one in engines)}"]
+    per_sm = min(one.per_sm for one in engines)
+    return (*found, *([f"per_sm={per_sm}"] if per_sm > 1 else []))

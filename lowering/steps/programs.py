@@ -1,0 +1,218 @@
+"""Steps of programs on SMs, in Triton."""
+
+from __future__ import annotations
+
+from lowering.source import Source
+from lowering.steps.body import Body
+from lowering.steps.dtypes import element
+from lowering.steps.errors import EngineCannot
+from lowering.steps.indices import Scope, Spelling
+from lowering.steps.ops import op_text
+from lowering.steps.regions import Place, Regions
+from lowering.steps.words import Words
+from tilelink.schedule.index import Number, rank
+from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.printing import in_a_line
+from tilelink.schedule.roles import Phase, Role, Who
+from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
+
+_ORDERS = {
+    Order.BARRIER: "program_barrier()",
+    Order.FENCE: "fence_descriptors()",
+    Order.FLUSH: "flush_stores()",
+}
+
+
+class Needing(Spelling):
+    """Notes what a kernel takes as parameters: `rank`, `call`, tables, positions of loops of the host."""
+
+    def __init__(self, scope: Scope, spell: Spelling, needs: dict[str, str]) -> None:
+        super().__init__(scope, spell.constants)
+        self.needs = needs
+
+    def name(self, name: str) -> str:
+        if name in ("rank", "call"):
+            self.needs[name] = ""
+        return super().name(name)
+
+    def look_up(self, index: Number) -> str:
+        assert not isinstance(index, int)
+        self.needs[index.op] = ""
+        return super().look_up(index)
+
+
+class Programs(Body):
+    """`needs`: names that the printed text takes as parameters. `descriptors`: of which buffer and block each of them is."""
+
+    def __init__(self, out: Source, scope: Scope, spell: Spelling, words: Words) -> None:
+        self.needs: dict[str, str] = {}
+        super().__init__(out, scope, Needing(scope, spell, self.needs))
+        self.regions = Regions(self.spell, self.needs)
+        self.buffers = self.regions.buffers
+        self.words = words
+        self.dtypes: dict[str, str] = {}  # of values that were loaded
+        self.descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    # phases
+
+    def phase(self, role: Role, phase: Phase) -> None:
+        """A phase of each program, or of one of them."""
+        self.check_pipelining(role, phase)
+        named = {Who.FIRST: "the first program", Who.LAST: "the program that ends last"}
+        self.out.comment(phase.title or ("each program" if phase.every else named.get(phase.who, f"tiles of {role.name}")))
+        alone = phase.who is not Who.EACH
+        header = "if program == 0:" if phase.who is Who.FIRST else ""
+        if header:
+            self.needs["program"] = ""
+        with self.out.maybe(header):
+            self._positions(role, phase, alone or phase.every)
+
+    def _positions(self, role: Role, phase: Phase, all_of_them: bool) -> None:
+        count = phase.count
+        text = self.spell(count)
+        if isinstance(count, int) and count > 1:
+            text = self.spell.number(f"{role.name}_tiles", count, f"tiles of {role.name}")
+        if not all_of_them:
+            self.needs["program"] = ""
+            programs = self.spell.number(f"{role.name}_programs", role.engine.programs, f"programs of {role.name}")
+            text = f"program, {text}, {programs}"
+        header = f"for tile in {self.range(text, phase.body)}:"
+        if not self.positions(phase):
+            header = "" if all_of_them else "if program == 0:"
+        with self.out.maybe(header), self.scope.inside("tile", count):
+            self.let(phase.let)
+            self.steps(phase.body)
+
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
+        """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited."""
+        if unrolled:
+            return f"tl.static_range({count})"
+        return f"tl.range({count}, num_stages=1)" if self.waits(body) else f"range({count})"
+
+    # leaves
+
+    def word(self, signal: str, index: tuple[Number, ...]) -> str:
+        first = self.spell.number(signal, self.words.signals[signal], f"first word of signal {signal}")
+        return " + ".join([first, *self.spell.flat(index, signal, 0)])
+
+    def wait(self, step: Wait) -> None:
+        self.needs["signals"] = ""
+        self.out.line(f"wait_until(signals + {self.word(step.signal, step.index)}, {self.spell(step.until)})")
+
+    def notify(self, step: Notify) -> None:
+        word = self.word(step.signal, step.index)
+        here = step.at == rank
+        self.needs["signals" if here else "signal_peers"] = ""
+        words = "signals" if here else f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
+        raised = f"count_up({words} + {word})"
+        if step.to is not None:
+            raised = f"notify({words} + {word}, {self.spell(step.to)})"
+        if step.last_of == 1:
+            self.out.line(raised)
+            return
+        with self.out.block(f"if {self.comes_last(step)}:"):
+            self.out.line(raised)
+
+    def comes_last(self, step: Notify) -> str:
+        """Whether this program is the last of so many that raise a word together."""
+        self.needs["counts"] = ""
+        name, many = f"{step.signal}_raises", step.last_of
+        first = self.spell.number(name, self.words.counts[name], f"counts of who raises {step.signal}")
+        size = self.words.size(step.signal)
+        per_rank = self.spell.number(f"{step.signal}_words", size, f"words of {step.signal}") if size > 1 else "1"
+        at = self.spell(step.at, 2)
+        terms = ["counts", first, at if per_rank == "1" else f"{at} * {per_rank}"]
+        terms += self.spell.flat(step.index, step.signal, 0)
+        last = self.spell(many - 1)
+        if isinstance(many, int):
+            last = f"{self.spell.number(f'{step.signal}_parts', many, f'parts that raise a word of {step.signal}')} - 1"
+        return f"count_arrival({' + '.join(terms)}) == {last}"
+
+    def load(self, step: Load) -> None:
+        buffer = self.buffers[step.region.buffer]
+        self.dtypes[step.result] = element(buffer)
+        if step.region.access is Access.DESCRIPTOR:
+            first = self.described(step.result, step.region, step)
+            self.out.line(f"{step.result} = {first[0]}.load([{first[1]}])")
+            return
+        place = self._place(step.result, step.region, step)
+        if buffer.protocol is Protocol.LL:
+            self.needs["call"] = ""
+            self.out.call(f"{step.result} = take_packets(", [place.pointers, "call", f"tl.{element(buffer)}"])
+            return
+        masked = [f"mask={place.mask}", f"other={step.fill}"] if place.mask else []
+        self.out.call(f"{step.result} = tl.load(", [place.pointers, *masked])
+
+    def store(self, step: Store) -> None:
+        buffer = self.buffers[step.region.buffer]
+        dtype = element(buffer)
+        value = step.value if dtype == self.dtypes.get(step.value, "float32") else f"{step.value}.to(tl.{dtype})"
+        if step.region.access is Access.DESCRIPTOR:
+            name, first = self.described(step.value, step.region, step)
+            self.out.line(f"{name}.store([{first}], {value})")
+            return
+        place = self._place(step.value, step.region, step)
+        if buffer.protocol is Protocol.LL:
+            self.needs["call"] = ""
+            self.out.call("put_packets(", [place.pointers, value, "call"])
+            return
+        self.out.call("tl.store(", [place.pointers, value, *([f"mask={place.mask}"] if place.mask else [])])
+
+    def _place(self, value: str, region: Region, step: Step) -> Place:
+        protocol = self.buffers[region.buffer].protocol
+        if protocol is Protocol.LAMPORT:
+            self.not_printed("an element whose absence is a value", step, "Protocol.LL, Protocol.SIMPLE")
+        place = self.regions.place(value, region)
+        if protocol is not Protocol.SIMPLE and place.mask:
+            self.not_printed("a tile of packets that sticks out of its buffer", step, "buffers of whole tiles")
+        for line in place.lines:
+            self.out.line(line)
+        return place
+
+    def described(self, value: str, region: Region, step: Step) -> tuple[str, str]:
+        """The descriptor of a region on the own rank, and where the tile begins in the matrix of all rows."""
+        sides = self.regions.sides(value, region)
+        shape = self.schedule.shapes[region.buffer]
+        lead = region.start[: -len(sides)]
+        rows = region.start[-2] if len(sides) == 2 else 0
+        inside = not lead or self.scope.range(rows + region.extent[-2]).high <= shape[-2]
+        if region.at != rank or len(sides) != 2 or any(side.ragged for side in sides) or not inside:
+            self.not_printed("a descriptor of a peer or of a ragged tile", step, "Access.POINTER")
+        block = tuple(side.name for side in sides)
+        name = f"{region.buffer}_desc"
+        if self.descriptors.setdefault(name, (region.buffer, block))[1] != block:
+            name = f"{name}_{'x'.join(str(side.most) for side in sides)}"
+            self.descriptors[name] = region.buffer, block
+        self.needs[name] = ""
+        row: Number = rows
+        for start, dim in zip(lead, range(len(lead)), strict=True):
+            below = 1
+            for extent in shape[dim + 1 : -1]:
+                below *= extent
+            row = start * below + row
+        first = [self.spell(row), self.spell(region.start[-1], 0, (sides[-1].most, sides[-1].name))]
+        return name, ", ".join(first)
+
+    def move(self, step: Move) -> None:
+        for source, target in zip(step.source, step.target, strict=True):
+            name = f"{source.buffer}_moved"
+            self.load(Load(name, source))
+            self.store(Store(name, target))
+        if step.notify is not None:
+            self.notify(step.notify)
+
+    def compute(self, step: Compute) -> None:
+        shape = ", ".join(name for _, name in self.regions.shape(step.results[0], step.shape)) if step.shape else ""
+        exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
+        text = op_text(self.schedule, self.scope.role, step, f"({shape})", exact)
+        self.out.line(f"{', '.join(step.results)} = {text}")
+        for name in step.results:
+            self.dtypes[name] = "float32"
+
+    def library(self, step: Call) -> None:
+        raise EngineCannot(
+            engine="a program on SMs", role=self.scope.role, what="call a library", step=in_a_line(step), legal="Host()"
+        )
+
+    def sync(self, step: Sync) -> None:
+        self.out.line(_ORDERS[step.order])

@@ -1,0 +1,148 @@
+"""Regions as kernels address them: pointers to the elements of a tile, and which of them exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from lowering.steps.dtypes import stored
+from lowering.steps.errors import TileOfManyDimensions, UnboundedExtent
+from lowering.steps.indices import Spelling
+from tilelink.schedule.index import Number, names_in, rank
+from tilelink.schedule.memory import Buffer, Region
+from tilelink.schedule.printing import region_text
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a tile: `most` elements, a power of two called `name`, of which `extent` exist."""
+
+    start: Number
+    extent: Number
+    most: int
+    name: str
+
+    @property
+    def ragged(self) -> bool:
+        return self.extent != self.most
+
+    @property
+    def by_lane(self) -> bool:
+        """Whether each element has a start of its own."""
+        return "lane" in names_in(self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`lines` before the access, the pointers of the tile, and the mask, empty if all elements exist."""
+
+    lines: tuple[str, ...]
+    pointers: str
+    mask: str
+
+
+class Regions:
+    """What regions of a schedule are in the kernel of a role."""
+
+    def __init__(self, spell: Spelling, needs: dict[str, str]) -> None:
+        self.spell, self.needs = spell, needs
+        self.scope, self.schedule = spell.scope, spell.schedule
+        self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
+
+    def shape(self, value: str, extents: tuple[Number, ...]) -> tuple[tuple[int, str], ...]:
+        """The size of a tile along each of its dimensions, and what it is called."""
+        kinds = ("columns",) if len(extents) == 1 else ("rows", "columns")
+        return tuple(self._size(value, kind, extent) for kind, extent in zip(kinds, extents, strict=True))
+
+    def _size(self, value: str, kind: str, extent: Number) -> tuple[int, str]:
+        high = self.scope.range(extent).high
+        if high == inf:
+            raise UnboundedExtent(extent=extent, role=self.scope.role)
+        most = 1 << (int(high) - 1).bit_length()
+        if not isinstance(extent, int) and extent.is_name and extent.op in self.spell.sizes and most == high:
+            return most, self.spell(extent)
+        if most == 1:
+            return 1, "1"
+        base = f"{value}_{'rows' if kind == 'rows' else 'cols'}"
+        return most, self.spell.number(base, most, f"{kind} of tile {value}" + (", at most" * (extent != most)))
+
+    def sides(self, value: str, region: Region) -> tuple[Side, ...]:
+        """The sides of a tile: of the last two dimensions, or of the only one. Raises TileOfManyDimensions."""
+        if any(extent != 1 for extent in region.extent[:-2]):
+            raise TileOfManyDimensions(region=region_text(region), role=self.scope.role)
+        sizes = self.shape(value, region.extent[-2:])
+        given = zip(region.start[-2:], region.extent[-2:], sizes, strict=True)
+        return tuple(Side(start, extent, most, name) for start, extent, (most, name) in given)
+
+    def base(self, region: Region) -> str:
+        buffer = self.buffers[region.buffer]
+        if region.at == rank:
+            self.needs[buffer.name] = ""
+            return buffer.name
+        self.needs[f"{buffer.name}_peers"] = ""
+        return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer)})"
+
+    def place(self, value: str, region: Region) -> Place:
+        """Where the elements of `region` are, as a tile of two dimensions."""
+        buffer = self.buffers[region.buffer]
+        sides = self.sides(value, region)
+        lead = self.spell.flat(region.start, buffer.name, len(sides))
+        terms, masks = [self.base(region), *lead], self._lead_masks(buffer, region, len(sides))
+        lines: list[str] = []
+        for number, side in enumerate(sides):
+            dim = len(region.start) - len(sides) + number
+            is_column = number == len(sides) - 1
+            if side.by_lane:
+                lines.append(f"lane = tl.arange(0, {side.name})")
+            offsets, mask = self._side(buffer, side, dim, is_column)
+            if side.most == 1 and side.start == 0 and not is_column:
+                continue
+            terms.append(self.spell.times(offsets, buffer.name, dim))
+            masks += mask
+        return Place(tuple(lines), " + ".join(terms), " & ".join(_bracketed(masks)))
+
+    def _side(self, buffer: Buffer, side: Side, dim: int, is_column: bool) -> tuple[str, list[str]]:
+        """Places along a dimension, and conditions for those that exist."""
+        count = "cols_from" if is_column else "rows_from"
+        there = "[None, :]" if is_column else "[:, None]"
+        if side.by_lane:
+            return self._lanes(side, there)
+        unit = (side.most, side.name) if side.most > 1 else (0, "")
+        offsets = f"{count}({self.spell(side.start, 0, unit)}, {side.name})"
+        if side.most == 1 and not is_column:
+            offsets = self.spell(side.start, 2)
+        masks = []
+        if side.ragged:
+            masks.append(f"{count}(0, {side.name}) < {self.spell(side.extent)}")
+        return offsets, [*masks, *self._outside(buffer, dim, side.start, side.extent, offsets)]
+
+    def _lanes(self, side: Side, there: str) -> tuple[str, list[str]]:
+        """Places that are looked up one by one: only those that exist may be."""
+        self.spell.lanes = f"lane < {self.spell(side.extent)}" if side.ragged else ""
+        offsets = f"({self.spell(side.start)}){there}"
+        masks = [f"(lane < {self.spell(side.extent)}){there}"] if side.ragged else []
+        self.spell.lanes = ""
+        return offsets, masks
+
+    def _lead_masks(self, buffer: Buffer, region: Region, sides: int) -> list[str]:
+        """Conditions for the dimensions that select, where ranges do not show that they are met."""
+        found: list[str] = []
+        for dim, start in enumerate(region.start[:-sides]):
+            found += self._outside(buffer, dim, start, 1, self.spell(start, 1))
+        return found
+
+    def _outside(self, buffer: Buffer, dim: int, start: Number, extent: Number, offsets: str) -> list[str]:
+        """Conditions that keep an access inside of its buffer along a dimension, where it could stick out."""
+        size = self.schedule.shapes[buffer.name][dim]
+        found = []
+        if self.scope.range(start).low < 0:
+            found.append(f"{offsets} >= 0")
+        if self.scope.range(start + extent).high > size:
+            what = {1: "columns", 2: "rows"}.get(len(buffer.shape) - dim, f"places along dimension {dim}")
+            name = {"columns": "cols", "rows": "rows"}.get(what, f"size_{dim}")
+            found.append(f"{offsets} < {self.spell.number(f'{buffer.name}_{name}', size, f'{what} of {buffer.name}')}")
+        return found
+
+
+def _bracketed(masks: list[str]) -> list[str]:
+    return [f"({mask})" for mask in masks] if len(masks) > 1 else masks

@@ -1,0 +1,183 @@
+"""Steps of copy engines and libraries: operations that host code enqueues on a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lowering.source import Source
+from lowering.steps.body import Body
+from lowering.steps.errors import EngineCannot, NotContiguousCopy, ValueChangesInLoop
+from lowering.steps.indices import HostSpelling, Scope
+from lowering.steps.kernel import Frame, Kernel, wait_kernel
+from tilelink.schedule.index import Index, Number, names_in, rank, tables_in
+from tilelink.schedule.memory import Memory, Region
+from tilelink.schedule.printing import in_a_line, region_text
+from tilelink.schedule.roles import CopyEngine, Phase, Role, Who
+from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Step, Store, Sync, Wait
+from tilelink.schedule.walk import indices, steps_in
+
+_CALLS = ("matmul", "all_gather", "reduce_scatter", "all_reduce")  # of streams
+
+
+@dataclass
+class HostRole:
+    """The text of a role that host code runs, and the kernels that hold its stream."""
+
+    text: str
+    stream: str
+    kernels: list[Kernel] = field(default_factory=list)
+
+
+def print_role(frame: Frame, role: Role, stream: str) -> HostRole:
+    """All steps of `role` on `stream`, in order. Raises EngineCannot and others for what streams cannot do."""
+    body = Streams(frame, role, stream)
+    for phase in role.phases:
+        body.phase(phase)
+    return HostRole(body.out.text(), stream, body.kernels)
+
+
+class Streams(Body):
+    def __init__(self, frame: Frame, role: Role, stream: str) -> None:
+        scope = Scope(frame.schedule, role.name)
+        super().__init__(Source(), scope, HostSpelling(scope, frame.constants))
+        self.frame, self.role, self.stream = frame, role, stream
+        self.kernels: list[Kernel] = []
+        self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
+        self.engine = "a copy engine" if isinstance(role.engine, CopyEngine) else "a library"
+
+    def phase(self, phase: Phase) -> None:
+        self.check_pipelining(self.role, phase)
+        for step in steps_in(phase.body):
+            for index in indices(step):
+                if tables_in(index) and not isinstance(step, Wait):
+                    self._cannot("look up a table, whose entries lie on the device", step, "a role on SMs")
+        self.out.comment(phase.title or f"{self.role.name}: {'before all' if phase.every else 'by ' + self.engine}")
+        count = self.spell(phase.count)
+        if isinstance(phase.count, int) and phase.count > 1:
+            count = self.spell.number(f"{self.role.name}_tiles", phase.count, f"positions of {self.role.name}")
+        programs = self.role.engine.programs
+        if programs > 1 and not phase.every and phase.who is Who.EACH:
+            count = f"program, {count}, {self.spell.number(f'{self.role.name}_programs', programs, 'streams')}"
+        header = f"for tile in range({count}):" if self.positions(phase) or programs > 1 else ""
+        with self.out.maybe(header), self.scope.inside("tile", phase.count):
+            self.let(phase.let)
+            self.steps(phase.body)
+
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
+        return f"range({count})"
+
+    def wait(self, step: Wait) -> None:
+        """One program holds the stream."""
+        name = f"{self.role.name}_wait{'_' + str(len(self.kernels)) if self.kernels else ''}_kernel"
+        kernel = wait_kernel(self.frame, name, self.role.name, self.scope, step)
+        self.kernels.append(kernel)
+        arguments = [ARGUMENTS.get(one, one) for one in kernel.parameters]
+        self.out.call(f"{self.stream}.launch(", [name, "(1,)", *arguments, *kernel.options])
+
+    def notify(self, step: Notify) -> None:
+        if step.to is None or step.last_of != 1:
+            legal = "a word that is set to a value"
+            self._cannot("add to a word or count who comes last", step, legal)
+        assert step.to is not None
+        self.out.line(f"{self.stream}.copy({self._word(step)}, {self._value(step, step.to)})")
+
+    def _word(self, step: Notify) -> str:
+        words = "local" if step.at == rank else f"peers[{self.spell(step.at)}]"
+        first = self.spell.number(
+            step.signal, self.frame.words.signals[step.signal], f"first word of signal {step.signal}"
+        )
+        place = " + ".join([first, *self.spell.flat(step.index, step.signal, 0)])
+        return f"self.signals.{words}[{place} :][:1]"
+
+    def _value(self, step: Notify, to: Number) -> str:
+        """A word of the device that holds what the signal is raised to: the number of the call itself, or another one."""
+        if to == Index("call"):
+            return "self.epoch"
+        names = names_in(to) - {"call", "rank"} - set(self.schedule.sizes) | tables_in(to)
+        if names:
+            named = ", ".join(sorted(names))
+            raise ValueChangesInLoop(
+                engine=self.engine, role=self.role.name, signal=step.signal, to=str(to), names=named
+            )
+        values = self.frame.words.values
+        if to not in values:
+            values.append(to)
+        place = values.index(to)
+        return f"self.stream_values[{place} : {place + 1}]"
+
+    def move(self, step: Move) -> None:
+        for source, target in zip(step.source, step.target, strict=True):
+            for region in (source, target):
+                if not self._contiguous(region):
+                    raise NotContiguousCopy(engine=self.engine, role=self.role.name, region=region_text(region))
+            self.out.line(f"{self.stream}.copy({self.view(target)}, {self.view(source)})")
+        if step.notify is not None:
+            self.notify(step.notify)
+
+    def view(self, region: Region) -> str:
+        """The part of a tensor that a region is."""
+        cut = []
+        shape = self.schedule.shapes[region.buffer]
+        for start, extent, size in zip(region.start, region.extent, shape, strict=True):
+            if (start, extent) == (0, size):
+                cut.append(":")
+            elif extent == 1 and len(cut) < len(shape) - 2:
+                cut.append(self.spell(start))
+            else:
+                first = self.spell(start, 1)
+                cut.append(f"{first} : {first} + {self.spell(extent, 1)}")
+        while cut and cut[-1] == ":":
+            cut.pop()
+        return self.tensor(region) + (f"[{', '.join(cut)}]" if cut else "")
+
+    def tensor(self, region: Region) -> str:
+        held = tensor_of(self.buffers[region.buffer].memory, region.buffer)
+        return held if region.at == rank else f"self.{region.buffer}.peers[{self.spell(region.at)}]"
+
+    def _contiguous(self, region: Region) -> bool:
+        """Whether the elements follow each other in memory."""
+        shape = self.schedule.shapes[region.buffer]
+        first = next((dim for dim, extent in enumerate(region.extent) if extent != 1), len(shape) - 1)
+        rest = zip(region.start[first + 1 :], region.extent[first + 1 :], shape[first + 1 :], strict=True)
+        return all(start == 0 and self.scope.range(extent).low == size for start, extent, size in rest)
+
+    def library(self, step: Call) -> None:
+        if isinstance(self.role.engine, CopyEngine) or step.function not in _CALLS:
+            self._cannot(f"call {step.function}", step, f"{', '.join(_CALLS)} on Host()")
+        regions = [self.view(one) for one in (*step.results, *step.operands)]
+        self.out.call(f"{self.stream}.{step.function}(", regions)
+
+    def _cannot(self, what: str, step: Step, legal: str) -> None:
+        raise EngineCannot(engine=self.engine, role=self.role.name, what=what, step=in_a_line(step), legal=legal)
+
+    def load(self, step: Load) -> None:
+        self._cannot("compute", step, "a role on SMs")
+
+    def store(self, step: Store) -> None:
+        self._cannot("compute", step, "a role on SMs")
+
+    def compute(self, step: Compute) -> None:
+        self._cannot("compute", step, "a role on SMs")
+
+    def sync(self, step: Sync) -> None:
+        """A stream does one operation after the other."""
+
+
+ARGUMENTS = {
+    "epoch": "self.epoch",
+    "counts": "self.counts",
+    "signals": "self.signals.local",
+    "signal_peers": "self.signals.pointers",
+    "stream_values": "self.stream_values",
+}
+
+
+def tensor_of(memory: Memory, name: str) -> str:
+    """The tensor of a buffer of this rank, as host code calls it."""
+    match memory:
+        case Memory.INPUT | Memory.OUTPUT:
+            return name
+        case Memory.LOCAL:
+            return f"self.{name}"
+        case Memory.SYMMETRIC:
+            return f"self.{name}.local"
