@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, box, own_region, part, region
 from tilelink.ir import steps as ir
-from tilelink.ir.counting import other_tiles, row_pieces
+from tilelink.ir.counting import chunk_arrivals, other_tiles, row_pieces
 from tilelink.ir.nodes import Exchange
 from tilelink.ir.steps import MatmulBody, Operand, Place, SumParts, SumWords, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank
@@ -60,7 +60,7 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
             return (Notify(step.signal, (SLOT,), sender, USE + step.plus),)
         case ir.AwaitPlaces():
             ranks = tiles.schedule.num_ranks
-            return (For("step", ranks, (Wait(step.signal, (STEP,), call),)),)
+            return (For("step", ranks, (Wait(step.signal, ((rank + STEP) % ranks,), call),)),)
 
 
 def item_lets(exchange: Exchange, item: Number) -> tuple[tuple[str, Number], ...]:
@@ -144,6 +144,9 @@ def _peers(tiles: Tiles) -> tuple[tuple[str, Number], ...]:
 def arrivals(tiles: Tiles, step: ir.Notify, exchange: Exchange, chunk: Number) -> Number:
     """How many tiles touch the chunk, as `tilelink.ir.counting.chunk_arrivals` counts them."""
     role = tiles.role.in_halves() if tiles.halves else tiles.role
+    found = set(chunk_arrivals(role, step, exchange, tiles.own))
+    if len(found) == 1:
+        return found.pop()
     extent, per_segment = row_pieces(role, step, exchange, tiles.own)
     width = role.axis(step.rows).tile
     others = other_tiles(role, step, tiles.own)

@@ -62,6 +62,7 @@ def call_period(schedule: Schedule) -> int:
     for period in range(1, LONGEST + 1):
         try:
             for _, _, phase in phases(schedule):
+                _still(period, {}, phase.first)
                 _still(period, {}, phase.count)
                 _same(phase.body, _let(phase.let, {}, period), period)
             return period

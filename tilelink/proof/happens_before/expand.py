@@ -82,14 +82,17 @@ class _Expansion:
         """Rows of a phase whose order begins at `base`; where it ends, and the programs that a pipeline adds."""
         counts = np.maximum(self.each.value(phase.count, self.tables), 0)
         lanes, tile = self.each.repeated(counts)
+        tile = tile + lanes.value(phase.first, self.tables)
         programs = 1 if phase.who is Who.FIRST else len(mine)
         number, program = tile // programs, tile % programs
         if phase.every and programs > 1:
             lanes, program = lanes.having(tile=tile).repeated(np.full(len(lanes), programs))
             number = tile = lanes.value(Index("tile"), self.tables)
-        width = self._width(phase.body, self._ranges(phase, int(counts.max(initial=0))))
+        number = number - number.min(initial=number.max(initial=0))
+        width = self._width(phase.body, self._ranges(phase, tile, programs))
         order = base + number * width
-        lanes = Lanes({**lanes.names, "tile": tile}, program + mine[0], order).with_let(phase.let, self.tables)
+        names = {**lanes.names, "tile": tile, "program": program}
+        lanes = Lanes(names, program + mine[0], order).with_let(phase.let, self.tables)
         first = len(self.out.rows)
         self._steps(phase.body, lanes)
         rows, steps = self.out.rows[first:], int(number.max(initial=-1)) + 1
@@ -104,9 +107,10 @@ class _Expansion:
         self.out.rows += rows
         return base + 2 * ORDERS, more
 
-    def _ranges(self, phase: Phase, most: int) -> dict[str, Range]:
+    def _ranges(self, phase: Phase, tile: Ints, programs: int) -> dict[str, Range]:
         ranks, calls = self.schedule.num_ranks, self.out.calls
-        ranges = {"rank": Range(0, ranks - 1), "call": Range(1, calls), "tile": Range(0, max(most - 1, 0))}
+        tiles = Range(int(tile.min()), int(tile.max())) if len(tile) else Range(0, 0)
+        ranges = {"rank": Range(0, ranks - 1), "call": Range(1, calls), "tile": tiles, "program": Range(0, programs - 1)}
         for name, index in phase.let:
             ranges[name] = range_of(index, ranges, self.entries)
         return ranges

@@ -108,10 +108,12 @@ class _Renaming:
         self.turns: dict[tuple[str, int], int] = {}
 
     def shifts(self) -> Shifts:
-        for _, _, phase in phases(self.schedule):
+        for _, role, phase in phases(self.schedule):
             env = {"rank": Moved(self.period, self.ranks, Range(0, self.ranks - 1)), "call": still(1, float("inf"))}
             env |= {dim.name: still(dim.size, dim.size) for dim in self.schedule.dims}
-            env["tile"] = still(0, max(self._still(phase.count, env).range.high - 1, 0))
+            first, count = (self._still(index, env).range for index in (phase.first, phase.count))
+            env["tile"] = still(first.low, max(first.high + count.high - 1, first.low))
+            env["program"] = still(0, max(role.engine.programs - 1, 0))
             self._steps(phase.body, self._let(phase.let, env))
         return {
             name: tuple(self.turns.get((name, n), 0) for n in range(len(shape))) for name, shape in self.shapes.items()
