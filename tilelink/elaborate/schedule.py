@@ -119,10 +119,10 @@ def _signals(planned: Planned) -> Iterator[Signal]:
 # ---- the frame of a call -----------------------------------------------------------------------------------------------
 
 
-def await_peers(planned: Planned, finish: Finish) -> tuple[Step, ...]:
-    """Every peer has finished the last call."""
+def await_peers(planned: Planned, finish: Finish | None) -> tuple[Step, ...]:
+    """Every peer has finished the last call, as `finish` tells it."""
     peers = planned.num_ranks - 1
-    if finish.turns:
+    if finish is not None and finish.turns:
         return (Wait("done", (0,), (call - 1) * peers),)
     peer = (rank + 1 + STEP) % planned.num_ranks
     return (For("step", peers, (Wait("done", (peer,), call - 1),)),)
@@ -149,10 +149,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
     for launch in planned.launches:
         match launch:
             case Begin():
-                assert finish is not None, "what begins is finished"
                 yield _alone("begin", Host(), await_peers(planned, finish), LAST_CALL)
             case AwaitPeers(within=False):
-                assert finish is not None, "what begins is finished"
                 yield _alone("await_peers", Host(), await_peers(planned, finish), LAST_CALL)
             case Publish(within=False):
                 yield _alone("publish", CopyEngine(), movers.publish(planned, launch), "peers may pull now")
@@ -191,7 +189,6 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     for carried in planned.within(kernel):
         match carried:
             case AwaitPeers():
-                assert finish is not None, "what begins is finished"
                 first.append(Phase(1, await_peers(planned, finish), every=True, title=LAST_CALL))
             case Publish():
                 first.append(Phase(1, movers.publish(planned, carried), who=Who.FIRST, title="peers may pull now"))
