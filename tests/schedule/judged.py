@@ -46,12 +46,14 @@ def judged(operator: Operator, seeds: Iterable[int]) -> Outcome:
 def original(schedule: Schedule) -> Operator:
     """The operator that `schedule` is a mutant of: of the same name, on as many ranks."""
     sizes = [axis.size for axis in schedule.mesh]
-    return next(found for make in OPERATORS.values() if (found := make(*sizes)).schedule.name == schedule.name) if (
-        len(sizes) > 1
-    ) else next(
-        found
-        for make in OPERATORS.values()
-        if make.__name__ != "two_level_rs" and (found := make(*sizes)).schedule.name == schedule.name
+    return (
+        next(found for make in OPERATORS.values() if (found := make(*sizes)).schedule.name == schedule.name)
+        if (len(sizes) > 1)
+        else next(
+            found
+            for make in OPERATORS.values()
+            if make.__name__ != "two_level_rs" and (found := make(*sizes)).schedule.name == schedule.name
+        )
     )
 
 
