@@ -37,12 +37,19 @@ OPS: dict[str, Op] = {
 }
 
 
+_COLLECTIVES: dict[str, Callable[[list[Array], int], Array]] = {
+    "all_gather": lambda parts, rank: np.stack(parts),
+    "reduce_scatter": lambda parts, rank: np.split(np.sum(parts, axis=0), len(parts))[rank],
+    "all_reduce": lambda parts, rank: np.sum(parts, axis=0),
+}
+
+
 class NeverEnds(Exception):
     """Programs wait for each other, or for what nobody raises."""
 
 
 class NotInterpreted(Exception):
-    """A step that stands for something outside of the schedule, such as a collective of a library."""
+    """A call of a library that has no meaning here."""
 
 
 @dataclass
@@ -67,6 +74,7 @@ class Interpreter:
         self.schedule, self.tables = schedule, {name: np.asarray(one, np.int64) for name, one in (tables or {}).items()}
         self.ops = OPS | dict(ops or {})
         self.random = random.Random(seed)
+        self.meetings: dict[tuple[int, str], dict[int, Array]] = {}  # what ranks have given to a collective of a call
         self.progress = 0  # steps that have been done so far
         self.declared: dict[str, Buffer] = {buffer.name: buffer for buffer in schedule.buffers}
         self.call_number = 0
@@ -194,6 +202,8 @@ class _Program:
                     until = self.number(step.until, env)
                     while self.rank.signals[step.signal][place] < until:
                         yield
+                case Call() if step.function in _COLLECTIVES:
+                    yield from self.collective(step, env)
                 case Load():
                     yield from self.arrived(step.region, env)
                     self.values[step.result] = _tile(self.load(step.region, env, step.fill))
@@ -250,7 +260,21 @@ class _Program:
         left, right = (_matrix(self.load(one, env, 0)) for one in step.operands)
         (result,) = step.results
         product = left @ (right if left.shape[1] == right.shape[0] else right.T)
-        self.store(result, env, product.reshape(self.extents(result, env)))
+        extents = self.extents(result, env)
+        rows = int(np.prod(extents[:-1]))  # those of a ragged chunk are followed by rows that are masked
+        self.store(result, env, product[:rows].reshape(extents))
+
+    def collective(self, step: Call, env: Env) -> Running:
+        """All ranks meet in it: each gives its operand, and takes its result when all have given theirs."""
+        (operand,), (result,) = step.operands, step.results
+        given = self.run.meetings.setdefault((self.run.call_number, result.buffer), {})
+        given[self.rank.number] = self.load(operand, env, 0)
+        self.run.progress += 1
+        while len(given) < self.run.schedule.num_ranks:
+            yield
+        parts = [given[rank] for rank in sorted(given)]
+        found = _COLLECTIVES[step.function](parts, self.rank.number)
+        self.store(result, env, found.reshape(self.extents(result, env)))
 
     # ---- regions ----
     def extents(self, region: Region, env: Env) -> tuple[int, ...]:
@@ -291,7 +315,12 @@ class _Program:
         at, tile, most = self.inside(region, env)
         owner = self.run.ranks[self.number(region.at, env)]
         lead = (1,) * (len(most) - value.ndim)
-        wide = np.broadcast_to(value.reshape(*lead, *value.shape), most)
+        wide = value.reshape(*lead, *value.shape)
+        if any(
+            a < b and a != 1 for a, b in zip(wide.shape, most, strict=True)
+        ):  # a ragged chunk, without what is masked
+            wide = np.pad(wide, [(0, max(b - a, 0)) for a, b in zip(wide.shape, most, strict=True)])
+        wide = np.broadcast_to(wide, most)
         owner.buffers[region.buffer][np.ix_(*at)] = wide[np.ix_(*tile)]
         if region.buffer in owner.stamps:
             owner.stamps[region.buffer][np.ix_(*at)] = self.run.call_number
