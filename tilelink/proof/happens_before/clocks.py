@@ -52,9 +52,19 @@ class Clocks:
     def knows(self, one: Raise, programs: Ints, times: Ints) -> bool:
         """Whether whoever made the raise knew these programs at these times, or is them."""
         known = self.clocks[one.clock][self.turned(programs, one.turn)] >= times
+        if known.all():
+            return True
         own = one.own
         missing = zip(programs[~known].tolist(), times[~known].tolist(), strict=True)
         return all(own.get(program, -1) >= time for program, time in missing)
+
+    def follows(self, one: Raise, other: Raise) -> bool:
+        """The same for the raisers of another raise of the word."""
+        clock, back, own = self.clocks[one.clock], one.turn * self.period, one.own
+        return all(
+            own.get(program, -1) >= time or clock[(program + back) % self.size] >= time
+            for program, time in zip(other.programs, other.times, strict=True)
+        )
 
     def joined(self, clock: int, raises: Sequence[Raise]) -> int:
         """`clock` and what was known at `raises`. Who knows a raise knows what its raisers knew, so those are skipped."""
@@ -65,7 +75,9 @@ class Clocks:
         turns: dict[int, set[int]] = {}
         for one in news:
             turns.setdefault(one.clock, set()).add(one.turn)
-        new = np.maximum.reduce([now, *(self._seen(self.clocks[known], sorted(some)) for known, some in turns.items())])
+        new = now.copy()
+        for known, some in turns.items():
+            np.maximum(new, self._seen(self.clocks[known], sorted(some)), out=new)
         programs = [p for one in news for p in one.programs]
         times = np.array([t for one in news for t in one.times], new.dtype)
         np.maximum.at(new, programs, times)

@@ -74,8 +74,10 @@ class Events:
         owner, turn = rows.owner % self.period, rows.owner // self.period
         shape = self.plan.shapes[rows.name]
         shifts = self.plan.shifts.get(rows.name, (0,) * len(shape))
+        stops = rows.stop or tuple(one + 1 for one in rows.start)
         start = [
-            (one - by * turn) % extent if by else one for one, by, extent in zip(rows.start, shifts, shape, strict=True)
+            np.where(b - a == extent, a, (a - by * turn) % extent) if by else a  # all of a dimension stays all of it
+            for a, b, by, extent in zip(rows.start, stops, shifts, shape, strict=True)
         ]
         stop = [low + b - a for low, a, b in zip(start, rows.start, rows.stop, strict=True)] if rows.stop else []
         return turn, [owner, *start], [owner + 1, *stop]

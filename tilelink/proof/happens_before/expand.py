@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.proof.happens_before.lanes import Flags, Lanes, Tables
-from tilelink.proof.happens_before.pipelining import in_ping_pong, prefetched
+from tilelink.proof.happens_before.pipelining import head_of, in_ping_pong, prefetched
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import NOTIFIES, ORDERS, READS, WAITS, WRITES, Expanded, Kind, Rows
 from tilelink.schedule.index import Index, Ints, Number, names_in, rank, replaced
-from tilelink.schedule.memory import Buffer, Memory, Region
+from tilelink.schedule.memory import Buffer, Memory, Protocol, Region
 from tilelink.schedule.ranges import ANYTHING, Range, range_of
 from tilelink.schedule.roles import Launch, Phase, PingPong, Plain, Prefetch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Call, For, If, Load, Move, Notify, Step, Store, Wait
-from tilelink.schedule.walk import all_steps, read, written
+from tilelink.schedule.walk import read, written
 
 
 def expanded(
@@ -32,7 +32,6 @@ class _Expansion:
         self.buffers: dict[str, Buffer] = {one.name: one for one in schedule.buffers}
         self.signals = [one.name for one in schedule.signals]
         out.shapes = {name: schedule.shapes[name] for name in (*self.buffers, *self.signals)}
-        self.written = {region.buffer for step in all_steps(schedule) for region in written(step)}
         self.entries = {
             name: Range(min(int(one.min()), 0), int(one.max())) if one.size else Range(0, 0)
             for name, one in tables.items()
@@ -40,6 +39,7 @@ class _Expansion:
         number = np.arange(out.period * out.calls)
         names: dict[str, int | Ints] = {"rank": number // out.calls, "call": number % out.calls + 1, "tile": number * 0}
         self.each = Lanes(names, number * 0, number * 0)  # a lane for each rank and call
+        self.ahead = False  # whether waits and loads belong to the head of a position
         self.in_order = True  # whether a Move is done in the order of a stream, and its loads do not float
 
     def all(self) -> Expanded:
@@ -94,7 +94,7 @@ class _Expansion:
         names = {**lanes.names, "tile": tile, "program": program}
         lanes = Lanes(names, program + mine[0], order).with_let(phase.let, self.tables)
         first = len(self.out.rows)
-        self._steps(phase.body, lanes)
+        self._body(phase, lanes, programs)
         rows, steps = self.out.rows[first:], int(number.max(initial=-1)) + 1
         if isinstance(phase.pipelining, Plain) or not rows:
             return base + steps * width, []
@@ -106,6 +106,17 @@ class _Expansion:
         rows, more = in_ping_pong(self.out, rows, role.name, mine[:programs], base, width)
         self.out.rows += rows
         return base + 2 * ORDERS, more
+
+    def _body(self, phase: Phase, lanes: Lanes, programs: int) -> None:
+        if isinstance(phase.pipelining, Plain):
+            self._steps(phase.body, lanes)
+            return
+        head = head_of(phase.body)
+        self.ahead = True
+        self._steps(phase.body[:head], lanes)
+        self.ahead = False
+        ranges = self._ranges(phase, lanes.value(Index("tile"), self.tables), programs)
+        self._steps(phase.body[head:], lanes.later(self._width(phase.body[:head], ranges)))
 
     def _ranges(self, phase: Phase, tile: Ints, programs: int) -> dict[str, Range]:
         ranks, calls = self.schedule.num_ranks, self.out.calls
@@ -198,7 +209,7 @@ class _Expansion:
         rows = replace(rows, value=lanes.value(value, self.tables), many=lanes.value(many, self.tables))
         for place, extent in zip(start, self.out.shapes[name], strict=True):
             self._refute(Wrong.NO_WORD, rows, (place < 0) | (place >= extent))
-        self.out.rows.append(replace(rows, ahead=kind is Kind.WAIT))
+        self.out.rows.append(replace(rows, ahead=self.ahead and kind is Kind.WAIT))
 
     def _rows(
         self,
@@ -230,14 +241,14 @@ class _Expansion:
         rows = self._rows(kind, region.buffer, step, lanes, region.at, low, high)
         if buffer.memory is not Memory.SYMMETRIC:
             self._refute(Wrong.NOT_SYMMETRIC, rows, rows.owner != rows.rank)
-        if buffer.memory is Memory.INPUT and (kind is Kind.WRITE or region.buffer not in self.written):
-            if kind is Kind.WRITE:
-                raise Refuted(Wrong.INPUT_WRITTEN, *([self.out.place(rows, 0)] if len(rows) else []))
-            return  # nothing can disturb what is never written
+        if buffer.memory is Memory.INPUT and kind is Kind.WRITE:
+            raise Refuted(Wrong.INPUT_WRITTEN, *([self.out.place(rows, 0)] if len(rows) else []))
+        if buffer.memory is Memory.INPUT and buffer.protocol is Protocol.SIMPLE:
+            return  # nothing disturbs what is never written
         there = np.logical_and.reduce([a < b for a, b in zip(low, high, strict=True)])
         rows = rows if there.all() else rows.at(there)
         floats = kind is Kind.READ and (isinstance(step, Load) or not self.in_order)
-        self.out.rows.append(replace(rows, floats=floats, ahead=isinstance(step, Load)))
+        self.out.rows.append(replace(rows, floats=floats, ahead=self.ahead and isinstance(step, Load)))
 
     def _gathered(self, region: Region, lanes: Lanes) -> tuple[Lanes, list[Ints], list[Ints]]:
         """Start and extent along each dimension. Where the start depends on `lane`, each element is a lane of its own."""

@@ -95,6 +95,8 @@ def _as_one(body: tuple[Step, ...], variable: str, count: Number) -> tuple[Step,
                     raise _NoBox
                 inner, others = (_as_one(one, variable, count) for one in bodies(step))
                 out.append(replace(step, body=inner, others=others))
+            case _:
+                out.append(step)
     return tuple(out)
 
 

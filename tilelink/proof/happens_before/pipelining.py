@@ -1,6 +1,8 @@
 """Pipelined phases: the same events in another order, or by other programs.
 
-The *head* of a position is what it does before its first store, move or raise: its waits and loads up to there.
+The *head* of a position are its waits and loads up to its first product, before any store, move or raise: up to and with the
+first step of the body that computes with a tile that was loaded, which is the loop over k of a matmul. What an epilogue waits
+for and loads is never done ahead.
 
 `Prefetch`: the head of position j + 1 comes before the rest of position j; with `defer`, notifies of j come behind the head of
 j + 2 and before the rest of j + 1, where j + 1 has been computed. Nothing else changes, so this is an order of events.
@@ -20,9 +22,21 @@ import numpy as np
 
 from tilelink.proof.happens_before.rows import ORDERS, Expanded, Kind, Rows
 from tilelink.schedule.index import Ints
-from tilelink.schedule.steps import Notify, Order, Sync
+from tilelink.schedule.steps import Compute, Load, Notify, Order, Step, Sync
+from tilelink.schedule.walk import steps_in
 
 FAR = np.iinfo(np.int64).max
+
+
+def head_of(body: tuple[Step, ...]) -> int:
+    """How many steps of `body` the head is a part of."""
+    loaded: set[str] = set()
+    for number, step in enumerate(body):
+        inner = list(steps_in((step,)))
+        loaded |= {one.result for one in inner if isinstance(one, Load)}
+        if any(isinstance(one, Compute) and loaded & set(one.operands) for one in inner):
+            return number + 1
+    return len(body)
 
 
 def _position(rows: Rows, base: int, width: int) -> Ints:

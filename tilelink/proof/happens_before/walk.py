@@ -193,9 +193,7 @@ class Walk:
             if group.count < many:
                 return
             clock, times = self.clocks.met(sorted(group.clocks)), group.times
-        programs = np.array(list(times))
-        if turn:
-            programs = self.clocks.turned(programs, -turn)
-        new = Raise(clock, turn, tuple(programs.tolist()), tuple(times.values()), call, event)
+        seen = tuple((one - turn * self.clocks.period) % self.clocks.size for one in times)  # by the owner of the word
+        new = Raise(clock, turn, seen, tuple(times.values()), call, event)
         self.words.put(key, kind, value, new)
         self.ready.extend(self.waiting.pop(key, ()))

@@ -53,10 +53,8 @@ class Words:
         if kind is Kind.SET:
             if value <= word.amount:
                 raise Refuted(Wrong.SET_BACK, *self._both(new, word), detail=f"from {word.amount} to {value}")
-            if word.raises:
-                last = word.raises[-1]
-                if not self.clocks.knows(new, np.array(last.programs), np.array(last.times)):
-                    raise Refuted(Wrong.SET_IN_NO_ORDER, *self._both(new, word), detail=f"to {word.amount} and {value}")
+            if word.raises and not self.clocks.follows(new, word.raises[-1]):
+                raise Refuted(Wrong.SET_IN_NO_ORDER, *self._both(new, word), detail=f"to {word.amount} and {value}")
             word.values.append(value)
         word.amount = value if kind is Kind.SET else word.amount + 1
         word.raises.append(new)
