@@ -8,6 +8,7 @@ from math import inf
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
+from lowering.steps.text import Chain
 from tilelink.schedule.index import Number, names_in, rank
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import region_text
@@ -34,11 +35,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`lines` before the access, the pointers of the tile, and the mask, empty if all elements exist."""
+    """`lines` before the access, the pointers of the tile, and the mask, without parts if all elements exist."""
 
     lines: tuple[str, ...]
-    pointers: str
-    mask: str
+    pointers: Chain
+    mask: Chain
 
 
 class Regions:
@@ -99,7 +100,7 @@ class Regions:
                 continue
             terms.append(self.spell.times(offsets, buffer.name, dim))
             masks += mask
-        return Place(tuple(lines), " + ".join(terms), " & ".join(_bracketed(masks)))
+        return Place(tuple(lines), Chain(tuple(terms)), Chain(tuple(_bracketed(masks)), "&", "mask="))
 
     def _side(self, buffer: Buffer, side: Side, dim: int, is_column: bool) -> tuple[str, list[str]]:
         """Places along a dimension, and conditions for those that exist."""
