@@ -85,6 +85,6 @@ class UnknownName(TileLinkError):
 
 class SizeKnownOnCall(TileLinkError):
     template = (
-        "the size {name} of schedule {schedule!r} is known on the call only; strides and masks of printed kernels are not computed "
-        "there yet.\nLegal: Dim({name!r}, {size}), and one schedule a size."
+        "the size {name} of schedule {schedule!r} is known on the call only; strides and masks of printed kernels are "
+        "numbers so far.\nLegal: Dim({name!r}, {size}), and one schedule a size."
     )

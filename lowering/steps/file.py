@@ -12,6 +12,7 @@ from lowering.steps.constants import Constants
 from lowering.steps.errors import SizeKnownOnCall
 from lowering.steps.host import print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
+from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import HELPERS, checked_names
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
@@ -27,7 +28,11 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
-    schedule = synchronised(schedule)
+    return print_file(named_lookups(synchronised(schedule), checked_names(schedule)), arch)
+
+
+def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
+    """The same of a schedule that has gone through all passes."""
     spelling = dialect("triton", arch)
     frame = Frame(schedule, laid_out(schedule), Constants(checked_names(schedule)))
     host_roles = [  # first: they say which values they copy

@@ -10,7 +10,7 @@ from pathlib import Path
 from lowering.embed import defined
 from lowering.steps.errors import NameTaken, ReservedName, UnknownName
 from lowering.steps.ops import TEXTS
-from lowering.steps.words import MAIN, kernel_name
+from lowering.steps.words import MAIN, by_host, kernel_name
 from tilelink.errors import did_you_mean
 from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule
@@ -35,10 +35,11 @@ _CALLED = (  # helpers that the printer calls
     *(op for op, text in TEXTS.items() if text.startswith(f"{op}(")),
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
+_OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 _OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
 
 
-_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, "tile", "lane", MAIN, *keyword.kwlist})
+_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, *keyword.kwlist})
 
 
 @cache
@@ -85,7 +86,8 @@ class _Names:
             self.new("stream", stream)
 
     def launch(self, launch: Launch) -> None:
-        self.new("kernel", kernel_name(launch))
+        if not all(map(by_host, launch.roles)):
+            self.new("kernel", kernel_name(launch))
         for role in launch.roles:
             self.new("role", role.name)
             for phase in role.phases:

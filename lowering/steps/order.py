@@ -11,7 +11,7 @@ names that the loop binds stand for other values than before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
@@ -21,7 +21,7 @@ from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
-from tilelink.schedule.steps import For, If, Let, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.steps import For, If, Notify, Order, Step, Store, Sync, Wait
 from tilelink.schedule.walk import notifies, read, written
 
 Path = tuple[int, ...]  # phase, then the place in each body down to the step; of a branch, whether it is the other one
@@ -81,34 +81,28 @@ class _Analysis:
         self.packets = {buffer.name for buffer in schedule.buffers if buffer.protocol is not Protocol.SIMPLE}
         self.found: list[Missing] = []
         self.scope = Scope(schedule, role.name)
-        self.ranks = schedule.num_ranks
+        self.ranks, self.programs = schedule.num_ranks, role.engine.programs
         self.unequal: tuple[tuple[Number, Number], ...] = ()  # indices, in the branches that the step is in
 
     def phase(self, phase: Phase, state: State, path: Path) -> State:
+        """Programs that take positions in turn may have none, and have several only where there are more than programs."""
+        high = self.scope.range(phase.count).high
+        shared = phase.who is Who.EACH and not phase.every
+        loop = For("tile", phase.count, phase.body, phase.let)
         always = phase.every or phase.who is Who.LAST
-        return self.repeated(
-            "tile", phase.count, phase.let, always, state, lambda one: self.body(phase.body, one, path)
-        )
+        return self.repeated(loop, always, high > (self.programs if shared else 1), state, path)
 
-    def repeated(
-        self,
-        variable: str,
-        count: Number,
-        let: Let,
-        always: bool,
-        state: State,
-        rounds: Callable[[State], State],
-    ) -> State:
-        """Behind all rounds of a loop; `always`: every program goes through all of them."""
-        names = frozenset({variable, *(name for name, _ in let)})
-        at_least_once = always and self.scope.range(count).low >= 1
-        with self.scope.inside(variable, count):
-            for _ in self.scope.bind(let):
+    def repeated(self, loop: For, always: bool, again: bool, state: State, path: Path) -> State:
+        """Behind all rounds of a loop. `always`: every program goes through all of them; `again`: there may be several."""
+        names = frozenset({loop.variable, *(name for name, _ in loop.let)})
+        at_least_once = always and self.scope.range(loop.count).low >= 1
+        with self.scope.inside(loop.variable, loop.count):
+            for _ in self.scope.bind(loop.let):
                 pass
             while True:
-                ended = _forgotten(rounds(_forgotten(state, names)), names)
-                if ended <= state:
-                    return ended if at_least_once else state
+                ended = _forgotten(self.body(loop.body, _forgotten(state, names), path), names)
+                if not again or ended <= state:
+                    return ended if at_least_once else state | ended
                 state |= ended
 
     def body(self, body: tuple[Step, ...], state: State, path: Path) -> State:
@@ -119,8 +113,7 @@ class _Analysis:
     def step(self, step: Step, state: State, path: Path) -> State:
         match step:
             case For():
-                rounds = lambda one: self.body(step.body, one, path)  # noqa: E731
-                return self.repeated(step.variable, step.count, step.let, True, state, rounds)
+                return self.repeated(step, True, self.scope.range(step.count).high > 1, state, path)
             case If():
                 equal = self.body(step.body, state, (*path, 0))
                 before, self.unequal = self.unequal, (*self.unequal, (step.left, step.right), (step.right, step.left))

@@ -12,6 +12,7 @@ import pytest
 from lowering.steps.file import lower
 from tests.schedule.judged import emulated, judged, printed_module
 from tests.schedule.operators import OPERATORS, Operator, ag_gemm, gemm_rs, moe, moe_grouped, queue, two_level_rs
+from tests.schedule.small import SMALL, first_and_named, in_place_rounds
 from tests.schedule.variants import by_descriptor, in_dtype, with_streams, without_join
 from tilelink.compiled.check import check_compiled
 
@@ -25,6 +26,7 @@ VARIANTS: dict[str, Callable[[], Operator]] = {
     "ag_gemm_unjoined": lambda: without_join(ag_gemm()),
     "gemm_rs_bf16": lambda: in_dtype(gemm_rs(), "bfloat16"),
     "moe_ragged": lambda: moe_grouped(2, 19),
+    **SMALL,
 }
 
 
@@ -91,3 +93,19 @@ def test_the_same_text_for_the_same_schedule() -> None:
     assert lower(queue().schedule) == lower(queue().schedule)
     other = replace(queue().schedule, name="another_queue")
     assert "class AnotherQueue:" in lower(other)
+
+
+def test_sizes_have_their_names_and_what_sticks_out_is_masked_on_both_sides() -> None:
+    operator = first_and_named()
+    text = lower(operator.schedule)
+    assert "rows_from(tile * TILE_M, TILE_M) * X_COLS" in text
+    assert "other=7.0" in text and ">= 0" in text and "< X_COLS" in text and "< X_ROWS" not in text
+    assert judged(operator, seeds=(0,)) == "right"
+
+
+def test_a_barrier_a_round() -> None:
+    text = lower(in_place_rounds().schedule)
+    loop = next(
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.For) and "R_COUNT" in ast.unparse(node.iter)
+    )
+    assert "program_barrier()" in ast.unparse(loop) and "num_stages=1" in ast.unparse(loop.iter)
