@@ -2,6 +2,7 @@
 
 h = silu(g) * u   with g, u two matmuls   ->   group g: matmul, silu;   group u: matmul, mul (loads the tile of silu(g))
 g, u of one left operand, u shared        ->   group g: matmul, matmul, silu, mul
+y = a + b   with a, b two matmuls         ->   the smaller one;   the larger one, add (loads the tile of the smaller one)
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
+
+import networkx as nx
 
 from tilelink.ir.graph import TileGraph, TileOp
 from tilelink.ir.nodes import Kind
@@ -53,28 +57,81 @@ class Group:
 
 
 def group_ops(graph: TileGraph, library: frozenset[str], shared: Mapping[str, str] | None = None) -> tuple[Group, ...]:
-    """Groups in program order of their anchors; nothing folds into the matmuls in `library`. Of `shared` matmuls each is
-    computed in the loop of another one.
+    """Groups, in program order of their anchors where nothing asks for another one; nothing folds into the matmuls in `library`.
+    Of `shared` matmuls each is computed in the loop of another one.
 
     Post-condition: every op is in one group, its matmuls first, and a group needs only groups before it.
     """
-    groups: list[list[TileOp]] = []
-    home: dict[str, int] = {}
+    found = _Grouping(graph, library)
     for op in graph.ops():
         place = -1
         if isinstance(op.operation, Elementwise):
-            place = _fold_into(graph, op, groups, home, library)
+            place = found.fold_into(op)
         elif op.name in (shared or {}):
-            place = home[(shared or {})[op.name]]
+            place = found.home[(shared or {})[op.name]]
+        found.add(op, place)
+    return tuple(Group(tuple(found.groups[place])) for place in found.order())
+
+
+class _Grouping:
+    """Groups so far. In `edges` the ops of a group depend on each other, so that paths are those between groups."""
+
+    def __init__(self, graph: TileGraph, library: frozenset[str]) -> None:
+        self.graph, self.library = graph, library
+        self.groups: list[list[TileOp]] = []
+        self.home: dict[str, int] = {}
+        self.edges = graph.edges.copy()
+
+    def add(self, op: TileOp, place: int) -> None:
+        """To group `place`, or to a new one if that is negative."""
         if place < 0:
-            place = len(groups)
-            groups.append([])
-        at = len(groups[place])
-        if isinstance(op.operation, Matmul):
-            at = sum(isinstance(other.operation, Matmul) for other in groups[place])
-        groups[place].insert(at, op)
-        home[op.name] = place
-    return tuple(Group(tuple(ops)) for ops in groups)
+            place = len(self.groups)
+            self.groups.append([])
+        group = self.groups[place]
+        matmuls = sum(isinstance(other.operation, Matmul) for other in group)
+        if group:
+            self.edges.add_edges_from([(group[0].name, op.name), (op.name, group[0].name)])
+        group.insert(matmuls if isinstance(op.operation, Matmul) else len(group), op)
+        self.home[op.name] = place
+
+    def order(self) -> list[int]:
+        """Groups such that each needs only groups before it, else as their anchors come in the program."""
+        needs: nx.DiGraph[int] = nx.DiGraph()
+        needs.add_nodes_from(range(len(self.groups)))
+        for place, ops in enumerate(self.groups):
+            made = {op.name for op in ops}
+            for value in {read.value for op in ops for read in op.reads} - made:
+                while (relation := self.graph.relation(value)) is not None:
+                    value = relation.source
+                if value in self.home:
+                    needs.add_edge(self.home[value], place)
+        return list(nx.lexicographical_topological_sort(needs))
+
+    def fold_into(self, op: TileOp) -> int:
+        """Index of the group whose epilogue computes `op`, or -1: the latest that can, or the largest where that is a matmul.
+        What a large matmul makes travels while the rest of it is computed, what a small one makes has nothing to hide behind."""
+        made = sorted({self.home[read.value] for read in op.reads if read.value in self.home})
+        able = [place for place in made if self._can_fold(op, place)]
+        if not able or not isinstance(self.groups[able[-1]][0].operation, Matmul):
+            return able[-1] if able else -1
+        return max(able, key=lambda place: (_multiplied(self.groups[place]), place))
+
+    def _can_fold(self, op: TileOp, place: int) -> bool:
+        graph, ops = self.graph, self.groups[place]
+        shapes_agree = graph.values[op.name].shape == graph.values[ops[0].name].shape
+        others = [read.value for read in op.reads if self.home.get(read.value) != place]
+        ready = not any(nx.has_path(self.edges, ops[0].name, value) for value in others)
+        aligned = all(
+            _same_tile(graph, op, index) for index, read in enumerate(op.reads) if self.home.get(read.value) == place
+        )
+        whole = not (_takes_items(graph, ops[0]) and any(graph.relation(value) is not None for value in others))
+        return shapes_agree and ready and aligned and whole and ops[0].name not in self.library
+
+
+def _multiplied(ops: list[TileOp]) -> int:
+    """Multiplications of all matmuls of a group."""
+    matmuls = [op for op in ops if isinstance(op.operation, Matmul)]
+    return sum(prod(axis.extent for axis in op.axes) for op in matmuls)
 
 
 def shareable(graph: TileGraph, library: frozenset[str]) -> dict[str, str]:
@@ -120,25 +177,6 @@ def _come_together(graph: TileGraph, first: TileOp, op: TileOp) -> bool:
     return bool(reached[0] & reached[1])
 
 
-def _fold_into(
-    graph: TileGraph, op: TileOp, groups: list[list[TileOp]], home: dict[str, int], library: frozenset[str]
-) -> int:
-    """Index of the latest group whose epilogue can compute `op`, or -1."""
-    made = sorted({home[read.value] for read in op.reads if read.value in home}, reverse=True)
-    for place in made:
-        ops = groups[place]
-        shapes_agree = graph.values[op.name].shape == graph.values[ops[0].name].shape
-        others = [read.value for read in op.reads if home.get(read.value) != place]
-        ready = all(_made_before(graph, value, place, home) for value in others)
-        aligned = all(
-            _same_tile(graph, op, index) for index, read in enumerate(op.reads) if home.get(read.value) == place
-        )
-        whole = not (_takes_items(graph, ops[0]) and any(graph.relation(value) is not None for value in others))
-        if shapes_agree and ready and aligned and whole and ops[0].name not in library:
-            return place
-    return -1
-
-
 def _takes_items(graph: TileGraph, anchor: TileOp) -> bool:
     """Whether tiles of the group are items of a bounded exchange, which parts of another one would cut."""
     relation = graph.relation(anchor.reads[0].value)
@@ -149,11 +187,3 @@ def _same_tile(graph: TileGraph, op: TileOp, operand: int) -> bool:
     """Whether the operand made in the group is read without broadcast, and whole."""
     read = op.reads[operand]
     return len(read.index) == len(op.write.index) and all(read.axes) and not graph.window(op, read)
-
-
-def _made_before(graph: TileGraph, value: str, place: int, home: dict[str, int]) -> bool:
-    """Whether `value` is there, or can be waited for, when group `place` runs; groups run in order."""
-    relation = graph.relation(value)
-    if relation is not None:
-        return _made_before(graph, relation.source, place, home)
-    return home.get(value, -1) < place

@@ -89,8 +89,9 @@ class Access(Word):
 class Region:
     """A box of `buffer` on rank `at`: `start` and `extent` in elements, along each dimension.
 
-    What sticks out of the buffer, on either side, is masked. A `start` that depends on the name `lane` is a start of its own for
-    each of the `extent` elements along that dimension: rows that a table finds.
+    What sticks out of the buffer, on either side, is masked. A region whose extent is 0 or less has no elements. A `start`
+    that depends on the name `lane` is a start of its own for each of the `extent` elements along that dimension: rows that a
+    table finds.
     """
 
     buffer: str

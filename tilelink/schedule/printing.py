@@ -86,10 +86,13 @@ def _phase(phase: Phase) -> Iterator[str]:
         if phase.every
         else {Who.EACH: "", Who.FIRST: "first program", Who.LAST: "last program"}[phase.who]
     )
-    count = "" if phase.count == 1 else f"{spelled(phase.count)} tiles"
+    behind = "" if phase.first == 0 else f" from {spelled(phase.first)} on"
+    count = "" if phase.count == 1 else f"{spelled(phase.count)} tiles{behind}"
     how = {Prefetch: "prefetched", PingPong: "in ping-pong"}.get(type(phase.pipelining), "")
     head = ", ".join(one for one in (who, count, how) if one) or "one tile"
-    yield f"{INDENT * 3}{head}{_let(phase.let, ': ')}:"
+    title = f"  # {phase.title}" if phase.title else ""
+    yield f"{INDENT * 3}{head}:{title}"
+    yield from (f"{INDENT * 4}{name} = {spelled(index)}" for name, index in phase.let)
     yield from _steps(phase.body, INDENT * 4)
 
 

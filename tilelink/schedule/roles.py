@@ -43,14 +43,18 @@ Pipelining = Plain | Prefetch | PingPong
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`body` for each of `count` positions; the name `tile` is the position, and `let` says what lies there.
+    """`body` for `count` positions from `first` on; the name `tile` is the position, and `let` says what lies there.
 
-    `every`: each program does all positions, instead of those that are its own in turn. `title`: what printed code says of it.
+    `title` says in a line of prose what the phase is for; printed code has it as a comment.
+
+    Position p belongs to program p % programs of the role. `every`: each program does all positions instead. The name `program`
+    is the number of the program in its role.
     """
 
     count: Number
     body: tuple[Step, ...]
     let: Let = ()
+    first: Number = 0
     who: Who = Who.EACH
     every: bool = False
     pipelining: Pipelining = Plain()

@@ -1,0 +1,68 @@
+"""Planned schedules as steps: right ones are proved, and planted mistakes of order are refuted, as by the checks of nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.proof.test_refuted import CASES, planned
+from tilelink.elaborate.schedule import elaborated
+from tilelink.ir.schedule import Schedule
+from tilelink.proof.happens_before.check import Outcome, checked
+
+# what is no mistake of order: words that only grow need no such care, or another check finds it
+_GROWS = "words of steps are never set back"
+_COMPUTED = "what is computed or masked, not when"
+_LOCAL = "order inside of a program, which a pass of the lowering puts in"
+_WORDS = "where words lie, which the lowering decides"
+_FITS = "whether programs fit, and which links carry atomics"
+OTHERS = {
+    "peers awaited that have been met": _GROWS,
+    "copies that await peers that have been met": _GROWS,
+    "the next epoch twice": _GROWS,
+    "the next epoch while copies send this one": _GROWS,
+    "an epoch compared with a number": _GROWS,
+    "an output where peers write that never comes together": _COMPUTED,
+    "an own part that stays away": _COMPUTED,
+    "a part of another axis": _COMPUTED,
+    "a buffer too small": _COMPUTED,
+    "another function": _COMPUTED,
+    "a matmul in a loop that runs elsewhere": _COMPUTED,
+    "a matmul in a loop that loads another left operand": _COMPUTED,
+    "a matmul that counts on a wait that is not in the loop": _COMPUTED,
+    "a step between matmuls of one loop": _COMPUTED,
+    "a result stored through a descriptor": _LOCAL,
+    "a signalled tile stored through a descriptor": _LOCAL,
+    "no proxy fence before a descriptor load": _LOCAL,
+    "two signals on one word": _WORDS,
+    "no count of the programs that end": _WORDS,
+    "a peer's signal is a local count": _WORDS,
+    "programs of another launch to go on": _FITS,
+    "more programs than SMs": _FITS,
+    "a tile that signals over a link without atomics": _FITS,
+    # at these sizes each program reads what it has written itself, and needs no wait for it
+    "an own part that other programs of the launch make": _COMPUTED,
+    # a sum on top of the own summand reads the parts of peers only
+    "an own part that is never told of": _COMPUTED,
+}
+ORDER = [name for name in CASES if name not in OTHERS]
+
+
+def proof(schedule: Schedule) -> Outcome:
+    return checked(elaborated(schedule))
+
+
+@pytest.mark.parametrize("case", sorted({base for base, _, _ in CASES.values()}), ids=" ".join)
+def test_right_ones_are_proved(case: tuple[str, ...]) -> None:
+    assert proof(planned(*case)).refutation is None
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_mistakes_of_order_are_refuted(name: str) -> None:
+    base, change, _ = CASES[name]
+    found = proof(change(planned(*base))).refutation
+    assert found is not None and str(found)
+
+
+def test_what_others_find_is_told() -> None:
+    assert set(OTHERS) <= set(CASES)
+    assert len(ORDER) > len(OTHERS)

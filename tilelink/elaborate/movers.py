@@ -1,0 +1,244 @@
+"""Steps of movers: copies by engines and by programs beside the tiles, publications, and library calls."""
+
+from __future__ import annotations
+
+from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
+from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_part
+from tilelink.elaborate.tiles import SLOT, STEP, USE, item_lets
+from tilelink.ir.calls import Collective, LibraryGemm, WordCollective
+from tilelink.ir.counting import source_arrivals
+from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish, Transfer
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import Operand
+from tilelink.schedule.index import Index, Number, call, rank
+from tilelink.schedule.memory import Region
+from tilelink.schedule.roles import CopyEngine, Host, Phase, Role
+from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Step, Store, Wait
+
+PEER, CHUNK, PROGRAM = Index("peer"), Index("chunk"), Index("program")
+
+
+def ends(schedule: Schedule, exchange: Exchange, rows: tuple[Number, Number]) -> tuple[Region, Region]:
+    """(source, target) of `rows` of the chunk that goes to `peer`, or comes from there."""
+    if exchange.transfer is Transfer.PUSH:
+        source = chunk_region(schedule, exchange.source, exchange, source_part(schedule, exchange, PEER), rows)
+        return source, chunk_region(schedule, exchange.target, exchange, rank, rows, PEER)
+    number = rank if exchange.kind is Kind.SCATTER else None
+    source = chunk_region(schedule, exchange.source, exchange, number, rows, PEER)
+    return source, chunk_region(schedule, exchange.target, exchange, PEER, rows)
+
+
+def ready(schedule: Schedule, exchange: Exchange) -> tuple[Step, ...]:
+    """The wait for the source of a chunk: for the tiles that make it, or for the peer that has it."""
+    if exchange.transfer is Transfer.PULL:
+        return (Wait(f"{exchange.name}_ready", (PEER, CHUNK), call, (exchange.source,)),)
+    if not schedule.has_signal(f"{exchange.name}_count"):
+        return ()
+    number = PEER if exchange.kind is Kind.SCATTER else 0
+    until = call * _by_chunk(source_arrivals(schedule, exchange))
+    return (Wait(f"{exchange.name}_count", (number, CHUNK), until, (exchange.source,)),)
+
+
+def _by_chunk(numbers: list[int]) -> Number:
+    """The number of the chunk `chunk`: as an index that changes where the numbers do."""
+    found: Number = numbers[0]
+    for chunk in range(1, len(numbers)):
+        if by := numbers[chunk] - numbers[chunk - 1]:
+            found = found + _at_least(chunk) * by
+    return found
+
+
+def _at_least(chunk: int) -> Number:
+    """1 from `chunk` on, 0 before."""
+    return (CHUNK + 1) // (chunk + 1) if chunk == 0 else Index("min", (1, Index("//", (CHUNK, chunk))))
+
+
+def copies(schedule: Schedule, launch: CopyProgram) -> Role:
+    """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal."""
+    exchange = schedule.exchange(launch.exchange)
+    source, target = ends(schedule, exchange, chunk_rows(exchange, CHUNK))
+    told: tuple[Step, ...] = ()
+    if exchange.transfer is Transfer.PULL:
+        told = (Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank),)
+    elif not exchange.met:
+        told = (Notify(f"{exchange.name}_arrived", (rank, CHUNK), PEER, call),)
+    let = peer_and_chunk(exchange.order, exchange.chunks, streams=launch.streams > 1)
+    count = (schedule.num_ranks - 1) * exchange.chunks
+    body = (*ready(schedule, exchange), Move((source,), (target,)), *told)
+    phases = [Phase(count, body, let)]
+    if launch.awaits_done:
+        done = Wait("done", (0,), (call - 1) * (schedule.num_ranks - 1))
+        phases.insert(0, Phase(1, (done,), every=True))
+    if launch.tells_end:
+        word = schedule.copied_word(launch) + PROGRAM
+        phases.append(Phase(1, (Notify("copied", (word,), rank, call),), every=True))
+    return Role(launch.stream, CopyEngine(launch.streams), tuple(phases))
+
+
+def programs(schedule: Schedule, comm: CommRole) -> Phase:
+    """Chunks by programs, each a share of the rows of every chunk; or whole items in turn, each into its slot."""
+    exchange = schedule.exchange(comm.exchange)
+    if exchange.slots:
+        return _items(schedule, comm, exchange)
+    first, rows = chunk_rows(exchange, CHUNK)
+    begin, end = rows * PROGRAM // comm.programs, rows * (PROGRAM + 1) // comm.programs
+    source, target = ends(schedule, exchange, (first + begin, end - begin))
+    if exchange.transfer is Transfer.PUSH:
+        told = Notify(f"{exchange.name}_arrived", (rank, CHUNK), PEER, call, comm.programs)
+    else:
+        told = Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank)
+    body = (*ready(schedule, exchange), Move((source,), (target,)), told)
+    let = peer_and_chunk(exchange.order, exchange.chunks)
+    return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True)
+
+
+def _items(schedule: Schedule, comm: CommRole, exchange: Exchange) -> Phase:
+    receiver = (rank + exchange.by) % schedule.num_ranks
+    first, rows = chunk_rows(exchange, TILE)
+    source = chunk_region(schedule, exchange.source, exchange, None, (first, rows))
+    target = chunk_region(schedule, exchange.target, exchange, SLOT, (0, rows), receiver)
+    before = tuple(Wait(step.signal, (SLOT,), USE + step.plus) for step in comm.before)
+    after = tuple(Notify(step.signal, (SLOT,), receiver, USE + step.plus) for step in comm.after)
+    return Phase(exchange.chunks, (*before, Move((source,), (target,)), *after), item_lets(exchange, TILE))
+
+
+def publish(schedule: Schedule, launch: Publish) -> tuple[Step, ...]:
+    """Every peer may pull the own part now, which is copied to where they can first."""
+    exchange = schedule.exchange(launch.exchange)
+    staged: tuple[Step, ...] = ()
+    if launch.copy_from:
+        whole = [whole_region(schedule, name) for name in (launch.copy_from, exchange.source)]
+        staged = (Move((whole[0],), (whole[1],)),)
+    chunk = (Notify(f"{exchange.name}_ready", (rank, CHUNK), PEER, call),)
+    peers = (("peer", (rank + 1 + STEP) % schedule.num_ranks),)
+    told = For("step", schedule.num_ranks - 1, (For("chunk", exchange.chunks, chunk),), peers)
+    return (*staged, told)
+
+
+def tell_place(schedule: Schedule, exchange: str) -> Step:
+    """Every rank may put its parts into the place that this call has."""
+    ranks = schedule.num_ranks
+    return For("step", ranks, (Notify(f"{exchange}_place", (rank,), (rank + STEP) % ranks, call),))
+
+
+def copy_own(schedule: Schedule, name: str) -> Move:
+    exchange = schedule.exchange(name)
+    rows = (0, exchange.rows)
+    number = rank if exchange.kind is Kind.SCATTER else None
+    source = chunk_region(schedule, exchange.source, exchange, number, rows)
+    return Move((source,), (chunk_region(schedule, exchange.target, exchange, rank, rows),))
+
+
+def whole_region(schedule: Schedule, buffer: str) -> Region:
+    shape = schedule.buffer(buffer).shape
+    return Region(buffer, tuple(0 for _ in shape), shape)
+
+
+def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
+    """One call; or one for each (part, chunk), behind the wait for it, before it is counted."""
+    right = _whole(schedule, gemm.right)
+    if not gemm.split:
+        operands = [_whole(schedule, gemm.left), right]
+        if gemm.left.own:
+            operands.append(whole_region(schedule, gemm.left.own))
+        body: tuple[Step, ...] = (Call("matmul", (_whole(schedule, gemm.out),), tuple(operands)),)
+        return Role(gemm.out.buffer, Host(), (Phase(1, body),))
+    exchange = schedule.exchange(gemm.split)
+    segment = Index("part")
+    first, rows = chunk_rows(exchange, CHUNK)
+
+    def rows_of(operand: Operand, buffer: str, number: Number | None) -> Region:
+        shape = schedule.buffer(buffer).shape
+        cols = shape[-1]
+        if number is None or len(shape) == 3:
+            return part(schedule, buffer, number, [first, 0], [rows, cols])
+        return part(schedule, buffer, None, [number * exchange.rows + first, 0], [rows, cols])
+
+    out = rows_of(gemm.out, gemm.out.buffer, segment)
+    there = Call("matmul", (out,), (rows_of(gemm.left, gemm.left.buffer, segment), right))
+    multiply: tuple[Step, ...] = (there,)
+    if gemm.left.own:
+        own = Call("matmul", (out,), (rows_of(gemm.left, gemm.left.own, None), right))
+        multiply = (If(segment, rank, (own,), (there,)),)
+    waits: tuple[Step, ...] = ()
+    if gemm.wait is not None:
+        until = call * gemm.wait.target if gemm.wait.target else call
+        waits = (If(segment, rank, (), (Wait(gemm.wait.signal, (segment, CHUNK), until),)),)
+    counted = (Notify(gemm.count, (segment, CHUNK), rank),) if gemm.count else ()
+    let = (("part", rank_at(gemm.order, TILE // exchange.chunks)), ("chunk", TILE % exchange.chunks))
+    phase = Phase(schedule.num_ranks * exchange.chunks, (*waits, *multiply, *counted), let)
+    return Role(gemm.out.buffer, Host(), (phase,))
+
+
+def _whole(schedule: Schedule, operand: Operand) -> Region:
+    return whole_region(schedule, operand.buffer)
+
+
+def library_collective(schedule: Schedule, launch: Collective) -> Role:
+    """By the library: its own ranks meet in it, and it reads and writes the memory of its own rank as far as this tells."""
+    regions = (whole_region(schedule, launch.out),), (whole_region(schedule, launch.operand),)
+    return Role(launch.out, Host(), (Phase(1, (Call(launch.function, *regions),)),))
+
+
+def word_collective(schedule: Schedule, launch: WordCollective) -> Phase:
+    """Each program has a share of every part: it stores that at the peers, before it waits for the same share of theirs.
+
+    Shares are cut along the longest dimension of a part here, as boxes; programs cut them as words that lie behind each other.
+    """
+    ranks, words = schedule.num_ranks, f"{launch.out}_words"
+    parts = ranks if launch.shots > 1 else 1  # of one tensor
+    shares = _Shares(schedule, launch, parts)
+    scattered = launch.function == "reduce_scatter" or launch.shots > 1
+    to, mine = (PEER, rank) if scattered else (None, None)
+    peers = (("peer", (rank + STEP) % ranks),)
+
+    def each(*body: Step) -> For:
+        return For("step", ranks, body, peers)
+
+    send = each(Load("own", shares.of(launch.operand, to)), Store("own", shares.packets(words, rank, to, PEER)))
+    theirs = Load("part", shares.packets(words, PEER, mine))
+    if launch.function == "all_gather":
+        return Phase(1, (send, each(theirs, Store("part", shares.of(launch.out, PEER)))), every=True)
+    add = each(theirs, Compute(("sum",), "add", ("sum", "part")))
+    start = Compute(("sum",), "zeros", shape=(1,))
+    if launch.shots == 1:
+        return Phase(1, (send, start, add, Store("sum", shares.of(launch.out, None))), every=True)
+    sums = f"{launch.out}_sums"
+    tell = each(Store("sum", shares.packets(sums, rank, rank, PEER)))
+    take = each(Load("sum", shares.packets(sums, PEER, PEER)), Store("sum", shares.of(launch.out, PEER)))
+    return Phase(1, (send, start, add, tell, take), every=True)
+
+
+class _Shares:
+    """Boxes of the share of a program, in each of `parts` parts of a tensor, or in a tensor of its own for each part."""
+
+    def __init__(self, schedule: Schedule, launch: WordCollective, parts: int) -> None:
+        self.schedule, self.parts, self.programs = schedule, parts, launch.programs
+        self.shape = word_shape(schedule, launch)
+        self.dim = self.shape.index(max(self.shape))
+
+    def box(self, number: Number | None) -> tuple[list[Number], list[Number]]:
+        size = self.shape[self.dim]
+        begin: Number = 0
+        end: Number = size
+        if self.parts > 1 and number is not None:
+            begin, end = number * size // self.parts, (number + 1) * size // self.parts
+        first = begin + (end - begin) * PROGRAM // self.programs
+        last = begin + (end - begin) * (PROGRAM + 1) // self.programs
+        starts: list[Number] = [0] * len(self.shape)
+        extents: list[Number] = list(self.shape)
+        starts[self.dim], extents[self.dim] = first, last - first
+        return starts, extents
+
+    def of(self, buffer: str, number: Number | None) -> Region:
+        starts, extents = self.box(number)
+        return part(self.schedule, buffer, None if self.parts > 1 else number, starts, extents)
+
+    def packets(self, buffer: str, sender: Number, number: Number | None, at: Number = rank) -> Region:
+        starts, extents = self.box(number)
+        return Region(buffer, (call % 2, sender, *starts), (1, 1, *extents), at)
+
+
+def word_shape(schedule: Schedule, launch: WordCollective) -> tuple[int, ...]:
+    """Shape of what a rank sends, or of what it sends in parts."""
+    return schedule.buffer(launch.operand if launch.function != "reduce_scatter" else launch.out).shape

@@ -1,0 +1,181 @@
+"""Operands of tiles and parts of exchanges as regions of buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tilelink.elaborate.positions import segment_name
+from tilelink.ir import nodes
+from tilelink.ir.nodes import ComputeRole, Exchange, Kind
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import Access, Operand
+from tilelink.schedule import memory
+from tilelink.schedule.index import Index, Number, least, rank
+from tilelink.schedule.memory import Region
+
+_ACCESS = {
+    Access.POINTER: memory.Access.POINTER,
+    Access.DESCRIPTOR: memory.Access.DESCRIPTOR,
+    Access.PIECES: memory.Access.PACED,
+}
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A role as its steps see it. `own` are the axes whose segment is the own one here."""
+
+    schedule: Schedule
+    role: ComputeRole
+    own: tuple[str, ...] = ()
+    halves: bool = False
+
+    @cached_property
+    def written(self) -> tuple[nodes.Axis, ...]:
+        return tuple(axis for axis in self.role.axes if not axis.reduction)
+
+    def axis(self, name: str) -> nodes.Axis:
+        return self.role.axis(name)
+
+    def in_own(self, *axes: str) -> Tiles:
+        return replace(self, own=(*self.own, *axes))
+
+    def width(self, name: str) -> int:
+        """Elements of a tile along an axis; of one that is not tiled, of a segment."""
+        axis = self.axis(name)
+        half = self.halves and name == self.role.order.minor
+        return (axis.tile // 2 if half else axis.tile) or axis.extent
+
+    def span(self, name: str) -> tuple[Number, Number]:
+        """(first element, elements) of the tile in its segment."""
+        axis, width = self.axis(name), self.width(name)
+        if not axis.tile:
+            return 0, axis.extent
+        first = Index(name)
+        even = axis.extent % axis.tile == 0
+        return first, width if even else least(width, axis.extent - first)
+
+    def segment(self, name: str) -> Number:
+        """The segment of the tile along an axis; along one that only parts lie on, of the part that a loop is at."""
+        if name in self.own:
+            return rank
+        axis = next((axis for axis in self.role.axes if axis.name == name), None)
+        looped = axis is None or axis.segments > 1 or (axis.reduction and not axis.tile)
+        return Index(segment_name(name)) if looped else 0
+
+
+def box(tiles: Tiles, operand: Operand) -> tuple[list[Number], list[Number]]:
+    """(start, extent) along each dimension of the operand's index, in a part if there are parts."""
+    starts: list[Number] = []
+    extents: list[Number] = []
+    for dim, name in enumerate(operand.index):
+        if not name:
+            starts.append(operand.first[dim])
+            extents.append(1)
+            continue
+        axis = tiles.axis(name)
+        start, extent = tiles.span(name)
+        if name == operand.item:
+            start = 0
+        elif name == operand.cut:
+            start = (
+                start + tiles.segment(name) * axis.extent - rank * (axis.extent * axis.segments // operand.own_slots)
+            )
+        elif name != operand.slot and name not in operand.local:
+            if not axis.tile:
+                extent = axis.extent * axis.segments
+            start = (tiles.segment(name) * axis.extent if axis.tile else 0) + start
+        starts.append(start + operand.first[dim])
+        extents.append(extent)
+    return starts, extents
+
+
+def region(tiles: Tiles, operand: Operand) -> Region:
+    """What the tile reads of `operand.buffer`, or writes: in the part of its segment, if there are parts, at its owner if the
+    operand is remote."""
+    starts, extents = box(tiles, operand)
+    if operand.item:
+        return part(tiles.schedule, operand.buffer, Index("slot"), starts, extents, access=operand.access)
+    if not operand.slot:
+        return part(tiles.schedule, operand.buffer, None, starts, extents, access=operand.access)
+    segment = tiles.segment(operand.slot)
+    if not operand.remote:
+        return part(tiles.schedule, operand.buffer, segment, starts, extents, access=operand.access)
+    number: Number | None = rank if operand.own_slots > 1 else None
+    return part(tiles.schedule, operand.buffer, number, starts, extents, at=segment, access=operand.access)
+
+
+def own_region(tiles: Tiles, operand: Operand) -> Region:
+    """What the tile reads of `operand.own`, which holds the own part."""
+    starts, extents = box(tiles, operand)
+    number: Number | None = rank if operand.own_slots > 1 else None
+    return part(tiles.schedule, operand.own, number, starts, extents, access=operand.access)
+
+
+def part(
+    schedule: Schedule,
+    buffer: str,
+    number: Number | None,
+    starts: list[Number],
+    extents: list[Number],
+    *,
+    at: Number = rank,
+    access: Access = Access.POINTER,
+) -> Region:
+    """A box in part `number` of `buffer`; without a number, in the buffer, or in all its parts where the box has no dimension for
+    them. Of a buffer without a dimension for parts, they lie behind each other."""
+    shape = schedule.buffer(buffer).shape
+    more = len(shape) - len(starts)
+    if more == 0 and number is not None:
+        rows = shape[0] // schedule.num_ranks
+        starts = [number * rows + starts[0], *starts[1:]]
+    elif more and number is None:
+        return _through_parts(buffer, shape, starts, extents, at, access)
+    elif more:
+        starts, extents = [number or 0, *starts], [1, *extents]
+    return Region(buffer, tuple(starts), tuple(extents), at, _ACCESS[access])
+
+
+def _through_parts(
+    buffer: str, shape: tuple[int, ...], starts: list[Number], extents: list[Number], at: Number, access: Access
+) -> Region:
+    """A box that counts rows through all parts: all of them, or some in one part."""
+    parts, rows = shape[0], shape[1]
+    if extents[0] == parts * rows:
+        return Region(buffer, (0, *starts), (parts, rows, *extents[1:]), at, _ACCESS[access])
+    number = starts[0] // rows
+    return Region(buffer, (number, starts[0] - number * rows, *starts[1:]), (1, *extents), at, _ACCESS[access])
+
+
+def chunk_rows(exchange: Exchange, chunk: Number) -> tuple[Number, Number]:
+    """(first row, rows) of a chunk in its part."""
+    first, size = chunk * exchange.chunk_rows, exchange.chunk_rows
+    return first, size if exchange.rows % size == 0 else least(size, exchange.rows - first)
+
+
+def chunk_region(
+    schedule: Schedule,
+    buffer: str,
+    exchange: Exchange,
+    number: Number | None,
+    rows: tuple[Number, Number],
+    at: Number = rank,
+) -> Region:
+    """`rows` of part `number` of a buffer of `exchange`."""
+    dims = part_dims(schedule, exchange)
+    first, count = rows
+    return part(schedule, buffer, number, [first, 0][:dims], [count, exchange.cols][:dims], at=at)
+
+
+def part_dims(schedule: Schedule, exchange: Exchange) -> int:
+    """Dimensions of a part of `exchange`."""
+    if exchange.target:
+        return len(schedule.buffer(exchange.target).shape) - 1
+    return len(schedule.buffer(exchange.source).shape) - (1 if exchange.kind is Kind.SCATTER else 0)
+
+
+def source_part(schedule: Schedule, exchange: Exchange, peer: Number) -> Number | None:
+    """Which part of the source goes to `peer`."""
+    if exchange.kind is Kind.SCATTER:
+        return peer
+    return rank if exchange.source == exchange.target else None

@@ -1,0 +1,286 @@
+"""A whole schedule as steps: launches in order, the frame of a call around them, and what lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilelink.elaborate import movers
+from tilelink.elaborate.positions import TILE, lets
+from tilelink.elaborate.regions import Tiles
+from tilelink.elaborate.tiles import STEP, body, item_lets
+from tilelink.ir import nodes
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.nodes import (
+    AwaitPeers,
+    Begin,
+    ComputeRole,
+    CopyOwn,
+    CopyProgram,
+    Finish,
+    Kernel,
+    Publish,
+    Scope,
+    TellPlace,
+)
+from tilelink.ir.schedule import Schedule as Planned
+from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumWords
+from tilelink.ir.word import Protocol as Words
+from tilelink.schedule.index import Index, call, rank
+from tilelink.schedule.memory import Buffer, Memory, Protocol, Signal
+from tilelink.schedule.roles import (
+    CopyEngine,
+    Host,
+    Launch,
+    MeshAxis,
+    Phase,
+    PingPong,
+    Pipelining,
+    Plain,
+    Prefetch,
+    Role,
+    Schedule,
+    Sms,
+    Who,
+)
+from tilelink.schedule.steps import For, Notify, Step, Wait
+from tilelink.schedule.walk import steps_in
+
+MAIN = "main"
+LAST_CALL = "every peer has finished the last call"
+THIS_CALL = "this rank has finished the call"
+_MEMORY = {
+    nodes.Memory.INPUT: Memory.INPUT,
+    nodes.Memory.OUTPUT: Memory.OUTPUT,
+    nodes.Memory.LOCAL: Memory.LOCAL,
+    nodes.Memory.SYMMETRIC: Memory.SYMMETRIC,
+    nodes.Memory.POOL: Memory.SYMMETRIC,  # the same place in every call is the hardest case
+}
+
+
+def elaborated(planned: Planned) -> Schedule:
+    """The steps of `planned`. Words that it sets back in every call grow here, and are awaited at values that grow as much."""
+    launches = tuple(_launches(planned))
+    buffers = (*(_buffer(planned, buffer) for buffer in planned.buffers), *_packets(planned))
+    used = {step.signal for launch in launches for step in _words_of(launch)}
+    signals = tuple(signal for signal in _signals(planned) if signal.name in used)
+    mesh = (MeshAxis("ranks", planned.num_ranks),)
+    return Schedule(planned.name, mesh, buffers, signals, launches)
+
+
+def _words_of(launch: Launch) -> Iterator[Wait | Notify]:
+    for role in launch.roles:
+        for phase in role.phases:
+            yield from (step for step in steps_in(phase.body) if isinstance(step, Wait | Notify))
+
+
+def _buffer(planned: Planned, buffer: nodes.Buffer) -> Buffer:
+    memory = _MEMORY[buffer.memory]
+    for_caller = memory is Memory.SYMMETRIC and buffer.name in planned.spec.outputs
+    return Buffer(buffer.name, memory, buffer.shape, buffer.dtype, for_caller=for_caller)
+
+
+def _packets(planned: Planned) -> Iterator[Buffer]:
+    """Words of collectives: two sets of them, for calls in turn, with those of each rank."""
+    for launch in planned.launches:
+        if isinstance(launch, WordCollective):
+            shape = movers.word_shape(planned, launch)
+            dtype = planned.buffer(launch.out).dtype
+            yield from _sets(planned, launch.out, shape, dtype, launch.protocol, launch.shots)
+        if isinstance(launch, Kernel) and launch.compute is not None:
+            for step in launch.compute.body:
+                if isinstance(step, SumWords):
+                    buffer = planned.buffer(step.result)
+                    yield from _sets(planned, step.result, buffer.shape, buffer.dtype, step.protocol, step.shots)
+
+
+def _sets(
+    planned: Planned, name: str, shape: tuple[int, ...], dtype: str, protocol: Words, shots: int
+) -> Iterator[Buffer]:
+    kind = Protocol.LL if protocol is Words.LL else Protocol.LAMPORT
+    for what in ("words", "sums")[:shots]:
+        yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, (2, planned.num_ranks, *shape), dtype, kind)
+
+
+def _signals(planned: Planned) -> Iterator[Signal]:
+    chunks = {exchange.name: exchange.chunks for exchange in planned.exchanges if not exchange.slots}
+    for signal in planned.signals:
+        exchange, _, what = signal.name.rpartition("_")
+        if signal.name == "ended" or what == "sent":
+            continue  # whoever comes last counts in a word of the lowering's
+        if signal.scope is Scope.PLACE or exchange not in chunks:
+            yield Signal(signal.name, (signal.slots,))
+        else:
+            yield Signal(signal.name, (signal.slots // chunks[exchange], chunks[exchange]))
+    for launch in planned.launches:
+        if isinstance(launch, WordCollective) and launch.within:
+            yield Signal(f"{launch.out}_gathered", (1,))
+
+
+# ---- the frame of a call -----------------------------------------------------------------------------------------------
+
+
+def await_peers(planned: Planned, finish: Finish | None) -> tuple[Step, ...]:
+    """Every peer has finished the last call, as `finish` tells it."""
+    peers = planned.num_ranks - 1
+    if finish is not None and finish.turns:
+        return (Wait("done", (0,), (call - 1) * peers),)
+    peer = (rank + 1 + STEP) % planned.num_ranks
+    return (For("step", peers, (Wait("done", (peer,), call - 1),)),)
+
+
+def finished(planned: Planned, finish: Finish) -> tuple[Step, ...]:
+    """This rank has finished the call; with `meets`, so has every peer."""
+    peers = planned.num_ranks - 1
+    peer = (rank + 1 + STEP) % planned.num_ranks
+    copied: list[Step] = []
+    if finish.within and planned.has_signal("copied"):
+        streams = planned.signal("copied").slots
+        copied = [For("stream", streams, (Wait("copied", (Index("stream"),), call),))]
+    if not finish.turns:
+        return (For("step", peers, (Notify("done", (rank,), peer, call),)),)
+    outputs = tuple(name for name in planned.spec.outputs if any(one.name == name for one in planned.buffers))
+    meet: tuple[Step, ...] = (Wait("done", (0,), call * peers, outputs),) if finish.meets else ()
+    return (*copied, For("step", peers, (Notify("done", (0,), peer),)), *meet)
+
+
+def _launches(planned: Planned) -> Iterator[Launch]:
+    finish = next((one for one in planned.launches if isinstance(one, Finish)), None)
+    streams: list[str] = []
+    for launch in planned.launches:
+        match launch:
+            case Begin():
+                yield _alone("begin", Host(), await_peers(planned, finish), LAST_CALL)
+            case AwaitPeers(within=False):
+                yield _alone("await_peers", Host(), await_peers(planned, finish), LAST_CALL)
+            case Publish(within=False):
+                yield _alone("publish", CopyEngine(), movers.publish(planned, launch), "peers may pull now")
+            case CopyOwn(exchange):
+                yield _alone(f"own_{exchange}", CopyEngine(), (movers.copy_own(planned, exchange),), "the own part")
+            case CopyProgram():
+                joins = (MAIN,) if launch.after_source else ()
+                streams.append(launch.stream)
+                yield Launch(launch.stream, (movers.copies(planned, launch),), joins)
+            case LibraryGemm():
+                yield Launch(MAIN, (movers.library_gemm(planned, launch),))
+            case LibraryCollective():
+                yield Launch(MAIN, (movers.library_collective(planned, launch),))
+            case WordCollective(within=False):
+                phase = movers.word_collective(planned, launch)
+                yield Launch(MAIN, (Role(launch.out, Sms(launch.programs, 16, 1, launch.per_sm), (phase,)),))
+            case Kernel(joined=False):
+                yield _kernel(planned, launch, finish)
+            case Finish():
+                phases = () if launch.within else (Phase(1, finished(planned, launch), title=THIS_CALL),)
+                if phases or streams:
+                    yield Launch(MAIN, (Role("finish", Host(), phases),), tuple(dict.fromkeys(streams)))
+
+
+def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
+    return Launch(MAIN, (Role(name, engine, (Phase(1, steps, title=title),)),))
+
+
+# ---- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
+    """Programs that move beside programs that compute; what they carry out for the call comes before and behind."""
+    first: list[Phase] = []
+    last: list[Phase] = []
+    for carried in planned.within(kernel):
+        match carried:
+            case AwaitPeers():
+                first.append(Phase(1, await_peers(planned, finish), every=True, title=LAST_CALL))
+            case Publish():
+                first.append(Phase(1, movers.publish(planned, carried), who=Who.FIRST, title="peers may pull now"))
+            case TellPlace(exchange):
+                first.append(
+                    Phase(1, (movers.tell_place(planned, exchange),), who=Who.FIRST, title="peers may store here")
+                )
+            case WordCollective():
+                first += _gather_first(planned, carried)
+            case Finish():
+                last.append(Phase(1, finished(planned, carried), who=Who.LAST, title=THIS_CALL))
+    every = tuple(phase for phase in first if phase.every)
+    roles = [
+        Role(comm.exchange, Sms(comm.programs, kernel.warps), (*every, movers.programs(planned, comm)))
+        for comm in kernel.comm
+    ]
+    joined = planned.joined_to(kernel)
+    phases = [phase for one in joined if one.compute is not None for phase in tile_phases(planned, one.compute)]
+    if kernel.compute is not None:
+        engine = Sms(planned.grid(kernel) - sum(comm.programs for comm in kernel.comm), kernel.warps, kernel.stages)
+        roles.append(
+            Role(kernel.name, Sms(engine.programs, engine.warps, engine.stages, kernel.per_sm), (*every, *phases))
+        )
+    front, back = roles[0], roles[-1]
+    own = tuple(phase for phase in first if not phase.every)
+    roles[0] = Role(front.name, front.engine, (*own, *front.phases))
+    back = roles[-1]
+    roles[-1] = Role(back.name, back.engine, (*back.phases, *last))
+    return Launch(MAIN, tuple(roles))
+
+
+def _gather_first(planned: Planned, launch: WordCollective) -> list[Phase]:
+    """All programs gather, and none goes on before all have."""
+    phase = movers.word_collective(planned, launch)
+    word = f"{launch.out}_gathered"
+    there = (Notify(word, (0,), rank), Wait(word, (0,), call * launch.programs, (launch.out,)))
+    return [Phase(1, (*phase.body, *there), every=True)]
+
+
+def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
+    """The loops over tiles: whole ones, those of the own segment where they have a loop of their own, halves."""
+    tiles = Tiles(planned, role)
+    items = _item_lets(planned, role)
+    how: Pipelining = Plain()
+    if role.warpgroups > 1:
+        how = PingPong(4, _stages(planned, role))
+    elif role.prefetch:
+        how = Prefetch(role.counts_late)
+    branch = role.body[-1]
+    if role.prefetch and isinstance(branch, IfOwn):
+        segments = role.axis(branch.axis).segments
+        others = role.num_tiles // segments * (segments - 1)
+        rest = role.body[:-1]
+        yield Phase(
+            others,
+            body(tiles, (*rest, *branch.others)),
+            (*lets(role, TILE), *items),
+            pipelining=how,
+            title=_title(role),
+        )
+        own = body(tiles.in_own(branch.axis), (*rest, *branch.own))
+        count = role.num_tiles - others
+        yield Phase(
+            count, own, (*lets(role, TILE), *items), others, pipelining=Prefetch(), title="tiles of the own segment"
+        )
+        return
+    yield Phase(role.whole, body(tiles, role.body), (*lets(role, TILE), *items), pipelining=how, title=_title(role))
+    if role.halved:
+        halves = Tiles(planned, role, halves=True)
+        let = (("half", TILE % 2), *lets(role, role.whole + TILE // 2, halves=True), *items)
+        yield Phase(2 * role.halved, body(halves, role.body), let, pipelining=how, title="the last tiles, in halves")
+
+
+def _title(role: ComputeRole) -> str:
+    """The order of tiles in a few words."""
+    order, major = role.order, role.axis(role.order.major)
+    across = f" through all of {order.minor}" if order.minor else ""
+    groups = f"groups of {order.group} tiles along {order.major}{across}"
+    if major.segments == 1:
+        return groups
+    late = ", the last one a round behind" if order.late else ""
+    return f"{groups}, segments {order.nest.value}{late}"
+
+
+def _stages(planned: Planned, role: ComputeRole) -> int:
+    return next(one.stages for one in planned.kernels() if one.compute is role)
+
+
+def _item_lets(planned: Planned, role: ComputeRole) -> tuple[tuple[str, Index | int], ...]:
+    steps = [step for step in role.body if isinstance(step, SlotWait | SlotNotify)]
+    found: dict[str, tuple[tuple[str, Index | int], ...]] = {}
+    for step in steps:
+        item = Index(step.rows) // role.axis(step.rows).tile
+        found[step.exchange] = item_lets(planned.exchange(step.exchange), item)
+    return tuple(one for several in found.values() for one in several)

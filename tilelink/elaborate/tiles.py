@@ -1,0 +1,287 @@
+"""Steps of a tile: what the body of a compute role means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tilelink.elaborate.positions import rank_at, segment_name
+from tilelink.elaborate.regions import Tiles, box, own_region, part, region
+from tilelink.ir import steps as ir
+from tilelink.ir.counting import chunk_arrivals, other_tiles, row_pieces
+from tilelink.ir.nodes import Exchange
+from tilelink.ir.steps import MatmulBody, Operand, Place, SumParts, SumWords, UserBody
+from tilelink.schedule.index import Index, Number, call, least, rank
+from tilelink.schedule.memory import Region
+from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Store, Wait
+
+STEP, PEER = Index("step"), Index("peer")
+CHUNK, SLOT, USE = Index("chunk"), Index("slot"), Index("use")  # of an item: names of its phase
+
+
+def body(tiles: Tiles, steps: Iterable[ir.Step]) -> tuple[Step, ...]:
+    """All of `steps`, in order."""
+    return tuple(step for one in steps for step in _steps(tiles, one))
+
+
+def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
+    match step:
+        case ir.Wait():
+            return wait(tiles, step)
+        case MatmulBody():
+            return () if step.beside else _matmuls(tiles, step)
+        case UserBody():
+            loads = [load for name, operand in step.operands for load in _loaded(tiles, name, operand)]
+            return (*loads, Compute((step.result,), step.function, tuple(name for name, _ in step.operands)))
+        case SumParts():
+            return _sum_parts(tiles, step)
+        case SumWords():
+            return _sum_words(tiles, step)
+        case ir.Load():
+            return _loaded(tiles, step.result, step.operand)
+        case ir.Apply():
+            operands = tuple(one if isinstance(one, float) else str(one) for one in step.operands)
+            return (Compute((step.result,), step.function, operands),)
+        case ir.Store():
+            return _store(tiles, step)
+        case ir.Notify():
+            return _notify(tiles, step)
+        case ir.IfOwn():
+            own = body(tiles.in_own(step.axis), step.own)
+            segment = tiles.segment(step.axis)
+            if not isinstance(segment, Index) or segment == rank:
+                return own
+            return (If(segment, rank, own, body(tiles, step.others)),)
+        case ir.SlotWait():
+            exchange = tiles.schedule.exchange(step.exchange)
+            return (Wait(step.signal, (SLOT,), USE + step.plus, (exchange.target,)),)
+        case ir.SlotNotify():
+            exchange = tiles.schedule.exchange(step.exchange)
+            sender = (rank - exchange.by) % tiles.schedule.num_ranks
+            return (Notify(step.signal, (SLOT,), sender, USE + step.plus),)
+        case ir.AwaitPlaces():
+            ranks = tiles.schedule.num_ranks
+            return (For("step", ranks, (Wait(step.signal, ((rank + STEP) % ranks,), call),)),)
+
+
+def item_lets(exchange: Exchange, item: Number) -> tuple[tuple[str, Number], ...]:
+    """The slot of an item, and the number of this use of it, from 0 on through all calls."""
+    uses = (exchange.chunks - SLOT + exchange.slots - 1) // exchange.slots
+    return (SLOT.op, item % exchange.slots), (USE.op, (call - 1) * uses + item // exchange.slots)
+
+
+# ---- waits and notifies ------------------------------------------------------------------------------------------------
+
+
+def wait(tiles: Tiles, step: ir.Wait) -> tuple[Step, ...]:
+    """The chunks of the tile's part, or of the parts of all ranks. The own part is not waited for, unless `own`."""
+    if not step.every:
+        return _not_own(tiles, step, tiles.segment(step.slot))
+    inner = _not_own(tiles, step, Index(segment_name(step.slot)))
+    order = _each_part(tiles, step.slot)
+    return (For("step", tiles.schedule.num_ranks, inner, order),)
+
+
+def _each_part(tiles: Tiles, axis: str, first: int = 0) -> tuple[tuple[str, Number], ...]:
+    return ((segment_name(axis), (rank + first + STEP) % tiles.schedule.num_ranks),)
+
+
+def _not_own(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]:
+    waits = _part_wait(tiles, step, segment)
+    if step.own:
+        return waits
+    return () if segment == rank or not isinstance(segment, Index) else (If(segment, rank, (), waits),)
+
+
+def _part_wait(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]:
+    exchange = tiles.schedule.exchange(step.exchange)
+    until = call * step.target if step.target else call
+    covered = exchange.target or exchange.source
+
+    def one(chunk: Number) -> Step:
+        return Wait(step.signal, (segment, chunk), until, (covered,))
+
+    return _chunks(tiles, exchange, step.rows, step.slot, one)
+
+
+def _chunks(tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callable[[Number], Step]) -> tuple[Step, ...]:
+    """`made` for each chunk that the tile touches along `rows`; for all chunks without `rows`."""
+    if exchange.chunks == 1:
+        return (made(0),)
+    if not rows:
+        return (For("chunk", exchange.chunks, (made(CHUNK),)),)
+    axis, size = tiles.axis(rows), exchange.chunk_rows
+    local = rows == slot or rows in tiles.own
+    first, count = tiles.span(rows)
+    first = first if local else tiles.segment(rows) * axis.extent + first
+    starts_even = local or axis.segments == 1 or axis.extent % size == 0 or size % axis.extent == 0
+    if size % tiles.width(rows) == 0 and starts_even:
+        return (made(first // size),)
+    chunks = (first + count - 1) // size - first // size + 1
+    return (For("number", chunks, (made(CHUNK),), (("chunk", first // size + Index("number")),)),)
+
+
+def _notify(tiles: Tiles, step: ir.Notify) -> tuple[Step, ...]:
+    exchange = tiles.schedule.exchange(step.exchange)
+    number = tiles.segment(step.slot) if step.slot else 0
+
+    def one(chunk: Number) -> Step:
+        if not step.then:
+            return Notify(step.count, (number, chunk), rank)
+        last = arrivals(tiles, step, exchange, chunk)
+        if step.place is Place.PEER:
+            return Notify(step.then, (rank, chunk), number, call, last)
+        return For(
+            "step", tiles.schedule.num_ranks, (Notify(step.then, (rank, chunk), PEER, call, last),), _peers(tiles)
+        )
+
+    return _chunks(tiles, exchange, step.rows, step.slot, one)
+
+
+def _peers(tiles: Tiles) -> tuple[tuple[str, Number], ...]:
+    return (("peer", (rank + STEP) % tiles.schedule.num_ranks),)
+
+
+def arrivals(tiles: Tiles, step: ir.Notify, exchange: Exchange, chunk: Number) -> Number:
+    """How many tiles touch the chunk, as `tilelink.ir.counting.chunk_arrivals` counts them."""
+    role = tiles.role.in_halves() if tiles.halves else tiles.role
+    found = set(chunk_arrivals(role, step, exchange, tiles.own))
+    if len(found) == 1:
+        return found.pop()
+    extent, per_segment = row_pieces(role, step, exchange, tiles.own)
+    width = role.axis(step.rows).tile
+    others = other_tiles(role, step, tiles.own)
+    first, size = chunk * exchange.chunk_rows, exchange.chunk_rows
+    last = first + size - 1 if exchange.rows % size == 0 else least(first + size, exchange.rows) - 1
+    low = first // extent * per_segment + first % extent // width
+    high = last // extent * per_segment + last % extent // width
+    return (high - low + 1) * others
+
+
+# ---- what tiles load and compute ---------------------------------------------------------------------------------------
+
+
+def _loaded(tiles: Tiles, result: str, operand: Operand) -> tuple[Step, ...]:
+    there = Load(result, region(tiles, operand))
+    segment = tiles.segment(operand.slot) if operand.slot else 0
+    if not operand.own:
+        return (there,)
+    own = Load(result, own_region(tiles, operand))
+    if not isinstance(segment, Index) or segment == rank:
+        return (own,)
+    return (If(segment, rank, (own,), (there,)),)
+
+
+def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
+    """The matmul, and those in its loop over k; with parts along k, part by part as they arrive."""
+    beside = [step for step in tiles.role.body if isinstance(step, MatmulBody) and step.beside == first.result]
+    every = [first, *beside]
+    axis = tiles.axis(first.axis)
+    shape = tuple(tiles.width(one.name) for one in tiles.written)
+    zeros = [Compute((one.result,), "zeros", shape=shape) for one in every]
+    rounds: list[Step] = [*_loaded(tiles, "left", first.left)]
+    for number, one in enumerate(every):
+        right = f"right{number or ''}"
+        rounds += [*_loaded(tiles, right, one.right), Compute((one.result,), "dot", ("left", right, one.result))]
+    k = Index(first.axis)
+    loop = For(f"{first.axis}_tile", axis.tiles, tuple(rounds), ((k.op, Index(f"{first.axis}_tile") * axis.tile),))
+    if axis.segments == 1:
+        return (*zeros, *body(tiles, first.waits), loop)
+    place = Index(f"{first.axis}_place")
+    let = ((segment_name(first.axis), rank_at(tiles.role.order.minor_ranks, place)),)
+    return (*zeros, For(place.op, axis.segments, (*body(tiles, first.waits), loop), let))
+
+
+def _sum_parts(tiles: Tiles, step: SumParts) -> tuple[Step, ...]:
+    """The parts of all ranks; on top of an own summand those of the peers, each as it arrives."""
+    ranks, tile = tiles.schedule.num_ranks, f"{step.operand.buffer}_tile"
+    adding = Compute((step.result,), "add", (step.result, tile))
+    if step.onto:
+        copy = () if step.onto == step.result else (Compute((step.result,), "copy", (step.onto,)),)
+        segment = Index(segment_name(step.operand.slot))
+        waits = _part_wait(tiles, step.wait, segment) if step.wait is not None else ()
+        inner = (*waits, Load(tile, region(tiles, step.operand)), adding)
+        return (*copy, For("step", ranks - 1, inner, _each_part(tiles, step.operand.slot, 1)))
+    shape = tuple(tiles.width(one.name) for one in tiles.written)
+    before = wait(tiles, step.wait) if step.wait is not None else ()
+    loaded = _loaded(tiles, tile, step.operand)
+    rounds = For("step", ranks, (*loaded, adding), _each_part(tiles, step.operand.slot))
+    return (Compute((step.result,), "zeros", shape=shape), *before, rounds)
+
+
+def _sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
+    """Words to the rank whose share it is, or to every rank; then the sum of what has come, or of a share of it for each rank."""
+    ranks, words = tiles.schedule.num_ranks, f"{step.result}_words"
+    shares = ranks if step.cut else 1
+    operand = Operand(words, step.index, ir.Access.POINTER, own_slots=shares, cut=step.cut)
+    tile = f"{words}_tile"
+    adding = Compute((step.result,), "add", (step.result, tile))
+    shape = tuple(tiles.width(one.name) for one in tiles.written)
+    zeros = Compute((step.result,), "zeros", shape=shape)
+    if step.shots == 1:
+        sent = Store(step.value, words_region(tiles, operand, rank, PEER))
+        taken = Load(tile, words_region(tiles, operand, PEER, rank))
+        return (
+            For("step", ranks, (sent,), _peers(tiles)),
+            zeros,
+            For("step", ranks, (taken, adding), _peers(tiles)),
+        )
+    sums = Operand(f"{step.result}_sums", step.index, ir.Access.POINTER)
+    sent = Store(step.value, _share(words_region(tiles, operand, rank, PEER), PEER, ranks))
+    taken = Load(tile, _share(words_region(tiles, operand, PEER, rank), rank, ranks))
+    told = Store(step.result, _share(words_region(tiles, sums, rank, PEER), rank, ranks))
+    back = Load(step.result, _share(words_region(tiles, sums, PEER, rank), PEER, ranks))
+    return (
+        For("step", ranks, (sent,), _peers(tiles)),
+        zeros,
+        For("step", ranks, (taken, adding), _peers(tiles)),
+        For("step", ranks, (told,), _peers(tiles)),
+        For("step", ranks, (back,), _peers(tiles)),
+    )
+
+
+def words_region(tiles: Tiles, operand: Operand, sender: Number, at: Number) -> Region:
+    """The words of a tile from `sender`, at rank `at`, in the set that this call has."""
+    found = region_at(tiles, operand, at)
+    return Region(found.buffer, (call % 2, sender, *found.start), (1, 1, *found.extent), at)
+
+
+def region_at(tiles: Tiles, operand: Operand, owner: Number) -> Region:
+    """The box of `operand`; along an axis that is cut, in the share of `owner`."""
+    starts: list[Number] = []
+    extents: list[Number] = []
+    for name in operand.index:
+        axis = tiles.axis(name)
+        start, extent = tiles.span(name)
+        start = tiles.segment(name) * axis.extent + start
+        if name == operand.cut:
+            start = start - owner * (axis.extent * axis.segments // operand.own_slots)
+        starts.append(start)
+        extents.append(extent)
+    return Region(operand.buffer, tuple(starts), tuple(extents))
+
+
+def _share(whole: Region, of: Number, ranks: int) -> Region:
+    """An equal share of the rows of a tile for each rank, of whole rows."""
+    *lead, first, cols = whole.start
+    *ones, rows, width = whole.extent
+    begin, end = rows * of // ranks, rows * (of + 1) // ranks
+    return Region(whole.buffer, (*lead, first + begin, cols), (*ones, end - begin, width), whole.at)
+
+
+def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
+    operand = step.operand
+    if step.place is Place.HERE:
+        return (Store(step.value, region(tiles, operand)),)
+    starts, extents = box(tiles, operand)
+
+    def to(at: Number) -> Store:
+        return Store(
+            step.value, part(tiles.schedule, operand.buffer, rank, starts, extents, at=at, access=operand.access)
+        )
+
+    match step.place:
+        case Place.OWN:
+            return (to(rank),)
+        case Place.PEER:
+            return (to(tiles.segment(operand.slot)),)
+    return (For("step", tiles.schedule.num_ranks, (to(PEER),), _peers(tiles)),)

@@ -1,0 +1,87 @@
+"""The proof: every interleaving of all ranks, with any skew, in any number of calls, from one walk through a few of them.
+
+1. *Expand*: each step once, for all ranks, calls and positions (`expand`, `events`).
+2. *Walk*: what synchronises, in one order that is possible; what each segment knows (`walk`, `words`, `clocks`).
+3. *Compare*: accesses of one cell, one of them a write, are ordered, and reads find what this call wrote (`compare`).
+Ranks that are alike are walked once (`ranks`), and a few calls stand for all (`calls`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilelink.proof.happens_before.calls import call_period, steady
+from tilelink.proof.happens_before.compare import compare
+from tilelink.proof.happens_before.events import Events
+from tilelink.proof.happens_before.expand import expanded
+from tilelink.proof.happens_before.lanes import Tables, by_call, looked_up_by_call
+from tilelink.proof.happens_before.loops import sized, widened, with_indices
+from tilelink.proof.happens_before.ranks import Shifts, rank_period
+from tilelink.proof.happens_before.refuted import Refutation, Refuted, Wrong
+from tilelink.proof.happens_before.walk import Walk
+from tilelink.schedule.roles import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was found, and from what: ranks 0..`rank_period` - 1 in `calls` calls, `events` events.
+
+    `call_period`: after so many calls all is the same again, so that these calls stand for any number; 0: they stand for
+    themselves.
+    """
+
+    refutation: Refutation | None
+    rank_period: int
+    call_period: int
+    calls: int
+    events: int = 0
+
+    @property
+    def proved(self) -> bool:
+        return self.refutation is None
+
+
+def check(
+    schedule: Schedule, tables: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None, calls: int = 0
+) -> Refutation | None:
+    """None if no interleaving goes wrong, else why. See `checked`."""
+    return checked(schedule, tables, calls).refutation
+
+
+def checked(
+    schedule: Schedule,
+    tables: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
+    calls: int = 0,
+    symmetric: bool = True,
+) -> Outcome:
+    """The proof of `schedule` in `calls` calls, or any number of them (0).
+
+    `tables`: integer arrays by name that indices look up, -1 where there is no entry; the same in every call, or a sequence
+    of one set a call, which makes the number of calls. `symmetric`: ranks that are alike may be walked once.
+    """
+    known, each = by_call(tables if isinstance(tables, Mapping) else list(tables or []))
+    calls = len(tables) if each and tables else calls
+    schedule = widened(sized(schedule))
+    if each and known:
+        schedule = with_indices(schedule, looked_up_by_call)
+    period, shifts = rank_period(schedule) if symmetric else (schedule.num_ranks, {})
+    again = 0 if calls else call_period(schedule)
+    outcome = Outcome(None, period, again, calls or 2 * again + 1)
+    if not calls and not again:
+        return replace(outcome, refutation=Refutation(Wrong.UNLIKE, ()))
+    return _walked(schedule, known, outcome, shifts)
+
+
+def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts) -> Outcome:
+    try:
+        events = Events(expanded(schedule, tables, outcome.calls, outcome.rank_period, shifts))
+        outcome = replace(outcome, events=len(events.run))
+        walk = Walk(events).walked()
+        compare(walk)
+        walk.words.counted()
+        if outcome.call_period:
+            steady(walk, outcome.call_period)
+    except Refuted as refuted:
+        return replace(outcome, refutation=refuted.refutation)
+    return outcome

@@ -1,0 +1,96 @@
+"""Every two accesses of a cell, one of them a write, are ordered; whoever reads finds what its call has written.
+
+Per cell, in the order in which segments were walked: each access knows the last write before it, and each write knows all reads
+since. All other pairs follow, because writes of a cell are a chain. The order may be any that is possible: a load that floats
+up to an earlier wait (`Events.knows`) knows less, and what is possible with more knowledge is possible with less.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilelink.proof.happens_before.events import Events
+from tilelink.proof.happens_before.refuted import Refuted, Wrong
+from tilelink.proof.happens_before.rows import Kind
+from tilelink.proof.happens_before.walk import Walk
+from tilelink.schedule.index import Ints
+
+
+def compare(walk: Walk) -> None:
+    """Raises Refuted for the first pair that is in no order, or the first read that nothing was written for."""
+    _Accesses(walk.events, walk).compare()
+
+
+class _Accesses:
+    """Accesses by cell, and in a cell as they were walked."""
+
+    def __init__(self, events: Events, walk: Walk) -> None:
+        self.events, self.clocks = events, walk.clocks
+        at = np.flatnonzero(events.kind >= Kind.READ)
+        at = at[np.argsort(walk.moment_of[events.segment[at]], kind="stable")]
+        at = at[np.argsort(events.key[at], kind="stable")]
+        self.at = at
+        self.cell, self.kind, self.call = events.key[at], events.kind[at], events.call[at]
+        self.time, self.turn = events.time[at], events.turn[at]
+        self.clock = walk.clock_of[events.knows[at]]
+        self.who = walk.clocks.turned(events.run[at] // events.calls, -self.turn)
+        self.writes, self.here = self.kind >= Kind.EMPTY, np.arange(len(at))
+
+    def _last_write(self) -> Ints:
+        """The last write of the cell before each access; -1 where there is none."""
+        new = np.ones(len(self.at), bool)
+        new[1:] = self.cell[1:] != self.cell[:-1]
+        start = np.maximum.accumulate(np.where(new, self.here, 0))
+        last = np.full(len(self.at), -1)
+        last[1:] = np.maximum.accumulate(np.where(self.writes, self.here, -1))[:-1]
+        return np.where(last >= start, last, -1)
+
+    def _next_write(self) -> Ints:
+        many = len(self.at)
+        following = np.full(many, many)
+        following[:-1] = np.minimum.accumulate(np.where(self.writes, self.here, many)[::-1])[::-1][1:]
+        same = (following < many) & (self.cell[np.minimum(following, many - 1)] == self.cell)
+        return np.where(same, following, -1)
+
+    def compare(self) -> None:
+        if not len(self.at):
+            return
+        last, following = self._last_write(), self._next_write()
+        behind = self.here[last >= 0]
+        self._ordered(last[behind], behind)
+        before = self.here[~self.writes & (following >= 0)]
+        self._ordered(before, following[before])
+        reads = self.here[~self.writes]
+        found = last[reads]
+        lost = (found < 0) | (self.call[found] != self.call[reads]) | (self.kind[found] == Kind.EMPTY)
+        if lost.any():
+            read, was = int(reads[lost][0]), int(found[lost][0])
+            detail = (
+                f"{self.events.key_name(int(self.cell[read]))} is {'of another call' if was >= 0 else 'not written'}"
+            )
+            if was >= 0 and self.kind[was] == Kind.EMPTY and self.call[was] == self.call[read]:
+                detail = "it has been read, and so emptied, before"
+            raise Refuted(Wrong.NEVER_WRITTEN, self.events.place(int(self.at[read])), detail=detail)
+
+    def _ordered(self, first: Ints, second: Ints) -> None:
+        known: NDArray[np.bool_] = self.who[first] == self.who[second]
+        need = self.clocks.turned(self.who[first], self.turn[second])
+        clock = self.clock[second]
+        by = np.argsort(clock, kind="stable")
+        for some in np.split(by, np.flatnonzero(np.diff(clock[by])) + 1) if len(by) else ():
+            known[some] |= self.clocks[clock[some[0]]][need[some]] >= self.time[first[some]]
+        if known.all():
+            return
+        bad = int(np.flatnonzero(~known)[0])
+        one, other = int(first[bad]), int(second[bad])
+        places = (self.events.place(int(self.at[place])) for place in (other, one))
+        raise Refuted(self._wrong(one, other), *places, detail=self.events.key_name(int(self.cell[one])))
+
+    def _wrong(self, first: int, second: int) -> Wrong:
+        if self.writes[first] and self.writes[second]:
+            return Wrong.WRITTEN_BY_TWO if self.call[first] == self.call[second] else Wrong.OVERWRITTEN
+        read, write = (second, first) if self.writes[first] else (first, second)
+        if self.call[read] == self.call[write]:
+            return Wrong.EARLY_READ if read == second else Wrong.OVERWRITTEN
+        return Wrong.EARLY_READ if self.call[read] > self.call[write] else Wrong.OVERWRITTEN

@@ -1,0 +1,171 @@
+"""All rows as one table of events, sorted by program and place in it, and what each event is a part of.
+
+Between two waits a program is one *segment*: it knows the same everywhere in it. The *time* of an event is the number of the
+next raise of its program; who knows that raise knows the event. A *run* is a program in one call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilelink.proof.happens_before.refuted import Place
+from tilelink.proof.happens_before.regions import Grid, cells_of, grid_of, located
+from tilelink.proof.happens_before.rows import EVERYTHING, Expanded, Kind, Rows
+from tilelink.schedule.index import Ints
+from tilelink.schedule.memory import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """A buffer as cells, or a signal as words, that have keys from `first` on."""
+
+    name: str
+    first: int
+    grid: Grid | None  # none: a signal
+
+
+def grouped(*columns: Ints) -> tuple[Ints, Ints]:
+    """Where each combination of values stands first, and how often it stands there."""
+    by = np.lexsort(columns)  # stable
+    new = np.ones(len(by), bool)
+    new[1:] = np.logical_or.reduce([one[by][1:] != one[by][:-1] for one in columns])
+    begins = np.flatnonzero(new)
+    return by[begins], np.diff(np.append(begins, len(by)))
+
+
+class Events:
+    """Columns: `key` is a cell or a word; `turn`: how often the memory is a period away; `row`, `lane`: where it comes from."""
+
+    def __init__(self, plan: Expanded) -> None:
+        self.plan, self.calls, self.width = plan, plan.calls, len(plan.programs)
+        self.ranks, self.period = plan.schedule.num_ranks, plan.period
+        self.runs = self.period * self.width * self.calls
+        self.cells: list[_Cells] = []
+        self._columns: list[tuple[Ints, ...]] = []
+        self._gather()
+        columns = [np.concatenate(one) for one in zip(*self._columns, strict=True)] if self._columns else []
+        run, order, kind, key, value, many, turn, row, lane = columns or [np.zeros(0, np.int64)] * 9
+        by = np.argsort(run * (int(order.max(initial=0)) + 1) + order, kind="stable")
+        self.run, self.kind, self.key, self.value, self.many = (one[by] for one in (run, kind, key, value, many))
+        self.turn, self.row, self.lane = turn[by], row[by], lane[by]
+        self.call = self.run % self.calls + 1
+        self._time()
+        self._segments()
+        self._readers()
+
+    # ---- keys ----
+    def _gather(self) -> None:
+        protocols = {one.name: one.protocol for one in self.plan.schedule.buffers}
+        by_name: dict[str, list[tuple[int, Rows]]] = {}
+        for number, rows in enumerate(self.plan.rows):
+            if len(rows):
+                by_name.setdefault(rows.name, []).append((number, rows))
+        size = 0
+        for name, some in by_name.items():
+            many = self._words(name, some, size) if name not in protocols else self._boxes(protocols[name], some, size)
+            size += many
+        self.keys = size
+
+    def _folded(self, rows: Rows) -> tuple[Ints, list[Ints], list[Ints]]:
+        """The turn of the memory, and the place there as seen from the first ranks, the rank being the first dimension."""
+        owner, turn = rows.owner % self.period, rows.owner // self.period
+        shape = self.plan.shapes[rows.name]
+        shifts = self.plan.shifts.get(rows.name, (0,) * len(shape))
+        start = [
+            (one - by * turn) % extent if by else one for one, by, extent in zip(rows.start, shifts, shape, strict=True)
+        ]
+        stop = [low + b - a for low, a, b in zip(start, rows.start, rows.stop, strict=True)] if rows.stop else []
+        return turn, [owner, *start], [owner + 1, *stop]
+
+    def _put(self, rows: Rows, number: int, kind: Kind, key: Ints, turn: Ints, lane: Ints, later: int = 0) -> None:
+        run = (rows.rank * self.width + rows.program) * self.calls + rows.call - 1
+        none = np.zeros(len(key), np.int64)
+        value = rows.value[lane] if len(rows.value) else rows.call[lane]
+        many = rows.many[lane] if len(rows.many) else none + 1
+        order = rows.order[lane] + later
+        self._columns.append((run[lane], order, none + kind, key, value, many, turn[lane], none + number, lane))
+
+    def _words(self, name: str, some: list[tuple[int, Rows]], first: int) -> int:
+        shape = self.plan.shapes[name]
+        for number, rows in some:
+            turn, start, _ = self._folded(rows)
+            key = start[0] + first * 0
+            for one, extent in zip(start[1:], shape, strict=True):
+                key = key * extent + one
+            self._put(rows, number, rows.kind, key + first, turn, np.arange(len(rows)))
+        self.cells.append(_Cells(name, first, None))
+        return self.period * prod(shape)
+
+    def _boxes(self, protocol: Protocol, some: list[tuple[int, Rows]], first: int) -> int:
+        folded = [self._folded(rows) for _, rows in some]
+        starts, stops = (
+            [np.concatenate(one) for one in zip(*(box[side] for box in folded), strict=True)] for side in (1, 2)
+        )
+        grid = grid_of(starts, stops)
+        words = first + grid.size  # of data that say themselves that they have come
+        for (number, rows), (turn, start, stop) in zip(some, folded, strict=True):
+            lane, cell = cells_of(grid, start, stop)
+            self._put(rows, number, rows.kind, cell + first, turn, lane)
+            if protocol is not Protocol.SIMPLE and rows.kind is Kind.READ:
+                self._put(rows, number, Kind.WAIT, cell + words, turn, lane, -1)
+            if protocol is not Protocol.SIMPLE and rows.kind is Kind.WRITE:
+                self._put(rows, number, Kind.SET, cell + words, turn, lane, 1)
+            if protocol is Protocol.LAMPORT and rows.kind is Kind.READ:
+                self._put(rows, number, Kind.EMPTY, cell + first, turn, lane, 1)
+        self.cells += [_Cells(some[0][1].name, first, grid), _Cells(some[0][1].name, words, grid)]
+        return 2 * grid.size
+
+    # ---- time and knowledge ----
+    def _time(self) -> None:
+        self.raises = (self.kind == Kind.ADD) | (self.kind == Kind.SET)
+        total = np.bincount(self.run[self.raises], minlength=self.runs).reshape(-1, self.calls)
+        of_others = np.cumsum(total.sum(1)) - total.sum(1)  # raises of the programs before, in all calls
+        before = np.cumsum(self.raises) - self.raises - of_others[self.run // self.calls]
+        self.time = before + self.call  # the end of a call counts as a raise
+        self.end_time: list[int] = (np.cumsum(total, 1) + np.arange(1, self.calls + 1)).ravel().tolist()
+
+    def _segments(self) -> None:
+        """The first wait of a run for a value of a word opens a segment; later ones learn nothing new."""
+        waits = np.flatnonzero(self.kind == Kind.WAIT)
+        kept = self.kind == Kind.BLOCK
+        kept[waits[grouped(self.run[waits], self.key[waits], self.value[waits])[0]]] = True
+        self.waits = kept
+        self.segment = self.run + np.cumsum(kept)
+        opened = np.bincount(self.run[kept], minlength=self.runs)
+        self.first_segment = np.arange(self.runs) + np.cumsum(opened) - opened
+        self.segments = self.runs + int(kept.sum())
+
+    def _readers(self) -> None:
+        """`knows`: the segment whose knowledge an event has; of a load, that behind the latest wait that covers it."""
+        self.knows = self.segment.copy()
+        waits, here = np.flatnonzero(self.kind == Kind.WAIT), np.arange(len(self.run))
+        rows = self.plan.rows
+        floats = np.array([one.floats for one in rows], bool)
+        named = np.array([one.name for one in rows])
+        for name in {one.name for one in rows if one.floats}:
+            covering = np.array([one.covers == EVERYTHING or name in one.covers for one in rows], bool)
+            those = np.full(len(here), -1)
+            found = waits[covering[self.row[waits]]]
+            those[found] = found
+            latest = np.maximum.accumulate(those)
+            loads = np.flatnonzero((self.kind == Kind.READ) & floats[self.row] & (named[self.row] == name))
+            wait = latest[loads]
+            own = (wait >= 0) & (self.run[np.maximum(wait, 0)] == self.run[loads])
+            self.knows[loads] = np.where(own, self.segment[np.maximum(wait, 0)], self.first_segment[self.run[loads]])
+
+    # ---- facts ----
+    def place(self, event: int) -> Place:
+        return self.plan.place(self.plan.rows[int(self.row[event])], int(self.lane[event]))
+
+    def key_name(self, key: int) -> str:
+        """A cell or word, in elements."""
+        which, cell = located([one.first for one in self.cells], key)
+        one = self.cells[which]
+        if one.grid is not None:
+            (owner, _), *box = one.grid.box(cell)
+            return f"{one.name}[{', '.join(str(a) if b == a + 1 else f'{a} : +{b - a}' for a, b in box)}]@{owner}"
+        word = np.unravel_index(cell, (self.period, *self.plan.shapes[one.name]))
+        return f"{one.name}[{', '.join(str(place) for place in word[1:])}]@{word[0]}"

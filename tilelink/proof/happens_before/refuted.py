@@ -1,0 +1,75 @@
+"""What a refutation says: the kind of mistake, the steps that meet, and on which ranks, in which calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tilelink.proof.bug_class import BugClass
+
+
+class Wrong(Enum):
+    """What can be wrong with a schedule, the class of bug that it is, and the fact in words."""
+
+    EARLY_READ = (BugClass.WAIT_TOO_LITTLE, "a region is read, and its write need not be over")
+    OVERWRITTEN = (BugClass.REUSE, "a region is overwritten while it may still be in use")
+    WRITTEN_BY_TWO = (BugClass.WRONG_PLACE, "a region is written twice in one call, in no order")
+    NEVER_WRITTEN = (BugClass.WRONG_PLACE, "a region is read that nothing has written in this call")
+    INPUT_WRITTEN = (BugClass.WRONG_PLACE, "an input of the caller is written")
+    CIRCLE = (BugClass.CIRCLE, "programs wait for each other")
+    ANY_COUNT = (BugClass.STALE_SIGNAL, "a count may be reached without those that the wait is meant for")
+    SET_BACK = (BugClass.STALE_SIGNAL, "a word is set to a value that is not larger than the one before")
+    SET_IN_NO_ORDER = (BugClass.STALE_SIGNAL, "a word is set by two in no order, so that it may be set back")
+    SET_AND_ADDED = (BugClass.STALE_SIGNAL, "a word is both set and added to")
+    UNEVEN = (BugClass.STALE_SIGNAL, "a word does not grow from call to call as it is awaited")
+    UNLIKE = (BugClass.STALE_SIGNAL, "calls are not alike, so that some calls say nothing about all")
+    TOO_MANY = (BugClass.SIGNAL_TOO_EARLY, "more come than the last of them is awaited for")
+    NO_WORD = (BugClass.SLOTS, "a word lies outside of its signal")
+    NO_RANK = (BugClass.WRONG_PLACE, "a rank does not exist")
+    NOT_SYMMETRIC = (BugClass.WRONG_PLACE, "memory of a peer is accessed that is not symmetric")
+    NO_ENTRY = (BugClass.WRONG_PLACE, "a table has no such entry")
+    MALFORMED = (BugClass.WRONG_PLACE, "a step has no meaning")
+
+    def __init__(self, bug: BugClass, fact: str) -> None:
+        self.bug = bug
+        self.fact = fact
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A step of one program. `call`: 0 if it is any; `what`: the region in elements, or the word, with its rank."""
+
+    step: str
+    program: str
+    rank: int
+    call: int
+    what: str = ""
+
+    def __str__(self) -> str:
+        on = f" on {self.what}" if self.what else ""
+        return f"`{self.step}` of {self.program} of rank {self.rank} in call {self.call}{on}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refutation:
+    """Why a schedule is wrong. `places`: where it shows, in one interleaving that is possible."""
+
+    wrong: Wrong
+    places: tuple[Place, ...]
+    detail: str = ""
+
+    @property
+    def bug(self) -> BugClass:
+        return self.wrong.bug
+
+    def __str__(self) -> str:
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.wrong.fact}{detail}" + "".join(f"\n  {place}" for place in self.places)
+
+
+class Refuted(Exception):
+    """Raised inside of the proof; `check` returns the refutation."""
+
+    def __init__(self, wrong: Wrong, *places: Place, detail: str = "") -> None:
+        self.refutation = Refutation(wrong, places, detail)
+        super().__init__(str(self.refutation))

@@ -1,0 +1,120 @@
+"""What steps do, as rows: one `Rows` for each event that a step makes, with columns for all lanes that make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+
+from tilelink.proof.happens_before.lanes import Chosen
+from tilelink.proof.happens_before.refuted import Place
+from tilelink.schedule.index import Ints
+from tilelink.schedule.printing import in_a_line
+from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import Step, Wait
+
+
+class Kind(IntEnum):
+    """What an event does. Those up to SET synchronise, those from EMPTY on write."""
+
+    WAIT = 0
+    BLOCK = 1  # waits, and learns nothing: of what it waits for, only that it comes is taken into account
+    ADD = 2
+    SET = 3
+    READ = 4
+    EMPTY = 5  # a word of LAMPORT: who has read it empties it
+    WRITE = 6
+
+
+ORDERS = 6  # places in the order of a program for each step: a wait for data, read, empty, write, set data, notify
+WAITS, READS, EMPTIES, WRITES, SETS, NOTIFIES = range(ORDERS)
+EVERYTHING = frozenset({"*"})  # covered by a wait for all of a CTA
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`start` and `stop`: elements along each dimension of a buffer; of a signal, `start` is the word.
+
+    `many`: whoever comes last of so many raises. `floats`: a load, which may come right behind the latest wait that covers it.
+    `ahead`: whether a pipelined loop may do it before what comes before it.
+    """
+
+    kind: Kind
+    name: str
+    step: Step
+    rank: Ints
+    call: Ints
+    program: Ints
+    order: Ints
+    tile: Ints
+    owner: Ints
+    start: tuple[Ints, ...]
+    stop: tuple[Ints, ...] = ()
+    value: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    many: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    floats: bool = False
+    ahead: bool = False
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def at(self, lanes: Chosen) -> Rows:
+        def column(one: Ints) -> Ints:
+            return one[lanes] if len(one) == len(self) else one
+
+        return replace(
+            self,
+            rank=column(self.rank),
+            call=column(self.call),
+            program=column(self.program),
+            order=column(self.order),
+            tile=column(self.tile),
+            owner=column(self.owner),
+            start=tuple(map(column, self.start)),
+            stop=tuple(map(column, self.stop)),
+            value=column(self.value),
+            many=column(self.many),
+        )
+
+    @property
+    def covers(self) -> frozenset[str]:
+        """Buffers whose loads need these waits. Data that say that they have come cover themselves, a barrier all."""
+        if isinstance(self.step, Wait):
+            return frozenset(self.step.covers)
+        return frozenset({self.name}) if self.kind is Kind.READ else EVERYTHING
+
+
+@dataclass
+class Expanded:
+    """All that ranks 0..period - 1 do in `calls` calls. `programs`: names of those of a rank, the last one is the caller."""
+
+    schedule: Schedule
+    calls: int
+    period: int
+    shifts: Mapping[str, tuple[int, ...]]
+    rows: list[Rows] = field(default_factory=list)
+    programs: list[str] = field(default_factory=list)
+    launches: list[tuple[list[int], int]] = field(
+        default_factory=list
+    )  # programs, and the one that does what comes last
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of buffers and signals, those of pipelines too
+
+    def program(self, name: str) -> int:
+        self.programs.append(name)
+        return len(self.programs) - 1
+
+    def place(self, rows: Rows, lane: int) -> Place:
+        """What one lane of `rows` does, in words."""
+        index = [int(one[lane]) for one in rows.start]
+        if rows.stop:
+            ends = [int(one[lane]) for one in rows.stop]
+            parts = [str(a) if b == a + 1 else f"{a} : +{b - a}" for a, b in zip(index, ends, strict=True)]
+        else:
+            parts = [str(one) for one in index]
+        what = f"{rows.name}[{', '.join(parts)}]@{int(rows.owner[lane])}"
+        if rows.kind in (Kind.WAIT, Kind.SET) and len(rows.value):
+            what += f" {'>=' if rows.kind is Kind.WAIT else '='} {int(rows.value[lane])}"
+        program = self.programs[int(rows.program[lane])]
+        return Place(in_a_line(rows.step), program, int(rows.rank[lane]), int(rows.call[lane]), what)
