@@ -50,10 +50,10 @@ class Body(ABC):
 
     def loop(self, step: For) -> None:
         count = self.rounds(step)
-        with self.scope.inside(step.variable, step.count):
-            with self.out.block(f"for {step.variable} in {self.range(count, step.body, step.unrolled)}:"):
-                self.let(step.let)
-                self.steps(step.body)
+        header = f"for {step.variable} in {self.range(count, step.body, step.unrolled)}:"
+        with self.scope.inside(step.variable, step.count), self.out.block(header):
+            self.let(step.let)
+            self.steps(step.body)
 
     def branch(self, step: If) -> None:
         left, right = self.spell(step.left), self.spell(step.right)

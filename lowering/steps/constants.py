@@ -24,4 +24,6 @@ class Constants:
     def lines(self, used: Iterable[str]) -> list[str]:
         """Definitions of those that are `used`, in the order in which they were named."""
         kept = set(used)
-        return [f"{name} = tl.constexpr({value})  # {what}" for name, (value, what) in self.found.items() if name in kept]
+        return [
+            f"{name} = tl.constexpr({value})  # {what}" for name, (value, what) in self.found.items() if name in kept
+        ]

@@ -13,6 +13,8 @@ NAMES = {
     "bf16": "bfloat16",
     "fp16": "float16",
 }
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int32": 4, "int64": 8}
+DESCRIPTOR_BYTES = 16  # rows of what a descriptor describes begin at a multiple of so many
 
 
 def element(buffer: Buffer) -> str:

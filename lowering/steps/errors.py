@@ -27,9 +27,7 @@ class UnknownOpOfSteps(TileLinkError):
 
 
 class EngineCannot(TileLinkError):
-    template = (
-        "{engine} of role {role!r} cannot {what}: {step}.\nLegal: {legal}."
-    )
+    template = "{engine} of role {role!r} cannot {what}: {step}.\nLegal: {legal}."
 
 
 class NotPrinted(TileLinkError):
@@ -59,8 +57,8 @@ class NotContiguousCopy(TileLinkError):
 
 class ValueChangesInLoop(TileLinkError):
     template = (
-        "{engine} of role {role!r} raises {signal!r} to {to}, which changes with {names}: in a captured call, streams copy values "
-        "that the device has prepared before.\nLegal: a value that depends on `call`, `rank` and tables only."
+        "{engine} of role {role!r} raises {signal!r} to {to}, which changes with {names}: in a captured call, streams copy "
+        "values that the device has prepared before.\nLegal: a value that depends on `call`, `rank` and sizes only."
     )
 
 
@@ -75,4 +73,18 @@ class OverlappingMove(TileLinkError):
     template = (
         "role {role!r} moves {source} to {target}, which may overlap: threads of a program would overwrite what others still "
         "read.\nLegal: regions of two buffers, or of one whose starts differ by at least an extent."
+    )
+
+
+class UnknownName(TileLinkError):
+    template = (
+        "the index {index} of role {role!r} has the name {name!r}, which nothing around it binds.{hint}\n"
+        "Legal here: {known}."
+    )
+
+
+class SizeKnownOnCall(TileLinkError):
+    template = (
+        "the size {name} of schedule {schedule!r} is known on the call only; strides and masks of printed kernels are "
+        "numbers so far.\nLegal: Dim({name!r}, {size}), and one schedule a size."
     )

@@ -9,17 +9,17 @@ from pathlib import Path
 from lowering.embed import embed, globals_of, named_imports, reached
 from lowering.source import Source
 from lowering.steps.constants import Constants
+from lowering.steps.errors import SizeKnownOnCall
 from lowering.steps.host import print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
-from lowering.steps.naming import checked_names
-from lowering.steps.streams import HostRole, print_role
+from lowering.steps.lookups import named_lookups
+from lowering.steps.naming import HELPERS, checked_names
+from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
 from lowering.steps.words import by_host, laid_out
 from lowering.targets import dialect
 from tilelink.schedule.printing import printed
-from tilelink.schedule.roles import Launch, Schedule
-
-HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+from tilelink.schedule.roles import Schedule
 
 
 def lower(schedule: Schedule, arch: str = "sm_90") -> str:
@@ -27,17 +27,24 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
 
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
-    schedule = synchronised(schedule)
+    _check_sizes(schedule)
+    return print_file(named_lookups(synchronised(schedule), checked_names(schedule)), arch)
+
+
+def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
+    """The same of a schedule that has gone through all passes."""
     spelling = dialect("triton", arch)
     frame = Frame(schedule, laid_out(schedule), Constants(checked_names(schedule)))
-    host_roles = [_host_roles(frame, launch) for launch in schedule.launches]  # first: they say which values they copy
-    kernels = [
-        None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in schedule.launches
+    host_roles = [  # first: they say which values they copy
+        [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in schedule.launches
     ]
+    kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in schedule.launches]
     end = None if frame.words.ends_in_last_launch else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
     host = print_class(frame, kernels, host_roles, end)
-    body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *_texts(*waits, *kernels, end)])).strip("\n")
+    body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *_texts(*waits, *kernels, end)])).strip(
+        "\n"
+    )
     constants = "\n".join(frame.constants.lines(globals_of(f"{body}\n\n\n{host}")))
     fabrics = [name for name in spelling.fabrics if name != "pool"]
     sections = [
@@ -62,23 +69,22 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
     return out.text()
 
 
+def _check_sizes(schedule: Schedule) -> None:
+    """Raises SizeKnownOnCall: kernels are printed for sizes that are known now."""
+    for dim in schedule.dims:
+        if dim.on_call:
+            raise SizeKnownOnCall(name=dim.name, schedule=schedule.name, size=dim.size)
+
+
 def _texts(*kernels: Kernel | None) -> list[str]:
     return [kernel.text for kernel in kernels if kernel is not None]
 
 
-def _host_roles(frame: Frame, launch: Launch) -> list[HostRole]:
-    """Roles of streams: on the stream of the launch, or on one of their own beside others."""
-    alone = len(launch.roles) == 1
-    return [
-        print_role(frame, role, launch.stream if alone else f"{launch.stream}_{role.name}")
-        for role in launch.roles
-        if by_host(role)
-    ]
-
-
 def _header(out: Source, frame: Frame) -> None:
     schedule = frame.schedule
-    out.line(f'"""{schedule.name} on {schedule.num_ranks} ranks: a schedule of steps, printed. Yours to keep and edit."""')
+    out.line(
+        f'"""{schedule.name} on {schedule.num_ranks} ranks: a schedule of steps, printed. Yours to keep and edit."""'
+    )
     out.line()
     for line in printed(schedule, legend=True).splitlines():
         out.line(f"# {line}".rstrip())

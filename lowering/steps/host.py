@@ -16,8 +16,6 @@ from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Launch, Sms
 
-_UNUSED = "a schedule without words has none"
-
 
 def print_class(
     frame: Frame, kernels: list[Kernel | None], host_roles: list[list[HostRole]], end: Kernel | None
@@ -34,9 +32,7 @@ class HostClass:
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
         self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
-        named = {launch.stream for launch in self.schedule.launches}
-        named |= {role.stream for roles in host_roles for role in roles}
-        self.sides = sorted(named - {MAIN})
+        self.sides = [one for one in dict.fromkeys(launch.stream for launch in self.schedule.launches) if one != MAIN]
         self.inputs = [*self._of(Memory.INPUT), *(table.name for table in self.schedule.tables)]
         self.fresh = self._of(Memory.OUTPUT)
 
@@ -46,7 +42,9 @@ class HostClass:
     def text(self) -> str:
         out = self.out
         with out.block(f"class {class_name(self.schedule.name)}:"):
-            out.line(f'"""{self.schedule.name} on {self.schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""')
+            out.line(
+                f'"""{self.schedule.name} on {self.schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""'
+            )
             out.line()
             self._constants()
             out.line()
@@ -156,11 +154,9 @@ class HostClass:
                 out.line(f"{side}.after(main)")
             for place, launch in enumerate(self.schedule.launches):
                 self._launch(launch, self.kernels[place], self.host_roles[place])
-            ended = self.schedule.launches[-1].joins if self.words.ends_in_last_launch else ()
             if not self.words.ends_in_last_launch:
                 for side in self.sides:
                     out.line(f"main.after({side})")
-            del ended
             if self.end is not None:
                 self._kernel("main", self.end)
 
@@ -168,15 +164,26 @@ class HostClass:
         out, stream = self.out, launch.stream
         for name in launch.joins:
             out.line(f"{stream}.after({name})")
-        beside = [role for role in roles if role.stream != stream]
-        for role in beside:
-            out.line(f"{role.stream}.after({stream})")
         for role in roles:
-            out.lines(role.text.rstrip("\n"))
+            self._host_role(stream, role)
         if kernel is not None:
             self._kernel(stream, kernel)
-        for role in beside:
-            out.line(f"{stream}.after({role.stream})")
+        for role in roles:
+            if role.programs:
+                with out.block(f"for program in range({role.programs}):"):
+                    out.line(f'{stream}.after(self.fabric.stream(f"{role.stream}_{{program}}"))')
+            elif role.stream != stream:
+                out.line(f"{stream}.after({role.stream})")
+
+    def _host_role(self, stream: str, role: HostRole) -> None:
+        """The operations of a role; streams beside that of the launch begin behind what it holds."""
+        out = self.out
+        with out.maybe(f"for program in range({role.programs}):" if role.programs else ""):
+            if role.stream != stream:
+                name = f'f"{role.stream}_{{program}}"' if role.programs else f'"{role.stream}"'
+                out.line(f"{role.stream} = self.fabric.stream({name})")
+                out.line(f"{role.stream}.after({stream})")
+            out.lines(role.text.rstrip("\n"))
 
     def _kernel(self, stream: str, kernel: Kernel) -> None:
         arguments = [self._argument(kernel, name) for name in kernel.parameters]

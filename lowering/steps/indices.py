@@ -87,7 +87,9 @@ class Spelling:
             return self.look_up(index)
         left, right = index.args
         if index.op in ("min", "max"):
-            return f"{self.minimum if index.op == 'min' else self.maximum}({self(left)}, {self(right)})"
+            return (
+                f"{self.minimum if index.op == 'min' else self.maximum}({self(left, 0, unit)}, {self(right, 0, unit)})"
+            )
         if index.op in ("//", "%") and not truncation_is_floor(index, self.scope.names, self.scope.tables):
             return self.floored(index.op, self(left), self._divisor(index))
         binds = _BINDS[index.op]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lowering.source import Source
 from lowering.steps.constants import Constants
 from lowering.steps.indices import Scope, Spelling
+from lowering.steps.naming import PARAMETERS
 from lowering.steps.programs import Needing, Programs
+from lowering.steps.text import Text
 from lowering.steps.words import Words, by_host, kernel_name, last_phases
 from tilelink.schedule.index import call, names_in, replaced
 from tilelink.schedule.roles import Launch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Wait
 
-_LAST = ("epoch", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _OF_KERNEL = {"call": "epoch", "program": ""}  # what a kernel makes itself, and of what
 
 
@@ -38,7 +38,7 @@ class Frame:
     words: Words
     constants: Constants
 
-    def programs(self, out: Source, role: str) -> Programs:
+    def programs(self, out: Text, role: str) -> Programs:
         scope = Scope(self.schedule, role)
         return Programs(out, scope, Spelling(scope, self.constants), self.words)
 
@@ -50,19 +50,19 @@ class Frame:
             order += [one for one in (buffer.name, f"{buffer.name}_peers") if one in names]
             order += sorted(one for one in names if one.startswith(f"{buffer.name}_desc"))
         order += [table.name for table in self.schedule.tables if table.name in names]
-        order += [one for one in _LAST if one in names]
+        order += [one for one in PARAMETERS if one in names]
         return [*dict.fromkeys(order), *sorted(names - set(order))]
 
 
 def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
     roles = [role for role in launch.roles if not by_host(role)]
-    name, out, functions = kernel_name(launch), Source(), Source()
+    name, out, functions = kernel_name(launch), Text(), Text()
     needs: dict[str, str] = {"program": ""}
     descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
     before: list[str] = []
     for role in roles:
-        body = Source() if len(roles) > 1 else out
+        body = Text() if len(roles) > 1 else out
         programs = frame.programs(body, role.name)
         for phase in role.phases:
             if phase.who is not Who.LAST:
@@ -75,8 +75,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     if frame.words.ends(launch):
         _end(frame, out, launch, needs, before)
     parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
-    kernel = Source()
-    kernel.lines(functions.text().rstrip("\n"))
+    kernel = Text()
+    kernel.lines(functions.text().removesuffix("\n") if len(roles) > 1 else "")
     kernel.line(_decorator(parameters))
     what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
     with kernel.function(name, parameters, f"{what}."):
@@ -89,7 +89,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
 
 
 def _dispatch(
-    frame: Frame, out: Source, functions: Source, text: str, role: Role, needs: dict[str, str], before: list[str]
+    frame: Frame, out: Text, functions: Text, text: str, role: Role, needs: dict[str, str], before: list[str]
 ) -> None:
     """The function of a role, and its call by the programs that are its own, behind those `before`."""
     parameters = frame.order({*needs, "program"})
@@ -98,10 +98,17 @@ def _dispatch(
         functions.lines(text)
     functions.line()
     functions.line()
-    first = " + ".join(before)
+    first = bool(before)
     before += _counts(frame, [role])
     with out.block(f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
-        out.call(f"{role.name}(", [*parameters[:-1], f"program - ({first})" if first else "program"])
+        out.call(f"{role.name}(", [*parameters[:-1], _program_of(before[:-1])])
+
+
+def _program_of(before: list[str]) -> str:
+    """The number of a program among those of its role."""
+    return (
+        f"program - {before[0]}" if len(before) == 1 else f"program - ({' + '.join(before)})" if before else "program"
+    )
 
 
 def _counts(frame: Frame, roles: list[Role]) -> list[str]:
@@ -113,7 +120,7 @@ def _counts(frame: Frame, roles: list[Role]) -> list[str]:
     return found
 
 
-def _end(frame: Frame, out: Source, launch: Launch, needs: dict[str, str], before: list[str]) -> None:
+def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before: list[str]) -> None:
     """What the program does that ends last: its phases, and the end of the call if it is the last of all."""
     words, name = frame.words, f"{kernel_name(launch)}_ended"
     first = frame.constants.name(name, words.counts[name], "count of programs that have ended")
@@ -129,7 +136,7 @@ def _end(frame: Frame, out: Source, launch: Launch, needs: dict[str, str], befor
             end_of_call(frame, out, needs)
 
 
-def end_of_call(frame: Frame, out: Source, needs: dict[str, str]) -> None:
+def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
     """Everything of a call has ended: the words of this rank are made ready for the next one."""
     words, constants = frame.words, frame.constants
     out.comment("the next call: no counts, one number more" + (", what streams copy" if words.values else ""))
@@ -149,14 +156,14 @@ def end_of_call(frame: Frame, out: Source, needs: dict[str, str]) -> None:
 
 def end_kernel(frame: Frame) -> Kernel:
     """The last launch of a call that no program of another launch can end."""
-    out, needs = Source(), dict[str, str]()
+    out, needs = Text(), dict[str, str]()
     end_of_call(frame, out, needs)
     return one_program("end_of_call_kernel", "Ends a call, when all its streams have joined.", frame, needs, out.text())
 
 
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:
     """A wait that holds up a stream: host code does not know the number of a call that a graph replays."""
-    out = Source()
+    out = Text()
     programs = Programs(out, scope, Spelling(scope, frame.constants), frame.words)
     programs.wait(step)
     names = frozenset[str]().union(*map(names_in, (*step.index, step.until)))
@@ -168,7 +175,7 @@ def one_program(
     name: str, what: str, frame: Frame, needs: dict[str, str], text: str, positions: Iterable[str] = ()
 ) -> Kernel:
     parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
-    out = Source()
+    out = Text()
     out.line(_decorator(parameters, positions))
     with out.function(name, parameters, what):
         if "call" in needs:

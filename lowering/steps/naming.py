@@ -2,8 +2,153 @@
 
 from __future__ import annotations
 
-from tilelink.schedule.roles import Schedule
+import keyword
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from lowering.embed import defined
+from lowering.steps.errors import NameTaken, ReservedName, UnknownName
+from lowering.steps.ops import TEXTS
+from lowering.steps.words import MAIN, by_host, kernel_name
+from tilelink.errors import did_you_mean
+from tilelink.schedule.index import Number, names_in
+from tilelink.schedule.roles import Launch, Phase, Role, Schedule
+from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
+from tilelink.schedule.walk import indices
+
+HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+PARAMETERS = ("epoch", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
+_CALLED = (  # helpers that the printer calls
+    *(
+        "wait_until",
+        "notify",
+        "count_up",
+        "count_arrival",
+        "on_peer",
+        "rows_from",
+        "cols_from",
+        "floor_mod",
+        "floor_div",
+    ),
+    *("take_packets", "put_packets", "program_barrier", "fence_descriptors", "flush_stores", "clear_counts"),
+    *(op for op, text in TEXTS.items() if text.startswith(f"{op}(")),
+)
+_PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
+_OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
+_OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
+
+
+_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, *keyword.kwlist})
+
+
+@cache
+def _helpers() -> frozenset[str]:
+    device = Path(__file__).parents[1] / "device"
+    return frozenset(name for file in HELPERS for name in defined((device / f"{file}.py").read_text()))
+
+
+def is_reserved(kind: str, name: str) -> bool:
+    """Whether printed code has the name for itself. Signals are spelled in capitals, functions stand beside all helpers."""
+    if kind == "signal":
+        return False
+    return name in _RESERVED or (kind == "function" and name in _helpers())
 
 
 def checked_names(schedule: Schedule) -> frozenset[str]:
-    return frozenset()
+    """All names of `schedule`. Raises NameTaken, ReservedName, and UnknownName for an index of a name that nothing binds."""
+    names = _Names(schedule)
+    for launch in schedule.launches:
+        names.launch(launch)
+    return frozenset(names.kinds) - {dim.name for dim in schedule.dims}
+
+
+@dataclass
+class _Names:
+    schedule: Schedule
+    kinds: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        schedule = self.schedule
+        for dim in schedule.dims:
+            self.new("size", dim.name)
+        for buffer in schedule.buffers:
+            self.new("buffer", buffer.name)
+            for beside in _OF_BUFFERS:
+                self.new("companion", f"{buffer.name}_{beside}")
+        for signal in schedule.signals:
+            self.new("signal", signal.name)
+        for table in schedule.tables:
+            self.new("table", table.name)
+        for function in defined(schedule.functions):
+            self.new("function", function)
+        for stream in dict.fromkeys(launch.stream for launch in schedule.launches if launch.stream != MAIN):
+            self.new("stream", stream)
+
+    def launch(self, launch: Launch) -> None:
+        if not all(map(by_host, launch.roles)):
+            self.new("kernel", kernel_name(launch))
+        for role in launch.roles:
+            self.new("role", role.name)
+            for phase in role.phases:
+                self.phase(role, phase)
+
+    def phase(self, role: Role, phase: Phase) -> None:
+        known = {"rank", "call", *self.schedule.sizes}
+        self.known(role, phase.count, known)
+        inner = self.let(role, phase.let, known | {"tile"})
+        self.steps(role, phase.body, inner)
+
+    def steps(self, role: Role, body: tuple[Step, ...], known: set[str]) -> None:
+        for step in body:
+            if not isinstance(step, For):
+                for index in indices(step):
+                    self.known(role, index, known | {"lane"})
+            match step:
+                case Load():
+                    self.one("value", step.result)
+                case Compute():
+                    for result in step.results:
+                        self.one("value", result)
+                case For():
+                    self.known(role, step.count, known)
+                    self.bind(step.variable, known)
+                    self.steps(role, step.body, self.let(role, step.let, known | {step.variable}))
+                case If():
+                    self.steps(role, step.body, known)
+                    self.steps(role, step.others, known)
+
+    def let(self, role: Role, let: Let, known: set[str]) -> set[str]:
+        for name, index in let:
+            self.known(role, index, known)
+            self.bind(name, known)
+            known = known | {name}
+        return known
+
+    def bind(self, name: str, known: set[str]) -> None:
+        """An index: it may be bound again behind its loop, not inside."""
+        if name in known:
+            raise NameTaken(kind="index", name=name, schedule=self.schedule.name, other="an index that it would hide")
+        self.one("index", name)
+
+    def known(self, role: Role, index: Number, known: set[str]) -> None:
+        for name in sorted(names_in(index) - known):
+            hint = did_you_mean(name, known)
+            raise UnknownName(name=name, role=role.name, index=str(index), hint=hint, known=", ".join(sorted(known)))
+
+    def new(self, kind: str, name: str) -> None:
+        """Something that has its name alone."""
+        if name in self.kinds:
+            other = f"a {self.kinds[name]}"
+            raise NameTaken(kind=kind, name=name, schedule=self.schedule.name, other=other)
+        self.one(kind, name)
+
+    def one(self, kind: str, name: str) -> None:
+        """Something whose name others of its kind may have."""
+        if self.kinds.get(name, kind) != kind:
+            other = f"a {self.kinds[name]}"
+            raise NameTaken(kind=kind, name=name, schedule=self.schedule.name, other=other)
+        if is_reserved(kind, name) or not name.isidentifier():
+            suggestion = f"{name}_{kind}" if name.isidentifier() else f"{kind}_0"
+            raise ReservedName(kind=kind, name=name, schedule=self.schedule.name, suggestion=suggestion)
+        self.kinds[name] = kind

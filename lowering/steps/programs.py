@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lowering.source import Source
 from lowering.steps.body import Body
-from lowering.steps.dtypes import element
+from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.ops import op_text
 from lowering.steps.regions import Place, Regions
+from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.schedule.index import Number, rank
 from tilelink.schedule.memory import Access, Protocol, Region
@@ -44,7 +44,9 @@ class Needing(Spelling):
 class Programs(Body):
     """`needs`: names that the printed text takes as parameters. `descriptors`: of which buffer and block each of them is."""
 
-    def __init__(self, out: Source, scope: Scope, spell: Spelling, words: Words) -> None:
+    out: Text
+
+    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
         self.needs: dict[str, str] = {}
         super().__init__(out, scope, Needing(scope, spell, self.needs))
         self.regions = Regions(self.spell, self.needs)
@@ -59,7 +61,9 @@ class Programs(Body):
         """A phase of each program, or of one of them."""
         self.check_pipelining(role, phase)
         named = {Who.FIRST: "the first program", Who.LAST: "the program that ends last"}
-        self.out.comment(phase.title or ("each program" if phase.every else named.get(phase.who, f"tiles of {role.name}")))
+        self.out.comment(
+            phase.title or ("each program" if phase.every else named.get(phase.who, f"tiles of {role.name}"))
+        )
         alone = phase.who is not Who.EACH
         header = "if program == 0:" if phase.who is Who.FIRST else ""
         if header:
@@ -91,27 +95,31 @@ class Programs(Body):
 
     # leaves
 
-    def word(self, signal: str, index: tuple[Number, ...]) -> str:
+    def word(self, words: str, signal: str, index: tuple[Number, ...]) -> Chain:
+        """The place of a word; `words` are those of a rank."""
         first = self.spell.number(signal, self.words.signals[signal], f"first word of signal {signal}")
-        return " + ".join([first, *self.spell.flat(index, signal, 0)])
+        return Chain((words, first, *self.spell.flat(index, signal, 0)))
 
     def wait(self, step: Wait) -> None:
         self.needs["signals"] = ""
-        self.out.line(f"wait_until(signals + {self.word(step.signal, step.index)}, {self.spell(step.until)})")
+        self.out.wrapped("wait_until(", [self.word("signals", step.signal, step.index), self.spell(step.until)])
 
     def notify(self, step: Notify) -> None:
-        word = self.word(step.signal, step.index)
+        if step.last_of == 1:
+            self.raised(step)
+            return
+        with self.out.block(f"if {self.comes_last(step)}:"):
+            self.raised(step)
+
+    def raised(self, step: Notify) -> None:
         here = step.at == rank
         self.needs["signals" if here else "signal_peers"] = ""
         words = "signals" if here else f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
-        raised = f"count_up({words} + {word})"
-        if step.to is not None:
-            raised = f"notify({words} + {word}, {self.spell(step.to)})"
-        if step.last_of == 1:
-            self.out.line(raised)
-            return
-        with self.out.block(f"if {self.comes_last(step)}:"):
-            self.out.line(raised)
+        word = self.word(words, step.signal, step.index)
+        if step.to is None:
+            self.out.wrapped("count_up(", [word])
+        else:
+            self.out.wrapped("notify(", [word, self.spell(step.to)])
 
     def comes_last(self, step: Notify) -> str:
         """Whether this program is the last of so many that raise a word together."""
@@ -138,10 +146,10 @@ class Programs(Body):
         place = self._place(step.result, step.region, step)
         if buffer.protocol is Protocol.LL:
             self.needs["call"] = ""
-            self.out.call(f"{step.result} = take_packets(", [place.pointers, "call", f"tl.{element(buffer)}"])
+            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, "call", f"tl.{element(buffer)}"])
             return
-        masked = [f"mask={place.mask}", f"other={step.fill}"] if place.mask else []
-        self.out.call(f"{step.result} = tl.load(", [place.pointers, *masked])
+        masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
+        self.out.wrapped(f"{step.result} = tl.load(", [place.pointers, *masked])
 
     def store(self, step: Store) -> None:
         buffer = self.buffers[step.region.buffer]
@@ -154,16 +162,17 @@ class Programs(Body):
         place = self._place(step.value, step.region, step)
         if buffer.protocol is Protocol.LL:
             self.needs["call"] = ""
-            self.out.call("put_packets(", [place.pointers, value, "call"])
+            self.out.wrapped("put_packets(", [place.pointers, value, "call"])
             return
-        self.out.call("tl.store(", [place.pointers, value, *([f"mask={place.mask}"] if place.mask else [])])
+        masked: list[str | Chain] = [place.mask] if place.mask.parts else []
+        self.out.wrapped("tl.store(", [place.pointers, value, *masked])
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
         protocol = self.buffers[region.buffer].protocol
         if protocol is Protocol.LAMPORT:
             self.not_printed("an element whose absence is a value", step, "Protocol.LL, Protocol.SIMPLE")
         place = self.regions.place(value, region)
-        if protocol is not Protocol.SIMPLE and place.mask:
+        if protocol is not Protocol.SIMPLE and place.mask.parts:
             self.not_printed("a tile of packets that sticks out of its buffer", step, "buffers of whole tiles")
         for line in place.lines:
             self.out.line(line)
@@ -178,6 +187,10 @@ class Programs(Body):
         inside = not lead or self.scope.range(rows + region.extent[-2]).high <= shape[-2]
         if region.at != rank or len(sides) != 2 or any(side.ragged for side in sides) or not inside:
             self.not_printed("a descriptor of a peer or of a ragged tile", step, "Access.POINTER")
+        if shape[-1] * BYTES[element(self.buffers[region.buffer])] % DESCRIPTOR_BYTES:
+            self.not_printed(
+                f"a descriptor of rows that are no multiple of {DESCRIPTOR_BYTES} bytes", step, "Access.POINTER"
+            )
         block = tuple(side.name for side in sides)
         name = f"{region.buffer}_desc"
         if self.descriptors.setdefault(name, (region.buffer, block))[1] != block:

@@ -8,6 +8,7 @@ from math import inf
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
+from lowering.steps.text import Chain
 from tilelink.schedule.index import Number, names_in, rank
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import region_text
@@ -34,11 +35,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`lines` before the access, the pointers of the tile, and the mask, empty if all elements exist."""
+    """`lines` before the access, the pointers of the tile, and the mask, without parts if all elements exist."""
 
     lines: tuple[str, ...]
-    pointers: str
-    mask: str
+    pointers: Chain
+    mask: Chain
 
 
 class Regions:
@@ -91,38 +92,45 @@ class Regions:
         lines: list[str] = []
         for number, side in enumerate(sides):
             dim = len(region.start) - len(sides) + number
-            is_column = number == len(sides) - 1
+            column = number == len(sides) - 1
+            limit = self._limit(side, "cols" if column else "rows", lines)
             if side.by_lane:
-                lines.append(f"lane = tl.arange(0, {side.name})")
-            offsets, mask = self._side(buffer, side, dim, is_column)
-            if side.most == 1 and side.start == 0 and not is_column:
-                continue
-            terms.append(self.spell.times(offsets, buffer.name, dim))
-            masks += mask
-        return Place(tuple(lines), " + ".join(terms), " & ".join(_bracketed(masks)))
+                offsets, mask = self._lanes(side, "cols" if column else "rows", limit, lines)
+            else:
+                offsets, mask = self._side(buffer, side, dim, column, limit)
+            if side.most > 1 or side.start != 0 or column:
+                terms.append(self.spell.times(offsets, buffer.name, dim))
+                masks += mask
+        return Place(tuple(lines), Chain(tuple(terms)), Chain(tuple(_bracketed(masks)), "&", "mask="))
 
-    def _side(self, buffer: Buffer, side: Side, dim: int, is_column: bool) -> tuple[str, list[str]]:
+    def _limit(self, side: Side, kind: str, lines: list[str]) -> str:
+        """How many elements exist along a ragged side, as a variable; empty if all do."""
+        if not side.ragged:
+            return ""
+        text = self.spell(side.extent, 0, (side.most, side.name))
+        if isinstance(side.extent, int):
+            return text
+        lines.append(f"{kind}_left = {text}")
+        return f"{kind}_left"
+
+    def _side(self, buffer: Buffer, side: Side, dim: int, column: bool, limit: str) -> tuple[str, list[str]]:
         """Places along a dimension, and conditions for those that exist."""
-        count = "cols_from" if is_column else "rows_from"
-        there = "[None, :]" if is_column else "[:, None]"
-        if side.by_lane:
-            return self._lanes(side, there)
+        count = "cols_from" if column else "rows_from"
         unit = (side.most, side.name) if side.most > 1 else (0, "")
         offsets = f"{count}({self.spell(side.start, 0, unit)}, {side.name})"
-        if side.most == 1 and not is_column:
+        if side.most == 1 and not column:
             offsets = self.spell(side.start, 2)
-        masks = []
-        if side.ragged:
-            masks.append(f"{count}(0, {side.name}) < {self.spell(side.extent)}")
+        masks = [f"{count}(0, {side.name}) < {limit}"] if limit else []
         return offsets, [*masks, *self._outside(buffer, dim, side.start, side.extent, offsets)]
 
-    def _lanes(self, side: Side, there: str) -> tuple[str, list[str]]:
+    def _lanes(self, side: Side, kind: str, limit: str, lines: list[str]) -> tuple[str, list[str]]:
         """Places that are looked up one by one: only those that exist may be."""
-        self.spell.lanes = f"lane < {self.spell(side.extent)}" if side.ragged else ""
-        offsets = f"({self.spell(side.start)}){there}"
-        masks = [f"(lane < {self.spell(side.extent)}){there}"] if side.ragged else []
+        there = "[None, :]" if kind == "cols" else "[:, None]"
+        self.spell.lanes = f"lane < {limit}" if limit else ""
+        lines.append(f"lane = tl.arange(0, {side.name})")
+        lines.append(f"{kind}_of_lanes = {self.spell(side.start)}")
         self.spell.lanes = ""
-        return offsets, masks
+        return f"{kind}_of_lanes{there}", [f"(lane < {limit}){there}"] if limit else []
 
     def _lead_masks(self, buffer: Buffer, region: Region, sides: int) -> list[str]:
         """Conditions for the dimensions that select, where ranges do not show that they are met."""

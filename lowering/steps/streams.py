@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NoReturn
 
 from lowering.source import Source
 from lowering.steps.body import Body
@@ -12,28 +13,39 @@ from lowering.steps.kernel import Frame, Kernel, wait_kernel
 from tilelink.schedule.index import Index, Number, names_in, rank, tables_in
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
-from tilelink.schedule.roles import CopyEngine, Phase, Role, Who
-from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Step, Store, Sync, Wait
+from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
+from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
 from tilelink.schedule.walk import indices, steps_in
 
 _CALLS = ("matmul", "all_gather", "reduce_scatter", "all_reduce")  # of streams
 
 
-@dataclass
+@dataclass(frozen=True)
 class HostRole:
-    """The text of a role that host code runs, and the kernels that hold its stream."""
+    """The text of a role that host code runs on the stream called `stream`, and the kernels that hold it. `programs`: as the
+    text spells the number of streams that share the positions, empty for one."""
 
     text: str
     stream: str
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: tuple[Kernel, ...]
+    programs: str = ""
 
 
-def print_role(frame: Frame, role: Role, stream: str) -> HostRole:
-    """All steps of `role` on `stream`, in order. Raises EngineCannot and others for what streams cannot do."""
-    body = Streams(frame, role, stream)
+def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
+    """All steps of `role`, in order: on the stream of the launch where the role is alone there and feeds one stream, else on
+    others beside it. Raises EngineCannot and others for what streams cannot do."""
+    alone = len(launch.roles) == 1 and role.engine.programs == 1
+    body = Streams(frame, role, launch.stream if alone else f"{launch.stream}_{role.name}")
+    if not alone and any(phase.who is Who.LAST for one in launch.roles for phase in one.phases):
+        body.cannot(
+            "end beside others with a program that ends last", Sync(Order.BARRIER), "a launch of its own behind both"
+        )
     for phase in role.phases:
         body.phase(phase)
-    return HostRole(body.out.text(), stream, body.kernels)
+    programs = ""
+    if role.engine.programs > 1:
+        programs = body.spell.number(f"{role.name}_programs", role.engine.programs, f"streams of {role.name}")
+    return HostRole(body.out.text(), body.stream, tuple(body.kernels), programs)
 
 
 class Streams(Body):
@@ -50,16 +62,21 @@ class Streams(Body):
         for step in steps_in(phase.body):
             for index in indices(step):
                 if tables_in(index) and not isinstance(step, Wait):
-                    self._cannot("look up a table, whose entries lie on the device", step, "a role on SMs")
+                    self.cannot("look up a table, whose entries lie on the device", step, "a role on SMs")
         self.out.comment(phase.title or f"{self.role.name}: {'before all' if phase.every else 'by ' + self.engine}")
         count = self.spell(phase.count)
         if isinstance(phase.count, int) and phase.count > 1:
             count = self.spell.number(f"{self.role.name}_tiles", phase.count, f"positions of {self.role.name}")
-        programs = self.role.engine.programs
-        if programs > 1 and not phase.every and phase.who is Who.EACH:
-            count = f"program, {count}, {self.spell.number(f'{self.role.name}_programs', programs, 'streams')}"
-        header = f"for tile in range({count}):" if self.positions(phase) or programs > 1 else ""
-        with self.out.maybe(header), self.scope.inside("tile", phase.count):
+        several = self.role.engine.programs > 1
+        if several and not phase.every and phase.who is Who.EACH:
+            programs = self.spell.number(
+                f"{self.role.name}_programs", self.role.engine.programs, f"streams of {self.role.name}"
+            )
+            header = f"for tile in range(program, {count}, {programs}):"
+        else:
+            header = f"for tile in range({count}):" if self.positions(phase) else ""
+        first = "if program == 0:" if several and phase.who is Who.FIRST else ""
+        with self.out.maybe(first), self.out.maybe(header), self.scope.inside("tile", phase.count):
             self.let(phase.let)
             self.steps(phase.body)
 
@@ -76,9 +93,7 @@ class Streams(Body):
 
     def notify(self, step: Notify) -> None:
         if step.to is None or step.last_of != 1:
-            legal = "a word that is set to a value"
-            self._cannot("add to a word or count who comes last", step, legal)
-        assert step.to is not None
+            self.cannot("add to a word or count who comes last", step, "a word that is set to a value")
         self.out.line(f"{self.stream}.copy({self._word(step)}, {self._value(step, step.to)})")
 
     def _word(self, step: Notify) -> str:
@@ -143,21 +158,21 @@ class Streams(Body):
 
     def library(self, step: Call) -> None:
         if isinstance(self.role.engine, CopyEngine) or step.function not in _CALLS:
-            self._cannot(f"call {step.function}", step, f"{', '.join(_CALLS)} on Host()")
+            self.cannot(f"call {step.function}", step, f"{', '.join(_CALLS)} on Host()")
         regions = [self.view(one) for one in (*step.results, *step.operands)]
         self.out.call(f"{self.stream}.{step.function}(", regions)
 
-    def _cannot(self, what: str, step: Step, legal: str) -> None:
+    def cannot(self, what: str, step: Step, legal: str) -> NoReturn:
         raise EngineCannot(engine=self.engine, role=self.role.name, what=what, step=in_a_line(step), legal=legal)
 
     def load(self, step: Load) -> None:
-        self._cannot("compute", step, "a role on SMs")
+        self.cannot("compute", step, "a role on SMs")
 
     def store(self, step: Store) -> None:
-        self._cannot("compute", step, "a role on SMs")
+        self.cannot("compute", step, "a role on SMs")
 
     def compute(self, step: Compute) -> None:
-        self._cannot("compute", step, "a role on SMs")
+        self.cannot("compute", step, "a role on SMs")
 
     def sync(self, step: Sync) -> None:
         """A stream does one operation after the other."""

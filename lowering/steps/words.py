@@ -90,5 +90,3 @@ def _counted(schedule: Schedule) -> Iterator[Notify]:
     for _, _, phase in phases(schedule):
         for step in steps_in(phase.body):
             yield from (one for one in notifies(step) if one.last_of != 1)
-
-

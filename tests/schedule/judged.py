@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 
+from lowering.steps.dtypes import element
 from lowering.steps.file import lower
 from tests.schedule.operators import OPERATORS, Operator
 from tilelink.emulator import Deadlock, Policy, Race, RaceDetector, StepLimit, World
@@ -72,7 +73,8 @@ def drawn(operator: Operator, generator: torch.Generator) -> dict[str, list[torc
     for buffer in schedule.buffers:
         if buffer.memory is Memory.INPUT:
             shape = schedule.shapes[buffer.name]
-            draw = [torch.randint(-3, 4, shape, generator=generator).float() for _ in range(schedule.num_ranks)]
+            dtype = getattr(torch, element(buffer))
+            draw = [torch.randint(-3, 4, shape, generator=generator).to(dtype) for _ in range(schedule.num_ranks)]
             draw = draw[:1] * schedule.num_ranks if buffer.name in operator.replicated else draw
             found[buffer.name] = [one / 4 for one in draw] if schedule.name in HALVED else draw
     return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilelink.schedule.index import Number
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule
-from tilelink.schedule.steps import Call, For, If, Load, Move, Notify, Step, Store, Wait
+from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Step, Store, Wait
 
 
 def phases(schedule: Schedule) -> Iterator[tuple[Launch, Role, Phase]]:
@@ -115,6 +115,44 @@ def indices(step: Step) -> tuple[Number, ...]:
         case If():
             found += [step.left, step.right]
     return tuple(found)
+
+
+def reindexed(step: Step, change: Callable[[Number], Number]) -> Step:
+    """`step` with each index that stands in it, not in its bodies, replaced."""
+
+    def all_of(found: tuple[Number, ...]) -> tuple[Number, ...]:
+        return tuple(map(change, found))
+
+    def regions(found: tuple[Region, ...]) -> tuple[Region, ...]:
+        return tuple(
+            replace(one, start=all_of(one.start), extent=all_of(one.extent), at=change(one.at)) for one in found
+        )
+
+    def raised(one: Notify) -> Notify:
+        to = None if one.to is None else change(one.to)
+        return replace(one, index=all_of(one.index), at=change(one.at), to=to, last_of=change(one.last_of))
+
+    match step:
+        case Wait():
+            return replace(step, index=all_of(step.index), until=change(step.until))
+        case Notify():
+            return raised(step)
+        case Load() | Store():
+            return replace(step, region=regions((step.region,))[0])
+        case Move():
+            notify = raised(step.notify) if step.notify else None
+            return replace(step, source=regions(step.source), target=regions(step.target), notify=notify)
+        case Call():
+            return replace(step, results=regions(step.results), operands=regions(step.operands))
+        case Compute():
+            return replace(step, shape=all_of(step.shape))
+        case For():
+            let = tuple((name, change(index)) for name, index in step.let)
+            return replace(step, count=change(step.count), let=let)
+        case If():
+            left = change(step.left)
+            return replace(step, left=step.left if isinstance(left, int) else left, right=change(step.right))
+    return step
 
 
 def synchronises(body: tuple[Step, ...], by_data: frozenset[str] = frozenset()) -> bool:

@@ -1,0 +1,245 @@
+"""What has to stand between two accesses of one program, and whether it does: barriers, fences and flushes.
+
+A barrier of its threads stands between a store and a load of the same elements, in either order. Waits are barriers behind
+their acquire, notifies in front of their release. A proxy fence stands between what pointers or peers wrote and a descriptor
+load of it. A flush stands between a descriptor store and whoever is told of it, or loads it here. Two stores of one element
+by one program need nothing: a tile has one layout, so that one thread does both.
+
+The analysis follows every path: behind a loop, or at its head, holds what held before it or at the end of its body, where
+names that the loop binds stand for other values than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import inf
+
+from lowering.steps.indices import Scope
+from tilelink.schedule.index import Index, Number, names_in, rank
+from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.printing import in_a_line
+from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
+from tilelink.schedule.steps import For, If, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.walk import notifies, read, written
+
+Path = tuple[int, ...]  # phase, then the place in each body down to the step; of a branch, whether it is the other one
+
+
+class Where(Enum):
+    HERE = "on the own rank"
+    ELSEWHERE = "on a peer"
+    ANYWHERE = "on some rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """An access of a program's past that a later step may be wrong behind. `region` is None where it may be anywhere in the
+    buffer. `lacks`: what has to come between; `stored`: whether the access is a store."""
+
+    buffer: str
+    region: Region | None
+    where: Where
+    lacks: Order
+    stored: bool
+
+
+State = frozenset[Fact]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The step at `path` comes behind `fact` with no `order` between them."""
+
+    path: Path
+    step: str
+    order: Order
+    buffer: str
+
+    def __str__(self) -> str:
+        return f"{self.step}: no {self.order.value} since {self.buffer} was accessed"
+
+
+def missing(schedule: Schedule, launch: Launch, role: Role) -> list[Missing]:
+    """Every access of a role on SMs that lacks a Sync in front of it, in the order of the text. Where the launch has a program
+    that ends last, all other programs tell it what they did."""
+    analysis = _Analysis(schedule, role)
+    state: State = frozenset()
+    first = next((number for number, phase in enumerate(role.phases) if phase.who is Who.LAST), len(role.phases))
+    for number, phase in enumerate(role.phases[:first]):
+        state = analysis.phase(phase, state, (number,))
+    if any(phase.who is Who.LAST for one in launch.roles for phase in one.phases):
+        state = analysis.published(state, (first,), "whoever ends last")
+    for number, phase in enumerate(role.phases[first:]):
+        state = analysis.phase(phase, state, (first + number,))
+    return sorted(set(analysis.found), key=lambda one: (one.path, one.order.value, one.buffer))
+
+
+class _Analysis:
+    def __init__(self, schedule: Schedule, role: Role) -> None:
+        self.packets = {buffer.name for buffer in schedule.buffers if buffer.protocol is not Protocol.SIMPLE}
+        self.found: list[Missing] = []
+        self.scope = Scope(schedule, role.name)
+        self.ranks, self.programs = schedule.num_ranks, role.engine.programs
+        self.unequal: tuple[tuple[Number, Number], ...] = ()  # indices, in the branches that the step is in
+
+    def phase(self, phase: Phase, state: State, path: Path) -> State:
+        """Programs that take positions in turn may have none, and have several only where there are more than programs."""
+        high = self.scope.range(phase.count).high
+        shared = phase.who is Who.EACH and not phase.every
+        loop = For("tile", phase.count, phase.body, phase.let)
+        always = phase.every or phase.who is Who.LAST
+        return self.repeated(loop, always, high > (self.programs if shared else 1), state, path)
+
+    def repeated(self, loop: For, always: bool, again: bool, state: State, path: Path) -> State:
+        """Behind all rounds of a loop. `always`: every program goes through all of them; `again`: there may be several."""
+        names = frozenset({loop.variable, *(name for name, _ in loop.let)})
+        at_least_once = always and self.scope.range(loop.count).low >= 1
+        with self.scope.inside(loop.variable, loop.count):
+            for _ in self.scope.bind(loop.let):
+                pass
+            while True:
+                ended = _forgotten(self.body(loop.body, _forgotten(state, names), path), names)
+                if not again or ended <= state:
+                    return ended if at_least_once else state | ended
+                state |= ended
+
+    def body(self, body: tuple[Step, ...], state: State, path: Path) -> State:
+        for number, step in enumerate(body):
+            state = self.step(step, state, (*path, number))
+        return state
+
+    def step(self, step: Step, state: State, path: Path) -> State:
+        match step:
+            case For():
+                return self.repeated(step, True, self.scope.range(step.count).high > 1, state, path)
+            case If():
+                equal = self.body(step.body, state, (*path, 0))
+                before, self.unequal = self.unequal, (*self.unequal, (step.left, step.right), (step.right, step.left))
+                others = self.body(step.others, state, (*path, 1))
+                self.unequal = before
+                return equal | others
+            case Sync(order):
+                return settled(state, order)
+            case Wait():
+                waited = settled(state, Order.BARRIER)
+                return waited | {Fact(name, None, Where.HERE, Order.FENCE, True) for name in step.covers}
+            case Notify():
+                return self.published(state, path, in_a_line(step))
+        state = self.accesses(step, state, path)
+        return self.published(state, path, in_a_line(step)) if notifies(step) else state
+
+    def published(self, state: State, path: Path, step: str) -> State:
+        """Others are told of what the program did before."""
+        self.found += [Missing(path, step, fact.lacks, fact.buffer) for fact in state if fact.lacks is Order.FLUSH]
+        return settled(state, Order.BARRIER)
+
+    def accesses(self, step: Step, state: State, path: Path) -> State:
+        loads = [region for region in read(step) if region.buffer not in self.packets]
+        stores = [region for region in written(step) if region.buffer not in self.packets]
+        for region in loads:
+            self._check(step, path, region, (fact for fact in state if _bars_load(fact, region)))
+        for region in stores:
+            self._check(step, path, region, (fact for fact in state if fact.lacks is Order.BARRIER and not fact.stored))
+        new = {self._fact(region, Order.BARRIER, False) for region in loads}
+        for region in stores:
+            if isinstance(step, Store) and region.access is Access.DESCRIPTOR:
+                new.add(self._fact(region, Order.FLUSH, True))
+            else:
+                new |= {self._fact(region, order, True) for order in (Order.BARRIER, Order.FENCE)}
+        return state | new
+
+    def _fact(self, region: Region, lacks: Order, stored: bool) -> Fact:
+        return Fact(region.buffer, region, self._where(region.at), lacks, stored)
+
+    def _where(self, at: Number) -> Where:
+        if at == rank:
+            return Where.HERE
+        return Where.ELSEWHERE if (at, rank) in self.unequal or self._is_peer(at) else Where.ANYWHERE
+
+    def _is_peer(self, at: Number) -> bool:
+        """Whether `at` is `(rank + x) % ranks` with an x between 0 and ranks."""
+        if isinstance(at, int) or at.op != "%" or at.args[1] != self.ranks:
+            return False
+        terms = terms_of(at.args[0] - rank)
+        low, high = 0.0, 0.0
+        for term, factor in terms.items():
+            ends = [factor * end for end in (self.scope.range(term).low, self.scope.range(term).high)]
+            low, high = low + min(ends), high + max(ends)
+        turns = low // self.ranks * self.ranks if abs(low) < inf else 0
+        return turns < low and high < turns + self.ranks
+
+    def _check(self, step: Step, path: Path, region: Region, facts: Iterable[Fact]) -> None:
+        where = self._where(region.at)
+        for fact in facts:
+            apart = {where, fact.where} == {Where.HERE, Where.ELSEWHERE}
+            if fact.buffer == region.buffer and not apart and not (fact.region and disjoint(fact.region, region)):
+                self.found.append(Missing(path, in_a_line(step), fact.lacks, fact.buffer))
+
+
+def _bars_load(fact: Fact, region: Region) -> bool:
+    if fact.lacks is Order.FENCE:
+        return region.access is Access.DESCRIPTOR
+    return fact.stored
+
+
+def settled(state: State, order: Order) -> State:
+    """The state behind a Sync. Descriptor stores that have arrived are known to the thread that waited for them."""
+    rest = {fact for fact in state if fact.lacks is not order}
+    if order is Order.FLUSH:
+        rest |= {replace(fact, lacks=Order.BARRIER) for fact in state - rest}
+    return frozenset(rest)
+
+
+def _forgotten(state: State, names: frozenset[str]) -> State:
+    """Regions that depend on `names` are of another round."""
+    return frozenset(
+        replace(fact, region=None) if fact.region and _names(fact.region) & names else fact for fact in state
+    )
+
+
+def _names(region: Region) -> frozenset[str]:
+    return frozenset[str]().union(*map(names_in, (*region.start, *region.extent, region.at)))
+
+
+def disjoint(one: Region, other: Region) -> bool:
+    """Whether two regions of a buffer, in one environment, surely share no element."""
+    at = difference(other.at, one.at)
+    if at:
+        return True
+    for first, extent, second, width in zip(one.start, one.extent, other.start, other.extent, strict=True):
+        apart = difference(second, first)
+        if apart is None:
+            continue
+        if (isinstance(extent, int) and apart >= extent) or (isinstance(width, int) and -apart >= width):
+            return True
+    return False
+
+
+def difference(one: Number, other: Number) -> int | None:
+    """`one - other` where it is a number in every environment."""
+    terms = terms_of(Index("-", (one, other)))
+    constant = terms.pop(1, 0)
+    return constant if not any(terms.values()) else None
+
+
+def terms_of(index: Number) -> dict[Number, int]:
+    """`index` as a sum: its terms, each with its factor; 1 stands for the constant."""
+    terms: dict[Number, int] = {}
+    _add(terms, index, 1)
+    return {term: factor for term, factor in terms.items() if factor}
+
+
+def _add(terms: dict[Number, int], index: Number, factor: int) -> None:
+    if isinstance(index, int):
+        terms[1] = terms.get(1, 0) + factor * index
+    elif index.op in ("+", "-"):
+        _add(terms, index.args[0], factor)
+        _add(terms, index.args[1], factor if index.op == "+" else -factor)
+    elif index.op == "*" and any(isinstance(one, int) for one in index.args):
+        number, inner = sorted(index.args, key=lambda one: isinstance(one, Index))
+        assert isinstance(number, int)
+        _add(terms, inner, factor * number)
+    else:
+        terms[index] = terms.get(index, 0) + factor

@@ -1,0 +1,40 @@
+"""Source text of kernels, whose addresses may be longer than a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lowering.source import Source
+
+WIDTH = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """`parts` joined by an operator, behind `before`: an argument that may take several lines."""
+
+    parts: tuple[str, ...]
+    operator: str = "+"
+    before: str = ""
+
+    def __str__(self) -> str:
+        return self.before + f" {self.operator} ".join(self.parts)
+
+
+class Text(Source):
+    def wrapped(self, head: str, arguments: list[str | Chain]) -> None:
+        """`head` + arguments + `)` in a line, or an argument a line, or a part of an argument a line."""
+        whole = f"{head}{', '.join(map(str, arguments))})"
+        if 4 * self._depth + len(whole) <= WIDTH:
+            self.line(whole)
+            return
+        self.line(head)
+        for argument in arguments:
+            if isinstance(argument, Chain) and 4 * self._depth + len(str(argument)) + 5 > WIDTH:
+                first, *rest = argument.parts
+                self.line(f"    {argument.before}{first}")
+                for number, part in enumerate(rest):
+                    self.line(f"    {argument.operator} {part}{',' * (number == len(rest) - 1)}")
+            else:
+                self.line(f"    {argument},")
+        self.line(")")
