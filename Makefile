@@ -5,7 +5,7 @@ QUICK := not slow and not gpu
 SLOW := slow and not gpu
 WHOLE := not gpu
 
-.PHONY: demo test quick slow whole lint format .venv
+.PHONY: demo test quick slow whole lint format replay .venv
 
 demo: .venv
 	$(BIN)/tilelink demo
@@ -29,6 +29,10 @@ lint: .venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict $(wildcard $(TREES))
 	$(BIN)/lint-imports
+
+# what 250 emitted files are, in the working tree and in a commit: `make replay`, `make replay AGAINST=main ONLY=gemm_rs`
+replay: .venv
+	$(BIN)/python -m tests.replay --against "$(or $(AGAINST),HEAD)" --only "$(ONLY)"
 
 format: .venv
 	$(BIN)/ruff check --fix .
