@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from topologies.errors import UserError
 
 if TYPE_CHECKING:
-    from tilelink.emulator.races.touch import Touch
+    from tilelink.emulator.touch import Touch
 
 
 class EmulationError(UserError):
