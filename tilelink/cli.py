@@ -22,6 +22,7 @@ import topologies
 from tilelink.adversary.small import small_form
 from tilelink.bench.command import bench
 from tilelink.cli_errors import OptionOfApi, SizesOfFile
+from tilelink.declaration import Overlap
 from tilelink.demo_command import show_demo
 from tilelink.dialect_api import Vendor
 from tilelink.emulated_time import announce, of_spec
@@ -31,7 +32,6 @@ from tilelink.errors import NoLegalSchedule, RunFailed, ScheduleRefuted
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec as DeclaredSpec
 from tilelink.mutation.campaign import campaign
-from tilelink.overlap import Overlap
 from tilelink.run_command import Device, introduction, machine_of, run_schedule
 from tilelink.runtime.machine import EMULATED, PLANNED_FOR
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes

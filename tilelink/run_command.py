@@ -9,9 +9,9 @@ import torch
 
 import lowering
 import topologies
+from tilelink.declaration import Overlap
 from tilelink.errors import FabricUnavailable
 from tilelink.ir.schedule import Schedule
-from tilelink.overlap import Overlap
 from tilelink.runtime.machine import EMULATED, PLANNED_FOR
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from topologies.errors import TileLinkError

@@ -31,7 +31,7 @@ from topologies.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tilelink.overlap import Overlap
+    from tilelink.declaration import Overlap
 
 # the named parameters of Overlap.plan: sizes are passed beside them by keyword
 _OPTIONS = {"topology": "--topology", "num_ranks": "--ranks", "dtype": "--dtype", "pin": "--pin"}
@@ -45,7 +45,7 @@ def load_overlap(text: str) -> Overlap:
     that the file's declarations raise comes through as it is.
     """
     # the module that sees everything, torch and triton included: only commands that need a spec wait for it
-    from tilelink.overlap import Overlap
+    from tilelink.declaration import Overlap
 
     path_text, colon, function = text.rpartition(":")
     if not colon or not path_text or not function:
