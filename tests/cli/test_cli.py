@@ -14,7 +14,7 @@ import torch
 
 import lowering
 import topologies
-from tilelink import cli
+from tilelink import cli, command_arguments
 from tilelink import terminal as terminal_module
 from tilelink.ir.schedule import Schedule
 from tilelink.plan import Plan
@@ -122,7 +122,7 @@ def test_a_bug_of_ours_is_no_user_error(invoke: Invoke, spec_path: Path, monkeyp
     def broken(text: str) -> None:
         raise AssertionError("ours")
 
-    monkeypatch.setattr(cli, "load_overlap", broken)
+    monkeypatch.setattr(command_arguments, "load_overlap", broken)
     assert isinstance(invoke(*PLAN).exception, AssertionError)
 
 
