@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilelink.api import *  # noqa: F403  # their list stands there, once
+    from tilelink.api import __all__ as __all__
 else:
 
     def __getattr__(name: str) -> object:

@@ -66,7 +66,7 @@ def test_an_emitted_file_loads_no_symbolic_library(tmp_path: Path) -> None:
 
 
 def test_the_face_has_the_names_of_the_api() -> None:
-    assert tilelink.__all__ == api.__all__  # type: ignore[attr-defined]  # typeshed has none for modules
+    assert tilelink.__all__ == api.__all__
     assert all(getattr(tilelink, name) is getattr(api, name) for name in api.__all__)
     assert set(api.__all__) <= set(dir(tilelink))
     with pytest.raises(UnknownOp, match="matmul"):
