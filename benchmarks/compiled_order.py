@@ -24,9 +24,9 @@ import lowering
 import topologies
 from benchmarks.late_specs import FAMILIES
 from tilelink.compiled import check_compiled
+from tilelink.declaration import Overlap
 from tilelink.errors import TileLinkError
 from tilelink.ir.spec import bind
-from tilelink.overlap import Overlap
 from tilelink.planner.sample import sample_schedule
 from tilelink.runtime.load import load_source
 from tilelink.spec_file import load_overlap

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tilelink import Replicate, Shard, Tensor, all_gather, all_reduce, dims, matmul, overlap, reduce_scatter, silu
-from tilelink.overlap import Overlap
+from tilelink.declaration import Overlap
 
 M, N, K, F = dims("M N K F")
 

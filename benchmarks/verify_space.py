@@ -31,10 +31,10 @@ from tilelink.adversary.campaign import trials
 from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import of_schedule
 from tilelink.adversary.trials import run_trial
+from tilelink.declaration import Overlap
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
-from tilelink.overlap import Overlap
 from tilelink.planner.plan import plan
 from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify

@@ -31,6 +31,9 @@ _TITLES = {
 }
 
 
+POOL_PLACES = (
+    4  # for an output in a pool; `Pool` of lowering/host/pool.py has them, and a published word two bits for one
+)
 _WIDTH = 106  # of a line with its comment, without what stands between them
 
 

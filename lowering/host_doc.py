@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.host.pool import Pool
+from lowering.constants import POOL_PLACES
 from lowering.source import Source
 from tilelink.ir.nodes import Memory
 from tilelink.ir.schedule import Schedule
@@ -25,7 +25,7 @@ def print_doc(out: Source, schedule: Schedule) -> None:
     if pooled:
         out.line(f"The memory of {', '.join(pooled)} is symmetric, and is reused when no tensor refers to it any more.")
         out.line("If another stream reads a result, keep it until this stream has waited for that one.")
-        out.line(f"A caller that holds {Pool.PLACES - 1} results gets copies of further ones.")
+        out.line(f"A caller that holds {POOL_PLACES - 1} results gets copies of further ones.")
     out.line(
         "All tensors are contiguous. Calls may come from one or several streams, eager or captured in a CUDA graph."
     )

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
 
-from lowering.constants import Group
+from lowering.constants import POOL_PLACES, Group
 from lowering.dialect import Dialect
-from lowering.host.pool import Pool
 from lowering.names import TRITON, element, element_bytes, is_wide, plus, pointer, times
 from lowering.numbers import Numbers
 from lowering.source import Source
@@ -111,7 +110,7 @@ class TileScope(LoopScope):
         sizes = self.piece_rows(), self.slice(cols, block[1])
         pooled = self.schedule.buffer(buffer).memory is Memory.POOL
         self.tuples[name] = []
-        for place, peer in product(range(Pool.PLACES) if pooled else (-1,), range(self.schedule.num_ranks)):
+        for place, peer in product(range(POOL_PLACES) if pooled else (-1,), range(self.schedule.num_ranks)):
             described = f"{buffer}_at_{peer}{f'_in_{place}' if pooled else ''}_desc"
             self.descriptors[described] = Described(buffer, operand.index, block, sizes, peer, place)
             self.tuples[name].append(described)

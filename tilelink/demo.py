@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tilelink.declaration import overlap
 from tilelink.ir.ops import all_gather, matmul
 from tilelink.ir.placement import Shard
 from tilelink.ir.tensor import Tensor, dims
-from tilelink.overlap import overlap
 
 M, N, K = dims("M N K")
 

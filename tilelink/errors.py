@@ -288,6 +288,7 @@ class PinsNotAMapping(TileLinkError):
 
 
 class NoLegalSchedule(TileLinkError):
+    exit_code = 3
     template = (
         "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\n"
         "Drop one of the pins."

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Annotated
 
 import torch
+import typer
 
 import lowering
 import topologies
+from tilelink.command_arguments import Dtype, MaxMinutes, Pins, Ranks, Sizes, Spec, Target, plan_on
+from tilelink.declaration import Overlap
+from tilelink.emulated_time import announce, of_spec
 from tilelink.errors import FabricUnavailable
 from tilelink.ir.schedule import Schedule
-from tilelink.overlap import Overlap
 from tilelink.runtime.machine import EMULATED, PLANNED_FOR
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
+from tilelink.spec_file import parse_pins
+from tilelink.terminal import working
 from topologies.errors import TileLinkError
 from topologies.topology import Topology
 
 _NAMED = 4  # choices that differ, in one line
+_SMALLER = "Take smaller sizes; `tilelink verify` proves the schedule of these and runs a small form of it."
 
 
 class Device(Enum):
@@ -85,3 +92,43 @@ def run_schedule(device: Device, schedule: Schedule, target: str, calls: int, se
             return run_emulated(schedule, source, calls=calls, seed=seed)
         case Device.CUDA:
             return run_cuda(schedule, source, calls=calls, seed=seed, share_gpus=share_gpus)
+
+
+def run(
+    spec: Spec,
+    sizes: Sizes = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            metavar="NAME|FILE",
+            help="Name, or path of a TOML.",
+            show_default=f"{EMULATED} on cpu, these GPUs on cuda",
+        ),
+    ] = None,
+    ranks: Ranks = None,
+    dtype: Dtype = "bf16",
+    pin: Pins = None,
+    device: Annotated[Device, typer.Option("--device", help="Emulated ranks, or GPUs.")] = Device.CPU,
+    calls: Annotated[int, typer.Option("--calls", min=1, help="How often the operator is called.")] = 2,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the inputs and of the emulated interleaving.")] = 0,
+    target: Target = "triton",
+    share_gpus: Annotated[
+        bool,
+        typer.Option(
+            "--share-gpus", help="Let several ranks share a GPU in turn: results are checked, times mean nothing."
+        ),
+    ] = False,
+    max_minutes: MaxMinutes = 30.0,
+) -> None:
+    """Run the operator on all ranks and compare with a torch reference."""
+    overlap, _, schedule = plan_on(spec, sizes, lambda: machine_of(device, topology, ranks), dtype, pin)
+    if device is Device.CPU:
+        announce(f"{calls} emulated calls", of_spec(schedule.spec, calls), max_minutes, _SMALLER)
+    for line in introduction(overlap, schedule, topology, dtype, parse_pins(pin or ())):
+        typer.echo(line)
+    with working(f"running {calls} calls on {device.value}"):
+        result = run_schedule(device, schedule, target, calls, seed, share_gpus)
+    for line in result.lines():
+        typer.echo(line)
+    raise typer.Exit(0 if result.equal else 1)

@@ -61,6 +61,7 @@ class WorkersDied(TileLinkError):
 
 
 class RunFailed(TileLinkError):
+    exit_code = 1
     template = "the {num_ranks} ranks of {operator!r} did not finish: {reason}.\nThe last lines they wrote:\n{lines}"
 
 
@@ -75,6 +76,7 @@ class ScheduleRefuted(TileLinkError):
     """No schedule that was built passes its proof. Facts: `function`, `pins`, `count` (how many were tried), `shown`, and
     `findings` (tilelink.proof.findings.Finding) of the best one."""
 
+    exit_code = 4  # a mistake of ours, whatever was typed
     template = (
         "tilelink has made a mistake: its proof refutes every schedule of {function!r} with {pins}, so none "
         "is given out. Your spec and pins may be right. Of the best one:\n{shown}\n"

@@ -25,13 +25,12 @@ from tilelink.cli_errors import (
     SpecFileBroken,
     SpecFileMissing,
 )
+from tilelink.declaration import Overlap
 from tilelink.errors import did_you_mean
 from topologies.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from tilelink.overlap import Overlap
 
 # the named parameters of Overlap.plan: sizes are passed beside them by keyword
 _OPTIONS = {"topology": "--topology", "num_ranks": "--ranks", "dtype": "--dtype", "pin": "--pin"}
@@ -44,9 +43,6 @@ def load_overlap(text: str) -> Overlap:
     Raises NoFunctionNamed, SpecFileMissing, SpecFileBroken, NoSuchFunction, NotAnOverlap; a UserError
     that the file's declarations raise comes through as it is.
     """
-    # the module that sees everything, torch and triton included: only commands that need a spec wait for it
-    from tilelink.overlap import Overlap
-
     path_text, colon, function = text.rpartition(":")
     if not colon or not path_text or not function:
         raise NoFunctionNamed(spec=text)

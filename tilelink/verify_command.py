@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 import lowering
 from tilelink.adversary.campaign import judged, run_trials, trials
@@ -15,14 +20,17 @@ from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import Subject, of_file, of_schedule
 from tilelink.adversary.trials import Trial, run_trial
 from tilelink.adversary.verdict import Verdict, VerdictKind
+from tilelink.cli_errors import OptionOfApi, SizesOfFile
+from tilelink.command_arguments import Dtype, MaxMinutes, Pins, Ranks, Sizes, Target, TopologyName, planned
 from tilelink.compiled import CompiledReport, check_compiled
 from tilelink.dialect_api import Report, Vendor, check_file
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec
 from tilelink.proof.findings import Proof
-from tilelink.proof.verify import verify
+from tilelink.proof.verify import verify as prove
 from tilelink.runtime.load import fabric_class, load_source
+from tilelink.runtime.machine import PLANNED_FOR
 from tilelink.terminal import progress
 from tilelink.verify_limits import check_machine, check_work
 from topologies.topology import Topology
@@ -105,7 +113,7 @@ def verify_schedule(
 
     Raises NoLegalSchedule if it has none, UnknownTarget and UnknownReplay.
     """
-    proof = verify(schedule)
+    proof = prove(schedule)
     if not proof.proved:
         return Verification(proof, None, None)
     source = load_source(lowering.emit(schedule, target), schedule.name)
@@ -157,3 +165,69 @@ def _runs(make: Callable[[], Subject], subject: Subject, effort: Effort) -> Verd
 def _todo(subject: Subject, effort: Effort) -> list[Trial]:
     allowed = {"any_stream": subject.any_stream, "graphs": subject.graphs}
     return list(trials(subject.num_ranks, effort.seeds, effort.first_seed, **allowed))
+
+
+def verify(
+    subject: Annotated[
+        str, typer.Argument(metavar="SPEC|FILE.py", help="path.py:function, or a file with an operator in it.")
+    ],
+    sizes: Sizes = None,
+    topology: TopologyName = PLANNED_FOR,
+    ranks: Ranks = None,
+    dtype: Dtype = "bf16",
+    pin: Pins = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=0, help="Number of random runs; the directed runs always happen.")
+    ] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first random run.")] = 0,
+    sms: Annotated[int | None, typer.Option("--sms", min=1, help="SMs of each emulated rank that runs FILE.")] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Number of worker processes.")] = min(
+        8, os.cpu_count() or 1
+    ),
+    max_minutes: MaxMinutes = 30.0,
+    replay: Annotated[
+        str, typer.Option("--replay", metavar="RUN", help="Repeat one run, named as a counterexample names it.")
+    ] = "",
+    target: Target = "triton",
+    api: Annotated[bool, typer.Option("--api", help="Check FILE.py against the API of Triton-distributed.")] = False,
+    vendor: Annotated[
+        Vendor | None,
+        typer.Option("--vendor", help="Library whose API --api checks.", show_default="what the file imports"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Prove a schedule, then run its source against an adversary. A FILE.py is run, or checked with --api.
+
+    Exit 0: not refuted, 1: refuted, 2: not checked, inconclusive or bad input.
+    """
+    if vendor is not None and not api:
+        raise OptionOfApi(vendor=vendor.value)
+    if api:
+        if sizes:
+            raise SizesOfFile(path=subject, sizes=" ".join(sizes))
+        report = verify_api(Path(subject), vendor)
+        typer.echo(report.to_json() if json else "\n".join(report.lines()))
+        raise typer.Exit(report.exit_code)
+    effort = Effort(seeds, seed, workers, replay, max_minutes)
+    if ":" in subject:
+        declared, machine, schedule = planned(subject, sizes, topology, ranks, dtype, pin)
+        command = _again(subject, sizes, topology, machine.num_ranks, dtype, pin, target)
+        found = verify_schedule(declared, schedule, machine, target, command, effort)
+    else:
+        if sizes:
+            raise SizesOfFile(path=subject, sizes=" ".join(sizes))
+        found = verify_file(Path(subject), ranks, sms, effort)
+    typer.echo(found.to_json() if json else "\n".join(found.lines()))
+    raise typer.Exit(found.kind.exit_code)
+
+
+def _again(
+    subject: str, sizes: list[str] | None, topology: str, ranks: int, dtype: str, pin: list[str] | None, target: str
+) -> str:
+    """The command that verifies the same, for a counterexample."""
+    words = ["tilelink", "verify", subject, *(sizes or ()), "--topology", topology, "--ranks", str(ranks)]
+    words += ["--dtype", dtype] if dtype != "bf16" else []
+    words += ["--target", target] if target != "triton" else []
+    for one in pin or ():
+        words += ["--pin", one]
+    return shlex.join(words)

@@ -29,6 +29,9 @@ class TileLinkError(Exception):
     """
 
     template: ClassVar[str] = ""
+    exit_code: ClassVar[int] = (
+        2  # of a command that ends in it: 1 refuted, 2 bad input, 3 no schedule, 4 a mistake of ours
+    )
     facts: dict[str, object]
 
     def __init__(self, location: object = "", **facts: object) -> None:

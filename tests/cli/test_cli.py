@@ -14,9 +14,10 @@ import torch
 
 import lowering
 import topologies
-from tilelink import cli
+from tilelink import cli, command_arguments
 from tilelink import terminal as terminal_module
 from tilelink.ir.schedule import Schedule
+from tilelink.plan import Plan
 from tilelink.run_command import Device, machine_of
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def test_a_bug_of_ours_is_no_user_error(invoke: Invoke, spec_path: Path, monkeyp
     def broken(text: str) -> None:
         raise AssertionError("ours")
 
-    monkeypatch.setattr(cli, "load_overlap", broken)
+    monkeypatch.setattr(command_arguments, "load_overlap", broken)
     assert isinstance(invoke(*PLAN).exception, AssertionError)
 
 
@@ -139,7 +140,7 @@ def test_plan_defaults_to_all_of_an_h200_node(invoke: Invoke, spec_path: Path) -
 
 def test_json_is_all_that_reaches_stdout(invoke: Invoke, spec_path: Path) -> None:
     result = invoke(*PLAN, "--json")
-    assert str(Schedule.from_json(result.stdout)).startswith(HEADER)
+    assert str(Plan.from_json(result.stdout)).startswith(HEADER)
     assert result.stderr == "the spec file talks\n"
 
 

@@ -24,8 +24,8 @@ from tilelink.cli_errors import (
     SpecFileBroken,
     SpecFileMissing,
 )
+from tilelink.declaration import Overlap
 from tilelink.errors import MissingSize
-from tilelink.overlap import Overlap
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
 
 if TYPE_CHECKING:

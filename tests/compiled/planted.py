@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import topologies
 from tests.pipeline.workloads import load
 from tilelink.compiled import CompiledReport, check_compiled
+from tilelink.declaration import Overlap
 from tilelink.ir.schedule import Schedule
-from tilelink.overlap import Overlap
 from tilelink.runtime.load import load_source
 from tilelink.spec_file import load_overlap
 

@@ -15,11 +15,12 @@ GROUPS = {
     "Operations": ("matmul", "silu", "gelu", "relu", "add", "sub", "mul", "div", "neg"),
     "Collectives": ("all_gather", "reduce_scatter", "all_reduce", "send_recv"),
     "Tile ops of your own": ("op", "axes"),
-    "Plan, emit, compile": ("Overlap", "Schedule"),
+    "Plan, emit, compile": ("Overlap", "Plan", "Schedule"),
     "Values of pins": ("CopyEngine", "CommSms", "Fused", "Transfer", "Nest", "Algorithm", "TileShape"),
     "Errors": ("TileLinkError",),
 }
-METHODS = {"Overlap": ("plan", "plan_for", "graph", "emit", "compile"), "Schedule": ("to_json", "from_json")}
+METHODS = {"Overlap": ("plan", "plan_for", "graph", "emit", "compile"), "Plan": ("emit",)}
+METHODS |= {"Schedule": ("to_json", "from_json")}
 METHODS |= {"Tensor": ("T", "t", "chunk", "split")}
 LONG = 60  # characters; a longer signature has one parameter a line
 
@@ -54,7 +55,7 @@ def _entry(name: str) -> list[str]:
 
 
 def _signature(name: str, found: object) -> list[str]:
-    if inspect.isclass(found) and (issubclass(found, Enum | Exception) or name in ("Overlap", "Schedule")):
+    if inspect.isclass(found) and (issubclass(found, Enum | Exception) or name in ("Overlap", "Plan", "Schedule")):
         return []
     assert callable(found)
     signature = inspect.signature(found)

@@ -61,6 +61,6 @@ def test_snippet(case: Snippet, tmp_path: Path) -> None:
         exec(compile(file.read_text(), str(file), "exec"), {"__name__": "snippet"})
     assert type(caught.value).__name__ == case.error
     assert case.says in str(caught.value)
-    assert cli._exit_code(caught.value) == case.exit_code
+    assert caught.value.exit_code == case.exit_code
     located = caught.value.location
     assert not located or located.startswith((f"{file}:", "snippet.py:"))

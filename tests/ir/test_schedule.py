@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+import lowering
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
-from tilelink import Overlap, Schedule
+from tilelink import Overlap, Plan, Schedule
 from tilelink.ir import nodes, order, placement, schedule, spec, steps, user_op
+from tilelink.ir.printing import print_schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.sample import sample_schedule
 
@@ -79,3 +82,17 @@ def test_lookups() -> None:
     assert found.has_signal("done")
     assert found.signal("y_parts_arrived").slots == found.num_ranks * found.exchange("y_parts").chunks
     assert not found.has_signal("nosuch")
+
+
+def test_a_plan_is_the_schedule_that_it_was_made_of() -> None:
+    found = gemm_rs.plan("laptop-switch", 4, M=256, K=64, N=128, pin={"mover": "CopyEngine()"})
+    bare = Schedule.from_json(found.to_json())
+    assert type(bare) is Schedule and type(found) is Plan
+    assert bare == found and found == bare and hash(bare) == hash(found)
+    assert found != replace(bare, predicted_us=bare.predicted_us + 1)
+    assert bare.to_json() == found.to_json() and bare.hash == found.hash
+    again = Plan.from_json(found.to_json())
+    assert type(again) is type(replace(found, signals=())) is type(pickle.loads(pickle.dumps(found))) is Plan
+    assert str(again) == str(found) == print_schedule(bare)
+    assert again.emit("triton-distributed") == lowering.emit(bare, "triton-distributed")
+    assert eval(repr(found), {**_SCOPE, "Plan": Plan}) == found

@@ -20,8 +20,8 @@ from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
 
 if TYPE_CHECKING:
+    from tilelink.declaration import Overlap
     from tilelink.ir.schedule import Schedule
-    from tilelink.overlap import Overlap
 
 AG_GEMM, MLP = load("02_ag_gemm.py:ag_gemm"), load("05_mlp.py:mlp")
 USER_OP = load("06_user_op.py:ag_squared_relu")

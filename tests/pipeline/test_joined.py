@@ -12,10 +12,10 @@ import tilelink
 import topologies
 from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink import Shard, Tensor, dims
+from tilelink.declaration import Overlap
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Wait
-from tilelink.overlap import Overlap
 from tilelink.runtime.run import run_emulated
 
 M, N, K = dims("M N K")

@@ -10,6 +10,7 @@ import torch
 
 import lowering
 import topologies
+from lowering.constants import POOL_PLACES
 from lowering.host.pool import Pool
 from lowering.libraries import library_values
 from lowering.selfcheck.compare import Comparison
@@ -243,3 +244,7 @@ def test_compiles(name: str, topology: str, arch: str) -> None:
     sizes = {"M": 4096, "K": 14336, "N": 4096}
     machine = topologies.load(topology, 4)
     compiles(lowering.emit(load(GEMM_AR).plan_for(machine, sizes, "bf16", pins)), topology, arch)
+
+
+def test_printers_and_pools_agree_on_the_places() -> None:
+    assert Pool.PLACES == POOL_PLACES

@@ -12,6 +12,7 @@ import lowering
 import topologies
 from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink import Replicate, Shard, Tensor, all_gather, dims, matmul, mul, overlap, silu
+from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import TileGraph
@@ -19,7 +20,6 @@ from tilelink.ir.nodes import Algorithm, ComputeRole
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.ir.steps import Apply, MatmulBody, Store
-from tilelink.overlap import Overlap
 from tilelink.planner.group import group_ops, shareable
 from tilelink.planner.tiles import Held, matmul_tiles, shared_bytes, why_not
 from tilelink.runtime.run import run_emulated

@@ -7,9 +7,9 @@ import pytest
 import lowering
 import topologies
 from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.nodes import CopyProgram
-from tilelink.overlap import Overlap
 from tilelink.runtime.run import run_emulated
 
 AG_GEMM, GEMM_RS = load("02_ag_gemm.py:ag_gemm"), load("03_gemm_rs.py:gemm_rs")

@@ -17,6 +17,7 @@ import lowering
 import topologies
 from tests.adversary.bugs import edited, verdict
 from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink.declaration import Overlap
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin
 from tilelink.ir.calls import LibraryCollective, WordCollective
@@ -25,7 +26,6 @@ from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.ir.word import Protocol
-from tilelink.overlap import Overlap
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
 from tilelink.runtime.aot import compile_launch, record

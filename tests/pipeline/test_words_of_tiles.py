@@ -32,8 +32,8 @@ from tilelink.runtime.run import run_emulated
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tilelink.declaration import Overlap
     from tilelink.ir.schedule import Schedule
-    from tilelink.overlap import Overlap
 
 M, N, K = dims("M N K")
 GEMM_RS, GEMM_AR, MLP = load("03_gemm_rs.py:gemm_rs"), load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")

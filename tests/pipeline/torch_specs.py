@@ -14,7 +14,7 @@ import torch
 
 import tilelink
 from tilelink import Partial, Replicate, Shard, Tensor, dims
-from tilelink.overlap import Overlap
+from tilelink.declaration import Overlap
 
 M, N, K, F = dims("M N K F")
 SYMBOLS = SimpleNamespace(M=M, N=N, K=K, F=F)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import topologies
+from tilelink.declaration import Overlap
 from tilelink.ir.spec import bind
-from tilelink.overlap import Overlap
 from tilelink.planner.pins import pin_names
 from tilelink.spec_file import load_overlap
 

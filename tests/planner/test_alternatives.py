@@ -10,8 +10,8 @@ import tilelink
 import topologies
 from tests.planner.operators import K, M, N, ag_gemm, gemm_rs
 from tilelink import Shard, Tensor
+from tilelink.declaration import Overlap
 from tilelink.ir.schedule import Schedule
-from tilelink.overlap import Overlap
 from tilelink.planner.alternatives import alternatives
 from tilelink.proof.verify import verify
 

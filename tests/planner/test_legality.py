@@ -13,11 +13,11 @@ import topologies
 from tests.pipeline.random_specs import random_spec
 from tests.planner.grid import SPECS, chain, columns, gemm_ar, logits
 from tests.planner.operators import gemm_rs
+from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Machine, Transfer
 from tilelink.ir.schedule import Schedule
-from tilelink.overlap import Overlap
 from tilelink.planner.sample import sample_schedule
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.links import why_no_exchange

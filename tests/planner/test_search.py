@@ -8,11 +8,11 @@ import pytest
 
 import topologies
 from tests.planner.grid import Cell, chain, gathered_weights, logits, sampled_cells
+from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.expand import BY_WORDS
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
-from tilelink.overlap import Overlap
 from tilelink.planner.choices import OUTPUTS
 from tilelink.planner.pins import pin_names
 

@@ -11,6 +11,7 @@ import pytest
 
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
+from tilelink.declaration import Overlap
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -43,7 +44,6 @@ from tilelink.ir.steps import (
     Wait,
 )
 from tilelink.mutation.sites import sites
-from tilelink.overlap import Overlap
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
 

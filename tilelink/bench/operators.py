@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from tilelink.bench.rows import Operator
+from tilelink.declaration import Overlap, overlap
 from tilelink.ir.ops import all_gather, all_reduce, matmul, mul, reduce_scatter, send_recv, silu
 from tilelink.ir.placement import Shard
 from tilelink.ir.tensor import Tensor, dims
-from tilelink.overlap import Overlap, overlap
 
 M, N, K, H, F = dims("M N K H F")
 B, C = dims("B C")

@@ -37,8 +37,9 @@ from tilelink.emulator.policies import RandomPolicy, policy_by_name, standard_po
 from tilelink.emulator.protocols import Difference, Enqueuing, first_difference
 from tilelink.emulator.races import RaceDetector, Rules, Touch, Trace
 from tilelink.emulator.recording import Recording
-from tilelink.emulator.scheduler import Policy, Task
+from tilelink.emulator.scheduler import Policy
 from tilelink.emulator.streams import EmulatedStream
+from tilelink.emulator.task import Task
 from tilelink.emulator.world import EmulatedFabric, EmulatedSymmetric, World
 
 __all__ = [

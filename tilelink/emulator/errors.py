@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, cast
 from topologies.errors import UserError
 
 if TYPE_CHECKING:
-    from tilelink.emulator.races.touch import Touch
+    from tilelink.emulator.touch import Touch
 
 
 class EmulationError(UserError):
     """Base of all errors of the emulator. `facts` holds what the template was filled with."""
 
+    exit_code = 1  # the source hangs, crashes or leaves its buffers: refuted, not misused
     template = "{reason}"
 
 
@@ -22,6 +23,8 @@ class Unsupported(EmulationError):
     Facts: at least `rank`, `task` and `place`. The first line of the message says what is unknown, the rest what to write
     instead.
     """
+
+    exit_code = 2
 
 
 class UnknownHostCall(Unsupported):
@@ -57,6 +60,7 @@ class Deadlock(EmulationError):
 class StepLimit(EmulationError):
     """Facts: `limit`, `tasks`, `table`."""
 
+    exit_code = 2  # it says something of the emulator, and nothing of the source
     template = (
         "the emulation was given up after {limit} steps (switches and memory accesses): it is too large, or a loop changes "
         "something in each round and gets nowhere.\n{table}\n"

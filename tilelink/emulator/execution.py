@@ -13,7 +13,7 @@ from tilelink.emulator.failing import errors_of_kernel
 from tilelink.emulator.machine import Places
 from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, WaitAtLeast, WaitEqual, Write
 from tilelink.emulator.place import is_adapter
-from tilelink.emulator.scheduler import Wait
+from tilelink.emulator.task import Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tilelink.emulator.interpreter import Interpreter
     from tilelink.emulator.machine import Machine
     from tilelink.emulator.operations import Operation
-    from tilelink.emulator.scheduler import Task
     from tilelink.emulator.streams import EmulatedStream
+    from tilelink.emulator.task import Task
 
 
 class Execution:

@@ -13,7 +13,7 @@ from tilelink.emulator.errors import EmulationError, KernelError, UnknownOperati
 from tilelink.emulator.place import place_of_traceback
 
 if TYPE_CHECKING:
-    from tilelink.emulator.scheduler import Task
+    from tilelink.emulator.task import Task
 
 _BUILTIN_WRAPPER = tl.core.builtin(lambda: None).__code__
 

@@ -25,8 +25,9 @@ from tilelink.emulator.events import (
 )
 from tilelink.emulator.memory import MemoryMap
 from tilelink.emulator.place import place_of
-from tilelink.emulator.scheduler import Scheduler, Task, Wait
+from tilelink.emulator.scheduler import Scheduler
 from tilelink.emulator.spinning import SpinDetector
+from tilelink.emulator.task import Task, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence

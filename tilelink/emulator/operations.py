@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tilelink.emulator.collectives import Collective, describe
+from tilelink.emulator.errors import BadCollective
 
 if TYPE_CHECKING:
     import torch
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """`bfloat16[128, 64]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,45 @@ class Matmul:
 
     def __str__(self) -> str:
         return f"matmul {describe(self.a)} @ {describe(self.b)}"
+
+
+class CollectiveKind(Enum):
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_REDUCE = "all_reduce"
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One rank's part. `out` and `x` are the same tensor for an all-reduce."""
+
+    kind: CollectiveKind
+    out: torch.Tensor
+    x: torch.Tensor
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} of {describe(self.x)}"
+
+    def check(self, rank: int, num_ranks: int) -> None:
+        """Raises `BadCollective` when `out` and `x` do not fit together."""
+        rows, *columns = self.x.shape or (0,)
+        match self.kind:
+            case CollectiveKind.ALL_GATHER:
+                legal_shape = (num_ranks * rows, *columns)
+            case CollectiveKind.REDUCE_SCATTER:
+                legal_shape = (rows // num_ranks, *columns)
+            case CollectiveKind.ALL_REDUCE:
+                legal_shape = tuple(self.x.shape)
+        divisible = self.kind is not CollectiveKind.REDUCE_SCATTER or rows % num_ranks == 0
+        if divisible and tuple(self.out.shape) == legal_shape and self.out.dtype == self.x.dtype:
+            return
+        raise BadCollective(
+            kind=self.kind.value,
+            rank=rank,
+            given=f"x {describe(self.x)} and out {describe(self.out)}",
+            legal="out is [num_ranks * rows, ...] of x's dtype for all_gather, [rows / num_ranks, ...] for "
+            f"reduce_scatter, with {num_ranks} ranks",
+        )
 
 
 @dataclass(frozen=True, slots=True)

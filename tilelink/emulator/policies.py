@@ -18,7 +18,8 @@ from typing import Protocol
 from tilelink.emulator.dialects.delivery import Transfer
 from tilelink.emulator.errors import UnknownPolicy
 from tilelink.emulator.operations import Copy, Meet, Write
-from tilelink.emulator.scheduler import Policy, Task
+from tilelink.emulator.scheduler import Policy
+from tilelink.emulator.task import Task
 
 PATIENCE = 2000  # choices without a task that ends or blocks, before the order is set aside for as many
 _PCT_STEPS = 1000  # over so many choices `Pct` spreads its change points

@@ -14,8 +14,18 @@ from typing import Any
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
-from tilelink.emulator.collectives import describe
-from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, WaitEqual, Write
+from tilelink.emulator.operations import (
+    After,
+    Copy,
+    Launch,
+    Matmul,
+    Meet,
+    Operation,
+    WaitAtLeast,
+    WaitEqual,
+    Write,
+    describe,
+)
 from tilelink.emulator.place import Place
 
 Constant = tuple[str, object]

@@ -14,7 +14,7 @@ from tilelink.emulator.place import NOWHERE, Place, place_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tilelink.emulator.scheduler import Task
+    from tilelink.emulator.task import Task
 
 _MOST_ROWS = 48
 

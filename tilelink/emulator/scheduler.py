@@ -10,7 +10,6 @@ first moment that one of them waits for. So time costs no steps, and no deadline
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -18,59 +17,15 @@ import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped, unused-ignore]
 
 from tilelink.emulator.errors import Deadlock, StepLimit
-from tilelink.emulator.place import NOWHERE, Place
 from tilelink.emulator.report import table, task_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from tilelink.emulator.dialects.delivery import Transfer
-    from tilelink.emulator.events import TaskId
-    from tilelink.emulator.loading import Load
-    from tilelink.emulator.operations import Operation
-    from tilelink.emulator.spinning import Spin
-    from tilelink.emulator.threads import Branch
+    from tilelink.emulator.task import Task, Wait
 
 
 CLOCKS_A_STEP = 3  # more than one, so that a count of rounds does not look like the clock
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Why a task is blocked. It is woken by `Scheduler.wake` of a key, a write into one of `ranges`, or when `clocks` clocks
-    have passed.
-    """
-
-    text: Callable[[], str]  # what it waits for, as one phrase, evaluated only when it is reported
-    keys: tuple[Hashable, ...] = ()
-    ranges: tuple[tuple[int, int], ...] = ()  # half-open byte ranges
-    clocks: int = 0  # 0: no time ends it
-
-
-@dataclass(slots=True, eq=False)
-class Task:
-    """One stream or one program of a kernel. `grid` is (0, 0, 0) for a stream."""
-
-    identity: TaskId
-    program: tuple[int, int, int] = (0, 0, 0)
-    grid: tuple[int, int, int] = (0, 0, 0)
-    kernel: str = ""  # empty for a stream
-    operation: Operation | Load | Transfer | None = None  # at, or begun when it runs; None for a program
-    origin: Place = NOWHERE  # the host line that enqueued it
-    launched: Place | None = None  # of a kernel that is not the user's: the host line that launched it
-    wait: Wait | None = None
-    spins: list[Spin] = field(default_factory=list)  # the `while` loops the program is in, outermost first
-    excused: bool = False  # its present wait counts as over
-    warps: int = 0  # of a program; 0 where its threads have no numbers of their own, as in a group of warps
-    branches: list[Branch] = field(default_factory=list)  # that only some of its threads are in, outermost first
-    accesses: int = 0
-    turn: int = 0  # when it ran last, counted in choices of the scheduler
-    greenlet: greenlet | None = None
-
-    @property
-    def doing(self) -> str:
-        """The operation of a stream or host as text; empty for a program."""
-        return str(self.operation) if self.operation is not None else ""
 
 
 class Policy(Protocol):

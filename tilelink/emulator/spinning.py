@@ -14,13 +14,12 @@ deadline. Variables that move with the clock are time; integers that count round
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import triton.language as tl
 
-from tilelink.emulator.scheduler import Wait
+from tilelink.emulator.task import Spin, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,26 +29,6 @@ if TYPE_CHECKING:
 _UNBOUND = object()
 _LONGEST = 1 << 40  # clocks: minutes, beyond every deadline of a kernel
 _COUNTING = 1 << 12  # clocks for which a loop sleeps at most that may be at work, because it counts
-
-
-@dataclass(slots=True, eq=False)
-class Spin:
-    """One `while` loop being executed."""
-
-    names: tuple[str, ...]  # the variables its body assigns
-    depth: int  # how many loops of this program enclose it
-    state: tuple[object, ...] | None  # their values when the round began; None before the first
-    reads: set[tuple[int, int]] = field(default_factory=set)  # byte ranges read in this round
-    version: int = -1  # of memory at the first of these reads; -1: nothing read yet
-    times: list[int] = field(default_factory=list)  # what the clock told in this round
-    times_before: list[int] = field(default_factory=list)  # and in the round before
-    strides: tuple[int, ...] | None = None  # by how much its integers changed in the round before
-    pause: int = 1  # clocks for which it sleeps next
-
-    def note_read(self, start: int, end: int, version: int) -> None:
-        if self.version < 0:
-            self.version = version
-        self.reads.add((start, end))
 
 
 class SpinDetector:

@@ -14,9 +14,21 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as SharedDe
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tilelink.emulator.collectives import Collective, CollectiveKind, describe
 from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalMatmul, IllegalWord, UnknownWait
-from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, Operation, WaitAtLeast, WaitEqual, Write
+from tilelink.emulator.operations import (
+    After,
+    Collective,
+    CollectiveKind,
+    Copy,
+    Launch,
+    Matmul,
+    Meet,
+    Operation,
+    WaitAtLeast,
+    WaitEqual,
+    Write,
+    describe,
+)
 from tilelink.emulator.place import Place, host_place
 from tilelink.emulator.protocols import enqueuing
 

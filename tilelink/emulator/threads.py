@@ -9,28 +9,18 @@ stores of one scalar, which thread 0 does, have a meaning. Elsewhere such a valu
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton.language as tl
-from numpy.typing import NDArray
 
 from tilelink.emulator.errors import ThreadsDiffer
+from tilelink.emulator.task import Branch, Mask
 
 if TYPE_CHECKING:
     from tilelink.emulator.machine import Machine
 
 WARP = 32
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Branch:
-    """The body of an `if` that some threads run. It is true, as the test is for them."""
-
-    active: Mask
-    within: list[Branch]  # those that its program is in; a program that is killed leaves it as well
 
 
 def differ(machine: Machine, operation: str, reason: str) -> ThreadsDiffer:

@@ -1,9 +1,8 @@
-"""`str(schedule)`: the design review. Pseudo-code of one rank in field words; every decision can be read off it."""
+"""A schedule as text: the design review. Pseudo-code of one rank in field words; every decision can be read off it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.functions import FUNCTIONS
@@ -27,6 +26,7 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.order import Nest, RankOrder
+from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Access,
     Apply,
@@ -47,9 +47,6 @@ from tilelink.ir.steps import (
     Wait,
 )
 from tilelink.ir.word import Protocol
-
-if TYPE_CHECKING:
-    from tilelink.ir.schedule import Schedule
 
 _RULES = {
     Scope.LOCAL: "count of this rank, 0 at the start of a call",

@@ -1,16 +1,15 @@
 """The Schedule: everything the planner decided, nothing about how a target spells it.
 
-It holds for all ranks as a function of `rank`, is frozen, compares by value, prints as a design review (`str`), can be
-pasted back (`repr`) and goes through JSON in both directions.
+It holds for all ranks as a function of `rank`, is frozen, compares by value, can be pasted back (`repr`) and goes through
+JSON in both directions. `tilelink.ir.printing` prints it as a design review; `tilelink.plan.Plan` is what its user holds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 from tilelink.errors import NotASchedule
 from tilelink.ir import calls, nodes, order, placement, spec, steps, user_op
@@ -25,7 +24,6 @@ from tilelink.ir.nodes import (
     Machine,
     Signal,
 )
-from tilelink.ir.printing import print_schedule
 from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
 
@@ -34,7 +32,7 @@ _MODULES = (calls, nodes, order, placement, spec, steps, user_op)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A whole operator, for every rank. It compares by value; `str` is the design review.
+    """A whole operator, for every rank, as data. It compares by value.
 
     `choices` holds (pin, value) of every decision, `predicted_us` the cost model's time of one call, `hash` what ranks compare.
     """
@@ -48,7 +46,11 @@ class Schedule:
     launches: tuple[Launch, ...]
     predicted_us: float
 
-    emitter: ClassVar[Callable[[Schedule, str], str] | None] = None  # lowering lies above this layer
+    def __eq__(self, other: object) -> bool:
+        """By value: a Plan, which adds no field, is equal to the schedule that it was made of."""
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return self is other or _values(self) == _values(other)
 
     @property
     def name(self) -> str:
@@ -115,23 +117,20 @@ class Schedule:
     def _index(self, kernel: Kernel) -> int:
         return next(index for index, launch in enumerate(self.launches) if launch is kernel)
 
-    def emit(self, target: str = "triton") -> str:
-        """Source text in the language `target`, by the `emitter` that is registered. Raises UnknownTarget."""
-        assert Schedule.emitter is not None, "importing tilelink registers one"
-        return Schedule.emitter(self, target)
-
     def kernels(self) -> tuple[Kernel, ...]:
         return tuple(launch for launch in self.launches if isinstance(launch, Kernel))
-
-    def __str__(self) -> str:
-        return print_schedule(self)
 
     def to_json(self) -> str:
         """Stable text; `from_json` gives an equal schedule."""
         return to_json(self)
 
-    @staticmethod
-    def from_json(text: str) -> Schedule:
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        """`schedule` as an object of this class."""
+        return cls(*_values(schedule))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
         """The schedule that `to_json` wrote. Raises NotASchedule."""
         types = [value for module in _MODULES for value in vars(module).values() if isinstance(value, type)]
         try:
@@ -140,7 +139,7 @@ class Schedule:
             raise NotASchedule(reason=f"{type(error).__name__}: {error}") from error
         if not isinstance(found, Schedule):
             raise NotASchedule(reason=f"it is a {type(found).__name__}")
-        return found
+        return cls.of(found)
 
     @property
     def hash(self) -> str:
@@ -148,3 +147,8 @@ class Schedule:
         nodes = tuple(replace(node, line="") for node in self.spec.nodes)
         bare = replace(self, predicted_us=0.0, spec=replace(self.spec, source=(), nodes=nodes))
         return hashlib.sha256(bare.to_json().encode()).hexdigest()[:16]
+
+
+def _values(schedule: Schedule) -> tuple[Any, ...]:
+    """Its fields, in their order."""
+    return tuple(getattr(schedule, field.name) for field in fields(schedule))

@@ -17,11 +17,16 @@ def encode(node: object) -> object:
         return {"enum": f"{type(node).__name__}.{node.name}"}
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         fields = {field.name: encode(getattr(node, field.name)) for field in dataclasses.fields(node)}
-        return {"type": type(node).__name__, **fields}
+        return {"type": _declaring(type(node)).__name__, **fields}
     if isinstance(node, tuple):
         return [encode(item) for item in node]
     assert node is None or isinstance(node, str | int | float), f"{type(node).__name__} is not an IR node"
     return node
+
+
+def _declaring(cls: type) -> type:
+    """The class that declares the fields of `cls`: a class above it that adds none reads and writes the same text."""
+    return next(one for one in cls.__mro__ if "__dataclass_fields__" in vars(one))
 
 
 def to_json(node: object) -> str:

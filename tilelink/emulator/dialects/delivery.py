@@ -27,14 +27,14 @@ import triton.language as tl
 
 from tilelink.emulator.events import Kind, Scope, Semantic, Via
 from tilelink.emulator.numerics import Handle
-from tilelink.emulator.scheduler import Wait
+from tilelink.emulator.task import Wait
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from tilelink.emulator.machine import Machine
     from tilelink.emulator.place import Place
-    from tilelink.emulator.scheduler import Task
+    from tilelink.emulator.task import Task
 
 _WORD = tl.pointer_type(tl.int64)
 _WORD_BYTES = 8

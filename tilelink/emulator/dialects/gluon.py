@@ -20,13 +20,13 @@ from tilelink.emulator.dialects.shared import Barrier, SharedMemory, allocate, i
 from tilelink.emulator.dialects.sources import Sent, Sources
 from tilelink.emulator.failing import errors_of_kernel
 from tilelink.emulator.races.fences import StoresAwaited, meaning
-from tilelink.emulator.scheduler import Wait
+from tilelink.emulator.task import Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tilelink.emulator.machine import Machine
-    from tilelink.emulator.scheduler import Task
+    from tilelink.emulator.task import Task
 
 _PASSED = (gl.BlockedLayout, gl.SliceLayout, gl.NVMMADistributedLayout, gl.NVMMASharedLayout, gl.AutoLayout)
 

@@ -38,7 +38,7 @@ import triton.language as tl
 from tilelink.emulator.dialects.arguments import Call, call
 from tilelink.emulator.dialects.delivery import Signal, Transfer, word_at
 from tilelink.emulator.numerics import Handle
-from tilelink.emulator.scheduler import Wait
+from tilelink.emulator.task import Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable

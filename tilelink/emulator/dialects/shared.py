@@ -12,8 +12,8 @@ from triton.runtime import interpreter as stock
 
 from tilelink.emulator.dialects.errors import IllegalBarrier
 from tilelink.emulator.numerics import Handle
-from tilelink.emulator.scheduler import Wait
 from tilelink.emulator.shortcuts import block_of
+from tilelink.emulator.task import Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -39,10 +39,10 @@ import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from tilelink.emulator.collectives import describe
 from tilelink.emulator.dialects import symm_mem_kernels as kernels
 from tilelink.emulator.dialects.errors import IllegalRendezvous, IllegalSignalTensor, IllegalView
 from tilelink.emulator.dialects.torch_symm_mem import TorchSymmMem
+from tilelink.emulator.operations import describe
 from tilelink.emulator.place import host_place
 
 if TYPE_CHECKING:

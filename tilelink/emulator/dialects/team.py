@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tilelink.emulator.dialects.delivery import Transfer
 from tilelink.emulator.dialects.errors import OverlappingCollectives
 from tilelink.emulator.errors import CollectiveMismatch
-from tilelink.emulator.scheduler import Wait
+from tilelink.emulator.task import Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

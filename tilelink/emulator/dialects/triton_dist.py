@@ -30,7 +30,7 @@ from tilelink.emulator.dialects.arguments import Call, call
 from tilelink.emulator.dialects.delivery import Signal, Transfer
 from tilelink.emulator.events import Kind, Scope, Semantic, Via
 from tilelink.emulator.numerics import Handle
-from tilelink.emulator.scheduler import Wait
+from tilelink.emulator.task import Wait
 
 if TYPE_CHECKING:
     from tilelink.emulator.machine import Machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilelink.emulator.races.detector import RaceDetector
 from tilelink.emulator.races.rules import Rules
-from tilelink.emulator.races.touch import Touch
 from tilelink.emulator.races.trace import Row, Trace
+from tilelink.emulator.touch import Touch
 
 __all__ = ["RaceDetector", "Row", "Rules", "Touch", "Trace"]

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tilelink.emulator.events import Scope
-from tilelink.emulator.races.clocks import Agent, Clock, TaskClocks, knows
-from tilelink.emulator.races.shadow import Entry, Memory, Record, Region, Role, States
+from tilelink.emulator.races.clocks import Agent, Clock, knows
+from tilelink.emulator.races.shadow import Entries, Entry, Memory, Record, Region, Role, States
 from tilelink.emulator.races.words import includes, width
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from tilelink.emulator.events import Access
@@ -47,6 +45,7 @@ class Checker:
 
     def __init__(self) -> None:
         self.memory = Memory()
+        self.entries = Entries()
         self._states = States()
         self._bound = _LEAST_BOUND
 
@@ -88,7 +87,7 @@ class Checker:
         shadow[cells] = table[present - low]
         return None
 
-    def compact(self, floor: Clock, live: Iterable[TaskClocks]) -> None:
+    def compact(self, floor: Clock) -> None:
         """Forget the records up to `floor`, which are before all that follows, and the states that no cell is in."""
         regions = self.memory.regions()
         used = sorted({int(state) for region in regions for state in np.unique(region.states)})
@@ -99,10 +98,7 @@ class Checker:
             table[state] = self._states.number(kept)
         for region in regions:
             region.states = table[region.states]
-        for task in live:
-            for entries in task.entries:
-                for entry in entries.values():
-                    entry.after.clear()
+        self.entries.forget_states()
         self._bound = max(_LEAST_BOUND, 4 * len(self._states.sets))
 
     def _after(self, state: int, entry: Entry, sight: Sight) -> int | Record:

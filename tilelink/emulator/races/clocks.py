@@ -29,8 +29,7 @@ from tilelink.emulator.events import Scope, TaskId
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tilelink.emulator.races.shadow import Entry
-    from tilelink.emulator.races.touch import SyncPoint
+    from tilelink.emulator.touch import SyncPoint
 
 Clock = NDArray[np.int64]  # by component, 4 * slot + agent; never changed in place, so that agents can share one
 
@@ -86,7 +85,7 @@ class TaskClocks:
         self.call = call
         self.times = times  # by agent: the time at which its next access happens
         self.known = [known] * AGENTS
-        self.entries: list[dict[int, Entry]] = [{} for _ in _ALL]  # accesses at the present time
+        self.active = [False] * AGENTS  # whether it has accesses at its present time
         self.heard = [Heard() for _ in _ALL]
         self.fenced: list[dict[Scope, Clock]] = [{} for _ in _ALL]  # what a relaxed write after a fence releases
         self.performed = NOTHING  # what the launch of its kernel released: performed at system scope before it began
@@ -100,10 +99,11 @@ class TaskClocks:
 
     def past(self, agent: Agent) -> int:
         """The time of its last access."""
-        return self.times[agent] if self.entries[agent] else self.times[agent] - 1
+        return self.times[agent] if self.active[agent] else self.times[agent] - 1
 
-    def accessed(self) -> None:
-        """An agent has an access at its present time that it had not before."""
+    def accessed(self, agent: Agent) -> None:
+        """`agent` has an access at its present time that it had not before."""
+        self.active[agent] = True
         self._level = False
 
     def learn(self, agent: Agent, clock: Clock) -> None:
@@ -208,9 +208,9 @@ class TaskClocks:
 
     def _tick(self, agents: Iterable[Agent]) -> None:
         for agent in agents:
-            if self.entries[agent]:
+            if self.active[agent]:
                 self.times[agent] += 1
-                self.entries[agent] = {}
+                self.active[agent] = False
         self._level = False
 
 

@@ -54,8 +54,8 @@ from tilelink.emulator.races.fences import NoOrder, OrderingFence, ProxyFence, S
 from tilelink.emulator.races.rules import Rules
 from tilelink.emulator.races.shadow import Entry, Record, Region, Role
 from tilelink.emulator.races.tasks import Tasks
-from tilelink.emulator.races.touch import SyncPoint, Touch, describe, kernel_of
 from tilelink.emulator.races.words import narrower, reaching, release, width
+from tilelink.emulator.touch import SyncPoint, Touch, describe, kernel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +153,7 @@ class RaceDetector:
                 known = task.known[agent]
                 self._touch(part, task, region, agent, role, Sight(known, known))
         if self._checker.full:
-            self._checker.compact(self._tasks.floor(), self._tasks.live)
+            self._checker.compact(self._tasks.floor())
 
     def _role(self, access: Access) -> Role:
         if access.kind is Kind.ATOMIC:
@@ -258,7 +258,8 @@ class RaceDetector:
     ) -> None:
         # equal places are mostly one object, which the record keeps alive; to hash one would take longer than all the rest
         key = (id(access.place) << 2 | width(scope)) << 3 | role << 1 | (access.via is Via.DESCRIPTOR)
-        entry = task.entries[agent].get(key)
+        entries = self._checker.entries.of(task, agent)
+        entry = entries.get(key)
         if entry is None:
             record = Record(
                 number=self.events,
@@ -273,8 +274,8 @@ class RaceDetector:
                 scope=scope,
                 call=self._tasks.call(task),
             )
-            entry = task.entries[agent][key] = Entry(record)
-            task.accessed()
+            entry = entries[key] = Entry(record)
+            task.accessed(agent)
         conflict = self._checker.touch(region, access, entry, sight)
         if conflict is not None:
             raise self._race(conflict, access, task, entry.record)

@@ -86,6 +86,36 @@ class Entry:
     after: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class _Present:
+    """The entries of one agent at one time, by what tells its accesses apart."""
+
+    task: TaskClocks
+    time: int
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+
+class Entries:
+    """Entries of the accesses that agents have at their present times. Bounded: an older time of a component is forgotten."""
+
+    def __init__(self) -> None:
+        self._present: dict[int, _Present] = {}  # by component
+
+    def of(self, task: TaskClocks, agent: Agent) -> dict[int, Entry]:
+        """Those of `agent` at its present time, to look up and to add to."""
+        component, time = task.component(agent), task.times[agent]
+        found = self._present.get(component)
+        if found is None or found.time != time or found.task is not task:
+            found = self._present[component] = _Present(task, time)
+        return found.entries
+
+    def forget_states(self) -> None:
+        """The numbers of states have changed: forget what an access makes of each."""
+        for present in self._present.values():
+            for entry in present.entries.values():
+                entry.after.clear()
+
+
 class States:
     """Sets of records by number; 0 is the empty one."""
 

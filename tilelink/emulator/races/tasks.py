@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilelink.emulator.races.clocks import NOTHING, Agent, Clock, Slots, TaskClocks, join
-from tilelink.emulator.races.touch import kernel_of
+from tilelink.emulator.touch import kernel_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable
 
     from tilelink.emulator.events import Acquired, Released, TaskId
 
@@ -39,10 +39,6 @@ class Tasks:
     @property
     def slots(self) -> int:
         return self._slots.count
-
-    @property
-    def live(self) -> Iterable[TaskClocks]:
-        return self._live.values()
 
     def get(self, identity: TaskId) -> TaskClocks:
         """The clocks of a task, which may be new."""

@@ -14,7 +14,7 @@ from tilelink.emulator.errors import Race
 from tilelink.emulator.events import Access, Acquired, Barrier, Fence, Kind, Released, Semantic, Via
 from tilelink.emulator.place import NOWHERE, Place
 from tilelink.emulator.races.fences import NoOrder, meaning
-from tilelink.emulator.races.touch import Touch, describe_access
+from tilelink.emulator.touch import Touch, describe_access
 
 if TYPE_CHECKING:
     from tilelink.emulator.events import Event

@@ -8,14 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import lowering
 from tilelink.errors import NotCompiled, PinsNotAMapping
 from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.location import here
-from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import trace
+from tilelink.plan import Plan
 from tilelink.planner.choices import pin_text
 from tilelink.planner.plan import plan
 from tilelink.runtime.machine import PLANNED_FOR, named, of_group
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=256)
-def _planned(spec: BoundSpec, topology: Topology, pins: tuple[tuple[str, str], ...]) -> Schedule:
-    return plan(spec, topology, dict(pins))
+def _planned(spec: BoundSpec, topology: Topology, pins: tuple[tuple[str, str], ...]) -> Plan:
+    return Plan.of(plan(spec, topology, dict(pins)))
 
 
 class Overlap:
@@ -48,7 +47,7 @@ class Overlap:
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
         **sizes: int,
-    ) -> Schedule:
+    ) -> Plan:
         """The schedule for these global sizes; the same object on every rank.
 
         `topology`: a descriptor's name, a path of a TOML file, or a Topology. `dtype` is a name such as "bf16", or a dtype of
@@ -64,7 +63,7 @@ class Overlap:
         dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         log: Callable[[str], object] | None = None,
-    ) -> Schedule:
+    ) -> Plan:
         """`plan` with the sizes in a mapping: for sizes whose names are those of other parameters.
 
         The last plans are remembered, except where `log` is to get the lines of their search.
@@ -73,7 +72,9 @@ class Overlap:
             raise PinsNotAMapping(self.spec.location, value=pin)
         bound = bind(self.spec, sizes, topology.num_ranks, dtype)
         pins = {str(name): pin_text(value) for name, value in (pin or {}).items()}
-        return plan(bound, topology, pins, log) if log is not None else _planned(bound, topology, tuple(pins.items()))
+        if log is not None:
+            return Plan.of(plan(bound, topology, pins, log))
+        return _planned(bound, topology, tuple(pins.items()))
 
     def graph(self, num_ranks: int, dtype: str | torch.dtype = "bf16", **sizes: int) -> TileGraph:
         """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.
@@ -85,7 +86,7 @@ class Overlap:
 
     def emit(self, target: str = "triton", **arguments: object) -> str:
         """Source text of `plan(**arguments)`."""
-        return lowering.emit(self.plan(**arguments), target)  # type: ignore[arg-type]
+        return self.plan(**arguments).emit(target)  # type: ignore[arg-type]
 
     def compile(
         self,
@@ -109,7 +110,7 @@ class Overlap:
         machine = of_group(group, ranks) if topology is None else named(topology, ranks)
         schedule = self.plan_for(machine, sizes, dtype, pin)
         check_fabric(group, schedule)
-        return build_operator(lowering.emit(schedule, target), schedule.name, group)
+        return build_operator(schedule.emit(target), schedule.name, group)
 
     def __call__(self, *tensors: object, **keywords: object) -> NoReturn:
         """A declaration computes nothing. Raises NotCompiled."""
@@ -119,13 +120,6 @@ class Overlap:
 
     def __repr__(self) -> str:
         return f"<tilelink.overlap {self.name}, sizes {', '.join(self.spec.symbols())}>"
-
-
-def _emit(schedule: Schedule, target: str) -> str:
-    return lowering.emit(schedule, target)  # looked up now: lowering may be what imports this package
-
-
-Schedule.emitter = staticmethod(_emit)
 
 
 def overlap(function: Callable[..., object]) -> Overlap:
