@@ -9,7 +9,7 @@ import pytest
 import topologies
 from tilelink import Shard, Tensor, all_gather, dims, overlap, reduce_scatter
 from tilelink.ir.schedule import Schedule
-from tilelink.overlap import Overlap
+from tilelink.declaration import Overlap
 from tilelink.planner.group import Group, group_ops
 from tilelink.runtime.run import run_emulated
 

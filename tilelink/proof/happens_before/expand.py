@@ -121,7 +121,12 @@ class _Expansion:
     def _ranges(self, phase: Phase, tile: Ints, programs: int) -> dict[str, Range]:
         ranks, calls = self.schedule.num_ranks, self.out.calls
         tiles = Range(int(tile.min()), int(tile.max())) if len(tile) else Range(0, 0)
-        ranges = {"rank": Range(0, ranks - 1), "call": Range(1, calls), "tile": tiles, "program": Range(0, programs - 1)}
+        ranges = {
+            "rank": Range(0, ranks - 1),
+            "call": Range(1, calls),
+            "tile": tiles,
+            "program": Range(0, programs - 1),
+        }
         for name, index in phase.let:
             ranges[name] = range_of(index, ranges, self.entries)
         return ranges
