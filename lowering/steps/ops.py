@@ -15,6 +15,7 @@ TEXTS = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
+    "trans": "tl.trans({0})",
     "silu": "silu({0})",
     "gelu": "gelu({0})",
     "relu": "relu({0})",

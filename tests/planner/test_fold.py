@@ -8,8 +8,8 @@ import pytest
 
 import topologies
 from tilelink import Shard, Tensor, all_gather, dims, overlap, reduce_scatter
-from tilelink.ir.schedule import Schedule
 from tilelink.declaration import Overlap
+from tilelink.ir.schedule import Schedule
 from tilelink.planner.group import Group, group_ops
 from tilelink.runtime.run import run_emulated
 

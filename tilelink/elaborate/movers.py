@@ -70,7 +70,7 @@ def copies(schedule: Schedule, launch: CopyProgram) -> Role:
         done = Wait("done", (0,), (call - 1) * (schedule.num_ranks - 1))
         phases.insert(0, Phase(1, (done,), every=True))
     if launch.tells_end:
-        word = schedule.copied_word(launch) + PROGRAM
+        word = schedule.copied_word(launch) + (PROGRAM if launch.streams > 1 else 0)
         phases.append(Phase(1, (Notify("copied", (word,), rank, call),), every=True))
     return Role(launch.stream, CopyEngine(launch.streams), tuple(phases))
 
@@ -137,11 +137,12 @@ def whole_region(schedule: Schedule, buffer: str) -> Region:
 def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
     """One call; or one for each (part, chunk), behind the wait for it, before it is counted."""
     right = _whole(schedule, gemm.right)
+    function = "matmul_transposed" if gemm.transposed else "matmul"
     if not gemm.split:
         operands = [_whole(schedule, gemm.left), right]
         if gemm.left.own:
             operands.append(whole_region(schedule, gemm.left.own))
-        body: tuple[Step, ...] = (Call("matmul", (_whole(schedule, gemm.out),), tuple(operands)),)
+        body: tuple[Step, ...] = (Call(function, (_whole(schedule, gemm.out),), tuple(operands)),)
         return Role(gemm.out.buffer, Host(), (Phase(1, body),))
     exchange = schedule.exchange(gemm.split)
     segment = Index("part")
@@ -155,10 +156,10 @@ def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
         return part(schedule, buffer, None, [number * exchange.rows + first, 0], [rows, cols])
 
     out = rows_of(gemm.out, gemm.out.buffer, segment)
-    there = Call("matmul", (out,), (rows_of(gemm.left, gemm.left.buffer, segment), right))
+    there = Call(function, (out,), (rows_of(gemm.left, gemm.left.buffer, segment), right))
     multiply: tuple[Step, ...] = (there,)
     if gemm.left.own:
-        own = Call("matmul", (out,), (rows_of(gemm.left, gemm.left.own, None), right))
+        own = Call(function, (out,), (rows_of(gemm.left, gemm.left.own, None), right))
         multiply = (If(segment, rank, (own,), (there,)),)
     waits: tuple[Step, ...] = ()
     if gemm.wait is not None:

@@ -136,6 +136,7 @@ def finished(planned: Planned, finish: Finish) -> tuple[Step, ...]:
     if finish.within and planned.has_signal("copied"):
         streams = planned.signal("copied").slots
         copied = [For("stream", streams, (Wait("copied", (Index("stream"),), call),))]
+        copied = copied if streams > 1 else [Wait("copied", (0,), call)]
     if not finish.turns:
         return (For("step", peers, (Notify("done", (rank,), peer, call),)),)
     outputs = tuple(name for name in planned.spec.outputs if any(one.name == name for one in planned.buffers))

@@ -181,7 +181,9 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     rounds: list[Step] = [*_loaded(tiles, "left", first.left)]
     for number, one in enumerate(every):
         right = f"right{number or ''}"
-        rounds += [*_loaded(tiles, right, one.right), Compute((one.result,), "dot", ("left", right, one.result))]
+        rounds += _loaded(tiles, right, one.right)
+        rounds += [Compute((right,), "trans", (right,))] if one.transposed else []
+        rounds.append(Compute((one.result,), "dot", ("left", right, one.result)))
     k = Index(first.axis)
     loop = For(f"{first.axis}_tile", axis.tiles, tuple(rounds), ((k.op, Index(f"{first.axis}_tile") * axis.tile),))
     if axis.segments == 1:
