@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tilelink.dialect_api.extra import CUDA, EXTRA, HIP
-from tilelink.dialect_api.language import LANGUAGE
+from tilelink.dialect_api.functions import CUDA, EXTRA, HIP, LANGUAGE
 from tilelink.dialect_api.model import Effect, Function, Reach
 
 TL = "triton.language"

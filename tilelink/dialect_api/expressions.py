@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from tilelink.dialect_api.binding import bind
 from tilelink.dialect_api.effects import CONSUME, NOTIFY, SYMM_AT, TL, WAIT, Act, act, act_of_assembly
-from tilelink.dialect_api.functions import find, find_constant
+from tilelink.dialect_api.functions import SHMEM, find, find_constant
 from tilelink.dialect_api.host_values import HostValues
 from tilelink.dialect_api.model import Function, Symbol
-from tilelink.dialect_api.shmem import SHMEM
 from tilelink.dialect_api.source import Definition, SourceFile
 from tilelink.dialect_api.state import Event, State
 from tilelink.dialect_api.value import UNKNOWN, Element, Trait, Value, arithmetic, join, spot

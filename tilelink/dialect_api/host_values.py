@@ -6,8 +6,7 @@ import ast
 from collections import defaultdict
 from dataclasses import replace
 
-from tilelink.dialect_api.functions import find
-from tilelink.dialect_api.host import UTILS
+from tilelink.dialect_api.functions import UTILS, find
 from tilelink.dialect_api.model import Effect, Exact
 from tilelink.dialect_api.source import Definition, SourceFile
 from tilelink.dialect_api.value import UNKNOWN, Element, Trait, Value, arithmetic, join

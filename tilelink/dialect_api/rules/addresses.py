@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import SYMM_AT
 from tilelink.dialect_api.finding import Finding, finding
-from tilelink.dialect_api.model import Exact, Pointer
+from tilelink.dialect_api.functions import SHMEM
+from tilelink.dialect_api.model import Exact, Words
 from tilelink.dialect_api.rule import Rule
-from tilelink.dialect_api.shmem import SHMEM
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Trait
 
@@ -31,7 +31,7 @@ def _one_pointer(context: Context, event: Event) -> Iterator[Finding]:
     shape = event.function.signature_on(context.file.vendor) if event.function is not None else None
     for parameter in shape.parameters if isinstance(shape, Exact) else ():
         node = event.argument(parameter.name)
-        if node is None or not isinstance(parameter.type, Pointer) or not parameter.type.one or event.function is None:
+        if node is None or not isinstance(parameter.type, Words) or not parameter.type.one or event.function is None:
             continue
         value = event.value(parameter.name)
         if value.has(Trait.BLOCK):

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.finding import Finding, Node, finding
 from tilelink.dialect_api.functions import (
+    LANGUAGE,
     MODULES,
+    SHMEM,
     constants_of,
     exists,
     find,
@@ -18,10 +20,8 @@ from tilelink.dialect_api.functions import (
     names_of,
     offered_on,
 )
-from tilelink.dialect_api.language import LANGUAGE
 from tilelink.dialect_api.model import Vendor
 from tilelink.dialect_api.rule import Rule
-from tilelink.dialect_api.shmem import SHMEM
 
 _OURS = ("triton_dist", "pyrocshmem")
 _AMD_SUFFIX = {"_block": "_wg", "_warp": "_wave"}

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import TL
 from tilelink.dialect_api.finding import Finding, finding
-from tilelink.dialect_api.functions import find
-from tilelink.dialect_api.host import UTILS
+from tilelink.dialect_api.functions import UTILS, find
 from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Rule
 from tilelink.dialect_api.source import Definition, Launch

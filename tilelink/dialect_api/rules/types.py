@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.functions import constants_of, find_constant
-from tilelink.dialect_api.model import Choice, Exact, Function, HostTensor, Parameter, Plain, Pointer, Symbol
+from tilelink.dialect_api.model import Choice, Exact, Function, Parameter, Plain, Symbol, Words
 from tilelink.dialect_api.rule import Rule
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Value
@@ -39,7 +39,7 @@ def _argument(
             yield from _choice(context, function, parameter, parameter.type, node, value)
         case Symbol():
             yield from _symbol(context, function, parameter, parameter.type, node, value)
-        case Pointer(elements=elements) | HostTensor(elements=elements):
+        case Words(elements=elements):
             yield from _width(function, parameter, elements, node, value)
         case Plain.BYTES:
             yield from _bytes(context, event, function, node)
