@@ -7,6 +7,7 @@ from tilelink.dialect_api.finding import Finding
 from tilelink.dialect_api.functions import CONSTANTS, FUNCTIONS, find, of_vendor
 from tilelink.dialect_api.model import Constant, Function, Vendor
 from tilelink.dialect_api.rule import Rule, Severity
+from tilelink.dialect_api.typecheck import folder as stubs_folder
 
 __all__ = [
     "CONSTANTS",
@@ -22,4 +23,5 @@ __all__ = [
     "check_source",
     "find",
     "of_vendor",
+    "stubs_folder",
 ]

@@ -10,6 +10,7 @@ from tilelink.dialect_api.functions import find
 from tilelink.dialect_api.host_values import HostValues
 from tilelink.dialect_api.source import SourceFile
 from tilelink.dialect_api.state import Event
+from tilelink.dialect_api.typecheck import Message
 from tilelink.dialect_api.value import UNKNOWN, Spot
 from tilelink.dialect_api.walk import Walked, walk
 
@@ -20,6 +21,7 @@ class Context:
     host: HostValues
     walks: tuple[Walked, ...]
     host_events: tuple[Event, ...]  # calls of API functions only
+    messages: tuple[Message, ...]  # of the type checker
 
     def device_events(self) -> Iterator[Event]:
         """Calls of all kernels. A function that two kernels call is seen twice."""
@@ -31,11 +33,11 @@ class Context:
         yield from self.host_events
 
 
-def context(file: SourceFile) -> Context:
-    """Walk every kernel of a file."""
+def context(file: SourceFile, messages: tuple[Message, ...] = ()) -> Context:
+    """Walk every kernel of a file, of which a type checker says `messages`."""
     host = HostValues(file)
     walks = tuple(walk(file, host, entry) for entry in file.entries())
-    return Context(file, host, walks, tuple(_host_events(file, host)))
+    return Context(file, host, walks, tuple(_host_events(file, host)), messages)
 
 
 def _host_events(file: SourceFile, host: HostValues) -> Iterator[Event]:
@@ -44,7 +46,7 @@ def _host_events(file: SourceFile, host: HostValues) -> Iterator[Event]:
         function = find(path)
         if function is None:
             continue
-        bound = bind(call, function.signature_on(file.vendor)).bound
+        bound = bind(call, function.signature_on(file.vendor))
         arguments = tuple((parameter.name, node, host.of(node, within)) for parameter, node in bound)
         none = frozenset[Spot]()
         yield Event(None, within, call, path, function, arguments, UNKNOWN, (), none, none, none, none, ())

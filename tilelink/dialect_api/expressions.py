@@ -131,7 +131,7 @@ class Expressions:
         values |= {id(word.value): self.value(word.value) for word in node.keywords}
         named: list[tuple[str, ast.expr, Value]] = []
         if function is not None:
-            bound = bind(node, function.signature_on(self.file.vendor)).bound
+            bound = bind(node, function.signature_on(self.file.vendor))
             named = [(parameter.name, argument, values[id(argument)]) for parameter, argument in bound]
         if not named:
             named = [(str(index), argument, values[id(argument)]) for index, argument in enumerate(node.args)]

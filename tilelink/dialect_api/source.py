@@ -101,6 +101,14 @@ class SourceFile:
                     pass
         return tuple(found)
 
+    def imported_modules(self) -> Iterator[str]:
+        """Paths after `import` and `from`, everywhere in the file."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield node.module or ""
+
     def kernels(self) -> tuple[Definition, ...]:
         return tuple(definition for definition in self.definitions.values() if definition.on_device)
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.finding import Finding
-from tilelink.dialect_api.rules import addresses, arguments, barriers, equality, names, places, residency, tokens, types
+from tilelink.dialect_api.rules import addresses, barriers, calls, equality, names, places, residency, tokens, values
 
 CHECKS: tuple[Callable[[Context], Iterator[Finding]], ...] = (
     names.check,
-    arguments.check,
-    types.check,
+    calls.check,
+    values.check,
     addresses.check,
     tokens.check,
     barriers.check,

@@ -1,11 +1,11 @@
-"""Addresses: symm_at and notify take one pointer, arithmetic comes after symm_at, the team stands first."""
+"""Addresses: symm_at and notify take one pointer, arithmetic comes after symm_at, the team first, notify says how far."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tilelink.dialect_api.context import Context
-from tilelink.dialect_api.effects import SYMM_AT
+from tilelink.dialect_api.effects import NOTIFY, SYMM_AT
 from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.functions import SHMEM
 from tilelink.dialect_api.model import Exact, Words
@@ -13,11 +13,16 @@ from tilelink.dialect_api.rule import Rule
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Trait
 
-_BLOCKS = frozenset({Trait.BLOCK})
+_SCOPES = ('comm_scope="intra_node"', 'comm_scope="inter_node"', 'comm_scope="gpu"')
 
 
 def check(context: Context) -> Iterator[Finding]:
     """Calls in kernels; on the host there are no device pointers."""
+    for event in context.events():
+        scope = event.path == NOTIFY and event.argument("comm_scope") is None
+        if scope and not any(word.arg is None for word in event.node.keywords):
+            what = "notify without comm_scope goes the slow way of inter_node"
+            yield finding(Rule.IMPLICIT_COMM_SCOPE, event.node, what, *_SCOPES)
     for event in context.device_events():
         yield from _one_pointer(context, event)
         if event.path == f"{SHMEM}.remote_mc_ptr":

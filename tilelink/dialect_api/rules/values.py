@@ -1,4 +1,4 @@
-"""Types of arguments: constants, symbolic constants, widths of words, bytes."""
+"""Values of arguments, followed from where they are made: widths of words, bytes, and constants that come from elsewhere."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.finding import Finding, finding
-from tilelink.dialect_api.functions import constants_of, find_constant
-from tilelink.dialect_api.model import Choice, Exact, Function, Parameter, Plain, Symbol, Words
+from tilelink.dialect_api.model import Choice, Function, Parameter, Plain, Symbol, Vendor, Words
 from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rules.calls import wrong_constant
 from tilelink.dialect_api.state import Event
-from tilelink.dialect_api.value import Value
+from tilelink.dialect_api.value import Literal, Value
 from tilelink.dialect_api.walk import launch_argument, launches_of
 
 _ONE_BYTE = ("int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2")
@@ -19,70 +19,41 @@ _ONE_BYTE = ("int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2")
 
 def check(context: Context) -> Iterator[Finding]:
     """Each argument against the type of its parameter."""
+    vendor = context.file.vendor
     for event in context.events():
         function = event.function
-        if function is None or context.file.vendor not in function.vendors:
+        if function is None or vendor not in function.vendors:
             continue
-        shape = function.signature_on(context.file.vendor)
-        if isinstance(shape, Exact):
-            for parameter in shape.parameters:
-                node = event.argument(parameter.name)
-                if node is not None:
-                    yield from _argument(context, event, function, parameter, node, event.value(parameter.name))
+        for parameter in function.signature_on(vendor).parameters:
+            node, value = event.argument(parameter.name), event.value(parameter.name)
+            if node is None:
+                continue
+            match parameter.type:
+                case Choice() | Symbol() if not isinstance(node, ast.Constant) and parameter.type is not Symbol.TEAM:
+                    wrong = sorted(
+                        {repr(one): one for one in value.constants if _is_illegal(one, parameter, vendor)}.items()
+                    )
+                    if wrong:
+                        yield wrong_constant(node, wrong[0][1], parameter, function, vendor)
+                case Words(elements=legal) if legal:
+                    yield from _width(function, parameter, legal, node, value)
+                case Plain.BYTES:
+                    yield from _bytes(context, event, function, node)
+                case _:
+                    pass
 
 
-def _argument(
-    context: Context, event: Event, function: Function, parameter: Parameter, node: ast.expr, value: Value
-) -> Iterator[Finding]:
-    match parameter.type:
-        case Choice():
-            yield from _choice(context, function, parameter, parameter.type, node, value)
-        case Symbol():
-            yield from _symbol(context, function, parameter, parameter.type, node, value)
-        case Words(elements=elements):
-            yield from _width(function, parameter, elements, node, value)
-        case Plain.BYTES:
-            yield from _bytes(context, event, function, node)
-        case Plain():
-            pass
-
-
-def _choice(
-    context: Context, function: Function, parameter: Parameter, choice: Choice, node: ast.expr, value: Value
-) -> Iterator[Finding]:
-    legal = choice.legal(context.file.vendor)
-    wrong = sorted({repr(constant) for constant in value.constants if constant not in legal})
-    if legal and wrong:
-        what = f"{parameter.name}={' or '.join(wrong)} of {function.name} is none of the legal constants"
-        yield finding(Rule.WRONG_CONSTANT, node, what, *map(repr, legal))
-
-
-def _symbol(
-    context: Context, function: Function, parameter: Parameter, symbol: Symbol, node: ast.expr, value: Value
-) -> Iterator[Finding]:
-    legal = tuple(f"libshmem_device.{constant.name}" for constant in constants_of(symbol, context.file.vendor))
-    named = find_constant(context.file.full_path(node))
-    if named is not None and named.symbol is not symbol:
-        what = f"{parameter.name} of {function.name} is a {symbol.value}, and {named.name} a {named.symbol.value}"
-        yield finding(Rule.WRONG_CONSTANT, node, what, *legal)
-        return
-    if symbol is Symbol.TEAM and not isinstance(node, ast.Constant):
-        return
-    if not value.constants:
-        return
-    constant = min(value.constants, key=repr)
-    if isinstance(constant, int):
-        what = f"{parameter.name}={constant} of {function.name} is a number that differs between vendors"
-        yield finding(Rule.LITERAL_CONSTANT, node, what, *legal)
-    else:
-        what = f"{parameter.name}={constant!r} of {function.name} is a text"
-        yield finding(Rule.WRONG_CONSTANT, node, what, *legal)
+def _is_illegal(constant: Literal, parameter: Parameter, vendor: Vendor) -> bool:
+    if isinstance(parameter.type, Choice):
+        known = parameter.type.legal(vendor)
+        return bool(known) and constant not in known
+    return True  # a symbol is no plain number or text
 
 
 def _width(
     function: Function, parameter: Parameter, legal: tuple[str, ...], node: ast.expr, value: Value
 ) -> Iterator[Finding]:
-    wrong = sorted(element for element in value.elements if legal and element.dtype not in legal)
+    wrong = sorted(element for element in value.elements if element.dtype not in legal)
     if wrong:
         dtype, line = wrong[0]
         what = f"{parameter.name} of {function.name} is made of {dtype} words (line {line})"
