@@ -87,7 +87,7 @@ def test_a_barrier_on_every_path(body: str, helpers: str) -> None:
     ],
 )
 def test_a_path_without_barrier(body: str, helpers: str) -> None:
-    assert rules(body, helpers) == [Rule.NO_BARRIER]
+    assert rules(body, helpers) == [Rule.NO_BARRIER_BEFORE_RAISE]
 
 
 TOKEN_HELPER = f"""

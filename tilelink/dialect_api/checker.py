@@ -9,9 +9,8 @@ from pathlib import Path
 
 from tilelink.dialect_api.context import context
 from tilelink.dialect_api.errors import SourceMissing, TypesNotChecked
-from tilelink.dialect_api.finding import Finding
 from tilelink.dialect_api.model import Vendor
-from tilelink.dialect_api.rule import Severity
+from tilelink.dialect_api.rule import Finding, Severity
 from tilelink.dialect_api.rules import CHECKS
 from tilelink.dialect_api.rules.names import is_of_api
 from tilelink.dialect_api.source import SourceFile, parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tilelink.dialect_api.context import Context
-from tilelink.dialect_api.finding import Finding
+from tilelink.dialect_api.rule import Finding
 from tilelink.dialect_api.rules import addresses, barriers, calls, equality, names, places, residency, tokens, values
 
 CHECKS: tuple[Callable[[Context], Iterator[Finding]], ...] = (

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import NOTIFY, SYMM_AT
-from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.functions import SHMEM
 from tilelink.dialect_api.model import Exact, Words
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Trait
 

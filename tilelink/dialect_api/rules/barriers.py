@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import NOTIFY, WAIT, Act
 from tilelink.dialect_api.expressions import act_of, is_near, pointer, scope_of
-from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.model import Effect
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Trait, Value
 from tilelink.dialect_api.walk import Walked
@@ -42,7 +41,7 @@ def _barrier(event: Event) -> Iterator[Finding]:
     if act_of(event) is Act.RAISE and event.stores:
         lines = ", ".join(str(line) for line in sorted({at.line for at in event.stores}))
         what = f"there is a path from the store of line {lines} to here without a barrier of the program"
-        yield finding(Rule.NO_BARRIER, event.node, what, "__syncthreads() behind the last store")
+        yield finding(Rule.NO_BARRIER_BEFORE_RAISE, event.node, what, "__syncthreads() behind the last store")
 
 
 def _word(event: Event) -> Value:

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 from tilelink.dialect_api.binding import bind
 from tilelink.dialect_api.context import Context
-from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.functions import constants_of, find, find_constant
 from tilelink.dialect_api.model import Choice, Function, Parameter, Symbol, Vendor
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.typecheck import span
 
 

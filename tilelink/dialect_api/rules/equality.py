@@ -15,9 +15,8 @@ from math import gcd
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import TL, WAIT, Act
 from tilelink.dialect_api.expressions import act_of, pointer
-from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.model import Effect, Vendor
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Launch
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Value

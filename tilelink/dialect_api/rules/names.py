@@ -7,7 +7,6 @@ import difflib
 from collections.abc import Iterator
 
 from tilelink.dialect_api.context import Context
-from tilelink.dialect_api.finding import Finding, Node, finding
 from tilelink.dialect_api.functions import (
     LANGUAGE,
     MODULES,
@@ -21,7 +20,7 @@ from tilelink.dialect_api.functions import (
     offered_on,
 )
 from tilelink.dialect_api.model import Vendor
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Node, Rule, finding
 
 _OURS = ("triton_dist", "pyrocshmem")
 _AMD_SUFFIX = {"_block": "_wg", "_warp": "_wave"}

@@ -6,10 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from tilelink.dialect_api.context import Context
-from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.functions import LANGUAGE, SHMEM
 from tilelink.dialect_api.model import Place
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Kind
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.walk import Walked, launches_of

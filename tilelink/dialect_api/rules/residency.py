@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import TL
-from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.functions import UTILS, find
 from tilelink.dialect_api.model import Effect
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Launch
 from tilelink.dialect_api.value import Trait
 from tilelink.dialect_api.walk import Walked, launches_of

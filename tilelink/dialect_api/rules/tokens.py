@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import CONSUME, WAIT, Act
 from tilelink.dialect_api.expressions import act_of, pointer
-from tilelink.dialect_api.finding import Finding, finding
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Spot, Trait, spot
 from tilelink.dialect_api.walk import Walked

@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tilelink.dialect_api.context import Context
-from tilelink.dialect_api.finding import Finding, finding
 from tilelink.dialect_api.model import Choice, Function, Parameter, Plain, Symbol, Vendor, Words
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.rules.calls import wrong_constant
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Literal, Value
