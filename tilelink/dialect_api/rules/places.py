@@ -11,14 +11,14 @@ from tilelink.dialect_api.model import Place
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Kind
 from tilelink.dialect_api.state import Event
-from tilelink.dialect_api.walk import Walked, launches_of
+from tilelink.dialect_api.walk import Walked
 
 _LINKED = tuple(f"{LANGUAGE}.{name}" for name in ("rank", "num_ranks", "symm_at", "notify"))
 
 
 def check(context: Context) -> Iterator[Finding]:
     """Calls by place, then each kernel's decorator and parameters."""
-    for event in context.device_events():
+    for event in context.device_events:
         if event.function is not None and event.function.place is Place.HOST:
             what = f"{event.function.name} is a host function, called in a kernel"
             yield finding(Rule.HOST_IN_KERNEL, event.node, what)
@@ -46,7 +46,7 @@ def _host_instead(event: Event) -> tuple[str, ...]:
 
 def _decorator(context: Context, walked: Walked) -> Iterator[Finding]:
     entry = walked.entry
-    if entry.kind is not Kind.TRITON or not launches_of(context.file, entry):
+    if entry.kind is not Kind.TRITON or not context.file.launches_of(entry):
         return
     for event in walked.events:
         if event.path in _LINKED or (event.function is not None and event.function.module == SHMEM):

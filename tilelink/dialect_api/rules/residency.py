@@ -12,7 +12,7 @@ from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Launch
 from tilelink.dialect_api.value import Trait
-from tilelink.dialect_api.walk import Walked, launches_of
+from tilelink.dialect_api.walk import Walked
 
 _OPTIONS = f"{UTILS}.launch_cooperative_grid_options"
 _OPTION = "launch_cooperative_grid"
@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Finding]:
     """Every launch in the file of a kernel that spins."""
     for walked in context.walks:
         why = _spins(context, walked)
-        for launch in launches_of(context.file, walked.entry) if why else []:
+        for launch in context.file.launches_of(walked.entry) if why else []:
             if not _is_cooperative(context, launch) and not _is_bounded(context, launch, launch.grid):
                 what = f"{walked.entry.name} {why}, and its grid {ast.unparse(launch.grid)} may not be resident at once"
                 legal = ("**launch_cooperative_grid_options()", "a grid of at most NUM_SMS programs")

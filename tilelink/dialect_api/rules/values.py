@@ -11,7 +11,6 @@ from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.rules.calls import wrong_constant
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Literal, Value
-from tilelink.dialect_api.walk import launch_argument, launches_of
 
 _ONE_BYTE = ("int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2")
 
@@ -19,7 +18,7 @@ _ONE_BYTE = ("int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2")
 def check(context: Context) -> Iterator[Finding]:
     """Each argument against the type of its parameter."""
     vendor = context.file.vendor
-    for event in context.events():
+    for event in context.events:
         function = event.function
         if function is None or vendor not in function.vendors:
             continue
@@ -68,8 +67,8 @@ def _bytes(context: Context, event: Event, function: Function, node: ast.expr) -
         if any(element.dtype in _ONE_BYTE for element in moved):
             return
         names = [argument.arg for argument in event.entry.parameters]
-        for launch in launches_of(context.file, event.entry) if node.id in names else []:
-            given = launch_argument(launch, event.entry, node.id)
+        for launch in context.file.launches_of(event.entry) if node.id in names else []:
+            given = launch.argument(event.entry, node.id)
             if given is not None and _counts_elements(given):
                 what = f"{node.id} of {function.name} is {ast.unparse(given)} elements (line {given.lineno})"
                 yield finding(Rule.BYTES_ARE_ELEMENTS, node, what, legal)
