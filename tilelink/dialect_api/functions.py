@@ -38,37 +38,7 @@ SHMEM = f"{LANGUAGE}.extra.libshmem_device"
 EXTRA, CUDA, HIP = (f"{LANGUAGE}.extra.{part}language_extra" for part in ("", "cuda.", "hip."))
 UTILS = "triton_dist.utils"
 
-_64 = ("int64", "uint64")
-_CUDA_SCOPES = ("gpu", "sys")
-TYPES: dict[str, ParameterType] = {
-    "bytes": Plain.BYTES,
-    "wait_words": Words(("int32", "uint32", *_64)),
-    "notify_word": Words(_64, one=True),
-    "signal_word": Words(_64),
-    "scalar_pointer": Words(one=True),
-    "word32": Words(("int32", "uint32")),
-    "signal_tensor": Words(("int32", "int64")),
-    "signal_op": Symbol.SIGNAL_OP,
-    "compare": Symbol.COMPARE,
-    "team": Symbol.TEAM,
-    "wait_scope": Choice(("cta", "gpu", "sys")),
-    "wait_semantic": Choice(("acquire", "relaxed")),
-    "set_or_add": Choice(("set", "add")),
-    "comm_scope": Choice(("gpu", "intra_node", "inter_node")),
-    "scope": Choice(_CUDA_SCOPES, ("workgroup", "agent", "system", *_CUDA_SCOPES)),
-    "load_semantic": Choice(("relaxed", "acquire"), ("monotonic", "acquire", "relaxed")),
-    "store_semantic": Choice(("relaxed", "release"), ("monotonic", "release", "relaxed")),
-    "atomic_semantic": Choice(
-        ("relaxed", "acquire", "release", "acq_rel"), ("monotonic", "acquire", "release", "acq_rel", "relaxed")
-    ),
-    "maybe_scope": Choice(("", *_CUDA_SCOPES)),
-    "maybe_load": Choice(("", "relaxed", "acquire")),
-    "maybe_store": Choice(("", "relaxed", "release")),
-    # what follows says which role a parameter has; nothing is checked
-    **dict.fromkeys(
-        ("pointer", "address", "token", "value", "count", "rank", "stream", "dtype", "open", "tensor"), Plain.OTHER
-    ),
-}
+Types = dict[str, ParameterType]
 _SUFFIXES = {  # of `name*`: which threads make the call, where
     "": (Reach.THREAD, tuple(Vendor)),
     "_warp": (Reach.WARP, (Vendor.NVIDIA, Vendor.MORI)),
@@ -93,7 +63,17 @@ def _vendors(words: list[str], default: tuple[Vendor, ...] = tuple(Vendor)) -> t
     return tuple(vendor for vendor in Vendor if vendor.value in words) or default
 
 
-def _signature(text: str, vendor: Vendor | None = None) -> Signature:
+def _type(kind: str, values: str) -> ParameterType:
+    """`words: int32 int64`, `one_word: int64`, `choice: gpu sys / agent system`, a symbol, or nothing that is checked."""
+    lists = [tuple(value.strip('"') for value in part.split()) for part in f"{values}/".split("/")]
+    if kind == "choice":
+        return Choice(lists[0], lists[1])
+    if kind in ("words", "one_word"):
+        return Words(lists[0], one=kind == "one_word")
+    return next((one for one in (*Symbol, *Plain) if one.value == kind), Plain.OTHER)
+
+
+def _signature(text: str, types: Types, vendor: Vendor | None = None) -> Signature:
     """The parameters on one vendor, or those that all have: `ptr:pointer scope:scope="gpu" qp_id:value=0@mori`."""
     found = []
     for word in text.split():
@@ -104,11 +84,11 @@ def _signature(text: str, vendor: Vendor | None = None) -> Signature:
             return Unsaid()
         name, _, kind = entry.partition(":")
         kind, _, default = kind.partition("=")
-        found.append(Parameter(name, TYPES[kind], default))
+        found.append(Parameter(name, types[kind], default))
     return Exact(tuple(found))
 
 
-def _functions(line: str, header: str) -> Iterator[Function]:
+def _functions(line: str, header: str, types: Types) -> Iterator[Function]:
     """The functions of one row; `header` is that of its section."""
     paths, _, rest = header[1:].partition("] ")
     of_section = rest.split()
@@ -119,7 +99,7 @@ def _functions(line: str, header: str) -> Iterator[Function]:
     one = Function(
         name.rstrip("*"),
         tuple(paths.split()),
-        _signature(parameters),
+        _signature(parameters, types),
         vendors,
         _pick(Place, of_section, Place.DEVICE),
         _pick(Effect, own, Effect.NONE),
@@ -128,7 +108,7 @@ def _functions(line: str, header: str) -> Iterator[Function]:
         of_section[-1],
         returns,
         unsaid,
-        tuple((only, _signature(parameters, only)) for only in Vendor if f"@{only.value}" in parameters),
+        tuple((only, _signature(parameters, types, only)) for only in Vendor if f"@{only.value}" in parameters),
     )
     if not name.endswith("*"):
         yield one
@@ -140,7 +120,7 @@ def _functions(line: str, header: str) -> Iterator[Function]:
 
 def _read() -> tuple[list[Function], list[Constant], dict[str, ApiModule], list[str]]:
     functions, constants, values, header = list[Function](), list[Constant](), list[str](), ""
-    modules = {}
+    modules, types = dict[str, ApiModule](), Types()
     for line in _lines("names.txt"):
         path, _, names = line.partition(":")
         modules[path.rstrip("!")] = ApiModule(path.rstrip("!"), path.endswith("!"), names=tuple(names.split()))
@@ -148,9 +128,12 @@ def _read() -> tuple[list[Function], list[Constant], dict[str, ApiModule], list[
         match line.split():
             case ["module", path, *words]:
                 same_as = words[-1] if "=" in words else ""
-                listed = modules.get(path, ApiModule(path, False))
-                complete = listed.complete or "!" in words
-                modules[path] = ApiModule(path, complete, _vendors(words), same_as, listed.names)
+                known = modules.get(path, ApiModule(path, False))
+                complete = known.complete or "!" in words
+                modules[path] = ApiModule(path, complete, _vendors(words), same_as, known.names)
+            case ["type", name, *_]:
+                kind, _, listed = line.removeprefix(f"type {name}").partition(":")
+                types[name] = _type(kind.strip(), listed)
             case ["constants", symbol, vendor, *pairs]:
                 for name, _, number in (pair.partition("=") for pair in pairs):
                     constants.append(Constant(name, Symbol[symbol.upper()], int(number), Vendor(vendor.rstrip(":"))))
@@ -159,7 +142,7 @@ def _read() -> tuple[list[Function], list[Constant], dict[str, ApiModule], list[
             case _ if line.startswith("["):
                 header = line
             case _:
-                functions += _functions(line, header)
+                functions += _functions(line, header, types)
     return functions, constants, modules, values
 
 

@@ -5,29 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 
 from tilelink.dialect_api.errors import SourceNotPython
 from tilelink.dialect_api.functions import described_in, module
-from tilelink.dialect_api.model import Vendor
+from tilelink.dialect_api.model import Parameter, Signature, Vendor
 
 _GLUON, _TRITON = "triton.experimental.gluon.language", "triton.language"  # of which the first has all that both have
 _SPECIALIZE = f"{_TRITON}.warp_specialize"
 
 
-class Kind(Enum):
-    HOST = "host"
-    TRITON = "@triton.jit"
-    DIST = "@triton_dist.jit"
-    GLUON = "@gluon.jit"
-
-
-_JIT = {
-    "triton.jit": Kind.TRITON,
-    "triton.runtime.jit": Kind.TRITON,
-    "triton_dist.jit": Kind.DIST,
-    "triton.experimental.gluon.jit": Kind.GLUON,
-}
+_JIT = ("triton.jit", "triton.runtime.jit", "triton_dist.jit", "triton.experimental.gluon.jit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +23,7 @@ class Definition:
 
     name: str
     node: ast.FunctionDef
-    kind: Kind
-    not_specialized: tuple[str, ...]  # of the decorator
+    decorator: str  # the full path of the one that makes it a kernel, empty on the host
     owner: str = ""  # its class
 
     @property
@@ -59,7 +45,7 @@ class Definition:
 
     @property
     def on_device(self) -> bool:
-        return self.kind is not Kind.HOST
+        return bool(self.decorator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +84,10 @@ class SourceFile:
             owner = self.full_path(node.value)
             return f"{owner}.{node.attr}" if owner else ""
         return ""
+
+    def decorators(self, node: ast.FunctionDef) -> list[str]:
+        """Full paths of the decorators of a function."""
+        return [self.full_path(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list]
 
     def groups(self, call: ast.Call) -> list[ast.Call]:
         """What groups of warps run at once where `call` is one of `gl.warp_specialize([(function, (arguments)), ...])`."""
@@ -180,20 +170,9 @@ def _vendor(tree: ast.Module, imports: dict[str, str]) -> Vendor:
 def _definitions(file: SourceFile, scope: ast.AST, owner: str) -> Iterator[Definition]:
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.FunctionDef):
-            kind = Kind.HOST
-            names: tuple[str, ...] = ()
-            for decorator in node.decorator_list:
-                found = _JIT.get(file.full_path(decorator.func if isinstance(decorator, ast.Call) else decorator))
-                if found:
-                    kind, names = found, _not_specialized(decorator)
-            yield Definition(node.name, node, kind, names, owner)
+            kernel = [path for path in file.decorators(node) if path in _JIT]
+            yield Definition(node.name, node, kernel[0] if kernel else "", owner)
         yield from _definitions(file, node, node.name if isinstance(node, ast.ClassDef) else owner)
-
-
-def _not_specialized(decorator: ast.expr) -> tuple[str, ...]:
-    words = decorator.keywords if isinstance(decorator, ast.Call) else []
-    items = (item for word in words if word.arg == "do_not_specialize" for item in ast.walk(word.value))
-    return tuple(item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str))
 
 
 def _collect_calls(
@@ -227,3 +206,11 @@ def _launch(file: SourceFile, call: ast.Call, within: Definition | None, repeate
             return Launch(name, grid, call, tuple(arguments), within, repeated) if on_device else None
         case _:
             return None
+
+
+def bind(call: ast.Call, signature: Signature) -> list[tuple[Parameter, ast.expr]]:
+    """By position up to the first `*`, then by keyword; what fits no parameter is left out."""
+    plain = [] if any(isinstance(argument, ast.Starred) for argument in call.args) else call.args
+    bound = list(zip(signature.parameters, plain, strict=False))
+    rest = {parameter.name: parameter for parameter in signature.parameters[len(bound) :]}
+    return bound + [(rest[word.arg], word.value) for word in call.keywords if word.arg in rest]

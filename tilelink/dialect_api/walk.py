@@ -7,17 +7,16 @@ where paths meet, what happened on any of them may have happened.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilelink.dialect_api.binding import bind
-from tilelink.dialect_api.effects import CONSUME, WAIT, act_of, is_near, pointer, reaches_peers
+from tilelink.dialect_api.effects import CONSUME, WAIT, act_of, is_near, pointed_to, pointer, reaches_peers, result
 from tilelink.dialect_api.functions import find, find_constant
 from tilelink.dialect_api.host_values import HostValues
 from tilelink.dialect_api.model import Effect, Symbol
-from tilelink.dialect_api.results import pointed_to, result
-from tilelink.dialect_api.source import Definition, SourceFile
+from tilelink.dialect_api.source import Definition, SourceFile, bind
 from tilelink.dialect_api.state import Event, Fact, State, meet
+from tilelink.dialect_api.typecheck import Message
 from tilelink.dialect_api.value import UNKNOWN, Element, Spot, Trait, Value, join_all, of_traits, simple, spot
 
 _DEEPEST = 12  # calls inside calls
@@ -31,6 +30,38 @@ class Walked:
     entry: Definition
     events: tuple[Event, ...]
     escaped: frozenset[Spot]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    file: SourceFile
+    host: HostValues
+    walks: tuple[Walked, ...]
+    device_events: tuple[Event, ...]  # calls of all kernels; a function that two kernels call is seen twice
+    host_events: tuple[Event, ...]  # calls of API functions only
+    messages: tuple[Message, ...]  # of the type checker
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return self.device_events + self.host_events
+
+
+def context(file: SourceFile, messages: tuple[Message, ...]) -> Context:
+    """Walk every kernel of a file, of which a type checker says `messages`."""
+    host = HostValues(file)
+    walks = tuple(walk(file, host, entry) for entry in file.entries())
+    device = tuple(event for walked in walks for event in walked.events)
+    return Context(file, host, walks, device, tuple(_host_events(file, host)), messages)
+
+
+def _host_events(file: SourceFile, host: HostValues) -> Iterator[Event]:
+    for call, within in file.host_calls:
+        path = file.full_path(call.func)
+        function = find(path)
+        if function is not None:
+            bound = bind(call, function.signature_on(file.vendor))
+            arguments = tuple((parameter.name, node, host.of(node, within)) for parameter, node in bound)
+            yield Event(None, within, call, path, function, arguments)
 
 
 @dataclass(slots=True)

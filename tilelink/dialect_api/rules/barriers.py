@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import NOTIFY, WAIT, act_of, is_near, pointer, scope_of, word
 from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.state import Event, Fact
 from tilelink.dialect_api.value import Trait
-from tilelink.dialect_api.walk import Walked
+from tilelink.dialect_api.walk import Context, Walked
 
 _RELAXED = ("relaxed", "monotonic")
 

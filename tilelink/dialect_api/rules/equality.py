@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import TL, act_of, word
 from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Launch
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Value
-from tilelink.dialect_api.walk import parameters
+from tilelink.dialect_api.walk import Context, parameters
 
 _LEGAL = ("a set to the value waited for", "signal_wait_until with a GE comparison")
 _TARGETS = {"wait": "waitValue", "signal_wait_until": "cmp_val", "wait_eq": "value"}

@@ -6,7 +6,6 @@ import ast
 import difflib
 from collections.abc import Iterable, Iterator
 
-from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.functions import (
     LANGUAGE,
     MODULES,
@@ -21,6 +20,7 @@ from tilelink.dialect_api.functions import (
 )
 from tilelink.dialect_api.model import Vendor
 from tilelink.dialect_api.rule import Finding, Node, Rule, finding
+from tilelink.dialect_api.walk import Context
 
 _OURS = ("triton_dist", "pyrocshmem")
 _SUFFIXES = {"_block": "_wg", "_warp": "_wave", "_wg": "_block", "_wave": "_warp"}  # of one vendor and of the other

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import TL
 from tilelink.dialect_api.functions import UTILS, find
 from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Launch
 from tilelink.dialect_api.value import Trait
-from tilelink.dialect_api.walk import Walked
+from tilelink.dialect_api.walk import Context, Walked
 
 _OPTIONS = f"{UTILS}.launch_cooperative_grid_options"
 _OPTION = "launch_cooperative_grid"
