@@ -10,7 +10,7 @@ import pytest
 from mypy import api
 
 from tests.dialect_api.checked import no_types
-from tests.dialect_api.seeds import AG, NAMES, QUEUE, sample
+from tests.dialect_api.seeds import AG, NAMES, QUEUE, RING, sample
 from tilelink.dialect_api import Rule, Vendor, check_source
 from tilelink.dialect_api.functions import MODULES, module, names_of, offered_on
 from tilelink.dialect_api.typecheck import ask_mypy, folder
@@ -98,6 +98,23 @@ def test_comments_for_type_checkers_silence_nothing(comment: str) -> None:
     text = f"{comment}\n{IMPORTS}\ndef kernel(words):\n    dl.symm_at(words)  {comment}\n"
     found = check_source(text).findings
     assert Rule.MISSING_ARGUMENT in {one.rule for one in found}
+
+
+def test_an_argument_that_is_left_out_between_others() -> None:
+    """mypy guesses by its type which one is missing, and points at the next."""
+    text = sample(RING).replace(
+        "            libshmem_device.NVSHMEM_SIGNAL_SET,\n            peer,\n", "            9,\n"
+    )
+    found = check_source(text).findings
+    assert [(one.rule, one.about) for one in found] == [(Rule.MISSING_ARGUMENT, "sig_op")]
+
+
+def test_a_scope_in_a_variable_is_followed() -> None:
+    text = (
+        IMPORTS + "@triton_dist.jit\ndef kernel(word):\n    scope = {}\n    return dl.wait(word, 1, scope, 'acquire')\n"
+    )
+    assert check_source(text.format("'sys'")).findings == ()
+    assert [one.rule for one in check_source(text.format("'system'")).findings] == [Rule.WRONG_CONSTANT]
 
 
 def test_errors_of_other_code_are_no_findings() -> None:

@@ -51,32 +51,18 @@ class Report:
 
     def lines(self) -> list[str]:
         """One line a finding, `FILE:LINE:COL: ...`, then the sum."""
-        counts = [sum(found.severity is severity for found in self.findings) for severity in Severity]
-        kinds = [
-            f"{count} {severity.value}{'' if count == 1 else 's'}"
-            for count, severity in zip(counts, Severity, strict=True)
-        ]
         if self.verdict == "nothing to check":
             return [f"nothing to check: {self.path} {_UNUSED}"]
+        counts = [(sum(found.severity is one for found in self.findings), one.value) for one in Severity]
+        kinds = [f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts]
         last = f"{self.verdict}: {self.path} against the API of Triton-distributed on {self.vendor.value}: {', '.join(kinds)}"
         left_out = [f"not checked: {self.unchecked}"] if self.unchecked else []
         return [*(found.text(self.path) for found in self.findings), *left_out, last]
 
     def to_json(self) -> str:
         """`verdict`, `file`, `vendor`, `unchecked`; `findings` with `rule`, `severity`, `line`, `column`, `message`, `legal`."""
-        findings = [
-            {
-                "rule": found.rule.id,
-                "severity": found.severity.value,
-                "line": found.line,
-                "column": found.column,
-                "message": found.message,
-                "legal": list(found.legal),
-            }
-            for found in self.findings
-        ]
         shown = {"verdict": self.verdict, "file": self.path, "vendor": self.vendor.value, "unchecked": self.unchecked}
-        return json.dumps({**shown, "findings": findings}, indent=1)
+        return json.dumps({**shown, "findings": [found.facts() for found in self.findings]}, indent=1)
 
 
 def check_source(text: str, path: str = "<source>", vendor: Vendor | None = None, ask: Ask = ask_mypy) -> Report:

@@ -23,26 +23,22 @@ class Rule(Enum):
     DUPLICATE_ARGUMENT = "A parameter is given once, by position or by keyword."  # 1-4
     UNKNOWN_KEYWORD = "Keywords are names of parameters."  # 1-4
     WRONG_CONSTANT = "Scopes, semantics, sig_op and comm_scope are constants from the list of their parameter."  # 1, 3
-    LITERAL_CONSTANT = (  # 2
-        "Comparisons, signal operations and teams are written by name: their numbers differ between vendors."
+    LITERAL_CONSTANT = (
+        "Comparisons, signal operations and teams are written by name: numbers differ between vendors."  # 2
     )
-    WRONG_WIDTH = (  # 1, 2, 5.4
-        "Signals have a width that the function takes: notify and SHMEM signals 64 bits, wait 32 or 64."
-    )
+    WRONG_WIDTH = "Signals have a width that the function takes: notify and SHMEM 64 bits, wait 32 or 64."  # 1, 2, 5.4
     BYTES_ARE_ELEMENTS = "Sizes of puts, gets and copies are bytes, not elements."  # 2, 4
     EQUALITY_CAN_PASS = "A wait compares by equality, so the word does not step over the value waited for."  # 5.1
     TOO_MANY_SIGNALS = "One dl.wait covers at most 32 words on NVIDIA."  # 5.1
     TOKEN_UNUSED = "The token of dl.wait is consumed; else the wait may be moved or removed."  # 1
-    TOKEN_NOT_IN_LOAD = (  # 5.2
-        "The object that loads what was waited for has taken the token, or a barrier stands between."
+    TOKEN_NOT_IN_LOAD = (
+        "The object that loads what was waited for has taken the token, or a barrier stands between."  # 5.2
     )
     TOKEN_ORDER = "consume_token takes the value first, then the token."  # 1
-    NO_BARRIER_BEFORE_RAISE = (  # 5.3
-        "On every path __syncthreads() stands between a store of the program and a notify or releasing store."
+    NO_BARRIER_BEFORE_RAISE = (
+        "On every path a barrier stands between a store of the program and what raises a signal."  # 5.3
     )
-    WEAK_SIGNAL = (  # 5.3
-        "A signal between GPUs is raised with release and waited for with acquire, both at system scope."
-    )
+    WEAK_SIGNAL = "A signal between GPUs is raised with release and waited for with acquire, at system scope."  # 5.3
     IMPLICIT_COMM_SCOPE = "notify names its comm_scope; the default is the slow path."  # 5.6
     NOTIFY_ON_AMD = "AMD has no notify: use a releasing st at system scope, or a put with signal."  # 5.5
     NOT_ON_VENDOR = "Functions, constants and modules exist on the vendor of the file."  # 2, 3
@@ -54,9 +50,7 @@ class Rule(Enum):
     RANK_CONSTEXPR = "rank is no constexpr: each rank would compile a kernel of its own."  # 5.10
     HOST_IN_KERNEL = "Host functions are not called in kernels."  # 4
     DEVICE_ON_HOST = "Device functions are not called on the host."  # 1-3
-    FLATTENED_BARRIER = (  # 5.7
-        "A persistent loop over tiles and k in one has no barrier in its body: it stalls the pipeline."
-    )
+    FLATTENED_BARRIER = "A persistent loop over tiles and k in one has no barrier in it: it stalls the pipeline."  # 5.7
 
     @property
     def id(self) -> str:
@@ -103,6 +97,11 @@ class Finding:
     def order(self) -> tuple[int, int, str, str]:
         """Findings are listed by place, then rule."""
         return self.line, self.column, self.rule.id, self.message
+
+    def facts(self) -> dict[str, object]:
+        """What a program that reads the report is told."""
+        at = {"line": self.line, "column": self.column, "message": self.message, "legal": list(self.legal)}
+        return {"rule": self.rule.id, "severity": self.severity.value, **at}
 
     def text(self, path: str) -> str:
         """`FILE:LINE:COL: mistake unknown-name: what is wrong. Legal: a, b.`"""

@@ -31,12 +31,16 @@ def check(context: Context) -> Iterator[Finding]:
             if function is not None and context.file.vendor in function.vendors:
                 calls[span(node)] = node, function
                 for parameter, value in bind(node, function.signature_on(context.file.vendor)):
-                    arguments[span(value)] = value, parameter, function
+                    arguments[span(value)] = value, parameter, function, node
     for message in context.messages:
         if message.span in calls:
             yield from _of_call(context, message.text, *calls[message.span])
-        if message.span in arguments and "has incompatible type" in message.text:
-            yield from _of_argument(context, *arguments[message.span])
+        if message.span in arguments:
+            argument, parameter, function, call = arguments[message.span]
+            if "has incompatible type" in message.text:
+                yield from _of_argument(context, argument, parameter, function)
+            elif message.text.endswith(f'in call to "{function.name}"'):  # where mypy guesses that one was left out
+                yield from _of_call(context, message.text, call, function)
     yield from _values(context)
 
 
@@ -54,10 +58,10 @@ def _of_call(context: Context, message: str, call: ast.Call, function: Function)
             yield finding(Rule.MISSING_ARGUMENT, call, what, shape, about=name)
     elif message.startswith("Unexpected keyword argument"):
         what = f"{function.name} has no parameter {names[0]!r}"
-        yield finding(Rule.UNKNOWN_KEYWORD, words[names[0]], what, shape)
+        yield finding(Rule.UNKNOWN_KEYWORD, words.get(names[0], call), what, shape)
     elif "gets multiple values for keyword argument" in message:
         what = f"{function.name} is given {names[-1]!r} twice"
-        yield finding(Rule.DUPLICATE_ARGUMENT, words[names[-1]], what, shape)
+        yield finding(Rule.DUPLICATE_ARGUMENT, words.get(names[-1], call), what, shape)
 
 
 def _of_argument(context: Context, node: ast.expr, parameter: Parameter, function: Function) -> Iterator[Finding]:
@@ -67,21 +71,21 @@ def _of_argument(context: Context, node: ast.expr, parameter: Parameter, functio
         what = (
             f"{parameter.name} of {function.name} is a {parameter.type.value}, and {named.name} a {named.symbol.value}"
         )
-        yield finding(Rule.WRONG_CONSTANT, node, what, *legal(parameter, vendor))
+        yield finding(Rule.WRONG_CONSTANT, node, what, *_legal(parameter, vendor))
     elif isinstance(node, ast.Constant):
-        yield wrong_constant(node, node.value, parameter, function, vendor)
+        yield _wrong_constant(node, node.value, parameter, function, vendor)
 
 
-def wrong_constant(node: ast.expr, value: object, parameter: Parameter, function: Function, vendor: Vendor) -> Finding:
+def _wrong_constant(node: ast.expr, value: object, parameter: Parameter, function: Function, vendor: Vendor) -> Finding:
     """A constant that is none of the legal ones, or the number of one that has a name."""
     given = f"{parameter.name}={value!r} of {function.name}"
     if isinstance(parameter.type, Symbol) and isinstance(value, int):
         what = f"{given} is a number that differs between vendors"
-        return finding(Rule.LITERAL_CONSTANT, node, what, *legal(parameter, vendor))
-    return finding(Rule.WRONG_CONSTANT, node, f"{given} is none of the legal constants", *legal(parameter, vendor))
+        return finding(Rule.LITERAL_CONSTANT, node, what, *_legal(parameter, vendor))
+    return finding(Rule.WRONG_CONSTANT, node, f"{given} is none of the legal constants", *_legal(parameter, vendor))
 
 
-def legal(parameter: Parameter, vendor: Vendor) -> tuple[str, ...]:
+def _legal(parameter: Parameter, vendor: Vendor) -> tuple[str, ...]:
     """The constants that a parameter takes, as one would write them; empty where it takes others, or all."""
     match parameter.type:
         case Choice() as choice:
@@ -105,11 +109,9 @@ def _values(context: Context) -> Iterator[Finding]:
                 continue
             match parameter.type:
                 case Choice() | Symbol() if not isinstance(node, ast.Constant) and parameter.type is not Symbol.TEAM:
-                    wrong = sorted(
-                        {repr(one): one for one in value.constants if _is_illegal(one, parameter, vendor)}.items()
-                    )
+                    wrong = [one for one in value.constants if _is_illegal(one, parameter, vendor)]
                     if wrong:
-                        yield wrong_constant(node, wrong[0][1], parameter, function, vendor)
+                        yield _wrong_constant(node, min(wrong, key=repr), parameter, function, vendor)
                 case Words(elements=legal) if legal:
                     yield from _width(function, parameter, legal, node, value)
                 case Plain.BYTES:
@@ -167,12 +169,10 @@ def _counts_elements(node: ast.expr) -> bool:
 
 
 def _is_length_of_block(kernel: ast.FunctionDef, name: str) -> bool:
-    return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "arange"
-        and len(node.args) == 2
-        and isinstance(node.args[1], ast.Name)
-        and node.args[1].id == name
-        for node in ast.walk(kernel)
-    )
+    for node in ast.walk(kernel):
+        match node:
+            case ast.Call(ast.Attribute(attr="arange"), [_, ast.Name(length)]) if length == name:
+                return True
+            case _:
+                pass
+    return False
