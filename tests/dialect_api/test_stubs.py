@@ -117,6 +117,28 @@ def test_a_scope_in_a_variable_is_followed() -> None:
     assert [one.rule for one in check_source(text.format("'system'")).findings] == [Rule.WRONG_CONSTANT]
 
 
+def test_places_are_those_of_python_in_any_alphabet() -> None:
+    text = IMPORTS + "@triton_dist.jit\ndef kernel(é):\n    ü = 'é𝒳'; dl.symm_at(é); dl.wait(é, 1, 'ü', 'acquire')\n"
+    found = [(one.rule, one.column) for one in check_source(text).findings if one.rule is not Rule.TOKEN_UNUSED]
+    line = text.splitlines()[-1].encode()
+    places = [line.index(part.encode()) + 1 for part in ("dl.symm_at", "'ü'")]
+    assert found == list(zip((Rule.MISSING_ARGUMENT, Rule.WRONG_CONSTANT), places, strict=True))
+
+
+def test_relative_imports_do_not_stop_it() -> None:
+    text = IMPORTS + "from . import x\nfrom ..y import z\nfrom .a.b import (\n    c\n)\n"
+    report = check_source(text)
+    assert (report.verdict, report.findings) == ("valid", ())
+
+
+def test_a_call_with_arguments_that_nobody_sees() -> None:
+    text = IMPORTS + (
+        "@triton_dist.jit\ndef kernel(x, more, named):\n"
+        "    dl.symm_at(*more)\n    dl.symm_at(x, *more)\n    dl.symm_at(x, **named)\n    dl.symm_at(*more, rank=x)\n"
+    )
+    assert check_source(text).findings == ()
+
+
 def test_errors_of_other_code_are_no_findings() -> None:
     text = IMPORTS + "def wait(a: int) -> str:\n    return a + 'x'\n\nwait()\nlen(1, 2)\nimport no_module\nundefined\n"
     assert check_source(text).findings == ()

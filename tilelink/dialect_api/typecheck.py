@@ -15,6 +15,7 @@ from tilelink.dialect_api.errors import TypesNotChecked
 from tilelink.dialect_api.model import Vendor
 
 _SILENCES = re.compile(r"#\s*(mypy|type)\s*:")  # comments that would keep mypy from saying what it sees
+_RELATIVE = re.compile(r"\bfrom\s+\.+")  # imports that have no meaning in a text without a package
 
 
 class Span(NamedTuple):
@@ -56,7 +57,7 @@ def ask_mypy(text: str, vendor: Vendor) -> tuple[Message, ...]:
         raise TypesNotChecked(reason="mypy is not installed; pip install 'tilelink-overlap[api]'") from None
     options = ("--config-file", str(folder(vendor) / "mypy.ini"), "--cache-dir", _cache(), "--output", "json")
     limit = sys.getrecursionlimit()  # which mypy raises for the whole process
-    shown, errors, status = api.run([*options, "--command", _SILENCES.sub(lambda match: match[0].upper(), text)])
+    shown, errors, status = api.run([*options, "--command", _plain(text)])
     sys.setrecursionlimit(limit)
     found = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
     if status not in (0, 1):  # it has stopped at something that is more than a wrong type
@@ -64,6 +65,13 @@ def ask_mypy(text: str, vendor: Vendor) -> tuple[Message, ...]:
         raise TypesNotChecked(reason=f"mypy stops: {why[0]}")
     found = [one for one in found if one["severity"] == "error"]
     return tuple(Message(Span(*(one[field] for field in Span._fields)), one["message"]) for one in found)
+
+
+def _plain(text: str) -> str:
+    """The text with every node where it was, without what stops or silences mypy, or makes it count other columns."""
+    text = _SILENCES.sub(lambda match: match[0].upper(), text)
+    text = _RELATIVE.sub(lambda match: match[0].replace(".", "_"), text)
+    return bytes(byte if byte < 128 else ord("a") + byte % 26 for byte in text.encode()).decode()
 
 
 def _cache() -> str:

@@ -48,6 +48,8 @@ def _of_call(context: Context, message: str, call: ast.Call, function: Function)
     shape = function.text(context.file.vendor)
     names = re.findall(r'"(\w+)"', message.partition(" in call to ")[0])
     words = {word.arg: word for word in call.keywords}
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        return  # mypy takes `*` for as many arguments as there may be
     if message.startswith(("Too many arguments", "Too many positional arguments")):
         known = function.signature_on(context.file.vendor).parameters
         node = call.args[len(known)] if len(known) < len(call.args) else call
