@@ -112,7 +112,7 @@ def batches(functions: Sequence[Function] = KNOWN) -> st.SearchStrategy[list[Cal
     return st.lists(calls(functions), min_size=25, max_size=40)
 
 
-FEW = settings(max_examples=4, deadline=None)
+FEW = settings(max_examples=3, deadline=None)
 
 
 def is_exact(call: Call) -> bool:

@@ -33,6 +33,7 @@ def test_the_stubs_are_those_of_the_data(vendor: Vendor) -> None:
         assert (folder(vendor) / path).read_text(encoding="utf-8") == text, "python -m tilelink.stubs.write"
 
 
+@pytest.mark.slow
 @VENDORS
 def test_mypy_accepts_the_stubs(vendor: Vendor, tmp_path: Path) -> None:
     limit = sys.getrecursionlimit()
@@ -159,6 +160,7 @@ def test_a_file_that_stops_mypy_is_not_valid() -> None:
     assert 'line 3: "break" outside loop' in report.unchecked
 
 
+@pytest.mark.slow
 def test_the_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, cache = tmp_path / "project", tmp_path / "cache"
     project.mkdir()

@@ -171,7 +171,7 @@ def _definitions(file: SourceFile, scope: ast.AST, owner: str) -> Iterator[Defin
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.FunctionDef):
             kernel = [path for path in file.decorators(node) if path in _JIT]
-            yield Definition(node.name, node, kernel[0] if kernel else "", owner)
+            yield Definition(node.name, node, kernel[-1] if kernel else "", owner)
         yield from _definitions(file, node, node.name if isinstance(node, ast.ClassDef) else owner)
 
 
