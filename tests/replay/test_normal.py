@@ -10,7 +10,7 @@ import pytest
 from tests.replay import surface
 from tests.replay.cases import Case, cases
 from tests.replay.compare import Difference, compare, unified
-from tests.replay.side import Describing, Side
+from tests.replay.side import Describing, Facts, Side
 
 COPIED = "bench gemm_rs: copies push, h200-nvswitch x4, triton"
 TURNS = "bench gemm_rs: turns, copies, h200-nvswitch x4, triton"
@@ -115,6 +115,20 @@ def test_a_case_that_cannot_be_planned_is_a_difference() -> None:
     wrong = Case(**{field: getattr(case, field) for field in Case.__slots__} | {"pins": (("tile", "1x1"),)})
     facts = Describing(wrong, {}).run()
     assert facts["errors"]["plan"].startswith("IllegalPin")
+
+
+def test_kernels_in_another_order_are_a_difference() -> None:
+    """What both sides have is paired, so that a new kernel is shown as one."""
+    name, source = COPIED, emitted(COPIED)[1]
+    side = described(name, source)
+    facts = side["cases"][name]
+    first, second = facts["kernels"].items()
+    turned = {**facts, "kernels": {first[0]: second[1], second[0]: first[1]}}
+    fewer = {**facts, "kernels": {"kernel0": second[1]}}
+    (order,) = compare(side, Side(digest="", cases={name: Facts(**turned)}, texts=side["texts"]))  # type: ignore[typeddict-item]
+    (lost,) = compare(side, Side(digest="", cases={name: Facts(**fewer)}, texts=side["texts"]))  # type: ignore[typeddict-item]
+    assert order.title == "order of the kernels"
+    assert lost.kind == "kernel" and lost.text.splitlines()[1].startswith("- ")
 
 
 def test_numbers_behind_an_inserted_line_are_not_shown() -> None:
