@@ -13,7 +13,7 @@ from tests.replay.side import Facts, Side
 KINDS = ("error", "choices", "predicted", "kernel", "host", "beside")
 # numbers that every line behind an inserted one changes: lines that differ in them only are aligned, and not shown as changed
 _NUMBERED = re.compile(
-    r"%(?!c)[A-Za-z_]*\d*(?:_\d+)?|(%c[-\w]*?i\d+)(?:_\d+)?|\b(memory|symmetric|n)\d+|(#[a-z]+)\d+\b"
+    r"%cst(?:_\d+)?|%(?!c)[A-Za-z_]*\d*(?:_\d+)?|(%c[-\w]*?i\d+)(?:_\d+)?|\b(memory|symmetric|n)\d+|(#[a-z]+)\d+\b"
 )
 _LEVEL = 1e-9  # relative difference of predicted times that is rounding
 

@@ -132,8 +132,10 @@ def test_kernels_in_another_order_are_a_difference() -> None:
 
 
 def test_numbers_behind_an_inserted_line_are_not_shown() -> None:
-    old = "%c1_i32 = one\n%0 = load %arg0\n%1 = add %0, %c1_i32\nstore %1\n" + "keep\n" * 9
-    new = "%c1_i32 = one\n%0 = barrier\n%1 = load %arg0\n%2 = add %1, %c1_i32\nstore %2\n" + "keep\n" * 9
+    old = "%cst_4 = zeros\n%c1_i32 = one\n%0 = load %arg0\n%1 = add %0, %c1_i32\nstore %1\n" + "keep\n" * 9
+    new = (
+        "%cst_5 = zeros\n%c1_i32 = one\n%0 = barrier\n%1 = load %arg0\n%2 = add %1, %c1_i32\nstore %2\n" + "keep\n" * 9
+    )
     assert [line for line in unified(old, new).splitlines() if line[0] in "+-"] == ["+ %0 = barrier"]
     assert "- %c1_i32 = one" in unified(old, old.replace("%c1_i32", "%c2_i32", 1))
 
