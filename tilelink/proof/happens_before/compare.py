@@ -36,9 +36,12 @@ class _Accesses:
         self.clock = walk.clock_of[events.knows[at]]
         self.who = walk.clocks.turned(events.run[at] // events.calls, -self.turn)
         self.writes, self.here = self.kind >= Kind.EMPTY, np.arange(len(at))
+        self.last = self._last_write()
 
     def _last_write(self) -> Ints:
         """The last write of the cell before each access; -1 where there is none."""
+        if not len(self.at):
+            return self.here
         new = np.ones(len(self.at), bool)
         new[1:] = self.cell[1:] != self.cell[:-1]
         start = np.maximum.accumulate(np.where(new, self.here, 0))
@@ -56,7 +59,7 @@ class _Accesses:
     def compare(self) -> None:
         if not len(self.at):
             return
-        last, following = self._last_write(), self._next_write()
+        last, following = self.last, self._next_write()
         behind = self.here[last >= 0]
         self._ordered(last[behind], behind)
         before = self.here[~self.writes & (following >= 0)]
@@ -73,13 +76,18 @@ class _Accesses:
                 detail = "it has been read, and so emptied, before"
             raise Refuted(Wrong.NEVER_WRITTEN, self.events.place(int(self.at[read])), detail=detail)
 
-    def _ordered(self, first: Ints, second: Ints) -> None:
+    def _known(self, first: Ints, second: Ints) -> NDArray[np.bool_]:
+        """Whether those of `second` know those of `first`."""
         known: NDArray[np.bool_] = self.who[first] == self.who[second]
         need = self.clocks.turned(self.who[first], self.turn[second])
         clock = self.clock[second]
         by = np.argsort(clock, kind="stable")
         for some in np.split(by, np.flatnonzero(np.diff(clock[by])) + 1) if len(by) else ():
             known[some] |= self.clocks[clock[some[0]]][need[some]] >= self.time[first[some]]
+        return known
+
+    def _ordered(self, first: Ints, second: Ints) -> None:
+        known = self._known(first, second)
         if known.all():
             return
         bad = int(np.flatnonzero(~known)[0])
@@ -91,6 +99,12 @@ class _Accesses:
         if self.writes[first] and self.writes[second]:
             return Wrong.WRITTEN_BY_TWO if self.call[first] == self.call[second] else Wrong.OVERWRITTEN
         read, write = (second, first) if self.writes[first] else (first, second)
-        if self.call[read] == self.call[write]:
-            return Wrong.EARLY_READ if read == second else Wrong.OVERWRITTEN
-        return Wrong.EARLY_READ if self.call[read] > self.call[write] else Wrong.OVERWRITTEN
+        if read == first or self.call[read] < self.call[write]:
+            return Wrong.OVERWRITTEN if self.call[read] <= self.call[write] else Wrong.EARLY_READ
+        before = int(
+            self.last[write]
+        )  # if the read is sure of an earlier write of its call, it is that which it is meant for
+        meant = before >= 0 and self.call[before] == self.call[read]
+        if meant and self._known(np.array([before]), np.array([read])).all():
+            return Wrong.OVERWRITTEN
+        return Wrong.EARLY_READ
