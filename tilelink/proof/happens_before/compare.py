@@ -17,9 +17,12 @@ from tilelink.proof.happens_before.walk import Walk
 from tilelink.schedule.index import Ints
 
 
-def compare(walk: Walk) -> None:
-    """Raises Refuted for the first pair that is in no order, or the first read that nothing was written for."""
-    _Accesses(walk.events, walk).compare()
+def compare(walk: Walk, assumed: frozenset[str] = frozenset()) -> None:
+    """`assumed`: buffers whose readers are taken to find what their call wrote.
+
+    Raises Refuted for the first pair that is in no order, or the first read that nothing was written for.
+    """
+    _Accesses(walk.events, walk).compare(assumed)
 
 
 class _Accesses:
@@ -56,7 +59,7 @@ class _Accesses:
         same = (following < many) & (self.cell[np.minimum(following, many - 1)] == self.cell)
         return np.where(same, following, -1)
 
-    def compare(self) -> None:
+    def compare(self, assumed: frozenset[str]) -> None:
         if not len(self.at):
             return
         last, following = self.last, self._next_write()
@@ -67,6 +70,9 @@ class _Accesses:
         reads = self.here[~self.writes]
         found = last[reads]
         lost = (found < 0) | (self.call[found] != self.call[reads]) | (self.kind[found] == Kind.EMPTY)
+        if assumed:
+            named = np.array([one.name in assumed for one in self.events.plan.rows], bool)
+            lost &= ~named[self.events.row[self.at[reads]]]
         if lost.any():
             read, was = int(reads[lost][0]), int(found[lost][0])
             detail = (
