@@ -68,6 +68,8 @@ def test_a_wait_that_does_not_cover_a_load_does_not_hold_it() -> None:
         (Wrong.OVERWRITTEN, schedule(role("w", WRITE, RAISE, READ), role("r", AWAIT, WRITE))),
         (Wrong.INPUT_WRITTEN, schedule(role("w", Store("t", part(0, buffer="x"))))),
         (Wrong.CIRCLE, schedule(role("a", AWAIT, Notify("back", (0,), rank, call)), role("b", Wait("back", (0,), 1), RAISE))),
+        (Wrong.NEVER_RAISED, schedule(role("a", RAISE), role("b", replace(AWAIT, until=2)))),
+        (Wrong.NEVER_RAISED, schedule(role("a", replace(RAISE, last_of=2)), role("b", AWAIT))),
         (Wrong.SET_BACK, schedule(role("a", Notify("word", (0,), rank, 2), Notify("word", (0,), rank, 1)))),
         (Wrong.SET_IN_NO_ORDER, schedule(role("a", RAISE), role("b", replace(RAISE, to=2)))),
         (Wrong.SET_AND_ADDED, schedule(role("a", RAISE, replace(RAISE, to=None)))),
@@ -148,7 +150,9 @@ def test_the_two_steps_and_their_elements_are_told() -> None:
     reader, writer = found.places
     assert (reader.program, reader.rank, reader.call) == ("gemm.0", 0, 1)
     assert reader.what == "parts[1, 0 : +16, 0 : +16]@0" and writer.step.startswith("store acc -> parts")
+    assert (writer.rank, writer.what) == (1, reader.what)
     assert "a region is read" in str(found) and str(writer) in str(found)
+    assert found.finding.bug is found.bug and str(writer) in found.finding.fact
 
 
 def test_a_place_of_a_ring_that_is_used_too_early() -> None:

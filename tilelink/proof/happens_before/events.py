@@ -163,7 +163,8 @@ class Events:
 
     # ---- facts ----
     def place(self, event: int) -> Place:
-        return self.plan.place(self.plan.rows[int(self.row[event])], int(self.lane[event]))
+        """What an event is, seen from the ranks whose memory the first ranks have."""
+        return self.plan.place(self.plan.rows[int(self.row[event])], int(self.lane[event]), int(self.turn[event]))
 
     def key_name(self, key: int) -> str:
         """A cell or word, in elements."""
