@@ -39,17 +39,18 @@ class Wrong(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A step of one program. `what`: the region in elements, or the word, with its rank."""
+    """A step of one program. `tile`: the position of its phase; `what`: the region in elements, or the word, with its rank."""
 
     step: str
     program: str
     rank: int
     call: int
+    tile: int
     what: str = ""
 
     def __str__(self) -> str:
         on = f" on {self.what}" if self.what else ""
-        return f"`{self.step}` of {self.program} of rank {self.rank} in call {self.call}{on}"
+        return f"`{self.step}` of {self.program} of rank {self.rank} in call {self.call}, tile {self.tile}{on}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Refutation:
             return Finding(self.bug, "the schedule", f"{self.wrong.fact} ({self.detail})")
         here, *others = self.places
         against = "".join(f"; {other}" for other in others)
-        example = f"rank {here.rank}, call {here.call}" + (f", {here.what}" if here.what else "")
+        example = f"rank {here.rank}, call {here.call}, tile {here.tile}" + (f", {here.what}" if here.what else "")
         return Finding(self.bug, f"`{here.step}` of {here.program}", f"{self.wrong.fact}{against}", tile=example)
 
     def __str__(self) -> str:

@@ -120,4 +120,5 @@ class Expanded:
         what = f"{rows.name}[{', '.join(parts)}]@{owner}"
         if rows.kind in (Kind.WAIT, Kind.SET) and len(rows.value):
             what += f" {'>=' if rows.kind is Kind.WAIT else '='} {int(rows.value[lane])}"
-        return Place(in_a_line(rows.step), self.programs[int(rows.program[lane])], rank, int(rows.call[lane]), what)
+        call, tile, program = int(rows.call[lane]), int(rows.tile[lane]), self.programs[int(rows.program[lane])]
+        return Place(in_a_line(rows.step), program, rank, call, tile, what)
