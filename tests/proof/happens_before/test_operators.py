@@ -20,6 +20,7 @@ def tables_of(name: str, *sizes: int) -> tuple[Schedule, dict[str, np.ndarray]]:
     return operator.schedule, {name: table.numpy() for name, table in operator.tables().items()}
 
 
+@pytest.mark.quick(18)
 @pytest.mark.parametrize(("name", "size"), SIZES)
 def test_an_operator_is_proved_for_any_number_of_calls(name: str, size: int) -> None:
     schedule, tables = tables_of(name, size)

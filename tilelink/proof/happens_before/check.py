@@ -54,11 +54,13 @@ def checked(
     tables: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
     calls: int = 0,
     symmetric: bool = True,
+    assumed: frozenset[str] = frozenset(),
 ) -> Outcome:
     """The proof of `schedule` in `calls` calls, or any number of them (0).
 
     `tables`: integer arrays by name that indices look up, -1 where there is no entry; the same in every call, or a sequence
-    of one set a call, which makes the number of calls. `symmetric`: ranks that are alike may be walked once.
+    of one set a call, which makes the number of calls. `symmetric`: ranks that are alike may be walked once. `assumed`: buffers
+    whose readers are taken to find what their call wrote (see `all_tables`).
     """
     known, each = by_call(tables if isinstance(tables, Mapping) else list(tables or []))
     calls = len(tables) if each and tables else calls
@@ -70,15 +72,15 @@ def checked(
     outcome = Outcome(None, period, again, calls or 2 * again + 1)
     if not calls and not again:
         return replace(outcome, refutation=Refutation(Wrong.UNLIKE, ()))
-    return _walked(schedule, known, outcome, shifts)
+    return _walked(schedule, known, outcome, shifts, assumed)
 
 
-def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts) -> Outcome:
+def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts, assumed: frozenset[str]) -> Outcome:
     try:
         events = Events(expanded(schedule, tables, outcome.calls, outcome.rank_period, shifts))
         outcome = replace(outcome, events=len(events.run))
         walk = Walk(events).walked()
-        compare(walk)
+        compare(walk, assumed)
         walk.words.counted()
         if outcome.call_period:
             steady(walk, outcome.call_period)

@@ -65,11 +65,21 @@ class Walk:
             self._call(rank, 0, 0)
         while self.ready:
             self._advance(self.ready.popleft())
-        stuck = [run for runs in self.waiting.values() for run in runs]
-        if stuck:
-            places = [self.events.place(self.event[self.state[run].operation]) for run in stuck[:2]]
-            raise Refuted(Wrong.CIRCLE, *places, detail=f"{len(stuck)} never go on")
+        if self.waiting:
+            self._stuck()
         return self
+
+    def _stuck(self) -> None:
+        """Raises Refuted: a wait that nobody is left to answer, or else waits that stand behind each other."""
+        pending: set[int] = set()
+        for run, state in enumerate(self.state):
+            left = range(max(state.operation, self.begin[run]), self.begin[run + 1])
+            pending |= {self.operations[one][1] for one in left if self.operations[one][0] > Kind.BLOCK}
+        stuck = [run for runs in self.waiting.values() for run in runs]
+        alone = [run for key, runs in self.waiting.items() if key not in pending for run in runs]
+        places = [self.events.place(self.event[self.state[run].operation]) for run in (alone or stuck)[:2]]
+        wrong = Wrong.NEVER_RAISED if alone else Wrong.CIRCLE
+        raise Refuted(wrong, *places[: 1 if alone else 2], detail=f"{len(stuck)} programs never go on")
 
     def _operations(self) -> None:
         """Waits and raises as lists. Those that raise together raise once a segment and word, behind all of the segment."""
