@@ -83,11 +83,18 @@ class Body(ABC):
         """Whether a step orders accesses, which no compiler may then move from round to round."""
         return synchronises(body, self.packets) or any(isinstance(step, Sync) for step in steps_in(body))
 
+    def end(self, role: Role, phase: Phase) -> str:
+        """The position behind the last one."""
+        end = phase.first + phase.count
+        if not isinstance(end, int) or end == 1:
+            return self.spell(end)
+        return self.spell.number(f"{role.name}_tiles", end, f"positions of {role.name}")
+
     def positions(self, phase: Phase) -> bool:
         """Whether the number of the position matters, or there are several."""
         inner = [index for step in steps_in(phase.body) for index in indices(step)]
         inner += [index for _, index in phase.let]
-        return phase.count != 1 or any("tile" in names_in(index) for index in inner)
+        return phase.first != 0 or phase.count != 1 or any("tile" in names_in(index) for index in inner)
 
     def _refuse(self, step: Step) -> None:
         """Raises NotPrinted for accesses that have no text."""

@@ -94,7 +94,8 @@ class _Names:
                 self.phase(role, phase)
 
     def phase(self, role: Role, phase: Phase) -> None:
-        known = {"rank", "call", *self.schedule.sizes}
+        known = {"rank", "call", "program", *self.schedule.sizes}
+        self.known(role, phase.first, known)
         self.known(role, phase.count, known)
         inner = self.let(role, phase.let, known | {"tile"})
         self.steps(role, phase.body, inner)

@@ -10,7 +10,7 @@ from lowering.steps.ops import op_text
 from lowering.steps.regions import Place, Regions
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
-from tilelink.schedule.index import Number, rank
+from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Role, Who
@@ -31,7 +31,7 @@ class Needing(Spelling):
         self.needs = needs
 
     def name(self, name: str) -> str:
-        if name in ("rank", "call"):
+        if name in ("rank", "call", "program"):
             self.needs[name] = ""
         return super().name(name)
 
@@ -72,18 +72,19 @@ class Programs(Body):
             self._positions(role, phase, alone or phase.every)
 
     def _positions(self, role: Role, phase: Phase, all_of_them: bool) -> None:
-        count = phase.count
-        text = self.spell(count)
-        if isinstance(count, int) and count > 1:
-            text = self.spell.number(f"{role.name}_tiles", count, f"tiles of {role.name}")
-        if not all_of_them:
+        first, count = phase.first, phase.count
+        ends = [self.spell(first), self.end(role, phase)]
+        if all_of_them:
+            ends = ends[first == 0 :]
+        else:
             self.needs["program"] = ""
             programs = self.spell.number(f"{role.name}_programs", role.engine.programs, f"programs of {role.name}")
-            text = f"program, {text}, {programs}"
-        header = f"for tile in {self.range(text, phase.body)}:"
+            own = (Index("program") - first) % role.engine.programs + first
+            ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
+        header = f"for tile in {self.range(', '.join(ends), phase.body)}:"
         if not self.positions(phase):
             header = "" if all_of_them else "if program == 0:"
-        with self.out.maybe(header), self.scope.inside("tile", count):
+        with self.out.maybe(header), self.scope.inside("tile", count, first):
             self.let(phase.let)
             self.steps(phase.body)
 

@@ -13,7 +13,7 @@ from lowering.steps.file import lower
 from tests.schedule.judged import emulated, judged, printed_module
 from tests.schedule.operators import OPERATORS, Operator, ag_gemm, gemm_rs, moe, moe_grouped, queue, two_level_rs
 from tests.schedule.small import SMALL, first_and_named, in_place_rounds
-from tests.schedule.variants import by_descriptor, in_dtype, with_streams, without_join
+from tests.schedule.variants import by_descriptor, in_dtype, in_two_phases, with_streams, without_join
 from tilelink.compiled.check import check_compiled
 
 Cases = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # numbers of ranks, and seeds for them
@@ -23,6 +23,8 @@ VARIANTS: dict[str, Callable[[], Operator]] = {
     "ag_gemm_described": lambda: by_descriptor(ag_gemm(), "x", "x_full"),
     "queue_described": lambda: by_descriptor(queue(), "ring"),
     "ag_gemm_streams": lambda: with_streams(ag_gemm(), 2),
+    "ag_gemm_in_two_phases": lambda: with_streams(in_two_phases(ag_gemm()), 2),
+    "gemm_rs_in_two_phases": lambda: in_two_phases(gemm_rs()),
     "ag_gemm_unjoined": lambda: without_join(ag_gemm()),
     "gemm_rs_bf16": lambda: in_dtype(gemm_rs(), "bfloat16"),
     "moe_ragged": lambda: moe_grouped(2, 19),
