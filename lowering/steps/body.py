@@ -10,7 +10,7 @@ from lowering.steps.indices import Scope, Spelling
 from tilelink.schedule.index import Index, Number, names_in
 from tilelink.schedule.memory import Access, Protocol
 from tilelink.schedule.printing import in_a_line
-from tilelink.schedule.roles import Phase, Plain, Role
+from tilelink.schedule.roles import Phase, Plain, Prefetch, Role
 from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait
 from tilelink.schedule.walk import indices, read, steps_in, synchronises, written
 
@@ -106,9 +106,10 @@ class Body(ABC):
         raise NotPrinted(what=what, role=self.scope.role, step=in_a_line(step), legal=legal)
 
     def check_pipelining(self, role: Role, phase: Phase) -> None:
-        if not isinstance(phase.pipelining, Plain):
+        """Raises NotPrinted. What a prefetch may do early, a program may do in order as well; what it defers, it may not."""
+        if not isinstance(phase.pipelining, Plain) and phase.pipelining != Prefetch():
             what = f"{type(phase.pipelining).__name__} of a phase"
-            raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal="Plain()")
+            raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal="Plain(), Prefetch()")
 
     @abstractmethod
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str: ...
