@@ -16,6 +16,7 @@ from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import HELPERS, checked_names
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
+from lowering.steps.unswitch import unswitched
 from lowering.steps.words import by_host, laid_out
 from lowering.targets import dialect
 from tilelink.schedule.printing import printed
@@ -28,7 +29,13 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
-    return print_file(named_lookups(synchronised(schedule), checked_names(schedule)), arch)
+    return print_file(passes(schedule), arch)
+
+
+def passes(schedule: Schedule) -> Schedule:
+    """`schedule` as it is printed: with Sync steps, loops without branches where that can be, names for entries of tables."""
+    ordered = synchronised(schedule)  # first: it is about the steps that the proof has seen
+    return named_lookups(unswitched(ordered), checked_names(schedule))
 
 
 def print_file(schedule: Schedule, arch: str = "sm_90") -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lowering.steps.naming import is_reserved
-from lowering.steps.words import MAIN
+from lowering.steps.words import MAIN, by_host
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute, Load, Step, Store
-from tilelink.schedule.walk import all_steps, mapped, with_bodies
+from tilelink.schedule.walk import all_steps, mapped, phases, with_bodies
 
 
 def with_own_names(schedule: Schedule) -> Schedule:
@@ -24,13 +24,13 @@ def with_own_names(schedule: Schedule) -> Schedule:
     given |= set(values.values())
     streams = _renamed(dict.fromkeys(one.stream for one in schedule.launches if one.stream != MAIN), "stream", given)
     given |= set(streams.values())
-    roles = _renamed(dict.fromkeys(role.name for one in schedule.launches for role in one.roles), "role", given)
+    roles = _renamed(dict.fromkeys(role.name for _, role, _ in phases(schedule) if not by_host(role)), "role", given)
     launches = tuple(
         replace(
             launch,
             stream=streams.get(launch.stream, launch.stream),
             joins=tuple(streams.get(name, name) for name in launch.joins),
-            roles=tuple(replace(role, name=roles[role.name]) for role in launch.roles),
+            roles=tuple(replace(role, name=roles.get(role.name, role.name)) for role in launch.roles),
         )
         for launch in schedule.launches
     )

@@ -10,7 +10,7 @@ from lowering.steps.body import Body
 from lowering.steps.errors import EngineCannot, NotContiguousCopy, ValueChangesInLoop
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel, wait_kernel
-from tilelink.schedule.index import Index, Number, names_in, rank, tables_in
+from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
@@ -94,14 +94,16 @@ class Streams(Body):
     def notify(self, step: Notify) -> None:
         if step.to is None or step.last_of != 1:
             self.cannot("add to a word or count who comes last", step, "a word that is set to a value")
-        self.out.line(f"{self.stream}.copy({self._word(step)}, {self._value(step, step.to)})")
+        self.out.call(f"{self.stream}.copy(", [self._word(step), self._value(step, step.to)])
 
     def _word(self, step: Notify) -> str:
         words = "local" if step.at == rank else f"peers[{self.spell(step.at)}]"
         first = self.spell.number(
             step.signal, self.frame.words.signals[step.signal], f"first word of signal {step.signal}"
         )
-        place = " + ".join([first, *self.spell.flat(step.index, step.signal, 0)])
+        own = {"program": 0} if self.role.engine.programs == 1 else {}
+        index = tuple(replaced(one, own) for one in step.index)
+        place = " + ".join([first, *self.spell.flat(index, step.signal, 0)])
         return f"self.signals.{words}[{place} :][:1]"
 
     def _value(self, step: Notify, to: Number) -> str:
@@ -125,7 +127,7 @@ class Streams(Body):
             for region in (source, target):
                 if not self._contiguous(region):
                     raise NotContiguousCopy(engine=self.engine, role=self.role.name, region=region_text(region))
-            self.out.line(f"{self.stream}.copy({self.view(target)}, {self.view(source)})")
+            self.out.call(f"{self.stream}.copy(", [self.view(target), self.view(source)])
         if step.notify is not None:
             self.notify(step.notify)
 
