@@ -14,6 +14,7 @@ from lowering.steps.host import print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import HELPERS, checked_names
+from lowering.steps.pieces import in_pieces
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
 from lowering.steps.unswitch import unswitched
@@ -33,8 +34,9 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
 
 
 def passes(schedule: Schedule) -> Schedule:
-    """`schedule` as it is printed: with Sync steps, loops without branches where that can be, names for entries of tables."""
-    ordered = synchronised(schedule)  # first: it is about the steps that the proof has seen
+    """`schedule` as it is printed: what programs move in pieces, with Sync steps, loops without branches where that can be,
+    names for entries of tables."""
+    ordered = synchronised(in_pieces(schedule))  # a Sync may have to stand between pieces
     return named_lookups(unswitched(ordered), checked_names(schedule))
 
 

@@ -10,8 +10,19 @@ from dataclasses import replace
 import pytest
 
 from lowering.steps.file import lower
+from lowering.steps.pieces import in_pieces
 from tests.schedule.judged import emulated, judged, printed_module
-from tests.schedule.operators import OPERATORS, Operator, ag_gemm, gemm_rs, moe, moe_grouped, queue, two_level_rs
+from tests.schedule.operators import (
+    OPERATORS,
+    Operator,
+    ag_gemm,
+    gemm_rs,
+    moe,
+    moe_grouped,
+    queue,
+    ring_attention,
+    two_level_rs,
+)
 from tests.schedule.small import SMALL, first_and_named, in_place_rounds
 from tests.schedule.variants import by_descriptor, in_dtype, in_two_phases, with_streams, without_join
 from tilelink.compiled.check import check_compiled
@@ -111,6 +122,16 @@ def test_sizes_have_their_names_and_what_sticks_out_is_masked_on_both_sides() ->
     assert "rows_from(tile * TILE_M, TILE_M) * X_COLS" in text
     assert "other=7.0" in text and ">= 0" in text and "< X_COLS" in text and "< X_ROWS" not in text
     assert judged(operator, seeds=(0,)) == "right"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [queue, moe, two_level_rs, ring_attention])
+def test_what_programs_move_goes_in_pieces(make: Callable[..., Operator]) -> None:
+    operator = make()
+    for most in (16, 8):
+        cut = replace(operator, schedule=in_pieces(operator.schedule, most))
+        assert cut.schedule != operator.schedule
+        assert judged(cut, seeds=(0,)) == "right"
 
 
 def test_a_barrier_a_round() -> None:
