@@ -14,8 +14,10 @@ from lowering.steps.host import print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import HELPERS, checked_names
+from lowering.steps.pieces import in_pieces
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
+from lowering.steps.unswitch import unswitched
 from lowering.steps.words import by_host, laid_out
 from lowering.targets import dialect
 from tilelink.schedule.printing import printed
@@ -28,7 +30,14 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
-    return print_file(named_lookups(synchronised(schedule), checked_names(schedule)), arch)
+    return print_file(passes(schedule), arch)
+
+
+def passes(schedule: Schedule) -> Schedule:
+    """`schedule` as it is printed: what programs move in pieces, with Sync steps, loops without branches where that can be,
+    names for entries of tables."""
+    ordered = synchronised(in_pieces(schedule))  # a Sync may have to stand between pieces
+    return named_lookups(unswitched(ordered), checked_names(schedule))
 
 
 def print_file(schedule: Schedule, arch: str = "sm_90") -> str:

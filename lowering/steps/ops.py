@@ -12,6 +12,7 @@ TEXTS = {
     "zeros": "tl.zeros({shape}, tl.float32)",
     "full": "tl.full({shape}, {0}, tl.float32)",
     "dot": "tl.dot({0}, {1}, {2}{precision})",
+    "copy": "{0}",
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",

@@ -10,11 +10,11 @@ from lowering.steps.ops import op_text
 from lowering.steps.regions import Place, Regions
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
-from tilelink.schedule.index import Number, rank
+from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.printing import in_a_line
-from tilelink.schedule.roles import Phase, Role, Who
-from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.roles import Phase, Prefetch, Role, Who
+from tilelink.schedule.steps import Call, Compute, For, Load, Move, Notify, Order, Step, Store, Sync, Wait
 
 _ORDERS = {
     Order.BARRIER: "program_barrier()",
@@ -31,7 +31,7 @@ class Needing(Spelling):
         self.needs = needs
 
     def name(self, name: str) -> str:
-        if name in ("rank", "call"):
+        if name in ("rank", "call", "program"):
             self.needs[name] = ""
         return super().name(name)
 
@@ -72,18 +72,21 @@ class Programs(Body):
             self._positions(role, phase, alone or phase.every)
 
     def _positions(self, role: Role, phase: Phase, all_of_them: bool) -> None:
-        count = phase.count
-        text = self.spell(count)
-        if isinstance(count, int) and count > 1:
-            text = self.spell.number(f"{role.name}_tiles", count, f"tiles of {role.name}")
-        if not all_of_them:
+        first, count = phase.first, phase.count
+        ends = [self.spell(first), self.end(role, phase)]
+        if all_of_them:
+            ends = ends[first == 0 :]
+        else:
             self.needs["program"] = ""
             programs = self.spell.number(f"{role.name}_programs", role.engine.programs, f"programs of {role.name}")
-            text = f"program, {text}, {programs}"
-        header = f"for tile in {self.range(text, phase.body)}:"
+            own = (Index("program") - first) % role.engine.programs + first
+            ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
+        header = f"for tile in {self.range(', '.join(ends), phase.body)}:"
+        if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
+            header = f"for tile in tl.range({', '.join(ends)}, flatten=True):"
         if not self.positions(phase):
             header = "" if all_of_them else "if program == 0:"
-        with self.out.maybe(header), self.scope.inside("tile", count):
+        with self.out.maybe(header), self.scope.inside("tile", count, first):
             self.let(phase.let)
             self.steps(phase.body)
 
@@ -92,6 +95,12 @@ class Programs(Body):
         if unrolled:
             return f"tl.static_range({count})"
         return f"tl.range({count}, num_stages=1)" if self.waits(body) else f"range({count})"
+
+    def may_flatten(self, phase: Phase) -> bool:
+        """Whether the compiler may run the tiles and the loop inside of each as one loop, and load ahead over its end: there is
+        one inner loop, which does not wait. Of a loop with a single round, it would load in front of the wait for the tile."""
+        loops = [step for step in phase.body if isinstance(step, For)]
+        return len(loops) == 1 and not self.waits(loops[0].body) and self.scope.range(loops[0].count).low > 1
 
     # leaves
 

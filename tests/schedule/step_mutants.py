@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tilelink.schedule.index import rank
 from tilelink.schedule.roles import Phase, Role, Schedule
-from tilelink.schedule.steps import For, If, Move, Notify, Step, Wait
+from tilelink.schedule.steps import For, If, Move, Notify, Step, Sync, Wait
+from tilelink.schedule.walk import all_steps, mapped, with_bodies
 
 Body = tuple[Step, ...]
 Change = Callable[[Body], Iterator[tuple[str, Body]]]
@@ -84,3 +85,15 @@ def _of_notify(step: Notify) -> Iterator[tuple[str, Notify]]:
 
 def _name(step: Wait | Notify) -> str:
     return f"{type(step).__name__} {step.signal}".lower()
+
+
+def without_a_sync(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
+    """(which, `schedule` less one Sync), for each of those that a pass has put in."""
+    syncs = [step for step in all_steps(schedule) if isinstance(step, Sync)]
+    for number, sync in enumerate(syncs):
+        seen = iter(range(len(syncs)))
+
+        def change(step: Step, number: int = number, seen: Iterator[int] = seen) -> Body:
+            return () if isinstance(step, Sync) and next(seen) == number else (step,)
+
+        yield f"{number}: {sync.order.value}", with_bodies(schedule, lambda body, change=change: mapped(body, change))  # type: ignore[misc]
