@@ -130,6 +130,10 @@ class Events:
         of_others = np.cumsum(total.sum(1)) - total.sum(1)  # raises of the programs before, in all calls
         before = np.cumsum(self.raises) - self.raises - of_others[self.run // self.calls]
         self.time = before + self.call  # the end of a call counts as a raise
+        follows = np.zeros(len(self.run), bool)  # right behind another raise of the run: it tells of nothing new
+        follows[1:] = self.raises[1:] & self.raises[:-1] & (self.run[1:] == self.run[:-1])
+        here = np.arange(len(self.run))
+        self.since = self.time[np.maximum.accumulate(np.where(follows, 0, here))] if len(here) else self.time
         self.end_time: list[int] = (np.cumsum(total, 1) + np.arange(1, self.calls + 1)).ravel().tolist()
 
     def _segments(self) -> None:
