@@ -115,10 +115,20 @@ def publish(schedule: Schedule, launch: Publish) -> tuple[Step, ...]:
     return (*staged, told)
 
 
-def tell_place(schedule: Schedule, exchange: str) -> Step:
-    """Every rank may put its parts into the place that this call has."""
+def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:
+    """Every rank may put its parts into the place that this call has: it is told where that is."""
     ranks = schedule.num_ranks
-    return For("step", ranks, (Notify(f"{exchange}_place", (rank,), (rank + STEP) % ranks, call),))
+    peer = (rank + STEP) % ranks
+    told = Store("place", Region(places_of(exchange), (rank,), (1,), peer))
+    return (
+        Compute(("place",), "own_place", shape=(1,)),
+        For("step", ranks, (told, Notify(f"{exchange}_place", (rank,), peer, call))),
+    )
+
+
+def places_of(exchange: str) -> str:
+    """The buffer in which each rank finds the places of all."""
+    return f"{exchange}_places"
 
 
 def copy_own(schedule: Schedule, name: str) -> Move:

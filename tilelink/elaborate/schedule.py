@@ -80,8 +80,10 @@ def _buffer(planned: Planned, buffer: nodes.Buffer) -> Buffer:
 
 
 def _packets(planned: Planned) -> Iterator[Buffer]:
-    """Words of collectives: two sets of them, for calls in turn, with those of each rank."""
+    """What travels beside values: packets of collectives, in two sets, for calls in turn; places of pools."""
     for launch in planned.launches:
+        if isinstance(launch, TellPlace):
+            yield Buffer(movers.places_of(launch.exchange), Memory.SYMMETRIC, (planned.num_ranks,), "int64")
         if isinstance(launch, WordCollective):
             shape = movers.word_shape(planned, launch)
             dtype = planned.buffer(launch.out).dtype
@@ -195,7 +197,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
                 first.append(Phase(1, movers.publish(planned, carried), who=Who.FIRST, title="peers may pull now"))
             case TellPlace(exchange):
                 first.append(
-                    Phase(1, (movers.tell_place(planned, exchange),), who=Who.FIRST, title="peers may store here")
+                    Phase(1, movers.tell_place(planned, exchange), who=Who.FIRST, title="peers may store here")
                 )
             case WordCollective():
                 first += _gather_first(planned, carried)

@@ -248,7 +248,7 @@ class _Program:
         operands = [
             self.values[one] if isinstance(one, str) and one in self.values else float(one) for one in step.operands
         ]
-        if step.op in ("zeros", "full"):
+        if step.op in ("zeros", "full", "own_place"):
             found: Array | tuple[Array, ...] = np.full(shape, operands[0] if step.op == "full" else 0.0)
         else:
             found = self.run.ops[step.op](*operands)
