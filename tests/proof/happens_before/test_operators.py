@@ -30,6 +30,13 @@ def test_an_operator_is_proved_for_any_number_of_calls(name: str, size: int) -> 
     assert outcome.rank_period == (size if tables else 1)  # tables say something else for each rank
 
 
+def test_a_report_says_what_stands_for_what() -> None:
+    said = str(checked(two_level_rs(3, 2).schedule))
+    assert said.startswith("proved for any number of calls, of which 3 stand for all; ranks 0 to 1 stand for 6; ")
+    assert str(checked(queue(3).schedule, calls=2)).startswith("proved for 2 calls; rank 0 stands for 3; ")
+    assert str(checked(queue(3).schedule, symmetric=False, calls=2)).startswith("proved for 2 calls; each of 3 ranks; ")
+
+
 @pytest.mark.parametrize("mesh", [(2, 2), (3, 2), (2, 3)], ids=str)
 def test_two_levels_are_alike_from_node_to_node(mesh: tuple[int, int]) -> None:
     outcome = checked(two_level_rs(*mesh).schedule)

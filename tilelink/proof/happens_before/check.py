@@ -32,6 +32,7 @@ class Outcome:
     """
 
     refutation: Refutation | None
+    ranks: int
     rank_period: int
     call_period: int
     calls: int
@@ -40,6 +41,16 @@ class Outcome:
     @property
     def proved(self) -> bool:
         return self.refutation is None
+
+    def __str__(self) -> str:
+        if self.refutation is not None:
+            return f"refuted: {self.refutation}"
+        few = "rank 0 stands" if self.rank_period == 1 else f"ranks 0 to {self.rank_period - 1} stand"
+        ranks = f"{few} for {self.ranks}" if self.rank_period < self.ranks else f"each of {self.ranks} ranks"
+        calls = (
+            f"any number of calls, of which {self.calls} stand for all" if self.call_period else f"{self.calls} calls"
+        )
+        return f"proved for {calls}; {ranks}; {self.events} events"
 
 
 def check(
@@ -69,7 +80,7 @@ def checked(
         schedule = with_indices(schedule, looked_up_by_call)
     period, shifts = rank_period(schedule) if symmetric else (schedule.num_ranks, {})
     again = 0 if calls else call_period(schedule)
-    outcome = Outcome(None, period, again, calls or 2 * again + 1)
+    outcome = Outcome(None, schedule.num_ranks, period, again, calls or 2 * again + 1)
     if not calls and not again:
         return replace(outcome, refutation=Refutation(Wrong.UNLIKE, ()))
     return _walked(schedule, known, outcome, shifts, assumed)
