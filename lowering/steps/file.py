@@ -17,7 +17,6 @@ from lowering.steps.naming import HELPERS, checked_names
 from lowering.steps.pieces import in_pieces
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
-from lowering.steps.unswitch import unswitched
 from lowering.steps.words import by_host, laid_out
 from lowering.targets import dialect
 from tilelink.schedule.printing import printed
@@ -34,10 +33,9 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
 
 
 def passes(schedule: Schedule) -> Schedule:
-    """`schedule` as it is printed: what programs move in pieces, with Sync steps, loops without branches where that can be,
-    names for entries of tables."""
+    """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables."""
     ordered = synchronised(in_pieces(schedule))  # a Sync may have to stand between pieces
-    return named_lookups(unswitched(ordered), checked_names(schedule))
+    return named_lookups(ordered, checked_names(schedule))
 
 
 def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
