@@ -11,7 +11,7 @@ j + 2 and before the rest of j + 1, where j + 1 has been computed. Nothing else 
 (barriers in shared memory), which the rows get here: `begun` by the program for its three, `loaded` by the loader behind each
 head for the consumer, `done` by each of the three behind its positions. That the loader runs only `places` loads ahead matters
 for circles alone. It is taken at its strictest, one load: the head of j waits until the consumer of j - 1 has begun with it, so
-until the rest of j - 3 is over. It learns nothing there, which takes nothing for granted that fewer places would not give.
+until the rest of j - 3 is over. It learns nothing there, so that nothing is taken for granted which a longer ring does not give.
 """
 
 from __future__ import annotations
