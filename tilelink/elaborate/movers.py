@@ -59,7 +59,7 @@ def copies(schedule: Schedule, launch: CopyProgram) -> Role:
     source, target = ends(schedule, exchange, chunk_rows(exchange, CHUNK))
     told: tuple[Step, ...] = ()
     if exchange.transfer is Transfer.PULL:
-        told = (Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank),)
+        told = (Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank, call),)
     elif not exchange.met:
         told = (Notify(f"{exchange.name}_arrived", (rank, CHUNK), PEER, call),)
     let = peer_and_chunk(exchange.order, exchange.chunks, streams=launch.streams > 1)
@@ -155,7 +155,7 @@ def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
         body: tuple[Step, ...] = (Call(function, (_whole(schedule, gemm.out),), tuple(operands)),)
         return Role(gemm.out.buffer, Host(), (Phase(1, body),))
     exchange = schedule.exchange(gemm.split)
-    segment = Index("part")
+    segment = Index("owner")
     first, rows = chunk_rows(exchange, CHUNK)
 
     def rows_of(operand: Operand, buffer: str, number: Number | None) -> Region:
@@ -175,8 +175,8 @@ def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
     if gemm.wait is not None:
         until = call * gemm.wait.target if gemm.wait.target else call
         waits = (If(segment, rank, (), (Wait(gemm.wait.signal, (segment, CHUNK), until),)),)
-    counted = (Notify(gemm.count, (segment, CHUNK), rank),) if gemm.count else ()
-    let = (("part", rank_at(gemm.order, TILE // exchange.chunks)), ("chunk", TILE % exchange.chunks))
+    counted = (Notify(gemm.count, (segment, CHUNK), rank, call),) if gemm.count else ()
+    let = ((segment.op, rank_at(gemm.order, TILE // exchange.chunks)), ("chunk", TILE % exchange.chunks))
     phase = Phase(schedule.num_ranks * exchange.chunks, (*waits, *multiply, *counted), let)
     return Role(gemm.out.buffer, Host(), (phase,))
 

@@ -29,6 +29,7 @@ from tilelink.schedule.index import Index, call, rank
 from tilelink.schedule.memory import Buffer, Memory, Protocol, Signal
 from tilelink.schedule.roles import (
     CopyEngine,
+    Engine,
     Host,
     Launch,
     MeshAxis,
@@ -175,7 +176,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case Finish():
                 phases = () if launch.within else (Phase(1, finished(planned, launch), title=THIS_CALL),)
                 if phases or streams:
-                    yield Launch(MAIN, (Role("finish", Host(), phases),), tuple(dict.fromkeys(streams)))
+                    engine: Engine = CopyEngine() if launch.by_copy else Sms(1, 1, 1) if phases else Host()
+                    yield Launch(MAIN, (Role("finish", engine, phases),), tuple(dict.fromkeys(streams)))
 
 
 def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
