@@ -50,6 +50,9 @@ class Task:
     clock: Clock = field(default_factory=dict)
     covered: dict[str, Clock] = field(default_factory=dict)
     start: Clock | None = None
+    raising: int = (
+        0  # when the first of the raises came that follow each other up to now, 0 if it did something else since
+    )
     next: int = 0
     ended: bool = False
 
@@ -78,14 +81,15 @@ class Programs:
         return env
 
     def positions(self, phase: Phase, program: int, programs: int, env: Env) -> list[Position]:
-        count = self.value(phase.count, env)
-        if phase.who is Who.FIRST:
-            tiles = range(count if program == 0 else 0)
-        else:
-            tiles = range(0 if phase.every else program, count, 1 if phase.every else programs)
+        first_tile, count = self.value(phase.first, env), self.value(phase.count, env)
+        tiles = [
+            tile
+            for tile in range(first_tile, first_tile + count)
+            if (program == 0 if phase.who is Who.FIRST else phase.every or tile % programs == program)
+        ]
         found = []
         for tile in tiles:
-            here = self.let(phase.let, {**env, "tile": tile})
+            here = self.let(phase.let, {**env, "tile": tile, "program": program})
             ends = first_product(phase.body)
             first, behind = (list(self.flat(body, here)) for body in (phase.body[:ends], phase.body[ends:]))
             head = list(takewhile(lambda op: isinstance(op[0], Wait | Load | Compute), first))

@@ -27,7 +27,8 @@ class Wrong(Exception):
 class Word:
     kind: str = ""
     amount: int = 0
-    raises: list[tuple[int, Clock, Clock]] = field(default_factory=list)  # amount, what was known, who raised when
+    # amount, what was known, who raised when, and since when they did nothing but raise
+    raises: list[tuple[int, Clock, Clock, Clock]] = field(default_factory=list)
     awaited: set[int] = field(default_factory=set)
 
 
@@ -51,7 +52,7 @@ class Referee(Programs):
         self.buffers = {one.name: one for one in schedule.buffers}
         self.words: dict[Key, Word] = {}
         self.elements: dict[Key, Element] = {}
-        self.groups: dict[Key, tuple[int, int, Clock, Clock]] = {}
+        self.groups: dict[Key, tuple[int, int, Clock, Clock, Clock]] = {}
 
     # ---- running ----
     def run(self) -> None:
@@ -116,7 +117,7 @@ class Referee(Programs):
                 self.learn(task, key, 1)
                 task.start, task.covered = dict(task.clock), {}
             case Lock(key, False):
-                self.raise_(key, "set", 1, task.clock, {task.name: self.now})
+                self.raise_(key, "set", 1, task.clock, {task.name: self.now}, self.since(task))
             case Wait(signal, index, until, covers):
                 self.learn(task, self.word_of(signal, index, task.rank, env), self.value(until, env))
                 task.covered |= {name: dict(task.clock) for name in covers}
@@ -151,33 +152,40 @@ class Referee(Programs):
     def learn(self, task: Task, key: Key, until: int) -> None:
         if until <= 0:
             return
+        task.raising = 0
         word = self.words[key]
         word.awaited.add(until)
         if word.kind == "add":
-            for _, known, _ in word.raises[:until]:
+            for _, known, _, _ in word.raises[:until]:
                 join(task.clock, known)
         else:
-            join(task.clock, next(known for amount, known, _ in word.raises if amount >= until))
+            join(task.clock, next(known for amount, known, _, _ in word.raises if amount >= until))
+
+    def since(self, task: Task) -> Clock:
+        """A raise by `task` now: since when it does nothing but raise. Who knows it at that time knows what this raise tells."""
+        task.raising = task.raising or self.now
+        return {task.name: task.raising}
 
     def notify(self, task: Task, step: Notify, env: Env) -> None:
         key = self.word_of(step.signal, step.index, self.value(step.at, env), env)
         known, by, many = dict(task.clock), {task.name: self.now}, self.value(step.last_of, env)
+        since = self.since(task)
         if many != 1:
             place = (key, task.rank, task.call)
-            of, count, clock, raisers = self.groups.get(place, (many, 0, {}, {}))
+            of, count, clock, raisers, begun = self.groups.get(place, (many, 0, {}, {}, {}))
             join(clock, known)
             join(raisers, by)
-            self.groups[place] = of, count + 1, clock, raisers
+            join(begun, since)
+            self.groups[place] = of, count + 1, clock, raisers, begun
             if of != many or count + 1 > many:
                 raise Wrong("more than the last of them")
             if count + 1 < many:
                 return
-            known, by = dict(clock), dict(raisers)
-        self.raise_(
-            key, "add" if step.to is None else "set", 0 if step.to is None else self.value(step.to, env), known, by
-        )
+            known, by, since = dict(clock), dict(raisers), dict(begun)
+        to = 0 if step.to is None else self.value(step.to, env)
+        self.raise_(key, "add" if step.to is None else "set", to, known, by, since)
 
-    def raise_(self, key: Key, kind: str, to: int, known: Clock, by: Clock) -> None:
+    def raise_(self, key: Key, kind: str, to: int, known: Clock, by: Clock, since: Clock) -> None:
         word = self.words.setdefault(key, Word(kind))
         if word.kind != kind:
             raise Wrong("set and added to")
@@ -187,14 +195,14 @@ class Referee(Programs):
             if word.raises and not all(known.get(name, 0) >= time for name, time in word.raises[-1][2].items()):
                 raise Wrong("set in no order")
         word.amount = to if kind == "set" else word.amount + 1
-        word.raises.append((word.amount, dict(known), dict(by)))
+        word.raises.append((word.amount, dict(known), dict(by), dict(since)))
 
     def counts(self) -> None:
         for word in self.words.values():
             for wanted in word.awaited if word.kind == "add" else ():
-                for _, known, _ in word.raises[wanted:]:
-                    for _, _, by in word.raises[:wanted]:
-                        if any(known.get(name, 0) < time for name, time in by.items()):
+                for _, known, _, _ in word.raises[wanted:]:
+                    for _, _, _, since in word.raises[:wanted]:
+                        if any(known.get(name, 0) < time for name, time in since.items()):
                             raise Wrong("a count may be reached by others")
 
     # ---- memory ----
@@ -217,6 +225,7 @@ class Referee(Programs):
         buffer = self.buffers[region.buffer]
         clock = task.covered.get(region.buffer, task.start) if floating else task.clock
         for key in self.elements_of(region, env):
+            task.raising = task.raising if buffer.memory is Memory.INPUT else 0
             one = self.elements.setdefault(key, Element())
             if one.writer and one.writer != task.name and clock.get(one.writer, 0) < one.time:
                 raise Wrong(f"{key} is read early")
@@ -234,9 +243,10 @@ class Referee(Programs):
             self.set_element(task, key, task.call)
         if self.buffers[region.buffer].protocol is not Protocol.SIMPLE and packets:
             for key in keys:
-                self.raise_(("data", *key), "set", task.call, task.clock, {task.name: self.now})
+                self.raise_(("data", *key), "set", task.call, task.clock, {task.name: self.now}, self.since(task))
 
     def set_element(self, task: Task, key: Key, call: int) -> None:
+        task.raising = 0
         one = self.elements.setdefault(key, Element())
         users = {**one.readers, **({one.writer: max(one.time, one.readers.get(one.writer, 0))} if one.writer else {})}
         for name, time in users.items():
