@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
 from io import StringIO
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -22,23 +20,19 @@ class Fate(Enum):
 
     KILLED = "killed"
     SURVIVED = "survived"
-    EQUIVALENT = "equivalent"  # survived, and a rule proves that it does what the original does
+    EQUIVALENT = "equivalent"  # survived, and shown to do what the original does
     UNDECIDED = "undecided"  # the judge failed, crashed or took too long
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`by`: what killed it, or the rule that proves it equivalent, or why it is undecided; empty for a survivor.
-
-    `claimed` is the rule that says equivalent, whatever the judge said: one on a killed mutant contradicts the judge.
-    """
+    """`by`: what killed it, or why it is equivalent, or why it is undecided; empty for a survivor."""
 
     operator: str
     site: str
     fate: Fate
     by: str
     detail: str
-    claimed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +53,6 @@ class Report:
 
     def of(self, fate: Fate) -> tuple[Outcome, ...]:
         return tuple(outcome for outcome in self.outcomes if outcome.fate is fate)
-
-    @property
-    def contradictions(self) -> tuple[Outcome, ...]:
-        """Killed although a rule says equivalent: the rule is too broad, or the judge asks for more than right results, as a
-        proof does that refutes what no planner would write."""
-        return tuple(outcome for outcome in self.of(Fate.KILLED) if outcome.claimed)
 
     def by_operator(self) -> dict[str, dict[Fate, int]]:
         """Counts of each operator, in the order in which operators appear."""
@@ -113,12 +101,6 @@ class Report:
         outcomes = [{**asdict(outcome), "fate": outcome.fate.value} for outcome in self.outcomes]
         counts = {fate.value: self.count(fate) for fate in Fate}
         return json.dumps({"total": self.total, "counts": counts, "outcomes": outcomes}, indent=1) + "\n"
-
-    def write_json(self, path: Path) -> None:
-        """`to_json` into `path`, whole or not at all: into a file beside it, which is renamed then."""
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        partial.write_text(self.to_json(), encoding="utf-8")
-        partial.replace(path)
 
     def _operator_rows(self) -> list[list[str]]:
         rows = [[name, *(str(row[fate]) for fate in Fate)] for name, row in self.by_operator().items()]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.mutation import places, protocol, statements
+from tilelink.mutation import expressions, statements
 from tilelink.mutation.mutant import SourceMutant
 from tilelink.mutation.text import SourceText
 
-_OPERATORS = (*statements.OPERATORS, *protocol.OPERATORS, *places.OPERATORS)
+_OPERATORS = (*statements.OPERATORS, *expressions.OPERATORS)
 
 
 def source_operators() -> tuple[str, ...]:

@@ -187,7 +187,7 @@ class _Renaming:
 
     def _place(self, name: str, number: int, index: Number, where: Moved, long: float, most: int) -> None:
         """A dimension turns by one shift wherever it is used; what turns is in bounds, or it would be cut or wrapped."""
-        if where.mod % most or not (where.still or where.range.within(0, most - long)):
+        if most < 1 or where.mod % most or not (where.still or where.range.within(0, most - long)):
             raise Unlike(f"{spelled(index)} in {name}")
         if self.turns.setdefault((name, number), where.by % most) != where.by % most:
             raise Unlike(f"dimension {number} of {name} turns and does not turn")
