@@ -1,12 +1,12 @@
-"""What a run does, as one text: equal for runs whose tasks make the same accesses in the same order.
+"""What a run does, and whether another one does the same: all writes and all synchronisation of every task, in order.
 
-A mutated expression that depends on ranks, programs and constants only takes all of its values in every run. So if a
-mutant's run makes the same accesses of the same words with the same meaning as the original's run under the same policy,
-the expression has the same values everywhere, and the mutant does what the original does at this size.
-
-What a task does again at once, and what then changes nothing, counts once: a word is polled or raised to the same value.
-Accesses that follow each other have no order where they are of different places and order nothing: no machine promises one.
-A barrier orders nothing where one thread is alone on both sides of it, up to the barriers around.
+A mutated expression that depends on ranks, programs and constants only takes all of its values in every run. So if the tasks
+of a mutant's run write and raise the same as those of the original's run under the same policy, and wait for as much, then the
+mutant orders at this size what the original orders: results and races of its own runs show the rest. Four things matter not:
+- what ordinary loads read, as results and races depend on it;
+- what a task does again or besides, if it changes nothing: polls, a wait or a barrier more, a word raised to what it is;
+- the order of writes to different places that release nothing: no machine promises one;
+- a barrier with one thread alone on both sides, up to the barriers around it.
 """
 
 from __future__ import annotations
@@ -24,79 +24,58 @@ _TRIALS = (  # policies that do not choose otherwise because a task takes a step
     Trial(Scenario.REPLAYS, "newest", calls=1, detect_races=False),
 )
 _BARRIER, _ENDED = b"barrier", b"ended"
-_LONGEST = 4  # events that are done again: a barrier and a notify, for example
-
 
 Place = tuple[str, int, int, int]  # buffer, rank, first byte and the end
 
 
-class _Done(NamedTuple):
+class Done(NamedTuple):
     what: bytes
-    changed: bool = False  # something in memory
-    place: Place | None = None  # of an access that orders nothing
+    idle: bool = False  # nothing in memory changed
+    place: Place | None = None  # of a write that releases nothing
     alone: bool = False  # by one thread
+    load: bool = False  # an ordinary one
+
+
+Run = dict[tuple[int, str], list[Done]]  # what each task did, by its rank and name
 
 
 class Fingerprint:
     """Observes a whole run."""
 
     def __init__(self) -> None:
-        self._tasks: dict[tuple[int, str], list[_Done]] = {}
+        self._tasks: Run = {}
         self._ended: dict[Hashable, bytes] = {}  # what a stream did last before it had done an operation
 
     def observe(self, event: Event) -> None:
         done = self._tasks.setdefault((event.task.rank, event.task.name), [])
-        done.append(self._done(event, done))
-        for at in range(len(done) - 1, 0, -1):
-            one, other = done[at - 1 : at + 1]
-            if one.what < other.what or not _apart(one.place, other.place):
-                break
-            done[at - 1 : at + 1] = other, one
-        for length in range(1, _LONGEST + 1):
-            again, before = done[-length:], done[-2 * length : -length]
-            if [one.what for one in again] == [one.what for one in before] and not any(one.changed for one in again):
-                del done[-length:]
-                return
+        new = self._done(event, done)
+        if not (new.idle and done and done[-1].what == new.what):
+            done.append(new)
 
-    def _done(self, event: Event, before: list[_Done]) -> _Done:
+    def _done(self, event: Event, before: list[Done]) -> Done:
         """Lines are left out: they are what a mutant may change. Operations of a stream are known by what they do, not by
         their number."""
         match event:
             case Access():
                 return _access(event)
             case Barrier():
-                return _Done(_BARRIER)
+                return Done(_BARRIER, idle=True)
             case Fence(text=text):
-                return _Done(text.encode())
+                return Done(text.encode(), idle=True)
             case Released(token=("done", *_) as token):
-                last = next((one.what for one in reversed(before) if one.what != _ENDED), b"")
-                self._ended[token] = last
-                return _Done(_ENDED)
+                self._ended[token] = next((one.what for one in reversed(before) if one.what != _ENDED), b"")
+                return Done(_ENDED, idle=True)
             case Acquired(token=("done", *_) as token):
-                return _Done(b"behind " + self._ended.get(token, b""))
+                return Done(b"behind " + self._ended.get(token, b""), idle=True)
             case _:
-                return _Done(repr((type(event).__name__, event.token)).encode())
+                return Done(repr((type(event).__name__, event.token)).encode())
 
     @property
-    def digest(self) -> str:
-        found = hashlib.sha256()
-        for task, done in sorted(self._tasks.items()):
-            found.update(repr(task).encode() + b"".join(_ordered(done)))
-        return found.hexdigest()
+    def run(self) -> Run:
+        return {task: _sorted(list(_ordered(done))) for task, done in self._tasks.items()}
 
 
-def _ordered(done: list[_Done]) -> Iterator[bytes]:
-    """All that a task did, without barriers between which and the next ones one thread is alone."""
-    ends = [-1, *(at for at, one in enumerate(done) if one.what == _BARRIER), len(done)]
-    idle = {
-        here
-        for before, here, behind in zip(ends, ends[1:], ends[2:], strict=False)
-        if all(one.alone or one.what == _BARRIER for one in done[before + 1 : behind])
-    }
-    return (one.what for at, one in enumerate(done) if at not in idle)
-
-
-def _access(event: Access) -> _Done:
+def _access(event: Access) -> Done:
     found = event.buffer
     base = found.start if found is not None else event.start
     owner = (found.name, found.rank) if found is not None else ("", -1)
@@ -104,23 +83,66 @@ def _access(event: Access) -> _Done:
     touched = (event.addresses - base).tobytes() if event.addresses.size < 1 << 16 else b""
     how = (event.kind, event.via, event.semantic, event.scope, event.item_bytes, event.scalar, event.value)
     what = hashlib.sha256(repr((place, how)).encode() + touched).digest()
-    polls = event.kind is Kind.LOAD and event.semantic is not Semantic.NONE
-    free = event.semantic in (Semantic.NONE, Semantic.RELAXED) and not polls
-    return _Done(what, event.changed, place if free else None, event.scalar and event.via is not Via.PLAIN)
+    free = event.kind is not Kind.LOAD and event.semantic in (Semantic.NONE, Semantic.RELAXED)
+    load = event.kind is Kind.LOAD and event.semantic is Semantic.NONE
+    alone = event.scalar and event.via is not Via.PLAIN
+    return Done(what, not event.changed, place if free else None, alone, load)
+
+
+def _ordered(done: list[Done]) -> Iterator[Done]:
+    """Without ordinary loads, and without barriers between which and the next ones one thread is alone."""
+    ends = [-1, *(at for at, one in enumerate(done) if one.what == _BARRIER), len(done)]
+    useless = {
+        here
+        for before, here, behind in zip(ends, ends[1:], ends[2:], strict=False)
+        if all(one.alone or one.what == _BARRIER for one in done[before + 1 : behind])
+    }
+    return (one for at, one in enumerate(done) if at not in useless and not one.load)
+
+
+def _sorted(done: list[Done]) -> list[Done]:
+    """Neighbours that are free in one order, whatever order they came in."""
+    for end in range(1, len(done)):
+        for at in range(end, 0, -1):
+            one, other = done[at - 1 : at + 1]
+            if one.what < other.what or not _apart(one.place, other.place):
+                break
+            done[at - 1 : at + 1] = other, one
+    return done
 
 
 def _apart(one: Place | None, other: Place | None) -> bool:
     if one is None or other is None:
         return False
-    return one[:2] != other[:2] or one[3] <= other[2] or other[3] <= one[2]
+    return one[:2] != other[:2] or bool(one[3] <= other[2] or other[3] <= one[2])
 
 
-def fingerprint(subject: Subject) -> str:
-    """Of a few runs under fixed policies; empty if one of them fails."""
-    digests = []
+def runs(subject: Subject) -> tuple[Run, ...]:
+    """A few under fixed policies; none if one of them fails."""
+    found = []
     for trial in _TRIALS:
         one = Fingerprint()
         if run_trial(subject, trial, observers=[one]).error is not None:
-            return ""
-        digests.append(one.digest)
-    return " ".join(digests)
+            return ()
+        found.append(one.run)
+    return tuple(found)
+
+
+def does_the_same(original: tuple[Run, ...], mutant: tuple[Run, ...]) -> bool:
+    """Every task does all that it did, in order, and nothing more that changes memory."""
+    return len(original) == len(mutant) and all(
+        _covers(one.get(task, []), other.get(task, []))
+        for one, other in zip(original, mutant, strict=True)
+        for task in one | other
+    )
+
+
+def _covers(before: list[Done], after: list[Done]) -> bool:
+    wanted = iter(before)
+    next_one = next(wanted, None)
+    for one in after:
+        if next_one is not None and one.what == next_one.what:
+            next_one = next(wanted, None)
+        elif not one.idle:
+            return False
+    return next_one is None

@@ -182,7 +182,9 @@ def _bound(node: object) -> tuple[str, ...]:
 def _site(before: Schedule, after: Schedule, path: Path) -> str:
     """Where, and what was changed into what: of a part of an index, all of the index."""
     path = path[: path.index("args")] if "args" in path else path
-    return f"{Site(before, path, (), None).label}: {_word(at(before, path))} -> {_word(at(after, path))}"
+    around, last = Site(before, path[:-1], (), None).label, path[-1]
+    where = f"{around}[{last}]" if isinstance(last, int) else f"{around}, {last}".removeprefix(", ")
+    return f"{where}: {_word(at(before, path))} -> {_word(at(after, path))}"
 
 
 def _word(value: object) -> str:

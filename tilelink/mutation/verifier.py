@@ -1,4 +1,4 @@
-"""The judge of emitted text: adversarial runs, until one of them fails. A survivor that makes the same accesses is equivalent."""
+"""The judge of emitted text: adversarial runs until one of them fails. A survivor that orders the same is equivalent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tilelink.adversary.host_code import HostCodeFailed
 from tilelink.adversary.subject import Subject, of_module, of_schedule
 from tilelink.adversary.trials import Scenario, Trial, WrongResult, run_trial
 from tilelink.ir.schedule import Schedule
-from tilelink.mutation.fingerprint import fingerprint
+from tilelink.mutation.fingerprint import Run, does_the_same, runs
 from tilelink.mutation.mutant import SourceMutant, Verdict
 from tilelink.runtime.load import load_source
 
-SAME_ACCESSES = "same accesses"
+SAME_ACCESSES = "writes and orders the same"
 
 
 def quick_trials(num_ranks: int) -> Iterator[Trial]:
@@ -49,7 +49,7 @@ class JudgeSource:
         killed = refuted(subject)
         if killed is not None:
             return killed
-        same = fingerprint(subject) == _fingerprint(self.original, self.schedule)
+        same = does_the_same(_original(self.original, self.schedule), runs(subject))
         return Verdict(False, SAME_ACCESSES if same else "", "")
 
 
@@ -71,5 +71,5 @@ def _of_spec(host: Subject, schedule: Schedule) -> Subject:
 
 
 @cache
-def _fingerprint(source: str, schedule: Schedule) -> str:
-    return fingerprint(of_schedule(schedule, source))
+def _original(source: str, schedule: Schedule) -> tuple[Run, ...]:
+    return runs(of_schedule(schedule, source))
