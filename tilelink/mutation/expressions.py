@@ -48,22 +48,21 @@ def weaker(text: SourceText) -> Changes:
 
 
 def one_off(text: SourceText) -> Changes:
-    """A number that a call, a comparison or a tuple of sizes is given is one more or less."""
-    for node in text.nodes(ast.Call):
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        sizes = [size for one in given if isinstance(one, ast.Tuple) for size in one.elts]
-        for one in (*given, *sizes):
+    """A number that a call or a comparison is given, alone or in a tuple of sizes, is one more or less."""
+    for node in text.nodes(ast.expr):
+        given = _given(node)
+        for one in (*given, *(size for item in given if isinstance(item, ast.Tuple) for size in item.elts)):
             if isinstance(one, ast.BinOp) or text.number(one) is not None:
-                yield from _one_off(text, one)
-    for compare in text.nodes(ast.Compare):
-        for one in compare.comparators:
-            if isinstance(one, ast.BinOp) or text.number(one) is not None:
-                yield from _one_off(text, one)
+                yield from ((Change(text.span(one), f"{text.text(one)} {change}"),) for change in ("+ 1", "- 1"))
 
 
-def _one_off(text: SourceText, node: ast.expr) -> Changes:
-    yield (Change(text.span(node), f"{text.text(node)} + 1"),)
-    yield (Change(text.span(node), f"{text.text(node)} - 1"),)
+def _given(node: ast.expr) -> list[ast.expr]:
+    match node:
+        case ast.Call(args=args, keywords=keywords):
+            return [*args, *(keyword.value for keyword in keywords)]
+        case ast.Compare(comparators=comparators):
+            return comparators
+    return []
 
 
 def an_argument_alone(text: SourceText) -> Changes:
@@ -141,19 +140,16 @@ def _next(names: tuple[str, ...], name: str) -> str:
     return names[(names.index(name) + 1) % len(names)] if len(names) > 1 else ""
 
 
-OPERATORS: tuple[tuple[str, SourceOperator], ...] = tuple(
-    (one.__name__.replace("_", " "), one)
-    for one in (
-        comparison,
-        condition,
-        weaker,
-        one_off,
-        an_argument_alone,
-        another_name,
-        arguments_exchanged,
-        another_function,
-        another_receiver,
-        no_mask,
-        a_copy,
-    )
+OPERATORS: tuple[SourceOperator, ...] = (
+    comparison,
+    condition,
+    weaker,
+    one_off,
+    an_argument_alone,
+    another_name,
+    arguments_exchanged,
+    another_function,
+    another_receiver,
+    no_mask,
+    a_copy,
 )

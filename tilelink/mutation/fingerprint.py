@@ -2,38 +2,31 @@
 
 A mutated expression that depends on ranks, programs and constants only takes all of its values in every run. So if the tasks
 of a mutant's run write and raise the same as those of the original's run under the same policy, and wait for as much, then the
-mutant orders at this size what the original orders: results and races of its own runs show the rest. Four things matter not:
+mutant orders at this size what the original orders: results and races of its own runs show the rest. Two things matter not:
 - what ordinary loads read, as results and races depend on it;
-- what a task does again or besides, if it changes nothing: polls, a wait or a barrier more, a word raised to what it is;
-- the order of writes to different places that release nothing: no machine promises one;
-- a barrier with one thread alone on both sides, up to the barriers around it.
+- what a task does again or besides, if it changes nothing: polls, a wait or a barrier more, a word raised to what it is.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Scenario, Trial, run_trial
-from tilelink.emulator.events import Access, Acquired, Barrier, Event, Fence, Kind, Released, Semantic, Via
+from tilelink.emulator.events import Access, Acquired, Barrier, Event, Fence, Kind, Released, Semantic
 
 _TRIALS = (  # policies that do not choose otherwise because a task takes a step more
     Trial(Scenario.CALLS, "oldest", calls=2, detect_races=False),
     Trial(Scenario.REPLAYS, "newest", calls=1, detect_races=False),
 )
-_BARRIER, _ENDED = b"barrier", b"ended"
-
-Place = tuple[str, int, int, int]  # buffer, rank, first byte and the end
+_ENDED = b"ended"
 
 
 class Done(NamedTuple):
     what: bytes
     idle: bool = False  # nothing in memory changed
-    place: Place | None = None  # of a write that releases nothing
-    alone: bool = False  # by one thread
-    load: bool = False  # an ordinary one
 
 
 Run = dict[tuple[int, str], list[Done]]  # what each task did, by its rank and name
@@ -43,11 +36,13 @@ class Fingerprint:
     """Observes a whole run."""
 
     def __init__(self) -> None:
-        self._tasks: Run = {}
+        self.run: Run = {}
         self._ended: dict[Hashable, bytes] = {}  # what a stream did last before it had done an operation
 
     def observe(self, event: Event) -> None:
-        done = self._tasks.setdefault((event.task.rank, event.task.name), [])
+        if isinstance(event, Access) and event.kind is Kind.LOAD and event.semantic is Semantic.NONE:
+            return
+        done = self.run.setdefault((event.task.rank, event.task.name), [])
         new = self._done(event, done)
         if not (new.idle and done and done[-1].what == new.what):
             done.append(new)
@@ -59,7 +54,7 @@ class Fingerprint:
             case Access():
                 return _access(event)
             case Barrier():
-                return Done(_BARRIER, idle=True)
+                return Done(b"barrier", idle=True)
             case Fence(text=text):
                 return Done(text.encode(), idle=True)
             case Released(token=("done", *_) as token):
@@ -70,10 +65,6 @@ class Fingerprint:
             case _:
                 return Done(repr((type(event).__name__, event.token)).encode())
 
-    @property
-    def run(self) -> Run:
-        return {task: _sorted(list(_ordered(done))) for task, done in self._tasks.items()}
-
 
 def _access(event: Access) -> Done:
     found = event.buffer
@@ -83,38 +74,7 @@ def _access(event: Access) -> Done:
     touched = (event.addresses - base).tobytes() if event.addresses.size < 1 << 16 else b""
     how = (event.kind, event.via, event.semantic, event.scope, event.item_bytes, event.scalar, event.value)
     what = hashlib.sha256(repr((place, how)).encode() + touched).digest()
-    free = event.kind is not Kind.LOAD and event.semantic in (Semantic.NONE, Semantic.RELAXED)
-    load = event.kind is Kind.LOAD and event.semantic is Semantic.NONE
-    alone = event.scalar and event.via is not Via.PLAIN
-    return Done(what, not event.changed, place if free else None, alone, load)
-
-
-def _ordered(done: list[Done]) -> Iterator[Done]:
-    """Without ordinary loads, and without barriers between which and the next ones one thread is alone."""
-    ends = [-1, *(at for at, one in enumerate(done) if one.what == _BARRIER), len(done)]
-    useless = {
-        here
-        for before, here, behind in zip(ends, ends[1:], ends[2:], strict=False)
-        if all(one.alone or one.what == _BARRIER for one in done[before + 1 : behind])
-    }
-    return (one for at, one in enumerate(done) if at not in useless and not one.load)
-
-
-def _sorted(done: list[Done]) -> list[Done]:
-    """Neighbours that are free in one order, whatever order they came in."""
-    for end in range(1, len(done)):
-        for at in range(end, 0, -1):
-            one, other = done[at - 1 : at + 1]
-            if one.what < other.what or not _apart(one.place, other.place):
-                break
-            done[at - 1 : at + 1] = other, one
-    return done
-
-
-def _apart(one: Place | None, other: Place | None) -> bool:
-    if one is None or other is None:
-        return False
-    return one[:2] != other[:2] or bool(one[3] <= other[2] or other[3] <= one[2])
+    return Done(what, not event.changed)
 
 
 def runs(subject: Subject) -> tuple[Run, ...]:

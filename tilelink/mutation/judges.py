@@ -6,7 +6,7 @@ equal *is* equivalent: no rule says so by the form of a mutant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -57,7 +57,9 @@ class JudgeSteps:
 
     def _run(self, schedule: Schedule, seed: int) -> Outputs:
         """Outputs of `CALLS` calls, with inputs that `seed` draws for the original."""
-        ops = {name: _unknown(number, results) for number, (name, results) in enumerate(self._ops())}
+        ops: dict[str, Op] = {
+            name: partial(_some_function, number, results) for number, (name, results) in enumerate(self._ops())
+        }
         tables = {name: np.asarray(table, np.int64) for name, table in self.tables.items()}
         run, drawn = Interpreter(schedule, ops | dict(self.ops), tables, seed), np.random.default_rng(seed)
         shapes = {
@@ -78,10 +80,6 @@ class JudgeSteps:
         return sorted({step.op: len(step.results) for step in steps if step.op not in known}.items())
 
 
-def _unknown(number: int, results: int) -> Callable[..., Array | tuple[Array, ...]]:
-    return partial(_some_function, number, results)
-
-
 def _some_function(number: int, results: int, *operands: Array) -> Array | tuple[Array, ...]:
     """Numbers that depend on every element of every operand and on its place."""
     total = float(number)
@@ -93,12 +91,9 @@ def _some_function(number: int, results: int, *operands: Array) -> Array | tuple
 
 
 def _differing(right: Outputs, found: Outputs) -> Iterator[str]:
-    for call, (all_right, all_found) in enumerate(zip(right, found, strict=True), 1):
-        for rank, (wanted, got) in enumerate(zip(all_right, all_found, strict=True)):
-            for name in wanted:
-                if name not in got or not _same(wanted[name], got[name]):
+    for call, ranks in enumerate(zip(right, found, strict=True), 1):
+        for rank, (wanted, got) in enumerate(zip(*ranks, strict=True)):
+            for name, one in wanted.items():
+                other = got.get(name, np.zeros(0))
+                if one.shape != other.shape or not np.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True):
                     yield f"{name} of call {call} on rank {rank} is another one"
-
-
-def _same(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)

@@ -29,10 +29,10 @@ class SourceMutant:
 
     @property
     def site(self) -> str:
-        return f"line {self.line}: {_short(self.before)} -> {_short(self.after)}"
+        return f"line {self.line}: {short(self.before)} -> {short(self.after)}"
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """On one line, cut after 60 characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= 60 else f"{flat[:57]}..."

@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
-from tilelink.mutation.mutant import StepMutant
+from tilelink.mutation.mutant import StepMutant, short
 from tilelink.mutation.sites import Path, Site, at, named
 from tilelink.schedule.index import Index
 from tilelink.schedule.roles import Schedule
@@ -24,7 +24,6 @@ Change = tuple[str, object]  # what was done, and what stands there now
 
 _PARTS = ("buffers", "signals", "launches")  # the others are given by the spec
 _COMMUTE = ("+", "*", "min", "max")
-_ALWAYS = ("rank", "call", "tile")  # names that an index of any phase may use
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +43,20 @@ def mutants(schedule: Schedule) -> Iterator[StepMutant]:
     that they mean anything."""
     seen = {schedule}
     names = _names(schedule)
+    for place in _all_places(schedule):
+        for what, new in _changes(place, names):
+            mutated = Site(schedule, place.path, (), place.value).put(new)
+            if mutated not in seen:
+                seen.add(mutated)
+                operator = f"{place.owner.__name__}.{place.field}: {what}"
+                yield StepMutant(operator, _site(schedule, mutated, place.path), mutated)
+
+
+def _all_places(schedule: Schedule) -> Iterator[_Place]:
     for part in _PARTS:
-        start = _Place((part,), Schedule, part, _hints(Schedule)[part], getattr(schedule, part), _ALWAYS)
-        for place in _places(start):
-            site = Site(schedule, place.path, (), place.value)
-            for what, new in _changes(place, names):
-                mutated = site.put(new)
-                if mutated not in seen:
-                    seen.add(mutated)
-                    operator = f"{place.owner.__name__}.{place.field}: {what}"
-                    yield StepMutant(operator, _site(schedule, mutated, place.path), mutated)
+        yield from _places(
+            _Place((part,), Schedule, part, _hints(Schedule)[part], getattr(schedule, part), ("rank", "call", "tile"))
+        )
 
 
 def _places(place: _Place) -> Iterator[_Place]:
@@ -164,12 +167,10 @@ def _needs_nothing(kind: type) -> bool:
 def _names(schedule: Schedule) -> Names:
     """Names by kind: those in use, and those of tables."""
     found: dict[str, dict[str, None]] = {"table": {table.name: None for table in schedule.tables}}
-    for part in _PARTS:
-        start = _Place((part,), Schedule, part, _hints(Schedule)[part], getattr(schedule, part), ())
-        for place in _places(start):
-            kind = _kind(place.hint)
-            if kind and isinstance(place.value, str):
-                found.setdefault(kind, {})[place.value] = None
+    for place in _all_places(schedule):
+        kind = _kind(place.hint)
+        if kind and isinstance(place.value, str):
+            found.setdefault(kind, {})[place.value] = None
     return {kind: tuple(names) for kind, names in found.items()}
 
 
@@ -188,14 +189,12 @@ def _site(before: Schedule, after: Schedule, path: Path) -> str:
 
 
 def _word(value: object) -> str:
-    """On one line, cut after 60 characters."""
     match value:
         case Enum():
-            text = str(value.value)
+            return str(value.value)
         case tuple():
-            text = f"({', '.join(map(_word, value))})"
+            return short(f"({', '.join(map(_word, value))})")
         case Index() | int() | float() | str() | None:
-            text = str(value)
+            return short(str(value))
         case _:
-            text = named(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+            return named(value)

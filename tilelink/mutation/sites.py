@@ -45,18 +45,13 @@ class Site(Generic[T, N]):
 
     @property
     def siblings(self) -> tuple[object, ...]:
-        """The tuple that the node stands in; itself alone if it is the value of a field."""
-        if not isinstance(self.path[-1], int):
-            return (self.node,)
-        parent = at(self.tree, self.path[:-1])
-        assert isinstance(parent, tuple)
-        return parent
+        """The tuple that the node stands in."""
+        return cast("tuple[object, ...]", at(self.tree, self.path[:-1]))
 
     @property
     def position(self) -> int:
         """Index among the siblings."""
-        last = self.path[-1]
-        return last if isinstance(last, int) else 0
+        return cast("int", self.path[-1])
 
     def put(self, node: object) -> T:
         """The tree with `node` here."""

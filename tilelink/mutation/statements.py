@@ -55,10 +55,4 @@ def _acts(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.While | ast.If | ast.With) and not raises
 
 
-OPERATORS: tuple[tuple[str, SourceOperator], ...] = (
-    ("drop", drop),
-    ("duplicate", duplicate),
-    ("swap", swap),
-    ("on one rank only", on_one_rank_only),
-    ("enter nothing", enter_nothing),
-)
+OPERATORS: tuple[SourceOperator, ...] = (drop, duplicate, swap, on_one_rank_only, enter_nothing)

@@ -45,7 +45,7 @@ class JudgeSource:
             host = of_module(module, self.schedule.name)
         except Exception as error:  # whatever a mutated text does when it is loaded
             return Verdict(True, "host", f"{type(error).__name__}: {error}")
-        subject = _of_spec(host, self.schedule)
+        subject = of_schedule(self.schedule, "", build=host.build)  # with the inputs and the reference of the spec
         killed = refuted(subject)
         if killed is not None:
             return killed
@@ -63,11 +63,6 @@ def refuted(subject: Subject) -> Verdict | None:
         by = names.get(type(error), type(error).__name__)
         return Verdict(True, by, f"{trial.text}: {(str(error).splitlines() or [''])[0]}")
     return None
-
-
-def _of_spec(host: Subject, schedule: Schedule) -> Subject:
-    """The host class of a file with the inputs, the reference and the machine of a schedule."""
-    return of_schedule(schedule, "", build=host.build)
 
 
 @cache
