@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from lowering.dialect import Dialect
 from lowering.names import class_name
 from lowering.source import Source
-from tilelink.ir.printing import print_schedule
+from tilelink.elaborate.review import design_review
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 
@@ -32,7 +32,7 @@ def print_header(out: Source, schedule: Schedule, spelling: Dialect, kernels: bo
     for line in command(schedule, spelling.target):
         out.comment(f"  {line}")
     out.line("#")
-    for line in print_schedule(schedule).splitlines():
+    for line in design_review(schedule).splitlines():
         out.comment(line)
     out.line("#")
     for line in schedule.spec.source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lowering
-from tilelink.ir.printing import print_schedule
+from tilelink.elaborate.review import design_review
 from tilelink.ir.schedule import Schedule
 
 
@@ -17,4 +17,4 @@ class Plan(Schedule):
         return lowering.emit(self, target)
 
     def __str__(self) -> str:
-        return print_schedule(self)
+        return design_review(self)

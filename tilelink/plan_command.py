@@ -9,6 +9,7 @@ import typer
 
 import lowering
 from tilelink.command_arguments import Dtype, Pins, Ranks, Sizes, Spec, Target, TopologyName, planned
+from tilelink.elaborate.review import design_review
 from tilelink.runtime.machine import PLANNED_FOR
 from tilelink.terminal import working, write_file
 
@@ -20,11 +21,12 @@ def plan(
     ranks: Ranks = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
+    legend: Annotated[bool, typer.Option("--legend", help="Say what the signs of the design review mean.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the design review.")] = False,
 ) -> None:
     """Print the schedule."""
     _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin)
-    typer.echo(schedule.to_json() if json else str(schedule))
+    typer.echo(schedule.to_json() if json else design_review(schedule, legend))
 
 
 def emit(

@@ -10,7 +10,7 @@ from lowering.steps.indices import Scope, Spelling
 from tilelink.schedule.index import Index, Number, names_in
 from tilelink.schedule.memory import Access, Protocol
 from tilelink.schedule.printing import in_a_line
-from tilelink.schedule.roles import Phase, Plain, Role
+from tilelink.schedule.roles import Phase, Plain, Prefetch, Role
 from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait
 from tilelink.schedule.walk import indices, read, steps_in, synchronises, written
 
@@ -83,11 +83,18 @@ class Body(ABC):
         """Whether a step orders accesses, which no compiler may then move from round to round."""
         return synchronises(body, self.packets) or any(isinstance(step, Sync) for step in steps_in(body))
 
+    def end(self, role: Role, phase: Phase) -> str:
+        """The position behind the last one."""
+        end = phase.first + phase.count
+        if not isinstance(end, int) or end == 1:
+            return self.spell(end)
+        return self.spell.number(f"{role.name}_tiles", end, f"positions of {role.name}")
+
     def positions(self, phase: Phase) -> bool:
         """Whether the number of the position matters, or there are several."""
         inner = [index for step in steps_in(phase.body) for index in indices(step)]
         inner += [index for _, index in phase.let]
-        return phase.count != 1 or any("tile" in names_in(index) for index in inner)
+        return phase.first != 0 or phase.count != 1 or any("tile" in names_in(index) for index in inner)
 
     def _refuse(self, step: Step) -> None:
         """Raises NotPrinted for accesses that have no text."""
@@ -99,9 +106,10 @@ class Body(ABC):
         raise NotPrinted(what=what, role=self.scope.role, step=in_a_line(step), legal=legal)
 
     def check_pipelining(self, role: Role, phase: Phase) -> None:
-        if not isinstance(phase.pipelining, Plain):
+        """Raises NotPrinted. What a prefetch may do early, a program may do in order as well; what it defers, it may not."""
+        if not isinstance(phase.pipelining, Plain) and phase.pipelining != Prefetch():
             what = f"{type(phase.pipelining).__name__} of a phase"
-            raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal="Plain()")
+            raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal="Plain(), Prefetch()")
 
     @abstractmethod
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str: ...

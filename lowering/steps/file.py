@@ -14,6 +14,7 @@ from lowering.steps.host import print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import HELPERS, checked_names
+from lowering.steps.pieces import in_pieces
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
 from lowering.steps.words import by_host, laid_out
@@ -28,7 +29,13 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
-    return print_file(named_lookups(synchronised(schedule), checked_names(schedule)), arch)
+    return print_file(passes(schedule), arch)
+
+
+def passes(schedule: Schedule) -> Schedule:
+    """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables."""
+    ordered = synchronised(in_pieces(schedule))  # a Sync may have to stand between pieces
+    return named_lookups(ordered, checked_names(schedule))
 
 
 def print_file(schedule: Schedule, arch: str = "sm_90") -> str:

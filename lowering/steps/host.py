@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 
 from lowering.names import class_name
 from lowering.source import Source
@@ -33,6 +34,8 @@ class HostClass:
         self.out = Source()
         self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
         self.sides = [one for one in dict.fromkeys(launch.stream for launch in self.schedule.launches) if one != MAIN]
+        self.launched: Counter[str] = Counter()  # by stream
+        self.joined: dict[tuple[str, str], int] = {}  # how many launches of the second stream the first one is behind
         self.inputs = [*self._of(Memory.INPUT), *(table.name for table in self.schedule.tables)]
         self.fresh = self._of(Memory.OUTPUT)
 
@@ -151,19 +154,19 @@ class HostClass:
             out.line("rank = self.fabric.rank")
             for side in self.sides:
                 out.line(f'{side} = self.fabric.stream("{side}")')
-                out.line(f"{side}.after(main)")
+                self._join(side, MAIN)
             for place, launch in enumerate(self.schedule.launches):
                 self._launch(launch, self.kernels[place], self.host_roles[place])
-            if not self.words.ends_in_last_launch:
-                for side in self.sides:
-                    out.line(f"main.after({side})")
+            for side in self.sides:
+                self._join(MAIN, side)
             if self.end is not None:
                 self._kernel("main", self.end)
 
     def _launch(self, launch: Launch, kernel: Kernel | None, roles: list[HostRole]) -> None:
         out, stream = self.out, launch.stream
         for name in launch.joins:
-            out.line(f"{stream}.after({name})")
+            self._join(stream, name)
+        self.launched[stream] += any(role.phases for role in launch.roles)
         for role in roles:
             self._host_role(stream, role)
         if kernel is not None:
@@ -174,6 +177,12 @@ class HostClass:
                     out.line(f'{stream}.after(self.fabric.stream(f"{role.stream}_{{program}}"))')
             elif role.stream != stream:
                 out.line(f"{stream}.after({role.stream})")
+
+    def _join(self, stream: str, other: str) -> None:
+        """`stream` goes on behind all that `other` holds by now, unless it does so already."""
+        if self.joined.get((stream, other)) != self.launched[other]:
+            self.joined[stream, other] = self.launched[other]
+            self.out.line(f"{stream}.after({other})")
 
     def _host_role(self, stream: str, role: HostRole) -> None:
         """The operations of a role; streams beside that of the launch begin behind what it holds."""

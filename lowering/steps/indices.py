@@ -28,12 +28,14 @@ class Scope:
 
     schedule: Schedule
     role: str = ""
+    programs: int = 0  # of the role
     names: dict[str, Range] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         low = {dim.name: dim.multiple if dim.on_call else dim.size for dim in self.schedule.dims}
         self.names |= {name: Range(low[name], size) for name, size in self.schedule.sizes.items()}
         self.names |= {"rank": Range(0, self.schedule.num_ranks - 1), "call": Range(1, inf)}
+        self.names["program"] = Range(0, self.programs - 1) if self.programs else Range(0, inf)
         self.tables = {
             table.name: Range(0, range_of(table.below, self.names).high - 1) for table in self.schedule.tables
         }
@@ -42,11 +44,11 @@ class Scope:
         return range_of(index, self.names, self.tables)
 
     @contextmanager
-    def inside(self, variable: str = "", count: Number = 1) -> Iterator[None]:
+    def inside(self, variable: str = "", count: Number = 1, first: Number = 0) -> Iterator[None]:
         """A loop over `variable`, whose names end with it."""
         before = dict(self.names)
         if variable:
-            self.names[variable] = Range(0, self.range(count).high - 1)
+            self.names[variable] = Range(self.range(first).low, self.range(first + count).high - 1)
         yield
         self.names = before
 
@@ -157,6 +159,10 @@ class HostSpelling(Spelling):
     def number(self, base: str, value: int, what: str) -> str:
         text = super().number(base, value, what)
         return text if text.isdigit() else f"{text}.value"
+
+    def name(self, name: str) -> str:
+        """A stream of its own is no loop over streams."""
+        return "0" if name == "program" and self.scope.programs == 1 else super().name(name)
 
     def floored(self, op: str, left: str, right: str) -> str:
         return f"({left}) {op} {right}"

@@ -38,8 +38,8 @@ class Frame:
     words: Words
     constants: Constants
 
-    def programs(self, out: Text, role: str) -> Programs:
-        scope = Scope(self.schedule, role)
+    def programs(self, out: Text, role: Role) -> Programs:
+        scope = Scope(self.schedule, role.name, role.engine.programs)
         return Programs(out, scope, Spelling(scope, self.constants), self.words)
 
     def order(self, needs: Iterable[str]) -> list[str]:
@@ -63,7 +63,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     before: list[str] = []
     for role in roles:
         body = Text() if len(roles) > 1 else out
-        programs = frame.programs(body, role.name)
+        programs = frame.programs(body, role)
         for phase in role.phases:
             if phase.who is not Who.LAST:
                 programs.phase(role, phase)
@@ -129,7 +129,7 @@ def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before:
     needs["counts"] = ""
     with out.block(f"if count_arrival(counts + {first}) == {programs} - 1:"):
         for role, phase in last_phases(launch):
-            last = frame.programs(out, role.name)
+            last = frame.programs(out, role)
             last.phase(role, phase)
             needs |= last.needs
         if launch is frame.schedule.launches[-1] and words.ends_in_last_launch:

@@ -39,7 +39,7 @@ _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of
 _OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
 
 
-_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, *keyword.kwlist})
+_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, "end_of_call_kernel", *keyword.kwlist})
 
 
 @cache
@@ -86,15 +86,21 @@ class _Names:
             self.new("stream", stream)
 
     def launch(self, launch: Launch) -> None:
+        """Roles of the host are no function, and a role that is alone may have the name of its kernel."""
+        kernel = kernel_name(launch)
         if not all(map(by_host, launch.roles)):
-            self.new("kernel", kernel_name(launch))
+            self.new("kernel", kernel)
         for role in launch.roles:
-            self.new("role", role.name)
+            if by_host(role):
+                self.new("kernel", f"{role.name}_wait_kernel")
+            elif role.name != kernel:
+                self.new("role", role.name)
             for phase in role.phases:
                 self.phase(role, phase)
 
     def phase(self, role: Role, phase: Phase) -> None:
-        known = {"rank", "call", *self.schedule.sizes}
+        known = {"rank", "call", "program", *self.schedule.sizes}
+        self.known(role, phase.first, known)
         self.known(role, phase.count, known)
         inner = self.let(role, phase.let, known | {"tile"})
         self.steps(role, phase.body, inner)

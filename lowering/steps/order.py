@@ -18,11 +18,11 @@ from math import inf
 
 from lowering.steps.indices import Scope
 from tilelink.schedule.index import Index, Number, names_in, rank
-from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.memory import Access, Memory, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
 from tilelink.schedule.steps import For, If, Notify, Order, Step, Store, Sync, Wait
-from tilelink.schedule.walk import notifies, read, written
+from tilelink.schedule.walk import notifies, phases, read, steps_in, written
 
 Path = tuple[int, ...]  # phase, then the place in each body down to the step; of a branch, whether it is the other one
 
@@ -80,23 +80,24 @@ class _Analysis:
     def __init__(self, schedule: Schedule, role: Role) -> None:
         self.packets = {buffer.name for buffer in schedule.buffers if buffer.protocol is not Protocol.SIMPLE}
         self.found: list[Missing] = []
-        self.scope = Scope(schedule, role.name)
+        self.untold = untold(schedule)
+        self.scope = Scope(schedule, role.name, role.engine.programs)
         self.ranks, self.programs = schedule.num_ranks, role.engine.programs
         self.unequal: tuple[tuple[Number, Number], ...] = ()  # indices, in the branches that the step is in
 
     def phase(self, phase: Phase, state: State, path: Path) -> State:
         """Programs that take positions in turn may have none, and have several only where there are more than programs."""
         high = self.scope.range(phase.count).high
-        shared = phase.who is Who.EACH and not phase.every
         loop = For("tile", phase.count, phase.body, phase.let)
+        shared = phase.who is Who.EACH and not phase.every
         always = phase.every or phase.who is Who.LAST
-        return self.repeated(loop, always, high > (self.programs if shared else 1), state, path)
+        return self.repeated(loop, always, high > (self.programs if shared else 1), state, path, phase.first)
 
-    def repeated(self, loop: For, always: bool, again: bool, state: State, path: Path) -> State:
+    def repeated(self, loop: For, always: bool, again: bool, state: State, path: Path, first: Number = 0) -> State:
         """Behind all rounds of a loop. `always`: every program goes through all of them; `again`: there may be several."""
         names = frozenset({loop.variable, *(name for name, _ in loop.let)})
         at_least_once = always and self.scope.range(loop.count).low >= 1
-        with self.scope.inside(loop.variable, loop.count):
+        with self.scope.inside(loop.variable, loop.count, first):
             for _ in self.scope.bind(loop.let):
                 pass
             while True:
@@ -132,7 +133,8 @@ class _Analysis:
 
     def published(self, state: State, path: Path, step: str) -> State:
         """Others are told of what the program did before."""
-        self.found += [Missing(path, step, fact.lacks, fact.buffer) for fact in state if fact.lacks is Order.FLUSH]
+        told = [fact for fact in state if fact.lacks is Order.FLUSH and fact.buffer not in self.untold]
+        self.found += [Missing(path, step, fact.lacks, fact.buffer) for fact in told]
         return settled(state, Order.BARRIER)
 
     def accesses(self, step: Step, state: State, path: Path) -> State:
@@ -176,6 +178,19 @@ class _Analysis:
             apart = {where, fact.where} == {Where.HERE, Where.ELSEWHERE}
             if fact.buffer == region.buffer and not apart and not (fact.region and disjoint(fact.region, region)):
                 self.found.append(Missing(path, in_a_line(step), fact.lacks, fact.buffer))
+
+
+def untold(schedule: Schedule) -> frozenset[str]:
+    """Outputs of which nobody is told inside of a call: no step reads them, and one phase stores them. A launch ends behind
+    all that it stores."""
+    accessed = [
+        (number, {region.buffer for step in steps_in(phase.body) for region in kind(step)}, kind is read)
+        for number, (_, _, phase) in enumerate(phases(schedule))
+        for kind in (read, written)
+    ]
+    outputs = [buffer.name for buffer in schedule.buffers if buffer.memory is Memory.OUTPUT]
+    users = {name: [(number, reads) for number, names, reads in accessed if name in names] for name in outputs}
+    return frozenset(name for name, found in users.items() if len(found) == 1 and not found[0][1])
 
 
 def _bars_load(fact: Fact, region: Region) -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from lowering.steps.body import Body
+from lowering.steps.choices import Choice, choices
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.ops import op_text
-from lowering.steps.regions import Place, Regions
+from lowering.steps.regions import Place, Regions, Side
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
-from tilelink.schedule.index import Number, rank
+from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.printing import in_a_line
-from tilelink.schedule.roles import Phase, Role, Who
-from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.roles import Phase, Prefetch, Role, Who
+from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
 
 _ORDERS = {
     Order.BARRIER: "program_barrier()",
@@ -31,7 +34,7 @@ class Needing(Spelling):
         self.needs = needs
 
     def name(self, name: str) -> str:
-        if name in ("rank", "call"):
+        if name in ("rank", "call", "program"):
             self.needs[name] = ""
         return super().name(name)
 
@@ -39,6 +42,10 @@ class Needing(Spelling):
         assert not isinstance(index, int)
         self.needs[index.op] = ""
         return super().look_up(index)
+
+
+# variables in front of the loop, those where the condition holds, and the load
+Chosen = tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[str, list[str | Chain]]]
 
 
 class Programs(Body):
@@ -53,6 +60,9 @@ class Programs(Body):
         self.buffers = self.regions.buffers
         self.words = words
         self.dtypes: dict[str, str] = {}  # of values that were loaded
+        self.chosen: dict[
+            If, tuple[str, list[str | Chain]]
+        ] = {}  # the load that a branch in the loop at hand has become
         self.descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     # phases
@@ -72,18 +82,21 @@ class Programs(Body):
             self._positions(role, phase, alone or phase.every)
 
     def _positions(self, role: Role, phase: Phase, all_of_them: bool) -> None:
-        count = phase.count
-        text = self.spell(count)
-        if isinstance(count, int) and count > 1:
-            text = self.spell.number(f"{role.name}_tiles", count, f"tiles of {role.name}")
-        if not all_of_them:
+        first, count = phase.first, phase.count
+        ends = [self.spell(first), self.end(role, phase)]
+        if all_of_them:
+            ends = ends[first == 0 :]
+        else:
             self.needs["program"] = ""
             programs = self.spell.number(f"{role.name}_programs", role.engine.programs, f"programs of {role.name}")
-            text = f"program, {text}, {programs}"
-        header = f"for tile in {self.range(text, phase.body)}:"
+            own = (Index("program") - first) % role.engine.programs + first
+            ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
+        header = f"for tile in {self.range(', '.join(ends), phase.body)}:"
+        if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
+            header = f"for tile in tl.range({', '.join(ends)}, flatten=True):"
         if not self.positions(phase):
             header = "" if all_of_them else "if program == 0:"
-        with self.out.maybe(header), self.scope.inside("tile", count):
+        with self.out.maybe(header), self.scope.inside("tile", count, first):
             self.let(phase.let)
             self.steps(phase.body)
 
@@ -92,6 +105,12 @@ class Programs(Body):
         if unrolled:
             return f"tl.static_range({count})"
         return f"tl.range({count}, num_stages=1)" if self.waits(body) else f"range({count})"
+
+    def may_flatten(self, phase: Phase) -> bool:
+        """Whether the compiler may run the tiles and the loop inside of each as one loop, and load ahead over its end: there is
+        one inner loop, which does not wait. Of a loop with a single round, it would load in front of the wait for the tile."""
+        loops = [step for step in phase.body if isinstance(step, For)]
+        return len(loops) == 1 and not self.waits(loops[0].body) and self.scope.range(loops[0].count).low > 1
 
     # leaves
 
@@ -140,8 +159,8 @@ class Programs(Body):
         buffer = self.buffers[step.region.buffer]
         self.dtypes[step.result] = element(buffer)
         if step.region.access is Access.DESCRIPTOR:
-            first = self.described(step.result, step.region, step)
-            self.out.line(f"{step.result} = {first[0]}.load([{first[1]}])")
+            name, row, col = self.described(step.result, step.region, step)
+            self.out.line(f"{step.result} = {name}.load([{self.spell(row)}, {self.spell(col)}])")
             return
         place = self._place(step.result, step.region, step)
         if buffer.protocol is Protocol.LL:
@@ -156,8 +175,8 @@ class Programs(Body):
         dtype = element(buffer)
         value = step.value if dtype == self.dtypes.get(step.value, "float32") else f"{step.value}.to(tl.{dtype})"
         if step.region.access is Access.DESCRIPTOR:
-            name, first = self.described(step.value, step.region, step)
-            self.out.line(f"{name}.store([{first}], {value})")
+            name, row, col = self.described(step.value, step.region, step)
+            self.out.line(f"{name}.store([{self.spell(row)}, {self.spell(col)}], {value})")
             return
         place = self._place(step.value, step.region, step)
         if buffer.protocol is Protocol.LL:
@@ -178,7 +197,7 @@ class Programs(Body):
             self.out.line(line)
         return place
 
-    def described(self, value: str, region: Region, step: Step) -> tuple[str, str]:
+    def described(self, value: str, region: Region, step: Step) -> tuple[str, Number, Number]:
         """The descriptor of a region on the own rank, and where the tile begins in the matrix of all rows."""
         sides = self.regions.sides(value, region)
         shape = self.schedule.shapes[region.buffer]
@@ -188,23 +207,96 @@ class Programs(Body):
         if region.at != rank or len(sides) != 2 or any(side.ragged for side in sides) or not inside:
             self.not_printed("a descriptor of a peer or of a ragged tile", step, "Access.POINTER")
         if shape[-1] * BYTES[element(self.buffers[region.buffer])] % DESCRIPTOR_BYTES:
-            self.not_printed(
-                f"a descriptor of rows that are no multiple of {DESCRIPTOR_BYTES} bytes", step, "Access.POINTER"
-            )
+            what = f"a descriptor of rows that are no multiple of {DESCRIPTOR_BYTES} bytes"
+            self.not_printed(what, step, "Access.POINTER")
+        name = self._descriptor(region.buffer, sides)
+        row = rows
+        for dim, start in enumerate(lead):
+            row = start * prod(shape[dim + 1 : -1]) + row
+        return name, row, region.start[-1]
+
+    def _descriptor(self, buffer: str, sides: tuple[Side, ...]) -> str:
+        """The parameter for tiles of such sides; another one if tiles of other sizes go through a descriptor, too."""
         block = tuple(side.name for side in sides)
-        name = f"{region.buffer}_desc"
-        if self.descriptors.setdefault(name, (region.buffer, block))[1] != block:
+        name = f"{buffer}_desc"
+        if self.descriptors.setdefault(name, (buffer, block))[1] != block:
             name = f"{name}_{'x'.join(str(side.most) for side in sides)}"
-            self.descriptors[name] = region.buffer, block
+            self.descriptors[name] = buffer, block
         self.needs[name] = ""
-        row: Number = rows
-        for start, dim in zip(lead, range(len(lead)), strict=True):
-            below = 1
-            for extent in shape[dim + 1 : -1]:
-                below *= extent
-            row = start * below + row
-        first = [self.spell(row), self.spell(region.start[-1], 0, (sides[-1].most, sides[-1].name))]
-        return name, ", ".join(first)
+        return name
+
+    # choices in front of loops
+
+    def loop(self, step: For) -> None:
+        with self.scope.inside(step.variable, step.count):
+            for _ in self.scope.bind(step.let):
+                pass  # the loads are those of the loop
+            for choice in choices(step):
+                self._choose(choice)
+        super().loop(step)
+
+    def branch(self, step: If) -> None:
+        if step not in self.chosen:
+            super().branch(step)
+            return
+        self.out.wrapped(*self.chosen.pop(step))
+
+    def _choose(self, choice: Choice) -> None:
+        """Prints where a load loads from, if both are tiles of equal strides, and notes the load for the loop."""
+        first, second = choice.first, choice.second
+        self._refuse(first)
+        self._refuse(second)
+        by_descriptor = first.region.access is Access.DESCRIPTOR
+        found = self._descriptors_of(choice) if by_descriptor else self._pointers_of(choice)
+        if found is None:
+            return
+        self.dtypes[first.result] = element(self.buffers[first.region.buffer])
+        before, instead, load = found
+        for name, value in before:
+            self.out.line(f"{name} = {value}")
+        with self.out.block(f"if {self.spell(choice.branch.left)} == {self.spell(choice.branch.right)}:"):
+            for name, value in instead:
+                self.out.line(f"{name} = {value}")
+        self.chosen[choice.branch] = load
+
+    def _descriptors_of(self, choice: Choice) -> Chosen | None:
+        value = choice.first.result
+        here, row, col = self.described(value, choice.first.region, choice.first)
+        there, other_row, other_col = self.described(value, choice.second.region, choice.second)
+        apart = choice.apart(row, other_row)
+        if apart is None or choice.apart(col, other_col) != 0:
+            return None
+        source, first = f"{value}_from", f"{value}_first"
+        before, instead = [(source, there)], [(source, here)]
+        place = self.spell(row, 1)
+        if apart != 0:
+            before, instead, place = (
+                [*before, (first, self.spell(apart))],
+                [*instead, (first, "0")],
+                f"{first} + {place}",
+            )
+        return before, instead, (f"{value} = {source}.load(", [f"[{place}, {self.spell(col)}]"])
+
+    def _pointers_of(self, choice: Choice) -> Chosen | None:
+        value, one, other = choice.first.result, choice.first.region, choice.second.region
+        shapes = self.schedule.shapes
+        same = all(choice.apart(a, b) == 0 for a, b in zip(one.start[-2:], other.start[-2:], strict=True))
+        protocols = {self.buffers[region.buffer].protocol for region in (one, other)}
+        if not same or shapes[one.buffer][-1] != shapes[other.buffer][-1] or protocols != {Protocol.SIMPLE}:
+            return None
+        if any(names_in(index) & choice.bound for region in (one, other) for index in (*region.start[:-2], region.at)):
+            return None
+        places = [self.regions.place(value, region) for region in (one, other)]
+        here, there = places
+        if here.lines or there.lines or here.mask != there.mask:
+            return None
+        sides = len(self.regions.sides(value, one))
+        tile = min(sides, len(here.pointers.parts) - 1)
+        source = f"{value}_from"
+        before, instead = ([(source, str(Chain(place.pointers.parts[:-tile])))] for place in (there, here))
+        masked: list[str | Chain] = [here.mask, f"other={choice.first.fill}"] if here.mask.parts else []
+        pointers = Chain((source, *here.pointers.parts[-tile:]))
+        return before, instead, (f"{value} = tl.load(", [pointers, *masked])
 
     def move(self, step: Move) -> None:
         for source, target in zip(step.source, step.target, strict=True):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import TypeGuard
 
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
 from lowering.steps.text import Chain
-from tilelink.schedule.index import Number, names_in, rank
+from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import region_text
 
@@ -56,7 +57,7 @@ class Regions:
         return tuple(self._size(value, kind, extent) for kind, extent in zip(kinds, extents, strict=True))
 
     def _size(self, value: str, kind: str, extent: Number) -> tuple[int, str]:
-        high = self.scope.range(extent).high
+        high = self._whole(extent)
         if high == inf:
             raise UnboundedExtent(extent=extent, role=self.scope.role)
         most = 1 << (int(high) - 1).bit_length()
@@ -67,13 +68,22 @@ class Regions:
         base = f"{value}_{'rows' if kind == 'rows' else 'cols'}"
         return most, self.spell.number(base, most, f"{kind} of tile {value}" + (", at most" * (extent != most)))
 
+    def _whole(self, extent: Number) -> float:
+        """The extent of a tile that is not cut: the number in `min(number, ...)`, or the largest that there may be."""
+        numbers = [one for one in extent.args if isinstance(one, int)] if _is_min(extent) else []
+        return min(numbers) if numbers else self.scope.range(extent).high
+
     def sides(self, value: str, region: Region) -> tuple[Side, ...]:
         """The sides of a tile: of the last two dimensions, or of the only one. Raises TileOfManyDimensions."""
         if any(extent != 1 for extent in region.extent[:-2]):
             raise TileOfManyDimensions(region=region_text(region), role=self.scope.role)
         sizes = self.shape(value, region.extent[-2:])
-        given = zip(region.start[-2:], region.extent[-2:], sizes, strict=True)
-        return tuple(Side(start, extent, most, name) for start, extent, (most, name) in given)
+        shape = self.schedule.shapes[region.buffer][-2:]
+        given = zip(region.start[-2:], region.extent[-2:], sizes, shape, strict=True)
+        return tuple(
+            Side(start, most if _cut_by(extent, most, size - start) else extent, most, name)
+            for start, extent, (most, name), size in given
+        )
 
     def base(self, region: Region) -> str:
         buffer = self.buffers[region.buffer]
@@ -150,6 +160,15 @@ class Regions:
             name = {"columns": "cols", "rows": "rows"}.get(what, f"size_{dim}")
             found.append(f"{offsets} < {self.spell.number(f'{buffer.name}_{name}', size, f'{what} of {buffer.name}')}")
         return found
+
+
+def _is_min(index: Number) -> TypeGuard[Index]:
+    return isinstance(index, Index) and index.op == "min"
+
+
+def _cut_by(extent: Number, most: int, left: Number) -> bool:
+    """Whether a tile is ragged only where it sticks out of its buffer, of which so many elements are `left`."""
+    return _is_min(extent) and set(extent.args) == {most, left}
 
 
 def _bracketed(masks: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from lowering.steps.body import Body
 from lowering.steps.errors import EngineCannot, NotContiguousCopy, ValueChangesInLoop
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel, wait_kernel
-from tilelink.schedule.index import Index, Number, names_in, rank, tables_in
+from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
@@ -50,7 +50,7 @@ def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
 
 class Streams(Body):
     def __init__(self, frame: Frame, role: Role, stream: str) -> None:
-        scope = Scope(frame.schedule, role.name)
+        scope = Scope(frame.schedule, role.name, role.engine.programs)
         super().__init__(Source(), scope, HostSpelling(scope, frame.constants))
         self.frame, self.role, self.stream = frame, role, stream
         self.kernels: list[Kernel] = []
@@ -64,19 +64,19 @@ class Streams(Body):
                 if tables_in(index) and not isinstance(step, Wait):
                     self.cannot("look up a table, whose entries lie on the device", step, "a role on SMs")
         self.out.comment(phase.title or f"{self.role.name}: {'before all' if phase.every else 'by ' + self.engine}")
-        count = self.spell(phase.count)
-        if isinstance(phase.count, int) and phase.count > 1:
-            count = self.spell.number(f"{self.role.name}_tiles", phase.count, f"positions of {self.role.name}")
+        first, end = self.spell(phase.first), self.end(self.role, phase)
         several = self.role.engine.programs > 1
         if several and not phase.every and phase.who is Who.EACH:
             programs = self.spell.number(
                 f"{self.role.name}_programs", self.role.engine.programs, f"streams of {self.role.name}"
             )
-            header = f"for tile in range(program, {count}, {programs}):"
+            own = "program" if phase.first == 0 else f"{first} + (program - {first}) % {programs}"
+            header = f"for tile in range({own}, {end}, {programs}):"
         else:
-            header = f"for tile in range({count}):" if self.positions(phase) else ""
-        first = "if program == 0:" if several and phase.who is Who.FIRST else ""
-        with self.out.maybe(first), self.out.maybe(header), self.scope.inside("tile", phase.count):
+            ends = end if phase.first == 0 else f"{first}, {end}"
+            header = f"for tile in range({ends}):" if self.positions(phase) else ""
+        alone = "if program == 0:" if several and phase.who is Who.FIRST else ""
+        with self.out.maybe(alone), self.out.maybe(header), self.scope.inside("tile", phase.count, phase.first):
             self.let(phase.let)
             self.steps(phase.body)
 
@@ -88,20 +88,22 @@ class Streams(Body):
         name = f"{self.role.name}_wait{'_' + str(len(self.kernels)) if self.kernels else ''}_kernel"
         kernel = wait_kernel(self.frame, name, self.role.name, self.scope, step)
         self.kernels.append(kernel)
-        arguments = [ARGUMENTS.get(one, one) for one in kernel.parameters]
+        arguments = [ARGUMENTS.get(one) or self.spell.name(one) for one in kernel.parameters]
         self.out.call(f"{self.stream}.launch(", [name, "(1,)", *arguments, *kernel.options])
 
     def notify(self, step: Notify) -> None:
         if step.to is None or step.last_of != 1:
             self.cannot("add to a word or count who comes last", step, "a word that is set to a value")
-        self.out.line(f"{self.stream}.copy({self._word(step)}, {self._value(step, step.to)})")
+        self.out.call(f"{self.stream}.copy(", [self._word(step), self._value(step, step.to)])
 
     def _word(self, step: Notify) -> str:
         words = "local" if step.at == rank else f"peers[{self.spell(step.at)}]"
         first = self.spell.number(
             step.signal, self.frame.words.signals[step.signal], f"first word of signal {step.signal}"
         )
-        place = " + ".join([first, *self.spell.flat(step.index, step.signal, 0)])
+        own = {"program": 0} if self.role.engine.programs == 1 else {}
+        index = tuple(replaced(one, own) for one in step.index)
+        place = " + ".join([first, *self.spell.flat(index, step.signal, 0)])
         return f"self.signals.{words}[{place} :][:1]"
 
     def _value(self, step: Notify, to: Number) -> str:
@@ -125,7 +127,7 @@ class Streams(Body):
             for region in (source, target):
                 if not self._contiguous(region):
                     raise NotContiguousCopy(engine=self.engine, role=self.role.name, region=region_text(region))
-            self.out.line(f"{self.stream}.copy({self.view(target)}, {self.view(source)})")
+            self.out.call(f"{self.stream}.copy(", [self.view(target), self.view(source)])
         if step.notify is not None:
             self.notify(step.notify)
 

@@ -65,7 +65,8 @@ def last_phases(launch: Launch) -> Iterator[tuple[Role, Phase]]:
 
 
 def kernel_name(launch: Launch) -> str:
-    return f"{'_'.join(role.name for role in launch.roles if not by_host(role))}_kernel"
+    name = "_".join(role.name for role in launch.roles if not by_host(role))
+    return name if name.endswith("_kernel") else f"{name}_kernel"
 
 
 def laid_out(schedule: Schedule) -> Words:

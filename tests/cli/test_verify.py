@@ -24,7 +24,8 @@ BROKEN = edited(HAND_WRITTEN, ("< 2 * call + half - 1", "!= 2 * call + half - 1"
 def test_a_spec_is_proved_and_run(invoke: Invoke) -> None:
     result = invoke(*SPEC, "--seeds", "1")
     assert result.exit_code == 0, result.output
-    first, compiled, second, third = result.stdout.splitlines()
+    first, order, compiled, second, third = result.stdout.splitlines()
+    assert order.startswith("as steps proved for any number of calls, of which ")
     assert first.startswith("proved: 2 ranks, ")
     assert compiled.startswith("compiled: ") and "keep the order of their source" in compiled
     assert second.startswith("run at M=") and "with the same choices" in second
@@ -40,6 +41,7 @@ def test_json(invoke: Invoke) -> None:
     found = json.loads(result.stdout)
     assert found["verdict"] == "proved"
     assert found["proof"]["findings"] == [] and found["proof"]["checked"]["ranks"] == 2
+    assert found["order"]["finding"] is None and found["order"]["rank_period"] == 1
     assert found["runs"]["counterexample"] is None and found["runs"]["trials"] > 20
 
 

@@ -175,24 +175,24 @@ TOKENS_AND_ORDER = (
     Seed(
         AG, Rule.TOKEN_ORDER, "dl.consume_token(x_full, token)", "dl.consume_token(token, x_full)", "dl.consume_token"
     ),
-    Seed(AG, Rule.NO_BARRIER, "        __syncthreads()\n", "", "tl.atomic_add(counts"),
+    Seed(AG, Rule.NO_BARRIER_BEFORE_RAISE, "        __syncthreads()\n", "", "tl.atomic_add(counts"),
     Seed(
         QUEUE,
-        Rule.NO_BARRIER,
+        Rule.NO_BARRIER_BEFORE_RAISE,
         "target + slot * BLOCK + tl.arange(0, BLOCK), value)\n    __syncthreads()\n",
         "target + slot * BLOCK + tl.arange(0, BLOCK), value)\n",
         "signal=empty + 1",
     ),
     Seed(
         AMD,
-        Rule.NO_BARRIER,
+        Rule.NO_BARRIER_BEFORE_RAISE,
         "        __syncthreads()\n",
         "        if step > 1:\n            __syncthreads()\n",
         "st(dl.symm_at",
     ),
     Seed(
         FABRIC,
-        Rule.NO_BARRIER,
+        Rule.NO_BARRIER_BEFORE_RAISE,
         "    __syncthreads()\n    if tid(0) == 0:\n        st(",
         "    if tid(0) == 0:\n        st(",
         "st(dl.symm_at",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilelink.dialect_api import FUNCTIONS, Function, Rule, Vendor, check_source
@@ -46,25 +46,33 @@ class Call:
         shape = self.function.signature_on(self.vendor)
         return shape.parameters if isinstance(shape, Exact) else ()
 
-    def found(self, name: str = "") -> set[Rule]:
-        """Rules of `CALL_RULES` that answer to a file with this call; `name` instead of the function's."""
+    def lines(self, index: int, name: str) -> list[str]:
+        """A function with this call in its last line; `name` instead of the function's."""
         words = [*self.positional, *(f"{key}={value}" for key, value in self.keywords)]
         # the name ends in two underscores in some, which a class would mangle: the kernel is a plain function
-        call = f"api.{name or self.function.name}({', '.join(words)})"
-        device = self.function.place is not Place.HOST
-        values = [f"value{index}" for index in range(9)]
-        text = "\n".join(
-            (
-                "import triton_dist",
-                f"import {self.module} as api",
-                "from triton_dist.language.extra import libshmem_device",
-                "@triton_dist.jit" if device else "",
-                f"def body({', '.join(values)}):",
-                f"    return {call}",
-            )
-        )
-        report = check_source(text + "\n", vendor=self.vendor)
-        return {finding.rule for finding in report.findings} & CALL_RULES
+        return [
+            f"import {self.module} as api{index}",
+            *(["@triton_dist.jit"] if self.function.place is not Place.HOST else []),
+            f"def body{index}({', '.join(f'value{one}' for one in range(9))}):",
+            f"    return api{index}.{name or self.function.name}({', '.join(words)})",
+        ]
+
+
+Expected = Callable[[Call], set[Rule]]
+
+
+def check(calls: Sequence[Call], expected: Expected, name: Callable[[Call], str] = lambda call: "") -> None:
+    """That `CALL_RULES` answer to each call as `expected`: one file for all calls of a vendor."""
+    for vendor in Vendor:
+        lines = ["import triton_dist", "from triton_dist.language.extra import libshmem_device"]
+        by_line = {}
+        for index, call in enumerate(one for one in calls if one.vendor is vendor):
+            lines += call.lines(index, name(call))
+            by_line[len(lines)] = call
+        findings = check_source("\n".join(lines) + "\n", vendor=vendor).findings if by_line else ()
+        for line, call in by_line.items():
+            found = {one.rule for one in findings if one.line == line} & CALL_RULES
+            assert found == expected(call), (call, lines[line - 1])
 
 
 def _legal(parameter: Parameter, vendor: Vendor, index: int) -> st.SearchStrategy[str]:
@@ -99,47 +107,65 @@ def calls(draw: st.DrawFn, functions: Sequence[Function] = KNOWN) -> Call:
     return Call(function, vendor, module, tuple(values[:cut]), tuple(draw(st.permutations(rest))))
 
 
-@settings(max_examples=100)
-@given(calls())
-def test_a_legal_call_passes(call: Call) -> None:
-    assert call.found() == set()
+def batches(functions: Sequence[Function] = KNOWN) -> st.SearchStrategy[list[Call]]:
+    """Calls enough that few files hold many of them."""
+    return st.lists(calls(functions), min_size=25, max_size=40)
 
 
-@settings(max_examples=50)
-@given(calls())
-def test_one_argument_too_many(call: Call) -> None:
-    assume(isinstance(call.function.signature_on(call.vendor), Exact))
-    every = tuple(value for value in (*call.positional, *(value for _, value in call.keywords)))
-    longer = (*every, *("value0",) * (len(call.parameters) - len(every) + 1))
-    changed = Call(call.function, call.vendor, call.module, longer, ())
-    assert Rule.TOO_MANY_ARGUMENTS in changed.found()
+FEW = settings(max_examples=3, deadline=None)
 
 
-@settings(max_examples=50)
-@given(calls(), st.data())
-def test_a_missing_argument(call: Call, data: st.DataObject) -> None:
-    required = [index for index, parameter in enumerate(call.parameters) if parameter.required]
-    assume(required)
-    gone = data.draw(st.sampled_from(required))
-    keep = [(p.name, "value0") for index, p in enumerate(call.parameters) if p.required and index != gone]
-    assert Rule.MISSING_ARGUMENT in Call(call.function, call.vendor, call.module, (), tuple(keep)).found()
+def is_exact(call: Call) -> bool:
+    return isinstance(call.function.signature_on(call.vendor), Exact)
 
 
-@settings(max_examples=50)
-@given(calls())
-def test_an_unknown_keyword(call: Call) -> None:
-    assume(isinstance(call.function.signature_on(call.vendor), Exact))
-    changed = Call(call.function, call.vendor, call.module, call.positional, (*call.keywords, ("nothing_of_this", "1")))
-    assert changed.found() == {Rule.UNKNOWN_KEYWORD}
+@FEW
+@given(batches())
+def test_a_legal_call_passes(batch: list[Call]) -> None:
+    check(batch, lambda call: set())
 
 
-@settings(max_examples=50)
-@given(calls())
-def test_an_argument_given_twice(call: Call) -> None:
-    assume(call.positional)
-    again = (call.parameters[0].name, "value0")
-    changed = Call(call.function, call.vendor, call.module, call.positional, (*call.keywords, again))
-    assert changed.found() == {Rule.DUPLICATE_ARGUMENT}
+@FEW
+@given(batches())
+def test_one_argument_too_many(batch: list[Call]) -> None:
+    changed = []
+    for call in filter(is_exact, batch):
+        longer = ("value0",) * (len(call.parameters) + 1)
+        changed.append(replace(call, positional=longer, keywords=()))
+    check(changed, lambda call: {Rule.TOO_MANY_ARGUMENTS})
+
+
+@FEW
+@given(batches(), st.data())
+def test_a_missing_argument(batch: list[Call], data: st.DataObject) -> None:
+    changed = []
+    for call in batch:
+        required = [parameter.name for parameter in call.parameters if parameter.required]
+        gone = data.draw(st.sampled_from(required)) if required else ""
+        keep = tuple((name, "value0") for name in required if name != gone)
+        if required:
+            changed.append(replace(call, positional=(), keywords=(*keep, *_scope(call))))
+    check(changed, lambda call: {Rule.MISSING_ARGUMENT})
+
+
+def _scope(call: Call) -> tuple[tuple[str, str], ...]:
+    return (("comm_scope", "'gpu'"),) if call.function.name == "notify" else ()
+
+
+@FEW
+@given(batches())
+def test_an_unknown_keyword(batch: list[Call]) -> None:
+    changed = [replace(one, keywords=(*one.keywords, ("nothing_of_this", "1"))) for one in filter(is_exact, batch)]
+    check(changed, lambda call: {Rule.UNKNOWN_KEYWORD})
+
+
+@FEW
+@given(batches())
+def test_an_argument_given_twice(batch: list[Call]) -> None:
+    twice = [
+        replace(one, keywords=(*one.keywords, (one.parameters[0].name, "value0"))) for one in batch if one.positional
+    ]
+    check(twice, lambda call: {Rule.DUPLICATE_ARGUMENT})
 
 
 TYPED = [
@@ -149,42 +175,45 @@ TYPED = [
 ]
 
 
-@settings(max_examples=50)
-@given(calls(TYPED), st.data())
-def test_a_wrong_constant(call: Call, data: st.DataObject) -> None:
+@FEW
+@given(batches(TYPED), st.data())
+def test_a_wrong_constant(batch: list[Call], data: st.DataObject) -> None:
     """Each Choice and Symbol in turn gets a text that is legal nowhere, or a number."""
-    typed = [
-        p
-        for p in call.parameters
-        if isinstance(p.type, Symbol) or (isinstance(p.type, Choice) and p.type.legal(call.vendor))
-    ]
-    assume(typed)
-    target = data.draw(st.sampled_from(typed))
-    values = {p.name: "value0" for p in call.parameters if p.required or p.name == "comm_scope"}
-    values[target.name] = data.draw(st.sampled_from(["'everywhere'", "9"]))
-    if values.get("comm_scope") == "value0":
-        values["comm_scope"] = "'gpu'"
-    number = isinstance(target.type, Symbol) and values[target.name] == "9"
-    expected = Rule.LITERAL_CONSTANT if number else Rule.WRONG_CONSTANT
-    assert Call(call.function, call.vendor, call.module, (), tuple(values.items())).found() == {expected}
+    changed, expected = [], {}
+    for call in batch:
+        typed = [
+            p
+            for p in call.parameters
+            if isinstance(p.type, Symbol) or (isinstance(p.type, Choice) and p.type.legal(call.vendor))
+        ]
+        if not typed:
+            continue
+        target = data.draw(st.sampled_from(typed))
+        values = {p.name: "value0" for p in call.parameters if p.required} | dict(_scope(call))
+        values[target.name] = data.draw(st.sampled_from(["'everywhere'", "9"]))
+        number = isinstance(target.type, Symbol) and values[target.name] == "9"
+        changed.append(replace(call, positional=(), keywords=tuple(values.items())))
+        expected[changed[-1]] = {Rule.LITERAL_CONSTANT if number else Rule.WRONG_CONSTANT}
+    check(changed, expected.__getitem__)
 
 
-@settings(max_examples=50)
-@given(calls())
-def test_a_misspelt_name(call: Call) -> None:
-    wrong = call.function.name + "x"
-    assume(all(function.name != wrong for function in FUNCTIONS))
-    home = module(call.module)
-    assert home is not None
-    assert call.found(wrong) == {Rule.UNKNOWN_NAME if home.complete else Rule.UNLISTED_NAME}
+@FEW
+@given(batches())
+def test_a_misspelt_name(batch: list[Call]) -> None:
+    def expected(call: Call) -> set[Rule]:
+        home = module(call.module)
+        return {Rule.UNKNOWN_NAME if home is not None and home.complete else Rule.UNLISTED_NAME}
+
+    check(batch, expected, lambda call: call.function.name + "_of_no_module")
 
 
-@settings(max_examples=50)
-@given(calls([one for one in KNOWN if len(one.vendors) < len(Vendor)]), st.data())
-def test_a_function_of_another_vendor(call: Call, data: st.DataObject) -> None:
-    function = call.function
-    without = [vendor for vendor in Vendor if vendor not in function.vendors and offered_on(function.module, vendor)]
-    assume(without)
-    changed = Call(function, data.draw(st.sampled_from(without)), function.module, call.positional, call.keywords)
-    expected = Rule.NOTIFY_ON_AMD if function.name == "notify" else Rule.NOT_ON_VENDOR
-    assert expected in changed.found()
+@FEW
+@given(batches([one for one in KNOWN if len(one.vendors) < len(Vendor)]), st.data())
+def test_a_function_of_another_vendor(batch: list[Call], data: st.DataObject) -> None:
+    changed = []
+    for call in batch:
+        home, having = call.function.module, call.function.vendors
+        without = [one for one in Vendor if one not in having and offered_on(home, one)]
+        if without:
+            changed.append(replace(call, vendor=data.draw(st.sampled_from(without)), module=home))
+    check(changed, lambda call: {Rule.NOTIFY_ON_AMD if call.function.name == "notify" else Rule.NOT_ON_VENDOR})

@@ -9,7 +9,7 @@ import pytest
 
 from tests.dialect_api.seeds import QUEUE, sample
 from tilelink.dialect_api import check_source
-from tilelink.dialect_api.table import rules_table
+from tilelink.dialect_api.rule import rules_table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "triton_distributed.md"
 TABLE = re.compile(r"(<!-- rules: [^\n]*-->\n).*?(<!-- end of rules -->)", re.DOTALL)

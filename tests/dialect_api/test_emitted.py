@@ -33,7 +33,7 @@ def test_a_helper_without_its_barrier() -> None:
     helper = "    program_barrier()\n    return tl.atomic_add(count, 1"
     assert helper in text
     found = check_source(text.replace(helper, helper.replace("program_barrier()", "pass")))
-    assert {finding.rule for finding in found.findings} == {Rule.NO_BARRIER}
+    assert {finding.rule for finding in found.findings} == {Rule.NO_BARRIER_BEFORE_RAISE}
 
 
 def test_a_machine_with_fewer_sms() -> None:

@@ -14,8 +14,8 @@ import lowering
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
 from tilelink import Overlap, Plan, Schedule
+from tilelink.elaborate.review import design_review
 from tilelink.ir import nodes, order, placement, schedule, spec, steps, user_op
-from tilelink.ir.printing import print_schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.sample import sample_schedule
 
@@ -93,6 +93,6 @@ def test_a_plan_is_the_schedule_that_it_was_made_of() -> None:
     assert bare.to_json() == found.to_json() and bare.hash == found.hash
     again = Plan.from_json(found.to_json())
     assert type(again) is type(replace(found, signals=())) is type(pickle.loads(pickle.dumps(found))) is Plan
-    assert str(again) == str(found) == print_schedule(bare)
+    assert str(again) == str(found) == design_review(bare)
     assert again.emit("triton-distributed") == lowering.emit(bare, "triton-distributed")
     assert eval(repr(found), {**_SCOPE, "Plan": Plan}) == found

@@ -76,7 +76,7 @@ def test_each_program_takes_halves_in_turn() -> None:
     assert f"for tile in tl.range(program, {role.whole}, {role.programs}, flatten=True):" in text
     assert f"for half in tl.range(program, 2 * {role.halved}, {role.programs}, flatten=True):" in text
     assert "HALF_N = TILE_N // 2" in source and "TensorDescriptor.from_tensor(w, [16, 16])" in text
-    assert f"the last {role.halved} tiles in halves of 16 along n" in str(schedule)
+    assert f"{2 * role.halved} tiles, prefetched:  # the last tiles, in halves" in str(schedule)
 
 
 def test_the_planner_takes_them_where_few_tiles_are_left() -> None:

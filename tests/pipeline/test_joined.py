@@ -75,7 +75,7 @@ def test_one_launch_less() -> None:
     assert one.count("main.launch(") == two.count("main.launch(") - 1
     assert "def out_kernel(" in two
     assert "def out_kernel(" not in one
-    assert "the same programs go on with kernel out_kernel" in str(schedule)
+    assert str(schedule).count(" tiles:") == 2 and "out_kernel" not in str(schedule)
 
 
 def test_the_own_part_is_awaited_where_programs_of_the_launch_make_it() -> None:
@@ -83,7 +83,7 @@ def test_the_own_part_is_awaited_where_programs_of_the_launch_make_it() -> None:
     (kernel,) = [kernel for kernel in schedule.kernels() if kernel.joined]
     assert kernel.compute is not None
     assert [step.own for step in kernel.compute.body if isinstance(step, Wait)] == [True]
-    assert "out_whole_arrived[m segment, chunks of the m tile]\n" in str(schedule)
+    assert "\n        wait out_whole_arrived[m_segment, " in str(schedule)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_tile_is_counted_before_the_next_one_is_stored_and_the_last_behind_the
     loops = [at for at, line in enumerate(lines) if line.startswith("for tile in tl.range(")]
     stored = next(at for at, line in enumerate(lines) if "y_staged_part +" in line and line.startswith("tl.store("))
     assert loops[0] < counted[0] < stored < counted[1] < loops[1]
-    assert "late count: a tile is counted after the product of the next tile of its program" in str(schedule)
+    assert "prefetched, counted behind the next one" in str(schedule)
 
 
 @pytest.mark.slow

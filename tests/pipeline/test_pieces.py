@@ -72,7 +72,7 @@ def test_parts_and_sums_leave_in_pieces(name: str) -> None:
         (True, Place.EVERY_PEER),
         (True, Place.PEER),
     ]
-    assert "at every peer, in pieces" in str(schedule)
+    assert "store out_part -> out[rank, m : " in str(schedule) and "]@peer by descriptor, paced" in str(schedule)
     branch = in_turns(schedule).body[-1]
     assert isinstance(branch, IfOwn)
     assert branch.slices == 2  # of 64 columns, which have the 128 bytes of a row of a piece
@@ -81,7 +81,7 @@ def test_parts_and_sums_leave_in_pieces(name: str) -> None:
 def test_unpinned_on_h200_they_do() -> None:
     for operator in (Operator.GEMM_RS, Operator.GEMM_AR):
         schedule = declaration(operator, False).plan_for(topologies.load("h200-nvswitch", 4), FULL, "bf16", {})
-        assert "-> y_parts[rank] at peer, in pieces" in str(schedule)
+        assert "@m_segment by descriptor, paced" in str(schedule)
 
 
 def test_tiles_and_movers_that_are_good_together_only_are_found() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 import topologies
 from tilelink import Shard, Tensor, all_gather, dims, overlap, reduce_scatter
-from tilelink.ir.schedule import Schedule
 from tilelink.declaration import Overlap
+from tilelink.plan import Plan
 from tilelink.planner.group import Group, group_ops
 from tilelink.runtime.run import run_emulated
 
@@ -50,7 +50,7 @@ def groups(operator: Overlap) -> tuple[Group, ...]:
     return group_ops(operator.graph(4, "bf16", **of(operator, FULL)), frozenset())
 
 
-def planned(operator: Overlap, topology: str, ranks: int, sizes: dict[str, int]) -> Schedule:
+def planned(operator: Overlap, topology: str, ranks: int, sizes: dict[str, int]) -> Plan:
     return operator.plan_for(topologies.load(topology, ranks), of(operator, sizes), "bf16", {})
 
 

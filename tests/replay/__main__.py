@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -26,6 +27,9 @@ SLOW_S = 5.0  # a case that takes longer is listed
 
 def main(given: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(given)
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # what is running, and temporary folders, end with the replay
     chosen = [case for case in cases() if arguments.only.lower() in case.name.lower()]
     if not chosen:
         sys.exit(
@@ -38,7 +42,7 @@ def main(given: Sequence[str] | None = None) -> int:
     found = compare(old, new)
     _show(found, arguments.lines)
     _table(chosen, found)
-    _slow(new)
+    _remarks(old, new)
     print(f"{time.perf_counter() - start:.0f} s")
     if arguments.json:
         arguments.json.write_text(json.dumps(_as_json(commit, chosen, found), indent=1))
@@ -82,10 +86,16 @@ def _table(chosen: Sequence[Case], found: Sequence[Difference]) -> None:
     print(f"{len({one.case for one in found})} of {len(chosen)} cases differ")
 
 
-def _slow(side: Side) -> None:
-    for name, facts in side["cases"].items():
-        if (seconds := sum(facts["seconds"].values())) > SLOW_S:
-            print(f"slow: {seconds:.1f} s, {name}")
+def _remarks(old: Side, new: Side) -> None:
+    """Cases that say nothing, because both sides fail; seconds of the processor, whenever they were spent."""
+    for name, facts in new["cases"].items():
+        if facts["errors"] and old["cases"][name]["errors"] == facts["errors"]:
+            print(f"fails on both sides: {name}: {next(iter(facts['errors'].values())).splitlines()[0]}")
+    seconds = {name: sum(facts["seconds"].values()) for name, facts in new["cases"].items()}
+    print(f"{sum(seconds.values()):.0f} s of a processor for the working tree's side")
+    for name, one in seconds.items():
+        if one > SLOW_S:
+            print(f"slow: {one:.1f} s, {name}")
 
 
 def _as_json(commit: str, chosen: Sequence[Case], found: Sequence[Difference]) -> dict[str, object]:

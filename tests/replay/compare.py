@@ -13,7 +13,7 @@ from tests.replay.side import Facts, Side
 KINDS = ("error", "choices", "predicted", "kernel", "host", "beside")
 # numbers that every line behind an inserted one changes: lines that differ in them only are aligned, and not shown as changed
 _NUMBERED = re.compile(
-    r"%(?!c)[A-Za-z_]*\d*(?:_\d+)?|(%c[-\w]*?i\d+)(?:_\d+)?|\b(memory|symmetric|n)\d+|(#[a-z]+)\d+\b"
+    r"%cst(?:_\d+)?|%(?!c)[A-Za-z_]*\d*(?:_\d+)?|(%c[-\w]*?i\d+)(?:_\d+)?|\b(memory|symmetric|n)\d+|(#[a-z]+)\d+\b"
 )
 _LEVEL = 1e-9  # relative difference of predicted times that is rounding
 
@@ -59,12 +59,7 @@ def _of_case(name: str, old: Facts, new: Facts, texts: Mapping[str, str]) -> Ite
 
 
 def _of_file(name: str, old: Facts, new: Facts, texts: Mapping[str, str]) -> Iterator[Difference]:
-    for pair in zip_longest(old["kernels"], new["kernels"]):
-        one, other = (facts["kernels"].get(label or "", "") for facts, label in zip((old, new), pair, strict=True))
-        if one != other:
-            called = [facts["names"].get(label or "", "none") for facts, label in zip((old, new), pair, strict=True)]
-            title = f"{pair[1] or pair[0]} ({' -> '.join(dict.fromkeys(called))})"
-            yield Difference(name, "kernel", title, unified(texts.get(one, ""), texts.get(other, "")))
+    yield from _of_kernels(name, old, new, texts)
     ranks = [rank for rank in new["host"] if old["host"].get(rank) != new["host"][rank]]
     if ranks:
         title = f"operations of the host, rank {ranks[0]}" + (f", and {len(ranks) - 1} more" if ranks[1:] else "")
@@ -72,6 +67,20 @@ def _of_file(name: str, old: Facts, new: Facts, texts: Mapping[str, str]) -> Ite
         yield Difference(name, "host", title, text)
     if old["beside"] != new["beside"]:
         yield Difference(name, "beside", "fabric and self-check", unified(texts[old["beside"]], texts[new["beside"]]))
+
+
+def _of_kernels(name: str, old: Facts, new: Facts, texts: Mapping[str, str]) -> Iterator[Difference]:
+    """Kernels that only one side has, in pairs; those of both sides may stand in another order."""
+    sides = old["kernels"], new["kernels"]
+    before = [label for label, text in sides[0].items() if text not in sides[1].values()]
+    after = [label for label, text in sides[1].items() if text not in sides[0].values()]
+    for one, other in zip_longest(before, after, fillvalue=""):
+        called = dict.fromkeys((old["names"].get(one, "none"), new["names"].get(other, "none")))
+        text = unified(texts.get(sides[0].get(one, ""), ""), texts.get(sides[1].get(other, ""), ""))
+        yield Difference(name, "kernel", f"{other or one} ({' -> '.join(called)})", text)
+    if not before and not after and list(sides[0].values()) != list(sides[1].values()):
+        orders = ["  then  ".join(facts["names"].values()) for facts in (old, new)]
+        yield Difference(name, "kernel", "order of the kernels", f"- {orders[0]}\n+ {orders[1]}")
 
 
 def _changed(old: Mapping[str, str], new: Mapping[str, str], names: bool = False) -> Iterator[tuple[str, str]]:

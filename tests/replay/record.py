@@ -239,7 +239,8 @@ def record(module: ModuleType, num_ranks: int, rank: int) -> Log:
 
 def _untouched(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A tensor in memory that nothing has been written to, so that the machine need not have it."""
-    return torch.empty(0, dtype=dtype).set_(torch.UntypedStorage(math.prod(shape) * dtype.itemsize)).view(shape)
+    storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize)  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=dtype).set_(storage).view(shape)
 
 
 def _type(tensor: torch.Tensor) -> str:

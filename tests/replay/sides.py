@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tests.replay.side import Side, digest, key
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / ".replay"
+MOST_KEPT = 8  # commits
 _CODE = ("tilelink", "lowering", "topologies", "examples", "tests/pipeline")  # of which facts are
 
 
@@ -45,14 +47,13 @@ class Tree:
             yield ROOT
             return
         with tempfile.TemporaryDirectory(prefix="tilelink-replay-") as folder:
-            tree = Path(folder) / "tree"
-            _git("worktree", "add", "--detach", "--force", str(tree), self.commit)
-            try:
-                shutil.rmtree(tree / "tests" / "replay", ignore_errors=True)
-                shutil.copytree(ROOT / "tests" / "replay", tree / "tests" / "replay")
-                yield tree
-            finally:
-                _git("worktree", "remove", "--force", str(tree))
+            archive, tree = Path(folder) / "tree.tar", Path(folder) / "tree"
+            _git("archive", "--format=tar", f"--output={archive}", self.commit)
+            with tarfile.open(archive) as packed:
+                packed.extractall(tree, filter="data")
+            shutil.rmtree(tree / "tests" / "replay", ignore_errors=True)
+            shutil.copytree(ROOT / "tests" / "replay", tree / "tests" / "replay")
+            yield tree
 
 
 def commit_of(name: str) -> str:
@@ -101,7 +102,9 @@ def _start(
         out = folder / f"{part}.json"
         command = [sys.executable, "-m", "tests.replay.side", "--names", str(names), "--out", str(out)]
         command += ["--part", str(part), "--parts", str(parts)]
-        started.append((subprocess.Popen(command, cwd=tree, env=environment), out))
+        process = subprocess.Popen(command, cwd=tree, env=environment)
+        stack.callback(process.kill)  # where the replay ends before it does
+        started.append((process, out))
     return started
 
 
@@ -126,6 +129,8 @@ def _keep(tree: Tree, side: Side) -> None:
         partial = path.with_suffix(f".{os.getpid()}.part")
         partial.write_text(json.dumps(side))
         partial.replace(path)
+        for old in sorted(KEPT.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-MOST_KEPT]:
+            old.unlink()
 
 
 def _only(side: Side, chosen: Sequence[Case]) -> Side:

@@ -93,22 +93,22 @@ def from_previous(x: Annotated[Tensor, (B, C), Shard(0)], w: Annotated[Tensor, (
 m, n, k = tilelink.axes("m n k")
 
 
-@tilelink.op(reads={"x": (m, k), "w": (k, n)}, writes=(m, n), reference=lambda x, w: x @ w)
+@tilelink.op(reads={"x": (k, m), "w": (k, n)}, writes=(m, n), reference=lambda x, w: x.t() @ w)
 @triton.jit  # type: ignore[untyped-decorator]
-def product(x, w, m, n, num_m, num_n, num_k, TILE_M: tl.constexpr, TILE_N: tl.constexpr):  # type: ignore[no-untyped-def]
+def turned_product(x, w, m, n, num_m, num_n, num_k, TILE_M: tl.constexpr, TILE_N: tl.constexpr):  # type: ignore[no-untyped-def]
     rows, cols = m + tl.arange(0, TILE_M), n + tl.arange(0, TILE_N)
     total = tl.zeros((TILE_M, TILE_N), tl.float32)
     for start in range(0, num_k, 32):
         inner = start + tl.arange(0, 32)
-        x_mask = (rows < num_m)[:, None] & (inner < num_k)[None, :]
+        x_mask = (inner < num_k)[:, None] & (rows < num_m)[None, :]
         w_mask = (inner < num_k)[:, None] & (cols < num_n)[None, :]
-        x_tile = tl.load(x + rows[:, None] * num_k + inner[None, :], mask=x_mask, other=0.0)
+        x_tile = tl.load(x + inner[:, None] * num_m + rows[None, :], mask=x_mask, other=0.0)
         w_tile = tl.load(w + inner[:, None] * num_n + cols[None, :], mask=w_mask, other=0.0)
-        total = tl.dot(x_tile, w_tile, total)
+        total = tl.dot(tl.trans(x_tile), w_tile, total)
     return total
 
 
 @tilelink.overlap
-def user_op_sums_what_is_gathered(x: Annotated[Tensor, (M, K)], w: Below) -> Tensor:
+def user_op_sums_what_is_gathered(x: Annotated[Tensor, (K, M)], w: Below) -> Tensor:
     """A user's tile op reads one plain tensor along the axis that is gathered."""
-    return product(x, tilelink.all_gather(w, dim=0))
+    return turned_product(x, tilelink.all_gather(w, dim=0))

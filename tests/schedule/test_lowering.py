@@ -10,10 +10,21 @@ from dataclasses import replace
 import pytest
 
 from lowering.steps.file import lower
+from lowering.steps.pieces import in_pieces
 from tests.schedule.judged import emulated, judged, printed_module
-from tests.schedule.operators import OPERATORS, Operator, ag_gemm, gemm_rs, moe, moe_grouped, queue, two_level_rs
+from tests.schedule.operators import (
+    OPERATORS,
+    Operator,
+    ag_gemm,
+    gemm_rs,
+    moe,
+    moe_grouped,
+    queue,
+    ring_attention,
+    two_level_rs,
+)
 from tests.schedule.small import SMALL, first_and_named, in_place_rounds
-from tests.schedule.variants import by_descriptor, in_dtype, with_streams, without_join
+from tests.schedule.variants import by_descriptor, in_dtype, in_two_phases, with_streams, without_join
 from tilelink.compiled.check import check_compiled
 
 Cases = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # numbers of ranks, and seeds for them
@@ -23,6 +34,8 @@ VARIANTS: dict[str, Callable[[], Operator]] = {
     "ag_gemm_described": lambda: by_descriptor(ag_gemm(), "x", "x_full"),
     "queue_described": lambda: by_descriptor(queue(), "ring"),
     "ag_gemm_streams": lambda: with_streams(ag_gemm(), 2),
+    "ag_gemm_in_two_phases": lambda: with_streams(in_two_phases(ag_gemm()), 2),
+    "gemm_rs_in_two_phases": lambda: in_two_phases(gemm_rs()),
     "ag_gemm_unjoined": lambda: without_join(ag_gemm()),
     "gemm_rs_bf16": lambda: in_dtype(gemm_rs(), "bfloat16"),
     "moe_ragged": lambda: moe_grouped(2, 19),
@@ -89,6 +102,15 @@ def test_masks_stand_only_where_an_access_can_stick_out() -> None:
     assert text.count("< W_COLS") == 1 and text.count("< OUT_COLS") == 1 and "< X_COLS" not in text
 
 
+@pytest.mark.parametrize("described", [False, True])
+def test_where_a_tile_is_loaded_from_is_chosen_in_front_of_the_loop(described: bool) -> None:
+    operator = by_descriptor(ag_gemm(), "x", "x_full") if described else ag_gemm()
+    tree = ast.parse(lower(operator.schedule))
+    (loop,) = [node for node in ast.walk(tree) if isinstance(node, ast.For) and "K_COUNT" in ast.unparse(node.iter)]
+    assert not any(isinstance(node, ast.If) for node in ast.walk(loop))
+    assert "a_from" in ast.unparse(loop)
+
+
 def test_the_same_text_for_the_same_schedule() -> None:
     assert lower(queue().schedule) == lower(queue().schedule)
     other = replace(queue().schedule, name="another_queue")
@@ -101,6 +123,16 @@ def test_sizes_have_their_names_and_what_sticks_out_is_masked_on_both_sides() ->
     assert "rows_from(tile * TILE_M, TILE_M) * X_COLS" in text
     assert "other=7.0" in text and ">= 0" in text and "< X_COLS" in text and "< X_ROWS" not in text
     assert judged(operator, seeds=(0,)) == "right"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [queue, moe, two_level_rs, ring_attention])
+def test_what_programs_move_goes_in_pieces(make: Callable[..., Operator]) -> None:
+    operator = make()
+    for most in (16, 8):
+        cut = replace(operator, schedule=in_pieces(operator.schedule, most))
+        assert cut.schedule != operator.schedule
+        assert judged(cut, seeds=(0,)) == "right"
 
 
 def test_a_barrier_a_round() -> None:

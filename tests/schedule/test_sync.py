@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,12 +11,13 @@ from lowering.steps.order import difference, missing
 from lowering.steps.sync import ordered, synchronised
 from lowering.steps.words import by_host
 from tests.schedule.operators import OPERATORS, ag_gemm, gemm_rs, queue, two_level_rs
+from tests.schedule.step_mutants import without_a_sync
 from tests.schedule.variants import by_descriptor
 from tilelink.schedule.index import Index, rank
 from tilelink.schedule.memory import Access, Buffer, Memory, Region, Signal
 from tilelink.schedule.roles import Launch, MeshAxis, Phase, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Compute, For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
-from tilelink.schedule.walk import all_steps, mapped
+from tilelink.schedule.walk import all_steps
 
 i, tile = Index("i"), Index("tile")
 BARRIER, FENCE, FLUSH = Sync(Order.BARRIER), Sync(Order.FENCE), Sync(Order.FLUSH)
@@ -100,28 +100,6 @@ def _syncs(body: tuple[Step, ...]) -> list[Step]:
     return [step for step in all_steps(schedule(phase(*body))) if isinstance(step, Sync)]
 
 
-def _dropped(one: Schedule) -> Iterator[Schedule]:
-    """`one` less a Sync, for each."""
-    count = sum(isinstance(step, Sync) for step in all_steps(one))
-    for number in range(count):
-        seen = iter(range(count))
-
-        def change(step: Step, number: int = number, seen: Iterator[int] = seen) -> tuple[Step, ...]:
-            return () if isinstance(step, Sync) and next(seen) == number else (step,)
-
-        launches = tuple(
-            replace(
-                launch,
-                roles=tuple(
-                    replace(role, phases=tuple(replace(p, body=mapped(p.body, change)) for p in role.phases))
-                    for role in launch.roles
-                ),
-            )
-            for launch in one.launches
-        )
-        yield replace(one, launches=launches)
-
-
 def _missing(one: Schedule) -> list[object]:
     roles = [(launch, role) for launch in one.launches for role in launch.roles if not by_host(role)]
     return [fault for launch, role in roles for fault in missing(one, launch, role)]
@@ -145,7 +123,7 @@ def test_each_one_is_needed(name: str) -> None:
         if _on_sms(role)
         for fault in missing(found, launch, role)
     ]
-    mutants = list(_dropped(found))
+    mutants = [one for _, one in without_a_sync(found)]
     assert mutants
     assert all(any(missing(one, launch, role) for launch in one.launches for role in launch.roles) for one in mutants)
 
@@ -161,7 +139,7 @@ def test_operators_need_none(name: str) -> None:
 
 
 def test_a_flush_stands_behind_all_tiles_not_in_each() -> None:
-    out = phase(described(Store))
+    out = phase(described(Store))  # to memory that peers reach
     last = phase(NOTIFY, who=Who.LAST)
     found = synchronised(schedule(replace(out, every=False, count=4), last)).launches[0].roles[0].phases
     assert [one.body for one in found] == [(described(Store),), (FLUSH,), (NOTIFY,)]

@@ -8,7 +8,7 @@ import torch
 
 from tests.schedule.operators import Operator
 from tilelink.schedule.memory import Access, Region
-from tilelink.schedule.roles import CopyEngine
+from tilelink.schedule.roles import CopyEngine, Phase, Who
 from tilelink.schedule.steps import Load, Step, Store
 from tilelink.schedule.walk import mapped, with_bodies
 
@@ -35,6 +35,27 @@ def in_dtype(operator: Operator, dtype: str) -> Operator:
         return [one.to(kind) for one in operator.reference(**{k: [p.float() for p in v] for k, v in inputs.items()})]
 
     return replace(operator, schedule=replace(operator.schedule, buffers=buffers), reference=reference)
+
+
+def in_two_phases(operator: Operator) -> Operator:
+    """The positions of a phase that has several are those of two phases, one behind the other."""
+
+    def split(phase: Phase) -> tuple[Phase, ...]:
+        if phase.who is not Who.EACH or not isinstance(phase.count, int) or phase.count < 3:
+            return (phase,)
+        return replace(phase, count=2), replace(phase, first=2, count=phase.count - 2, title="the other tiles")
+
+    launches = tuple(
+        replace(
+            launch,
+            roles=tuple(
+                replace(role, phases=tuple(new for phase in role.phases for new in split(phase)))
+                for role in launch.roles
+            ),
+        )
+        for launch in operator.schedule.launches
+    )
+    return replace(operator, schedule=replace(operator.schedule, launches=launches))
 
 
 def with_streams(operator: Operator, streams: int) -> Operator:

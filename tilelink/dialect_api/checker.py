@@ -7,15 +7,15 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilelink.dialect_api.context import context
-from tilelink.dialect_api.errors import SourceMissing
-from tilelink.dialect_api.finding import Finding
+from tilelink.dialect_api.errors import SourceMissing, TypesNotChecked
 from tilelink.dialect_api.model import Vendor
-from tilelink.dialect_api.rule import Severity
-from tilelink.dialect_api.rules import CHECKS
-from tilelink.dialect_api.rules.names import is_of_api
+from tilelink.dialect_api.rule import Finding, Severity
+from tilelink.dialect_api.rules import arguments, barriers, equality, names, residency, single, tokens
 from tilelink.dialect_api.source import SourceFile, parse
+from tilelink.dialect_api.typecheck import Ask, Message, ask_mypy
+from tilelink.dialect_api.walk import context
 
+_RULES = (names, arguments, single, tokens, barriers, equality, residency)
 _ATOMIC = "triton.language.atomic_"
 _UNUSED = (
     "imports nothing of Triton-distributed and has no kernel with atomics.\n"
@@ -31,17 +31,18 @@ class Report:
     vendor: Vendor
     findings: tuple[Finding, ...]
     empty: bool = False  # the file has nothing that the rules are about
+    unchecked: str = ""  # what was not checked, and why
 
     @property
     def verdict(self) -> str:
         if self.refuted:
             return "refuted"
-        return "nothing to check" if self.empty else "valid"
+        return "nothing to check" if self.empty else "not checked" if self.unchecked else "valid"
 
     @property
     def exit_code(self) -> int:
-        """0: valid, 1: refuted, 2: nothing was checked."""
-        return 1 if self.refuted else 2 if self.empty else 0
+        """0: valid, 1: refuted, 2: something was not checked, or nothing."""
+        return {"valid": 0, "refuted": 1}.get(self.verdict, 2)
 
     @property
     def refuted(self) -> bool:
@@ -50,51 +51,43 @@ class Report:
 
     def lines(self) -> list[str]:
         """One line a finding, `FILE:LINE:COL: ...`, then the sum."""
-        counts = [sum(found.severity is severity for found in self.findings) for severity in Severity]
-        kinds = [
-            f"{count} {severity.value}{'' if count == 1 else 's'}"
-            for count, severity in zip(counts, Severity, strict=True)
-        ]
         if self.verdict == "nothing to check":
             return [f"nothing to check: {self.path} {_UNUSED}"]
+        counts = [(sum(found.severity is one for found in self.findings), one.value) for one in Severity]
+        kinds = [f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts]
         last = f"{self.verdict}: {self.path} against the API of Triton-distributed on {self.vendor.value}: {', '.join(kinds)}"
-        return [*(found.text(self.path) for found in self.findings), last]
+        left_out = [f"not checked: {self.unchecked}"] if self.unchecked else []
+        return [*(found.text(self.path) for found in self.findings), *left_out, last]
 
     def to_json(self) -> str:
-        """`verdict`, `file`, `vendor` and `findings` with `rule`, `severity`, `line`, `column`, `message`, `legal`."""
-        findings = [
-            {
-                "rule": found.rule.id,
-                "severity": found.severity.value,
-                "line": found.line,
-                "column": found.column,
-                "message": found.message,
-                "legal": list(found.legal),
-            }
-            for found in self.findings
-        ]
-        shown = {"verdict": self.verdict, "file": self.path, "vendor": self.vendor.value, "findings": findings}
-        return json.dumps(shown, indent=1)
+        """`verdict`, `file`, `vendor`, `unchecked`; `findings` with `rule`, `severity`, `line`, `column`, `message`, `legal`."""
+        shown = {"verdict": self.verdict, "file": self.path, "vendor": self.vendor.value, "unchecked": self.unchecked}
+        return json.dumps({**shown, "findings": [found.facts() for found in self.findings]}, indent=1)
 
 
-def check_source(text: str, path: str = "<source>", vendor: Vendor | None = None) -> Report:
-    """Check `text`; `vendor` overrules what its imports say. Raises SourceNotPython."""
+def check_source(text: str, path: str = "<source>", vendor: Vendor | None = None, ask: Ask = ask_mypy) -> Report:
+    """Check `text`; `vendor` overrules what its imports say, `ask` is the type checker. Raises SourceNotPython."""
     file = parse(text, path, vendor)
-    everything = context(file)
+    uses_api = any(names.is_of_api(imported) for imported in file.imported_modules())
+    messages, unchecked = tuple[Message, ...](), ""
+    if uses_api:
+        try:
+            messages = ask(text, file.vendor)
+        except TypesNotChecked as error:
+            unchecked = str(error)
+    everything = context(file, messages)
     # one missing barrier is found on every path, and on each in other words
     found = {
-        (one.rule, one.line, one.column, one.about): one for check in reversed(CHECKS) for one in check(everything)
+        (one.rule, one.line, one.column, one.about): one
+        for rules in reversed(_RULES)
+        for one in rules.check(everything)
     }
     findings = tuple(sorted(found.values(), key=lambda one: one.order))
-    return Report(path, file.vendor, findings, empty=not findings and not _uses_the_api(file))
+    return Report(path, file.vendor, findings, not (findings or uses_api or _has_atomics(file)), unchecked)
 
 
-def _uses_the_api(file: SourceFile) -> bool:
-    """An import of it, or an atomic in a kernel of stock Triton, for which its rules of order hold too."""
-    imported = [alias.name for node in ast.walk(file.tree) if isinstance(node, ast.Import) for alias in node.names]
-    imported += [node.module or "" for node in ast.walk(file.tree) if isinstance(node, ast.ImportFrom)]
-    if any(is_of_api(path) for path in imported):
-        return True
+def _has_atomics(file: SourceFile) -> bool:
+    """Whether a kernel of stock Triton has an atomic, for which the rules of order hold too."""
     calls = (node.func for kernel in file.kernels() for node in ast.walk(kernel.node) if isinstance(node, ast.Call))
     return any(file.full_path(function).startswith(_ATOMIC) for function in calls)
 

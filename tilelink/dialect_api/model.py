@@ -13,19 +13,11 @@ class Vendor(Enum):
     ROCSHMEM = "rocshmem"  # AMD
     MORI = "mori"  # AMD
 
-    @property
-    def is_amd(self) -> bool:
-        return self is not Vendor.NVIDIA
-
-
-EVERY = (Vendor.NVIDIA, Vendor.ROCSHMEM, Vendor.MORI)
-AMD = (Vendor.ROCSHMEM, Vendor.MORI)
-
 
 class Place(Enum):
     DEVICE = "device"  # inside a kernel, or a function that kernels call
     HOST = "host"
-    KERNEL = "device, or launched from the host"
+    KERNEL = "kernel"  # on the device, or launched from the host
 
 
 class Reach(Enum):
@@ -36,51 +28,25 @@ class Reach(Enum):
     WARP = "warp"
     WAVE = "wave"
     BLOCK = "block"
-    WORKGROUP = "wg"
-    GROUP = "all ranks"  # host functions that every rank must call
-    OPEN = "not said"
+    WORKGROUP = "workgroup"
+    GROUP = "group"  # host functions that every rank must call
+    OPEN = "open"  # not said
 
 
 class Effect(Enum):
     """What the rules need to know of a call."""
 
     NONE = "none"
-    WAIT = "waits"  # spins until another program or rank acts
-    RAISE = "raises"  # makes a signal visible, of one thread
+    WAIT = "wait"  # spins until another program or rank acts
+    RAISE = "raise"  # makes a signal visible, of one thread
     BARRIER = "barrier"  # all threads of the program meet
     FENCE = "fence"
-    LOAD = "loads"
-    STORE = "stores"
+    LOAD = "load"
+    STORE = "store"
     ATOMIC = "atomic"
-    PUT = "puts"  # moves bytes to or from a peer
-    PUT_RAISE = "puts and raises"
-    ALLOCATE = "allocates"  # a symmetric tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A device pointer. `elements`: legal dtypes of what it points to, empty if any. `one`: no tensor of pointers."""
-
-    elements: tuple[str, ...] = ()
-    one: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class HostTensor:
-    """A torch tensor. `elements`: legal dtypes, empty if any."""
-
-    elements: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A constexpr string. An empty tuple means that the facts do not say what is legal there."""
-
-    nvidia: tuple[str, ...]
-    amd: tuple[str, ...]
-
-    def legal(self, vendor: Vendor) -> tuple[str, ...]:
-        return self.amd if vendor.is_amd else self.nvidia
+    PUT = "put"  # moves bytes to or from a peer
+    PUT_RAISE = "put_raise"
+    ALLOCATE = "allocate"  # a symmetric tensor
 
 
 class Symbol(Enum):
@@ -91,21 +57,31 @@ class Symbol(Enum):
     TEAM = "team"
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A device pointer or a torch tensor. `elements`: legal dtypes, empty if any. `one`: no tensor of pointers."""
+
+    elements: tuple[str, ...] = ()
+    one: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A constexpr string. An empty tuple means that the facts do not say what is legal there."""
+
+    nvidia: tuple[str, ...]
+    amd: tuple[str, ...] = ()
+
+    def legal(self, vendor: Vendor) -> tuple[str, ...]:
+        return self.nvidia if vendor is Vendor.NVIDIA else self.amd
+
+
 class Plain(Enum):
-    """Parameters about which no more than their role is known."""
-
-    VALUE = "scalar"
-    COUNT = "number of elements"
     BYTES = "number of bytes"
-    RANK = "rank"
-    TOKEN = "token"
-    ADDRESS = "pointer, tensor or descriptor"
-    STREAM = "stream"
-    DTYPE = "dtype"
-    OPEN = "not said"
+    OTHER = "nothing that is checked"
 
 
-ParameterType = Pointer | HostTensor | Choice | Symbol | Plain
+ParameterType = Words | Choice | Symbol | Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +114,8 @@ class Exact:
 class Unsaid:
     """The facts name the function and not its parameters: calls are not checked."""
 
+    parameters: tuple[Parameter, ...] = ()
+
     def __str__(self) -> str:
         return "..."
 
@@ -158,12 +136,12 @@ class Function:
     vendors: tuple[Vendor, ...]
     place: Place
     effect: Effect
+    reach: Reach
     meaning: str
     source: str
     returns: str = ""
-    reach: Reach = Reach.OPEN
-    on_vendor: tuple[tuple[Vendor, Signature], ...] = ()  # where one vendor's parameters differ
     unsaid: str = ""
+    on_vendor: tuple[tuple[Vendor, Signature], ...] = ()  # where one vendor's parameters differ
 
     @property
     def module(self) -> str:
@@ -198,5 +176,6 @@ class ApiModule:
 
     path: str
     complete: bool
-    vendors: tuple[Vendor, ...] = EVERY
+    vendors: tuple[Vendor, ...] = tuple(Vendor)
     same_as: str = ""  # the module whose names it has
+    names: tuple[str, ...] = ()  # of names.txt

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 
 from tilelink.dialect_api.errors import SourceNotPython
 from tilelink.dialect_api.functions import described_in, module
-from tilelink.dialect_api.model import Vendor
+from tilelink.dialect_api.model import Parameter, Signature, Vendor
 
-_JIT = {"triton.jit": "TRITON", "triton.runtime.jit": "TRITON", "triton_dist.jit": "DIST"}
-_JIT |= {"triton.experimental.gluon.jit": "GLUON"}
 _GLUON, _TRITON = "triton.experimental.gluon.language", "triton.language"  # of which the first has all that both have
 _SPECIALIZE = f"{_TRITON}.warp_specialize"
 
 
-class Kind(Enum):
-    HOST = "host"
-    TRITON = "@triton.jit"
-    DIST = "@triton_dist.jit"
-    GLUON = "@gluon.jit"
+_JIT = ("triton.jit", "triton.runtime.jit", "triton_dist.jit", "triton.experimental.gluon.jit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +23,7 @@ class Definition:
 
     name: str
     node: ast.FunctionDef
-    kind: Kind
-    not_specialized: tuple[str, ...]  # of the decorator
+    decorator: str  # the full path of the one that makes it a kernel, empty on the host
     owner: str = ""  # its class
 
     @property
@@ -46,15 +38,14 @@ class Definition:
     @property
     def defaults(self) -> dict[str, ast.expr]:
         arguments = self.node.args
-        positional = (*arguments.posonlyargs, *arguments.args)
-        given = positional[len(positional) - len(arguments.defaults) :]
-        pairs = list(zip(given, arguments.defaults, strict=True))
-        pairs += [(arg, d) for arg, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
-        return {arg.arg: default for arg, default in pairs}
+        positional = reversed((*arguments.posonlyargs, *arguments.args))
+        pairs = [*zip(positional, reversed(arguments.defaults), strict=False)]
+        pairs += [(word, one) for word, one in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if one]
+        return {argument.arg: default for argument, default in pairs}
 
     @property
     def on_device(self) -> bool:
-        return self.kind is not Kind.HOST
+        return bool(self.decorator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +59,22 @@ class Launch:
     within: Definition | None
     repeated: bool  # stands in a loop of its function
 
+    def argument(self, kernel: Definition, name: str) -> ast.expr | None:
+        """What is passed for a parameter, None if it is left to its default."""
+        by_name = [word.value for word in self.call.keywords if word.arg == name]
+        position = [argument.arg for argument in kernel.parameters].index(name)
+        return next(iter((*by_name, *self.arguments[position : position + 1])), None)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class SourceFile:
     path: str
     tree: ast.Module
     vendor: Vendor
     imports: dict[str, str]  # local name: full import path
-    definitions: dict[str, Definition]  # by `Definition.key`
-    launches: tuple[Launch, ...]
-    host_calls: tuple[tuple[ast.Call, Definition | None], ...]
+    definitions: dict[str, Definition] = field(default_factory=dict)  # by `Definition.key`
+    launches: list[Launch] = field(default_factory=list)
+    host_calls: list[tuple[ast.Call, Definition | None]] = field(default_factory=list)  # that are no launches
 
     def full_path(self, node: ast.expr) -> str:
         """`dl.wait` as `triton_dist.language.wait`; empty if it does not start at an import."""
@@ -88,18 +85,32 @@ class SourceFile:
             return f"{owner}.{node.attr}" if owner else ""
         return ""
 
-    def groups(self, call: ast.Call) -> tuple[ast.Call, ...]:
+    def decorators(self, node: ast.FunctionDef) -> list[str]:
+        """Full paths of the decorators of a function."""
+        return [self.full_path(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list]
+
+    def groups(self, call: ast.Call) -> list[ast.Call]:
         """What groups of warps run at once where `call` is one of `gl.warp_specialize([(function, (arguments)), ...])`."""
-        if self.full_path(call.func) != _SPECIALIZE or not call.args or not isinstance(call.args[0], ast.List):
-            return ()
         found = []
-        for group in call.args[0].elts:
-            match group:
-                case ast.Tuple(elts=[function, ast.Tuple(elts=arguments)]):
-                    found.append(ast.copy_location(ast.Call(function, arguments, []), group))
-                case _:
-                    pass
-        return tuple(found)
+        if self.full_path(call.func) == _SPECIALIZE and call.args and isinstance(call.args[0], ast.List):
+            for group in call.args[0].elts:
+                match group:
+                    case ast.Tuple(elts=[function, ast.Tuple(elts=arguments)]):
+                        found.append(ast.copy_location(ast.Call(function, arguments, []), group))
+                    case _:
+                        pass
+        return found
+
+    def launches_of(self, kernel: Definition) -> list[Launch]:
+        return [launch for launch in self.launches if launch.kernel == kernel.name]
+
+    def imported_modules(self) -> Iterator[str]:
+        """Paths after `import` and `from`, everywhere in the file."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield node.module or ""
 
     def kernels(self) -> tuple[Definition, ...]:
         return tuple(definition for definition in self.definitions.values() if definition.on_device)
@@ -123,34 +134,24 @@ def parse(text: str, path: str, vendor: Vendor | None = None) -> SourceFile:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise SourceNotPython(path=path, line=line, column=column, reason=reason) from error
     imports = _imports(tree)
-    draft = SourceFile(path, tree, vendor or _vendor(tree, imports), imports, {}, (), ())
-    definitions = {definition.key: definition for definition in _definitions(draft, tree, "")}
-    launches: list[Launch] = []
-    host_calls: list[tuple[ast.Call, Definition | None]] = []
-    full = SourceFile(path, tree, draft.vendor, imports, definitions, (), ())
-    for call, within, repeated in _host_calls(tree, definitions):
-        launch = _launch(full, call, within, repeated)
-        if launch is None:
-            host_calls.append((call, within))
-        else:
-            launches.append(launch)
-    return SourceFile(path, tree, draft.vendor, imports, definitions, tuple(launches), tuple(host_calls))
+    file = SourceFile(path, tree, vendor or _vendor(tree, imports), imports)
+    file.definitions = {definition.key: definition for definition in _definitions(file, tree, "")}
+    _collect_calls(file, {id(one.node): one for one in file.definitions.values()}, tree, None, repeated=False)
+    return file
 
 
 def _imports(tree: ast.Module) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                # `import a.b` binds a; `import a.b as c` binds all of it
-                found[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
+            for alias in node.names:  # `import a.b` binds a; `import a.b as c` binds all of it
+                top = alias.name.split(".")[0]
+                found[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [(alias.name, alias.asname or alias.name) for alias in node.names if alias.name != "*"]
-            if not names and module(node.module) is not None:
-                names = [(name, name) for name in described_in(node.module)]
-            found |= {local: f"{node.module}.{name}" for name, local in names}
+            for alias in node.names:
+                star = alias.name == "*" and module(node.module) is not None
+                for name in described_in(node.module) if star else (alias.name,):
+                    found[alias.asname or name] = f"{node.module}.{name}"
     return {name: path.replace(_GLUON, _TRITON, 1) for name, path in found.items()}
 
 
@@ -169,61 +170,47 @@ def _vendor(tree: ast.Module, imports: dict[str, str]) -> Vendor:
 def _definitions(file: SourceFile, scope: ast.AST, owner: str) -> Iterator[Definition]:
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.FunctionDef):
-            kind = Kind.HOST
-            names: tuple[str, ...] = ()
-            for decorator in node.decorator_list:
-                target = decorator.func if isinstance(decorator, ast.Call) else decorator
-                found = _JIT.get(file.full_path(target))
-                if found:
-                    kind, names = Kind[found], _not_specialized(decorator)
-            yield Definition(node.name, node, kind, names, owner)
+            kernel = [path for path in file.decorators(node) if path in _JIT]
+            yield Definition(node.name, node, kernel[-1] if kernel else "", owner)
         yield from _definitions(file, node, node.name if isinstance(node, ast.ClassDef) else owner)
 
 
-def _not_specialized(decorator: ast.expr) -> tuple[str, ...]:
-    if not isinstance(decorator, ast.Call):
-        return ()
-    lists = [word.value for word in decorator.keywords if word.arg == "do_not_specialize"]
-    return tuple(
-        item.value
-        for value in lists
-        if isinstance(value, ast.List | ast.Tuple)
-        for item in value.elts
-        if isinstance(item, ast.Constant) and isinstance(item.value, str)
-    )
-
-
-def _host_calls(
-    tree: ast.Module, definitions: dict[str, Definition]
-) -> Iterator[tuple[ast.Call, Definition | None, bool]]:
-    """Calls outside kernels, each with its innermost function and whether a loop repeats it."""
-    by_node = {id(definition.node): definition for definition in definitions.values()}
-
-    def visit(
-        node: ast.AST, within: Definition | None, repeated: bool
-    ) -> Iterator[tuple[ast.Call, Definition | None, bool]]:
-        if isinstance(node, ast.FunctionDef):
-            within, repeated = by_node.get(id(node)), False
-            if within is not None and within.on_device:
-                return
-        if isinstance(node, ast.For | ast.While):
-            repeated = True
-        if isinstance(node, ast.Call):
-            yield node, within, repeated
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, within, repeated)
-
-    yield from visit(tree, None, False)
+def _collect_calls(
+    file: SourceFile, by_node: dict[int, Definition], node: ast.AST, within: Definition | None, *, repeated: bool
+) -> None:
+    """Calls outside kernels, each with its innermost function; of launches also whether a loop repeats them."""
+    if isinstance(node, ast.FunctionDef):
+        within, repeated = by_node.get(id(node)), False
+        if within is not None and within.on_device:
+            return
+    repeated = repeated or isinstance(node, ast.For | ast.While)
+    if isinstance(node, ast.Call):
+        launch = _launch(file, node, within, repeated)
+        if launch is None:
+            file.host_calls.append((node, within))
+        else:
+            file.launches.append(launch)
+    for child in ast.iter_child_nodes(node):
+        _collect_calls(file, by_node, child, within, repeated=repeated)
 
 
 def _launch(file: SourceFile, call: ast.Call, within: Definition | None, repeated: bool) -> Launch | None:
-    if isinstance(call.func, ast.Subscript):
-        target = call.func.value
-        name = target.id if isinstance(target, ast.Name) and target.id in file.definitions else file.full_path(target)
-        return Launch(name, call.func.slice, call, tuple(call.args), within, repeated) if name else None
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "launch" and len(call.args) >= 2:
-        kernel = call.args[0]
-        known = file.definitions.get(kernel.id) if isinstance(kernel, ast.Name) else None
-        if known is not None and known.on_device:
-            return Launch(known.name, call.args[1], call, tuple(call.args[2:]), within, repeated)
-    return None
+    match call:
+        case ast.Call(func=ast.Subscript(value=target, slice=grid)):
+            known = isinstance(target, ast.Name) and target.id in file.definitions
+            name = target.id if isinstance(target, ast.Name) and known else file.full_path(target)
+            return Launch(name, grid, call, tuple(call.args), within, repeated) if name else None
+        case ast.Call(func=ast.Attribute(attr="launch"), args=[ast.Name(id=name), grid, *arguments]):
+            kernel = file.definitions.get(name)
+            on_device = kernel is not None and kernel.on_device
+            return Launch(name, grid, call, tuple(arguments), within, repeated) if on_device else None
+        case _:
+            return None
+
+
+def bind(call: ast.Call, signature: Signature) -> list[tuple[Parameter, ast.expr]]:
+    """By position up to the first `*`, then by keyword; what fits no parameter is left out."""
+    plain = [] if any(isinstance(argument, ast.Starred) for argument in call.args) else call.args
+    bound = list(zip(signature.parameters, plain, strict=False))
+    rest = {parameter.name: parameter for parameter in signature.parameters[len(bound) :]}
+    return bound + [(rest[word.arg], word.value) for word in call.keywords if word.arg in rest]

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tilelink.dialect_api.model import Function
 from tilelink.dialect_api.source import Definition
 from tilelink.dialect_api.value import UNKNOWN, Spot, Value, join
+
+
+class Fact(Enum):
+    """What the places of some calls are remembered for."""
+
+    STORES = "of the whole program, since its last barrier"
+    PEER_STORES = "into peers, since the last signal"
+    WAITS = "in this suite, since the last barrier"
+    LONE_WAITS = "of some threads only, since the last barrier"
+
+
+Key = Fact | str  # a text is an origin: the waits in this suite whose token it was given
+Seen = dict[Key, frozenset[Spot]]
 
 
 @dataclass(slots=True)
@@ -15,41 +29,35 @@ class State:
     """One path, or several that met. Sets are unions: what may have happened on some path."""
 
     names: dict[str, Value] = field(default_factory=dict)
-    stores: frozenset[Spot] = frozenset()  # of the whole program, since its last barrier
-    peer_stores: frozenset[Spot] = frozenset()  # into peers, since the last signal
-    waits: frozenset[Spot] = frozenset()  # in this suite, since the last barrier
-    lone_waits: frozenset[Spot] = frozenset()  # of some threads only, since the last barrier
-    guarded: dict[str, frozenset[Spot]] = field(default_factory=dict)  # origin: waits whose token it was given
+    seen: Seen = field(default_factory=dict)
 
     def copy(self) -> State:
-        return State(dict(self.names), self.stores, self.peer_stores, self.waits, self.lone_waits, dict(self.guarded))
+        return State(dict(self.names), dict(self.seen))
 
-    def joined(self, other: State) -> State:
-        names = {
-            name: join(self.names.get(name, UNKNOWN), other.names.get(name, UNKNOWN))
-            for name in (*self.names, *(name for name in other.names if name not in self.names))
+    def add(self, key: Key, spots: frozenset[Spot]) -> None:
+        self.seen[key] = self.seen.get(key, frozenset()) | spots
+
+    def forget(self, *facts: Fact, of_suite: bool = False) -> Seen:
+        """Drop facts, with `of_suite` all that holds in one suite only; returns what was dropped."""
+        gone = {
+            key: spots
+            for key, spots in self.seen.items()
+            if key in facts or (of_suite and (isinstance(key, str) or key is Fact.WAITS))
         }
-        guarded = {
-            name: self.guarded.get(name, frozenset()) | other.guarded.get(name, frozenset())
-            for name in (*self.guarded, *other.guarded)
-        }
-        return State(
-            names,
-            self.stores | other.stores,
-            self.peer_stores | other.peer_stores,
-            self.waits | other.waits,
-            self.lone_waits | other.lone_waits,
-            guarded,
-        )
+        self.seen = {key: spots for key, spots in self.seen.items() if key not in gone}
+        return gone
 
 
 def meet(states: list[State]) -> State | None:
     """Where several paths meet; None if no path arrives."""
     if not states:
         return None
-    total = states[0]
-    for state in states[1:]:
-        total = total.joined(state)
+    total = states[0].copy()
+    for other in states[1:]:
+        for name in {**total.names, **other.names}:
+            total.names[name] = join(total.names.get(name, UNKNOWN), other.names.get(name, UNKNOWN))
+        for key, spots in other.seen.items():
+            total.add(key, spots)
     return total
 
 
@@ -63,13 +71,12 @@ class Event:
     path: str  # full import path, or `.store` for a method
     function: Function | None
     arguments: tuple[tuple[str, ast.expr, Value], ...]  # by parameter name; `0`, `1`, ... where names are not known
-    receiver: Value  # of a method
-    loops: tuple[ast.For | ast.While, ...]
-    stores: frozenset[Spot]
-    peer_stores: frozenset[Spot]
-    waits: frozenset[Spot]
-    lone_waits: frozenset[Spot]
-    guarded: tuple[tuple[str, frozenset[Spot]], ...]
+    receiver: Value = UNKNOWN  # of a method
+    loops: tuple[ast.For | ast.While, ...] = ()
+    before: Seen = field(default_factory=dict)
+
+    def seen(self, key: Key) -> frozenset[Spot]:
+        return self.before.get(key, frozenset())
 
     def value(self, name: str) -> Value:
         return next((value for one, _, value in self.arguments if one == name), UNKNOWN)
@@ -79,13 +86,7 @@ class Event:
 
     def given_or_default(self, name: str) -> Value:
         """The argument, or the default of the parameter."""
-        if self.argument(name) is not None or self.function is None:
-            return self.value(name)
-        signature = self.function.signature
-        for parameter in getattr(signature, "parameters", ()):
+        for parameter in self.function.signature.parameters if self.function and not self.argument(name) else ():
             if parameter.name == name and parameter.default:
-                try:
-                    return Value(constants=frozenset({ast.literal_eval(parameter.default)}))
-                except ValueError:
-                    return UNKNOWN
-        return UNKNOWN
+                return Value(constants=frozenset({ast.literal_eval(parameter.default)}))
+        return self.value(name)

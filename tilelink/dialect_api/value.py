@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field, replace
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import reduce
 from typing import NamedTuple
 
 
@@ -15,7 +18,7 @@ class Spot(NamedTuple):
     column: int
 
 
-def spot(node: ast.expr | ast.stmt) -> Spot:
+def spot(node: ast.expr) -> Spot:
     return Spot(node.lineno, node.col_offset + 1)
 
 
@@ -52,16 +55,13 @@ class Value:
     tokens: frozenset[Spot] = frozenset()  # of a token: the waits that made it
     taken: frozenset[Spot] = frozenset()  # waits whose tokens it went through
     constants: frozenset[Literal] = frozenset()
-    items: tuple[Value, ...] = field(default=())  # of a tuple
+    items: tuple[Value, ...] = ()  # of a tuple
 
     def has(self, trait: Trait) -> bool:
         return trait in self.traits
 
     def with_traits(self, *traits: Trait) -> Value:
         return replace(self, traits=self.traits.union(traits))
-
-    def without(self, *traits: Trait) -> Value:
-        return replace(self, traits=self.traits.difference(traits))
 
     @property
     def constant(self) -> Literal | None:
@@ -72,11 +72,15 @@ class Value:
 UNKNOWN = Value()
 
 
+def of_traits(*traits: Trait) -> Value:
+    """A value of which no more is known."""
+    return Value(traits=frozenset(traits))
+
+
 def join(left: Value, right: Value) -> Value:
     """What is known after either of two paths."""
     if left == right:
         return left
-    known = bool(left.constants and right.constants)
     same = len(left.items) == len(right.items)
     return Value(
         left.elements | right.elements,
@@ -84,41 +88,57 @@ def join(left: Value, right: Value) -> Value:
         left.traits | right.traits,
         left.tokens | right.tokens,
         left.taken | right.taken,
-        left.constants | right.constants if known else frozenset(),
-        tuple(join(a, b) for a, b in zip(left.items, right.items, strict=True)) if same else (),
+        left.constants | right.constants if left.constants and right.constants else frozenset(),
+        tuple(map(join, left.items, right.items)) if same else (),
     )
 
 
-def arithmetic(operator: ast.operator, left: Value, right: Value) -> Value:
-    """`left operator right`: pointers keep their origin under + and -, other operations make numbers."""
-    traits = (left.traits | right.traits) & {Trait.BLOCK, Trait.THREAD}
-    if left.traits & _RANKS or right.traits & _RANKS:
-        traits |= {Trait.OTHER_RANK}
-    constants = _fold(operator, left.constant, right.constant)
-    taken = left.taken | right.taken
-    if isinstance(operator, ast.Add | ast.Sub):
-        base = left if left.origins or left.has(Trait.PEER) else right
-        kept = base.traits & {Trait.PEER, Trait.SYMMETRIC}
-        return Value(base.elements, base.origins, traits | kept | {Trait.SUM}, frozenset(), taken, constants)
-    return Value(traits=traits, taken=taken, constants=constants)
+def join_all(values: Iterable[Value]) -> Value:
+    """What is known after any of several paths; nothing if there are none."""
+    found = list(values)
+    return reduce(join, found) if found else UNKNOWN
+
+
+def simple(node: ast.expr, of: Callable[[ast.expr], Value]) -> Value | None:
+    """Constants, arithmetic and choices, whose parts `of` evaluates; None for other expressions."""
+    match node:
+        case ast.Constant(value=bool() | int() | str() as constant):
+            return Value(constants=frozenset({constant}))
+        case ast.BinOp():
+            return arithmetic(node.op, of(node.left), of(node.right))
+        case ast.IfExp():
+            return join(of(node.body), of(node.orelse))
+        case _:
+            return None
 
 
 _RANKS = frozenset({Trait.OWN_RANK, Trait.OTHER_RANK})
+_FOLDS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
-def _fold(operator: ast.operator, left: Literal | None, right: Literal | None) -> frozenset[Literal]:
-    if not isinstance(left, int) or not isinstance(right, int):
+def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
+    """`left op right`: pointers keep their origin under + and -, other operations make numbers."""
+    traits = (left.traits | right.traits) & {Trait.BLOCK, Trait.THREAD}
+    if (left.traits | right.traits) & _RANKS:
+        traits |= {Trait.OTHER_RANK}
+    constants = _fold(op, left.constant, right.constant)
+    taken = left.taken | right.taken
+    if not isinstance(op, ast.Add | ast.Sub):
+        return Value(traits=traits, taken=taken, constants=constants)
+    base = left if left.origins or left.has(Trait.PEER) else right
+    kept = base.traits & {Trait.PEER, Trait.SYMMETRIC} | {Trait.SUM}
+    return Value(base.elements, base.origins, traits | kept, frozenset(), taken, constants)
+
+
+def _fold(op: ast.operator, left: Literal | None, right: Literal | None) -> frozenset[Literal]:
+    fold = _FOLDS.get(type(op))
+    divides = isinstance(op, ast.FloorDiv | ast.Mod)
+    if fold is None or not isinstance(left, int) or not isinstance(right, int) or (divides and not right):
         return frozenset()
-    match operator:
-        case ast.Add():
-            return frozenset({left + right})
-        case ast.Sub():
-            return frozenset({left - right})
-        case ast.Mult():
-            return frozenset({left * right})
-        case ast.FloorDiv() if right:
-            return frozenset({left // right})
-        case ast.Mod() if right:
-            return frozenset({left % right})
-        case _:
-            return frozenset()
+    return frozenset({fold(left, right)})

@@ -59,7 +59,7 @@ def copies(schedule: Schedule, launch: CopyProgram) -> Role:
     source, target = ends(schedule, exchange, chunk_rows(exchange, CHUNK))
     told: tuple[Step, ...] = ()
     if exchange.transfer is Transfer.PULL:
-        told = (Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank),)
+        told = (Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank, call),)
     elif not exchange.met:
         told = (Notify(f"{exchange.name}_arrived", (rank, CHUNK), PEER, call),)
     let = peer_and_chunk(exchange.order, exchange.chunks, streams=launch.streams > 1)
@@ -70,7 +70,7 @@ def copies(schedule: Schedule, launch: CopyProgram) -> Role:
         done = Wait("done", (0,), (call - 1) * (schedule.num_ranks - 1))
         phases.insert(0, Phase(1, (done,), every=True))
     if launch.tells_end:
-        word = schedule.copied_word(launch) + PROGRAM
+        word = schedule.copied_word(launch) + (PROGRAM if launch.streams > 1 else 0)
         phases.append(Phase(1, (Notify("copied", (word,), rank, call),), every=True))
     return Role(launch.stream, CopyEngine(launch.streams), tuple(phases))
 
@@ -115,10 +115,20 @@ def publish(schedule: Schedule, launch: Publish) -> tuple[Step, ...]:
     return (*staged, told)
 
 
-def tell_place(schedule: Schedule, exchange: str) -> Step:
-    """Every rank may put its parts into the place that this call has."""
+def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:
+    """Every rank may put its parts into the place that this call has: it is told where that is."""
     ranks = schedule.num_ranks
-    return For("step", ranks, (Notify(f"{exchange}_place", (rank,), (rank + STEP) % ranks, call),))
+    peer = (rank + STEP) % ranks
+    told = Store("place", Region(places_of(exchange), (rank,), (1,), peer))
+    return (
+        Compute(("place",), "own_place", shape=(1,)),
+        For("step", ranks, (told, Notify(f"{exchange}_place", (rank,), peer, call))),
+    )
+
+
+def places_of(exchange: str) -> str:
+    """The buffer in which each rank finds the places of all."""
+    return f"{exchange}_places"
 
 
 def copy_own(schedule: Schedule, name: str) -> Move:
@@ -137,14 +147,15 @@ def whole_region(schedule: Schedule, buffer: str) -> Region:
 def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
     """One call; or one for each (part, chunk), behind the wait for it, before it is counted."""
     right = _whole(schedule, gemm.right)
+    function = "matmul_transposed" if gemm.transposed else "matmul"
     if not gemm.split:
         operands = [_whole(schedule, gemm.left), right]
         if gemm.left.own:
             operands.append(whole_region(schedule, gemm.left.own))
-        body: tuple[Step, ...] = (Call("matmul", (_whole(schedule, gemm.out),), tuple(operands)),)
+        body: tuple[Step, ...] = (Call(function, (_whole(schedule, gemm.out),), tuple(operands)),)
         return Role(gemm.out.buffer, Host(), (Phase(1, body),))
     exchange = schedule.exchange(gemm.split)
-    segment = Index("part")
+    segment = Index("owner")
     first, rows = chunk_rows(exchange, CHUNK)
 
     def rows_of(operand: Operand, buffer: str, number: Number | None) -> Region:
@@ -155,17 +166,17 @@ def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
         return part(schedule, buffer, None, [number * exchange.rows + first, 0], [rows, cols])
 
     out = rows_of(gemm.out, gemm.out.buffer, segment)
-    there = Call("matmul", (out,), (rows_of(gemm.left, gemm.left.buffer, segment), right))
+    there = Call(function, (out,), (rows_of(gemm.left, gemm.left.buffer, segment), right))
     multiply: tuple[Step, ...] = (there,)
     if gemm.left.own:
-        own = Call("matmul", (out,), (rows_of(gemm.left, gemm.left.own, None), right))
+        own = Call(function, (out,), (rows_of(gemm.left, gemm.left.own, None), right))
         multiply = (If(segment, rank, (own,), (there,)),)
     waits: tuple[Step, ...] = ()
     if gemm.wait is not None:
         until = call * gemm.wait.target if gemm.wait.target else call
         waits = (If(segment, rank, (), (Wait(gemm.wait.signal, (segment, CHUNK), until),)),)
-    counted = (Notify(gemm.count, (segment, CHUNK), rank),) if gemm.count else ()
-    let = (("part", rank_at(gemm.order, TILE // exchange.chunks)), ("chunk", TILE % exchange.chunks))
+    counted = (Notify(gemm.count, (segment, CHUNK), rank, call),) if gemm.count else ()
+    let = ((segment.op, rank_at(gemm.order, TILE // exchange.chunks)), ("chunk", TILE % exchange.chunks))
     phase = Phase(schedule.num_ranks * exchange.chunks, (*waits, *multiply, *counted), let)
     return Role(gemm.out.buffer, Host(), (phase,))
 

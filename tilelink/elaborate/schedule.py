@@ -29,6 +29,7 @@ from tilelink.schedule.index import Index, call, rank
 from tilelink.schedule.memory import Buffer, Memory, Protocol, Signal
 from tilelink.schedule.roles import (
     CopyEngine,
+    Engine,
     Host,
     Launch,
     MeshAxis,
@@ -80,8 +81,10 @@ def _buffer(planned: Planned, buffer: nodes.Buffer) -> Buffer:
 
 
 def _packets(planned: Planned) -> Iterator[Buffer]:
-    """Words of collectives: two sets of them, for calls in turn, with those of each rank."""
+    """What travels beside values: packets of collectives, in two sets, for calls in turn; places of pools."""
     for launch in planned.launches:
+        if isinstance(launch, TellPlace):
+            yield Buffer(movers.places_of(launch.exchange), Memory.SYMMETRIC, (planned.num_ranks,), "int64")
         if isinstance(launch, WordCollective):
             shape = movers.word_shape(planned, launch)
             dtype = planned.buffer(launch.out).dtype
@@ -136,6 +139,7 @@ def finished(planned: Planned, finish: Finish) -> tuple[Step, ...]:
     if finish.within and planned.has_signal("copied"):
         streams = planned.signal("copied").slots
         copied = [For("stream", streams, (Wait("copied", (Index("stream"),), call),))]
+        copied = copied if streams > 1 else [Wait("copied", (0,), call)]
     if not finish.turns:
         return (For("step", peers, (Notify("done", (rank,), peer, call),)),)
     outputs = tuple(name for name in planned.spec.outputs if any(one.name == name for one in planned.buffers))
@@ -172,7 +176,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case Finish():
                 phases = () if launch.within else (Phase(1, finished(planned, launch), title=THIS_CALL),)
                 if phases or streams:
-                    yield Launch(MAIN, (Role("finish", Host(), phases),), tuple(dict.fromkeys(streams)))
+                    engine: Engine = CopyEngine() if launch.by_copy else Sms(1, 1, 1) if phases else Host()
+                    yield Launch(MAIN, (Role("finish", engine, phases),), tuple(dict.fromkeys(streams)))
 
 
 def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
@@ -194,7 +199,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
                 first.append(Phase(1, movers.publish(planned, carried), who=Who.FIRST, title="peers may pull now"))
             case TellPlace(exchange):
                 first.append(
-                    Phase(1, (movers.tell_place(planned, exchange),), who=Who.FIRST, title="peers may store here")
+                    Phase(1, movers.tell_place(planned, exchange), who=Who.FIRST, title="peers may store here")
                 )
             case WordCollective():
                 first += _gather_first(planned, carried)

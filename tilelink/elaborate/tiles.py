@@ -8,7 +8,7 @@ from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, box, own_region, part, region
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, other_tiles, row_pieces
-from tilelink.ir.nodes import Exchange
+from tilelink.ir.nodes import Exchange, Memory
 from tilelink.ir.steps import MatmulBody, Operand, Place, SumParts, SumWords, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Region
@@ -60,7 +60,8 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
             return (Notify(step.signal, (SLOT,), sender, USE + step.plus),)
         case ir.AwaitPlaces():
             ranks = tiles.schedule.num_ranks
-            return (For("step", ranks, (Wait(step.signal, ((rank + STEP) % ranks,), call),)),)
+            told = Wait(step.signal, ((rank + STEP) % ranks,), call, (f"{step.exchange}_places",))
+            return (For("step", ranks, (told,)),)
 
 
 def item_lets(exchange: Exchange, item: Number) -> tuple[tuple[str, Number], ...]:
@@ -181,7 +182,9 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     rounds: list[Step] = [*_loaded(tiles, "left", first.left)]
     for number, one in enumerate(every):
         right = f"right{number or ''}"
-        rounds += [*_loaded(tiles, right, one.right), Compute((one.result,), "dot", ("left", right, one.result))]
+        rounds += _loaded(tiles, right, one.right)
+        rounds += [Compute((right,), "trans", (right,))] if one.transposed else []
+        rounds.append(Compute((one.result,), "dot", ("left", right, one.result)))
     k = Index(first.axis)
     loop = For(f"{first.axis}_tile", axis.tiles, tuple(rounds), ((k.op, Index(f"{first.axis}_tile") * axis.tile),))
     if axis.segments == 1:
@@ -284,4 +287,8 @@ def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
             return (to(rank),)
         case Place.PEER:
             return (to(tiles.segment(operand.slot)),)
-    return (For("step", tiles.schedule.num_ranks, (to(PEER),), _peers(tiles)),)
+    found: tuple[Step, ...] = (to(PEER),)
+    if tiles.schedule.buffer(operand.buffer).memory is Memory.POOL:
+        exchange = next(one.name for one in tiles.schedule.exchanges if one.target == operand.buffer)
+        found = (Load("place", Region(f"{exchange}_places", (PEER,), (1,))), *found)
+    return (For("step", tiles.schedule.num_ranks, found, _peers(tiles)),)

@@ -25,7 +25,8 @@ Env = dict[str, int | Ints]
 Running = Generator[None, None, None]  # yields where it cannot go on
 
 OPS: dict[str, Op] = {
-    "dot": lambda a, b, c: c + a @ (b if a.shape[-1] == b.shape[-2] else b.T),
+    "dot": lambda a, b, c: c + a @ b,
+    "trans": lambda x: x.T,
     "copy": lambda x: x,
     "neg": lambda x: -x,
     "add": lambda x, y: x + y,
@@ -247,7 +248,7 @@ class _Program:
         operands = [
             self.values[one] if isinstance(one, str) and one in self.values else float(one) for one in step.operands
         ]
-        if step.op in ("zeros", "full"):
+        if step.op in ("zeros", "full", "own_place"):
             found: Array | tuple[Array, ...] = np.full(shape, operands[0] if step.op == "full" else 0.0)
         else:
             found = self.run.ops[step.op](*operands)
@@ -255,11 +256,11 @@ class _Program:
         self.values.update(zip(step.results, several, strict=True))
 
     def library(self, step: Call, env: Env) -> None:
-        if step.function != "matmul" or len(step.operands) != 2:
+        if step.function not in ("matmul", "matmul_transposed") or len(step.operands) != 2:
             raise NotInterpreted(step.function)
         left, right = (_matrix(self.load(one, env, 0)) for one in step.operands)
         (result,) = step.results
-        product = left @ (right if left.shape[1] == right.shape[0] else right.T)
+        product = left @ (right.T if step.function == "matmul_transposed" else right)
         extents = self.extents(result, env)
         rows = int(np.prod(extents[:-1]))  # those of a ragged chunk are followed by rows that are masked
         self.store(result, env, product[:rows].reshape(extents))

@@ -15,6 +15,7 @@ from tilelink.schedule.roles import (
     Phase,
     PingPong,
     Prefetch,
+    Role,
     Schedule,
     Sms,
     Who,
@@ -24,21 +25,46 @@ from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Not
 INDENT = "  "
 
 LEGEND = (
-    ("name[i, j]@r", "element or tile i, j of a buffer, or a word of a signal, on rank r; without @ on the own rank"),
-    ("a : +b", "b elements from a on"),
-    ("wait w >= v", "block until the word w of the own rank is at least v; `for x`: loads of x need it"),
-    ("notify w = v, w += 1", "raise the word w, when all that the program did before is done"),
-    ("last of n", "whoever comes last of n does it for all"),
-    ("call", "the number of the call, from 1 on; words are never set back"),
+    ("symmetric", "memory that every rank has, and that peers can address"),
+    ("signal", "words that only grow, from call to call as well; `call` is the number of the call, from 1 on"),
+    (
+        "on STREAM:",
+        "launches of a stream, one behind the other; `behind S`: when what is on stream S so far has ended, too",
+    ),
+    (
+        "4 tiles:",
+        "positions 0 to 3 of a loop; programs take them in turn, and the lines behind say where a position lies",
+    ),
+    ("each program, last program", "steps that each program does; or the one that ends last, for all"),
+    ("prefetched", "waits and loads of the next tile come before this one is stored"),
+    ("counted behind the next one", "a tile notifies when the next one has been computed"),
+    ("in ping-pong", "one group of warps multiplies while another one does what comes behind its product"),
+    (
+        "name[i, a : +n]@r",
+        "elements of a buffer, n of them from a on, or a word of a signal, on rank r; without @ on the own rank",
+    ),
+    ("wait w >= v for x", "block until the word is at least v; loads of x need it"),
+    ("notify w = v, w += 1", "raise the word, when all that the program did before is done"),
+    ("last of n:", "whoever comes last of n does it for all"),
+    ("by descriptor, paced", "through tensor descriptors (TMA); stores that are spread over the time of a product"),
+    ("move a -> b", "a copy: by a copy engine, or by programs"),
 )
 
 
 def printed(schedule: Schedule, legend: bool = False) -> str:
-    return "\n".join(_lines(schedule, legend)) + "\n"
+    """The schedule with its name, and what the signs mean if `legend` is set."""
+    head = f"{schedule.name} on {', '.join(f'{axis.name} = {axis.size}' for axis in schedule.mesh)}"
+    lines = [head, *printed_lines(schedule), *(["", *legend_lines()] if legend else [])]
+    return "\n".join(lines) + "\n"
 
 
-def _lines(schedule: Schedule, legend: bool) -> Iterator[str]:
-    yield f"{schedule.name} on {', '.join(f'{axis.name} = {axis.size}' for axis in schedule.mesh)}"
+def legend_lines() -> Iterator[str]:
+    width = max(len(sign) for sign, _ in LEGEND)
+    yield from (f"{INDENT}{sign:<{width}}  {meaning}" for sign, meaning in LEGEND)
+
+
+def printed_lines(schedule: Schedule) -> Iterator[str]:
+    """Memory, signals, tables, and the launches in order."""
     if schedule.dims:
         yield INDENT + ", ".join(f"{dim.name} {'<=' if dim.on_call else '='} {dim.size}" for dim in schedule.dims)
     for buffer in schedule.buffers:
@@ -52,26 +78,23 @@ def _lines(schedule: Schedule, legend: bool) -> Iterator[str]:
         yield f"{INDENT}table {table.name}[{_list(table.shape)}] below {spelled(table.below)}{laws}"
     for launch in schedule.launches:
         yield from _launch(launch)
-    if legend:
-        width = max(len(sign) for sign, _ in LEGEND)
-        yield ""
-        yield from (f"{INDENT}{sign:<{width}}  {meaning}" for sign, meaning in LEGEND)
 
 
 def _launch(launch: Launch) -> Iterator[str]:
     behind = f", behind {' and '.join(launch.joins)}" if launch.joins else ""
     yield f"{INDENT}on {launch.stream}{behind}:"
     for role in launch.roles:
-        yield f"{INDENT * 2}{role.name} on {_engine(role.engine)}:"
+        yield f"{INDENT * 2}{role.name} on {_engine(role.engine)}:" if role.phases else f"{INDENT * 2}{role.name}"
         for phase in role.phases:
-            yield from _phase(phase)
+            yield from _phase(role, phase)
 
 
 def _engine(engine: Engine) -> str:
     match engine:
         case Sms(programs, warps, stages, per_sm):
             shared = f", {per_sm} on an SM" if per_sm > 1 else ""
-            return f"{programs} programs of {warps} warps and {stages} stages{shared}"
+            several = f"{programs} programs" if programs > 1 else "a program"
+            return f"{several} of {warps} warps and {stages} stage{'s' if stages > 1 else ''}{shared}"
         case CopyEngine(programs):
             return "a copy engine" if programs == 1 else f"copy engines, {programs} streams"
         case Network(programs):
@@ -80,20 +103,28 @@ def _engine(engine: Engine) -> str:
             return "the library"
 
 
-def _phase(phase: Phase) -> Iterator[str]:
-    who = (
-        "each program"
-        if phase.every
-        else {Who.EACH: "", Who.FIRST: "first program", Who.LAST: "last program"}[phase.who]
-    )
+def _phase(role: Role, phase: Phase) -> Iterator[str]:
+    alone = phase.count == 1 and role.engine.programs == 1 and phase.who is Who.EACH
+    if alone and not phase.let and not phase.title:
+        yield from _steps(phase.body, INDENT * 3)
+        return
+    who = "" if alone else _who(phase)
     behind = "" if phase.first == 0 else f" from {spelled(phase.first)} on"
     count = "" if phase.count == 1 else f"{spelled(phase.count)} tiles{behind}"
     how = {Prefetch: "prefetched", PingPong: "in ping-pong"}.get(type(phase.pipelining), "")
+    if isinstance(phase.pipelining, Prefetch) and phase.pipelining.defer:
+        how += ", counted behind the next one"
     head = ", ".join(one for one in (who, count, how) if one) or "one tile"
     title = f"  # {phase.title}" if phase.title else ""
     yield f"{INDENT * 3}{head}:{title}"
     yield from (f"{INDENT * 4}{name} = {spelled(index)}" for name, index in phase.let)
     yield from _steps(phase.body, INDENT * 4)
+
+
+def _who(phase: Phase) -> str:
+    if phase.every:
+        return "each program"
+    return {Who.EACH: "", Who.FIRST: "first program", Who.LAST: "last program"}[phase.who]
 
 
 def _let(let: Let, before: str) -> str:
@@ -119,6 +150,9 @@ def _steps(body: tuple[Step, ...], indent: str) -> Iterator[str]:
                 yield indent + in_a_line(step)
 
 
+_ACCESS = {Access.POINTER: "", Access.DESCRIPTOR: " by descriptor", Access.PACED: " by descriptor, paced"}
+
+
 def in_a_line(step: Step) -> str:
     """A step, without the bodies that it may have."""
     match step:
@@ -128,10 +162,9 @@ def in_a_line(step: Step) -> str:
             who = "" if last_of == 1 else f"last of {spelled(last_of)}: "
             return f"{who}notify {signal}[{_list(index)}]{_at(at)} {'+= 1' if to is None else f'= {spelled(to)}'}"
         case Load(result, region):
-            return f"{result} = {region_text(region)}"
+            return f"{result} = {region_text(region)}{_ACCESS[region.access]}"
         case Store(value, region):
-            paced = ", paced" if region.access is Access.PACED else ""
-            return f"store {value} -> {region_text(region)}{paced}"
+            return f"store {value} -> {region_text(region)}{_ACCESS[region.access]}"
         case Move(source, target, notify):
             then = f", then {in_a_line(notify)}" if notify else ""
             return f"move {', '.join(map(region_text, source))} -> {', '.join(map(region_text, target))}{then}"

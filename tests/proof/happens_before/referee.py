@@ -6,67 +6,29 @@ to which moment it is known. A load has the clock of the latest wait of its prog
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import product, takewhile
+from itertools import product
 
 import numpy as np
 
-from tilelink.schedule.index import NoSuchEntry, Number, evaluate, names_in
+from tests.proof.happens_before.programs import Clock, Env, Key, Lock, Programs, Task
+from tilelink.schedule.index import NoSuchEntry, Number, names_in
 from tilelink.schedule.memory import Memory, Protocol, Region
-from tilelink.schedule.roles import Phase, PingPong, Prefetch, Schedule, Sms, Who
-from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Step, Store, Wait
-
-Clock = dict[str, int]
-Env = Mapping[str, int]
-Key = tuple[object, ...]
+from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import Call, Load, Move, Notify, Step, Store, Wait
 
 
 class Wrong(Exception):
     pass
 
 
-@dataclass(frozen=True)
-class Lock:
-    """Of a pipeline: raise or await a word of the program that no schedule names."""
-
-    key: Key
-    wait: bool
-
-
-Ops = list[tuple[Step | Lock, Env]]
-
-
-@dataclass
-class Position:
-    """What a pipelined loop may do ahead, and the rest."""
-
-    head: Ops
-    rest: Ops
-
-
-@dataclass
-class Task:
-    """A program in one call. `ops`: steps without loops and branches, each with the values of names."""
-
-    name: str
-    rank: int
-    call: int
-    floating: bool  # whether loads of moves float
-    ops: Ops
-    behind: list[Task]
-    clock: Clock = field(default_factory=dict)
-    covered: dict[str, Clock] = field(default_factory=dict)
-    start: Clock | None = None
-    next: int = 0
-    ended: bool = False
-
-
 @dataclass
 class Word:
     kind: str = ""
     amount: int = 0
-    raises: list[tuple[int, Clock, Clock]] = field(default_factory=list)  # amount, what was known, who raised when
+    # amount, what was known, who raised when, and since when they did nothing but raise
+    raises: list[tuple[int, Clock, Clock, Clock]] = field(default_factory=list)
     awaited: set[int] = field(default_factory=set)
 
 
@@ -83,138 +45,14 @@ def join(into: Clock, other: Clock) -> None:
         into[name] = max(time, into.get(name, 0))
 
 
-class Referee:
+class Referee(Programs):
     def __init__(self, schedule: Schedule, tables: Mapping[str, np.ndarray], calls: int) -> None:
-        self.schedule, self.tables, self.calls, self.now = schedule, tables, calls, 0
+        super().__init__(schedule, tables, calls)
+        self.now = 0
         self.buffers = {one.name: one for one in schedule.buffers}
         self.words: dict[Key, Word] = {}
         self.elements: dict[Key, Element] = {}
-        self.groups: dict[Key, tuple[int, int, Clock, Clock]] = {}
-
-    # ---- what each program does ----
-    def value(self, index: Number, env: Env) -> int:
-        return int(evaluate(index, env, self.tables))
-
-    def flat(self, body: tuple[Step, ...], env: Env) -> Iterator[tuple[Step | Lock, Env]]:
-        for step in body:
-            match step:
-                case For(variable, count, inner, let):
-                    for number in range(self.value(count, env)):
-                        yield from self.flat(inner, self.let(let, {**env, variable: number}))
-                case If(left, right, inner, others):
-                    yield from self.flat(inner if self.value(left, env) == self.value(right, env) else others, env)
-                case _:
-                    yield step, env
-
-    def let(self, let: tuple[tuple[str, Number], ...], env: Env) -> Env:
-        for name, index in let:
-            env = {**env, name: self.value(index, env)}
-        return env
-
-    def positions(self, phase: Phase, program: int, programs: int, env: Env) -> list[Position]:
-        count = self.value(phase.count, env)
-        if phase.who is Who.FIRST:
-            tiles = range(count if program == 0 else 0)
-        else:
-            tiles = range(0 if phase.every else program, count, 1 if phase.every else programs)
-        found = []
-        for tile in tiles:
-            here = self.let(phase.let, {**env, "tile": tile})
-            ends = first_product(phase.body)
-            first, behind = (list(self.flat(body, here)) for body in (phase.body[:ends], phase.body[ends:]))
-            head = list(takewhile(lambda op: isinstance(op[0], Wait | Load | Compute), first))
-            found.append(Position(head, [*first[len(head) :], *behind]))
-        return found
-
-    def pipelined(self, phase: Phase, positions: list[Position]) -> Ops:
-        if not isinstance(phase.pipelining, Prefetch):
-            return [op for one in positions for op in (*one.head, *one.rest)]
-        late: list[Ops] = [[] for _ in positions]
-        rests = [one.rest for one in positions]
-        if phase.pipelining.defer:
-            late = [[op for op in rest if isinstance(op[0], Notify)] for rest in rests]
-            rests = [[op for op in rest if not isinstance(op[0], Notify)] for rest in rests]
-        out: Ops = []
-        for number, one in enumerate(positions):
-            out += one.head
-            out += late[number - 2] if number > 1 else []
-            out += rests[number - 1] if number else []
-        if rests:
-            out += [*(late[-2] if len(late) > 1 else []), *rests[-1], *late[-1]]
-        return out
-
-    def tasks(self, rank: int) -> list[Task]:
-        found: list[Task] = []
-        caller: list[Task] = []
-        for call in range(1, self.calls + 1):
-            env = {**self.schedule.sizes, "rank": rank, "call": call}
-            ends: list[Task] = []
-            for number, launch in enumerate(self.schedule.launches):
-                before = [
-                    end
-                    for end, other in zip(ends, self.schedule.launches[:number], strict=True)
-                    if other.stream == launch.stream or other.stream in launch.joins
-                ]
-                programs: list[Task] = []
-                last: Ops = []
-                sms = True
-                for which, role in enumerate(launch.roles):
-                    sms = isinstance(role.engine, Sms)
-                    for program in range(role.engine.programs):
-                        name = f"{role.name}.{program} of {rank}, launch {number}, role {which}"
-                        task = Task(name, rank, call, sms, [], [*caller, *before])
-                        programs.append(task)
-                        for phase in role.phases:
-                            if phase.who is not Who.LAST:
-                                positions = self.positions(phase, program, role.engine.programs, env)
-                                if isinstance(phase.pipelining, PingPong):
-                                    programs += self.ping_pong(task, positions, phase.pipelining.places)
-                                else:
-                                    task.ops += self.pipelined(phase, positions)
-                    for phase in role.phases:
-                        if phase.who is Who.LAST:
-                            last += [op for one in self.positions(phase, 0, 1, env) for op in (*one.head, *one.rest)]
-                ends.append(Task(f"last of {number} of {rank}", rank, call, sms, last, [*programs]))
-                found += [*programs, ends[-1]]
-            whole = tuple(
-                Region(one.name, (0,) * len(one.shape), self.schedule.shapes[one.name])
-                for one in self.schedule.buffers
-                if one.memory is Memory.OUTPUT or one.for_caller
-            )
-            caller = [Task(f"caller of {rank}", rank, call, False, [(Call("", (), whole), env)], [*caller, *ends])]
-            found += caller
-        return found
-
-    def ping_pong(self, task: Task, positions: list[Position], places: int) -> list[Task]:
-        """A loader and two consumers for `task`, with a ring of exactly `places` loads between them."""
-        mark = (task.name, task.call, len(task.ops))
-        agents = [
-            Task(f"{task.name} {len(task.ops)} {n}", task.rank, task.call, task.floating, [], task.behind)
-            for n in range(3)
-        ]
-        none: Env = {}
-        task.ops.append((Lock((*mark, "begun"), False), none))
-        for agent in agents:
-            agent.ops.append((Lock((*mark, "begun"), True), none))
-        load = 0
-        for number, position in enumerate(positions):
-            consumer = agents[1 + number % 2]
-            for step, env in position.head:
-                if isinstance(step, Load):
-                    if load >= places:
-                        agents[0].ops.append((Lock((*mark, "used", load - places), True), none))
-                    agents[0].ops += [(step, env), (Lock((*mark, "loaded", load), False), none)]
-                    consumer.ops.append((Lock((*mark, "loaded", load), True), none))
-                    consumer.ops.append((Lock((*mark, "used", load), False), none))
-                    load += 1
-                else:
-                    agents[0].ops.append((step, env))
-            agents[0].ops.append((Lock((*mark, "head", number), False), none))
-            consumer.ops += [(Lock((*mark, "head", number), True), none), *position.rest]
-        for agent in agents:
-            agent.ops.append((Lock((agent.name, task.call, "done"), False), none))
-            task.ops.append((Lock((agent.name, task.call, "done"), True), none))
-        return agents
+        self.groups: dict[Key, tuple[int, int, Clock, Clock, Clock]] = {}
 
     # ---- running ----
     def run(self) -> None:
@@ -279,7 +117,7 @@ class Referee:
                 self.learn(task, key, 1)
                 task.start, task.covered = dict(task.clock), {}
             case Lock(key, False):
-                self.raise_(key, "set", 1, task.clock, {task.name: self.now})
+                self.raise_(key, "set", 1, task.clock, {task.name: self.now}, self.since(task))
             case Wait(signal, index, until, covers):
                 self.learn(task, self.word_of(signal, index, task.rank, env), self.value(until, env))
                 task.covered |= {name: dict(task.clock) for name in covers}
@@ -300,9 +138,9 @@ class Referee:
                     self.notify(task, notify, env)
             case Call(_, results, operands):
                 for region in operands:
-                    self.read(task, region, env, floating=task.floating)
+                    self.read(task, region, env, floating=task.floating, packets=False)
                 for region in results:
-                    self.write(task, region, env)
+                    self.write(task, region, env, packets=False)
 
     def arrived(self, task: Task, step: Step, env: Env) -> None:
         for region in self.by_data(step):
@@ -314,33 +152,40 @@ class Referee:
     def learn(self, task: Task, key: Key, until: int) -> None:
         if until <= 0:
             return
+        task.raising = 0
         word = self.words[key]
         word.awaited.add(until)
         if word.kind == "add":
-            for _, known, _ in word.raises[:until]:
+            for _, known, _, _ in word.raises[:until]:
                 join(task.clock, known)
         else:
-            join(task.clock, next(known for amount, known, _ in word.raises if amount >= until))
+            join(task.clock, next(known for amount, known, _, _ in word.raises if amount >= until))
+
+    def since(self, task: Task) -> Clock:
+        """A raise by `task` now: since when it does nothing but raise. Who knows it at that time knows what this raise tells."""
+        task.raising = task.raising or self.now
+        return {task.name: task.raising}
 
     def notify(self, task: Task, step: Notify, env: Env) -> None:
         key = self.word_of(step.signal, step.index, self.value(step.at, env), env)
         known, by, many = dict(task.clock), {task.name: self.now}, self.value(step.last_of, env)
+        since = self.since(task)
         if many != 1:
             place = (key, task.rank, task.call)
-            of, count, clock, raisers = self.groups.get(place, (many, 0, {}, {}))
+            of, count, clock, raisers, begun = self.groups.get(place, (many, 0, {}, {}, {}))
             join(clock, known)
             join(raisers, by)
-            self.groups[place] = of, count + 1, clock, raisers
+            join(begun, since)
+            self.groups[place] = of, count + 1, clock, raisers, begun
             if of != many or count + 1 > many:
                 raise Wrong("more than the last of them")
             if count + 1 < many:
                 return
-            known, by = dict(clock), dict(raisers)
-        self.raise_(
-            key, "add" if step.to is None else "set", 0 if step.to is None else self.value(step.to, env), known, by
-        )
+            known, by, since = dict(clock), dict(raisers), dict(begun)
+        to = 0 if step.to is None else self.value(step.to, env)
+        self.raise_(key, "add" if step.to is None else "set", to, known, by, since)
 
-    def raise_(self, key: Key, kind: str, to: int, known: Clock, by: Clock) -> None:
+    def raise_(self, key: Key, kind: str, to: int, known: Clock, by: Clock, since: Clock) -> None:
         word = self.words.setdefault(key, Word(kind))
         if word.kind != kind:
             raise Wrong("set and added to")
@@ -350,14 +195,14 @@ class Referee:
             if word.raises and not all(known.get(name, 0) >= time for name, time in word.raises[-1][2].items()):
                 raise Wrong("set in no order")
         word.amount = to if kind == "set" else word.amount + 1
-        word.raises.append((word.amount, dict(known), dict(by)))
+        word.raises.append((word.amount, dict(known), dict(by), dict(since)))
 
     def counts(self) -> None:
         for word in self.words.values():
             for wanted in word.awaited if word.kind == "add" else ():
-                for _, known, _ in word.raises[wanted:]:
-                    for _, _, by in word.raises[:wanted]:
-                        if any(known.get(name, 0) < time for name, time in by.items()):
+                for _, known, _, _ in word.raises[wanted:]:
+                    for _, _, _, since in word.raises[:wanted]:
+                        if any(known.get(name, 0) < time for name, time in since.items()):
                             raise Wrong("a count may be reached by others")
 
     # ---- memory ----
@@ -375,60 +220,39 @@ class Referee:
             places.append([one for one in found if 0 <= one < most])
         return [(region.buffer, at, *place) for place in product(*places)]
 
-    def read(self, task: Task, region: Region, env: Env, floating: bool) -> None:
+    def read(self, task: Task, region: Region, env: Env, floating: bool, packets: bool = True) -> None:
         assert task.start is not None
         buffer = self.buffers[region.buffer]
         clock = task.covered.get(region.buffer, task.start) if floating else task.clock
         for key in self.elements_of(region, env):
+            task.raising = task.raising if buffer.memory is Memory.INPUT else 0
             one = self.elements.setdefault(key, Element())
             if one.writer and one.writer != task.name and clock.get(one.writer, 0) < one.time:
                 raise Wrong(f"{key} is read early")
             if buffer.memory is not Memory.INPUT and one.call != task.call:
                 raise Wrong(f"{key} is not written")
             one.readers[task.name] = self.now
-            if buffer.protocol is Protocol.LAMPORT:
+            if buffer.protocol is Protocol.LAMPORT and packets:
                 self.set_element(task, key, -1)
 
-    def write(self, task: Task, region: Region, env: Env) -> None:
+    def write(self, task: Task, region: Region, env: Env, packets: bool = True) -> None:
         if self.buffers[region.buffer].memory is Memory.INPUT:
             raise Wrong("an input is written")
         keys = self.elements_of(region, env)
         for key in keys:
             self.set_element(task, key, task.call)
-        if self.buffers[region.buffer].protocol is not Protocol.SIMPLE:
+        if self.buffers[region.buffer].protocol is not Protocol.SIMPLE and packets:
             for key in keys:
-                self.raise_(("data", *key), "set", task.call, task.clock, {task.name: self.now})
+                self.raise_(("data", *key), "set", task.call, task.clock, {task.name: self.now}, self.since(task))
 
     def set_element(self, task: Task, key: Key, call: int) -> None:
+        task.raising = 0
         one = self.elements.setdefault(key, Element())
         users = {**one.readers, **({one.writer: max(one.time, one.readers.get(one.writer, 0))} if one.writer else {})}
         for name, time in users.items():
             if name != task.name and task.clock.get(name, 0) < time:
                 raise Wrong(f"{key} is overwritten while it is in use")
         self.elements[key] = Element(task.name, self.now, call)
-
-
-def first_product(body: tuple[Step, ...]) -> int:
-    """Behind which step of the body something has been computed with a tile that was loaded."""
-    loaded: set[str | float] = set()
-
-    def computes(steps: tuple[Step, ...]) -> bool:
-        found = False
-        for step in steps:
-            match step:
-                case Load(result, _):
-                    loaded.add(result)
-                case For(_, _, inner):
-                    computes(inner)
-                    found |= computes(inner)
-                case If(_, _, inner, others):
-                    computes(inner + others)
-                    found |= computes(inner + others)
-                case Compute(_, _, operands):
-                    found |= bool(loaded & set(operands))
-        return found
-
-    return next((number + 1 for number, step in enumerate(body) if computes((step,))), len(body))
 
 
 def refutes(schedule: Schedule, tables: Mapping[str, np.ndarray], calls: int) -> str:

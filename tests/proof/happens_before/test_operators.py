@@ -20,6 +20,7 @@ def tables_of(name: str, *sizes: int) -> tuple[Schedule, dict[str, np.ndarray]]:
     return operator.schedule, {name: table.numpy() for name, table in operator.tables().items()}
 
 
+@pytest.mark.quick(18)
 @pytest.mark.parametrize(("name", "size"), SIZES)
 def test_an_operator_is_proved_for_any_number_of_calls(name: str, size: int) -> None:
     schedule, tables = tables_of(name, size)
@@ -27,6 +28,13 @@ def test_an_operator_is_proved_for_any_number_of_calls(name: str, size: int) -> 
     assert outcome.refutation is None
     assert outcome.call_period == (2 if name == "all_reduce_ll" else 1)
     assert outcome.rank_period == (size if tables else 1)  # tables say something else for each rank
+
+
+def test_a_report_says_what_stands_for_what() -> None:
+    said = str(checked(two_level_rs(3, 2).schedule))
+    assert said.startswith("proved for any number of calls, of which 3 stand for all; ranks 0 to 1 stand for 6; ")
+    assert str(checked(queue(3).schedule, calls=2)).startswith("proved for 2 calls; rank 0 stands for 3; ")
+    assert str(checked(queue(3).schedule, symmetric=False, calls=2)).startswith("proved for 2 calls; each of 3 ranks; ")
 
 
 @pytest.mark.parametrize("mesh", [(2, 2), (3, 2), (2, 3)], ids=str)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from tilelink.dialect_api.context import Context
-from tilelink.dialect_api.finding import Finding, Node, finding
 from tilelink.dialect_api.functions import (
+    LANGUAGE,
     MODULES,
+    SHMEM,
     constants_of,
     exists,
     find,
@@ -18,35 +18,37 @@ from tilelink.dialect_api.functions import (
     names_of,
     offered_on,
 )
-from tilelink.dialect_api.language import LANGUAGE
 from tilelink.dialect_api.model import Vendor
-from tilelink.dialect_api.rule import Rule
-from tilelink.dialect_api.shmem import SHMEM
+from tilelink.dialect_api.rule import Finding, Node, Rule, finding
+from tilelink.dialect_api.walk import Context
 
 _OURS = ("triton_dist", "pyrocshmem")
-_AMD_SUFFIX = {"_block": "_wg", "_warp": "_wave"}
+_SUFFIXES = {"_block": "_wg", "_warp": "_wave", "_wg": "_block", "_wave": "_warp"}  # of one vendor and of the other
+_INSTEAD_OF_NOTIFY = 'st(dl.symm_at(word, rank), value, scope="sys", semantic="release")'
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """Imports first, then each dotted name that starts at an import."""
-    choosing = _choosing(context.file.tree)
+    """Imports, and each dotted name that starts at an import.
+
+    Imports in functions, branches and handlers a file may leave out on other GPUs: they are of no vendor.
+    """
+    outers = (node for node in ast.walk(context.file.tree) if isinstance(node, ast.FunctionDef | ast.If | ast.Try))
+    chosen = {id(node) for outer in outers for node in ast.walk(outer)}
     for node in ast.walk(context.file.tree):
+        vendor = None if id(node) in chosen else context.file.vendor
         match node:
-            case ast.Import():
-                for alias in node.names:
-                    yield from _module(context, alias, alias.name, chosen=id(node) in choosing)
-            case ast.ImportFrom() if node.module and not node.level:
-                yield from _from(context, node, chosen=id(node) in choosing)
-            case ast.Attribute():
-                yield from _attribute(context, node)
+            case ast.Import(aliases):
+                for alias in aliases:
+                    yield from _module(alias, alias.name, vendor)
+            case ast.ImportFrom(str() as owner, aliases, 0):
+                wrong = list(_module(node, owner, vendor))
+                yield from wrong
+                for alias in aliases if not wrong else []:
+                    yield from _name(alias, owner, alias.name, vendor)
+            case ast.Attribute(value, name):
+                yield from _name(node, context.file.full_path(value), name, context.file.vendor)
             case _:
                 pass
-
-
-def _choosing(tree: ast.Module) -> set[int]:
-    """Imports that a file may leave out on other GPUs: in functions, branches and handlers, by their `id`."""
-    kinds = ast.FunctionDef | ast.If | ast.Try
-    return {id(node) for outer in ast.walk(tree) if isinstance(outer, kinds) for node in ast.walk(outer)}
 
 
 def is_of_api(path: str) -> bool:
@@ -54,105 +56,66 @@ def is_of_api(path: str) -> bool:
     return path.split(".")[0] in _OURS
 
 
-def _close(name: str, known: list[str]) -> tuple[str, ...]:
-    return tuple(difflib.get_close_matches(name, known, n=2, cutoff=0.75))
-
-
-def _modules_like(path: str) -> tuple[str, ...]:
-    """Known modules of which one part is spelt otherwise: other folders may well exist."""
-    parts = path.split(".")
-    found = []
-    for known in MODULES:
-        pairs = [pair for pair in zip(known.path.split("."), parts, strict=False) if pair[0] != pair[1]]
-        same_depth = known.path.count(".") == path.count(".")
-        if same_depth and len(pairs) == 1 and _close(pairs[0][1], [pairs[0][0]]):
-            found.append(known.path)
-    return tuple(found)
-
-
-def _module(context: Context, node: Node, path: str, *, chosen: bool) -> Iterator[Finding]:
-    if not is_of_api(path):
-        return
-    if module(path) is None:
+def _module(node: Node, path: str, vendor: Vendor | None) -> Iterator[Finding]:
+    if is_of_api(path) and module(path) is None:
         close = _modules_like(path)
         if path.startswith(LANGUAGE):  # all modules of which are listed
-            yield finding(Rule.UNKNOWN_MODULE, node, f"there is no module {path!r}{_did_you_mean(close)}", *close)
+            yield _unknown(Rule.UNKNOWN_MODULE, node, f"there is no module {path!r}", close)
         else:
-            yield finding(
-                Rule.UNLISTED_NAME, node, f"the API data lists no module {path!r}{_did_you_mean(close)}", *close
-            )
-    elif not (chosen or offered_on(path, context.file.vendor)):
-        yield _missing(context, node, f"module {path!r}")
+            yield _unknown(Rule.UNLISTED_NAME, node, f"the API data lists no module {path!r}", close)
+    elif is_of_api(path) and vendor is not None and not offered_on(path, vendor):
+        yield _missing(node, f"module {path!r}", vendor)
 
 
-def _from(context: Context, node: ast.ImportFrom, *, chosen: bool) -> Iterator[Finding]:
-    owner = node.module or ""
-    if not is_of_api(owner):
-        return
-    if module(owner) is None or not (chosen or offered_on(owner, context.file.vendor)):
-        yield from _module(context, node, owner, chosen=chosen)
-        return
-    for alias in node.names:
-        if alias.name != "*":
-            yield from _name(context, alias, owner, alias.name, chosen=chosen)
-
-
-def _attribute(context: Context, node: ast.Attribute) -> Iterator[Finding]:
-    owner = context.file.full_path(node.value)
-    if owner and is_of_api(owner) and module(owner) is not None:
-        yield from _name(context, node, owner, node.attr)
-
-
-def _name(context: Context, node: Node, owner: str, name: str, *, chosen: bool = False) -> Iterator[Finding]:
-    path = f"{owner}.{name}"
-    if name.startswith("__") and name.endswith("__"):
-        return  # `__path__` and the like, which modules have by themselves
+def _name(node: Node, owner: str, name: str, vendor: Vendor | None) -> Iterator[Finding]:
+    known, path = module(owner), f"{owner}.{name}"
+    if known is None or name == "*" or (name.startswith("__") and name.endswith("__")):
+        return  # not of the API, or `__path__` and the like, which modules have by themselves
     if not exists(path):
-        known = module(owner)
-        close = _close(name, list(names_of(owner)))
-        listed = known is not None and known.complete
-        if listed:
-            yield finding(Rule.UNKNOWN_NAME, node, f"{owner} has no {name!r}{_did_you_mean(close)}", *close)
+        close = difflib.get_close_matches(name, names_of(owner), n=2, cutoff=0.75)
+        if known.complete:
+            yield _unknown(Rule.UNKNOWN_NAME, node, f"{owner} has no {name!r}", close)
         else:  # likeness proves nothing: modules grow names that differ by a word
-            message = f"the API data lists no {name!r} of {owner}{_did_you_mean(close)}"
-            yield finding(Rule.UNLISTED_NAME, node, message, *close)
-        return
-    if chosen:
-        return
-    if module(path) is not None and not offered_on(path, context.file.vendor):
-        yield _missing(context, node, f"module {path!r}")
-    yield from _vendor_of_name(context, node, path)
+            yield _unknown(Rule.UNLISTED_NAME, node, f"the API data lists no {name!r} of {owner}", close)
+    elif vendor is not None:
+        yield from _module(node, path, vendor) if module(path) is not None else ()
+        yield from _of_vendor(node, path, vendor)
 
 
-def _vendor_of_name(context: Context, node: Node, path: str) -> Iterator[Finding]:
-    vendor = context.file.vendor
-    function = find(path)
+def _of_vendor(node: Node, path: str, vendor: Vendor) -> Iterator[Finding]:
+    function, constant = find(path), find_constant(path)
     if function is not None and vendor not in function.vendors:
         if function.path == f"{LANGUAGE}.notify":
-            instead = 'st(dl.symm_at(word, rank), value, scope="sys", semantic="release")'
-            yield finding(Rule.NOTIFY_ON_AMD, node, f"dl.notify is not lowered on {vendor.value}", instead)
+            yield finding(Rule.NOTIFY_ON_AMD, node, f"dl.notify is not lowered on {vendor.value}", _INSTEAD_OF_NOTIFY)
         else:
-            yield _missing(context, node, f"{function.name!r}", *_instead(path, vendor))
-    constant = find_constant(path)
+            yield _missing(node, repr(function.name), vendor, _instead(function.name, vendor))
     if constant is not None and constant.vendor is not vendor:
-        legal = [one.name for one in constants_of(constant.symbol, vendor)]
-        yield _missing(context, node, f"constant {constant.name!r}", *legal)
+        yield _missing(
+            node, f"constant {constant.name!r}", vendor, [one.name for one in constants_of(constant.symbol, vendor)]
+        )
 
 
-def _instead(path: str, vendor: Vendor) -> tuple[str, ...]:
+def _instead(name: str, vendor: Vendor) -> Iterator[str]:
     """The same function with the suffix of the other vendor, if it is there."""
-    name = path.rpartition(".")[2]
-    for cuda, amd in _AMD_SUFFIX.items():
-        for one, other in ((cuda, amd), (amd, cuda)):
-            found = find(f"{SHMEM}.{name.removesuffix(one)}{other}") if name.endswith(one) else None
-            if found is not None and vendor in found.vendors:
-                return (found.name,)
-    return ()
+    for suffix, other in _SUFFIXES.items():
+        found = find(f"{SHMEM}.{name.removesuffix(suffix)}{other}") if name.endswith(suffix) else None
+        if found is not None and vendor in found.vendors:
+            yield found.name
 
 
-def _missing(context: Context, node: Node, what: str, *legal: str) -> Finding:
-    return finding(Rule.NOT_ON_VENDOR, node, f"{what} does not exist on {context.file.vendor.value}", *legal)
+def _modules_like(path: str) -> list[str]:
+    """Known modules of which one part is spelt otherwise: other folders may well exist."""
+    parts, found = path.split("."), []
+    for known in (one.path for one in MODULES if one.path.count(".") == path.count(".")):
+        pairs = [(mine, theirs) for mine, theirs in zip(parts, known.split("."), strict=True) if mine != theirs]
+        if len(pairs) == 1 and difflib.get_close_matches(pairs[0][0], [pairs[0][1]], cutoff=0.75):
+            found.append(known)
+    return found
 
 
-def _did_you_mean(close: tuple[str, ...]) -> str:
-    return f": did you mean {close[0]!r}?" if close else ""
+def _unknown(rule: Rule, node: Node, what: str, close: list[str]) -> Finding:
+    return finding(rule, node, f"{what}: did you mean {close[0]!r}?" if close else what, *close)
+
+
+def _missing(node: Node, what: str, vendor: Vendor, legal: Iterable[str] = ()) -> Finding:
+    return finding(Rule.NOT_ON_VENDOR, node, f"{what} does not exist on {vendor.value}", *legal)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from math import prod
 
-from tilelink.dialect_api.context import Context
 from tilelink.dialect_api.effects import TL
-from tilelink.dialect_api.finding import Finding, finding
-from tilelink.dialect_api.functions import find
-from tilelink.dialect_api.host import UTILS
+from tilelink.dialect_api.functions import UTILS, find
 from tilelink.dialect_api.model import Effect
-from tilelink.dialect_api.rule import Rule
+from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Launch
 from tilelink.dialect_api.value import Trait
-from tilelink.dialect_api.walk import Walked, launches_of
+from tilelink.dialect_api.walk import Context, Walked
 
 _OPTIONS = f"{UTILS}.launch_cooperative_grid_options"
 _OPTION = "launch_cooperative_grid"
@@ -25,7 +24,7 @@ def check(context: Context) -> Iterator[Finding]:
     """Every launch in the file of a kernel that spins."""
     for walked in context.walks:
         why = _spins(context, walked)
-        for launch in launches_of(context.file, walked.entry) if why else []:
+        for launch in context.file.launches_of(walked.entry) if why else []:
             if not _is_cooperative(context, launch) and not _is_bounded(context, launch, launch.grid):
                 what = f"{walked.entry.name} {why}, and its grid {ast.unparse(launch.grid)} may not be resident at once"
                 legal = ("**launch_cooperative_grid_options()", "a grid of at most NUM_SMS programs")
@@ -65,44 +64,27 @@ def _reads(context: Context, node: ast.expr) -> bool:
 
 
 def _is_cooperative(context: Context, launch: Launch) -> bool:
-    for word in launch.call.keywords:
-        if word.arg == _OPTION:
-            return context.host.of(word.value, launch.within).constant is not False
-        if word.arg is None and _holds_option(context, word.value, launch.within, 0):
-            return True
-    return False
+    words = {word.arg: word.value for word in launch.call.keywords}
+    if _OPTION in words:
+        return context.host.of(words[_OPTION], launch.within).constant is not False
+    return any(_may_ask(context, word.value, launch.within) for word in launch.call.keywords if word.arg is None)
 
 
-def _holds_option(context: Context, node: ast.expr, within: Definition | None, depth: int) -> bool:
-    """Whether `**node` may ask for a cooperative grid. What cannot be followed gets the benefit of the doubt."""
-    match node:
-        case ast.Call(func=ast.Name(id="dict")):
-            return any(word.arg in (None, _OPTION) for word in node.keywords) or bool(node.args)
-        case ast.Call():
-            return context.file.full_path(node.func) == _OPTIONS or not context.file.full_path(node.func)
-        case ast.Dict():
-            return any(key is None or (isinstance(key, ast.Constant) and key.value == _OPTION) for key in node.keys)
+def _may_ask(context: Context, options: ast.expr, within: Definition | None, depth: int = 0) -> bool:
+    """Whether `**options` may ask for a cooperative grid. What cannot be followed gets the benefit of the doubt."""
+    match options:
+        case ast.Call(ast.Name("dict"), arguments, words):
+            return any(word.arg in (None, _OPTION) for word in words) or bool(arguments)
+        case ast.Call(function):
+            return context.file.full_path(function) in ("", _OPTIONS)
+        case ast.Dict(keys):
+            return any(key is None or (isinstance(key, ast.Constant) and key.value == _OPTION) for key in keys)
         case _:
-            found = context.host.assigned(node, within) if depth < _DEEPEST else []
-            return (
-                not found
-                or _grows(context, node)
-                or any(_holds_option(context, value, where, depth + 1) for value, where in found)
-            )
-
-
-def _grows(context: Context, options: ast.expr) -> bool:
-    """Whether options get entries later on: `options.update(...)`, `options[...] = ...`."""
-    text = ast.dump(options)
-    for node in ast.walk(context.file.tree):
-        match node:
-            case ast.Call(func=ast.Attribute(value=owner, attr="update")) if ast.dump(owner) == text:
-                return True
-            case ast.Subscript(value=owner, ctx=ast.Store()) if ast.dump(owner) == text:
-                return True
-            case _:
-                pass
-    return False
+            found = context.host.assigned(options, within) if depth < _DEEPEST else []
+            # `options.update(...)`, `options[...] = ...`: they get entries later on
+            later = re.compile(rf"\b{re.escape(ast.unparse(options))}(\.update\(|\[[^=\n]*\] = )")
+            asked = any(_may_ask(context, value, where, depth + 1) for value, where in found)
+            return not found or asked or bool(later.search(ast.unparse(context.file.tree)))
 
 
 def _is_bounded(context: Context, launch: Launch, grid: ast.expr, depth: int = 0) -> bool:
@@ -121,20 +103,15 @@ def _is_bounded(context: Context, launch: Launch, grid: ast.expr, depth: int = 0
 def _product_is_bounded(context: Context, launch: Launch, dimensions: list[ast.expr]) -> bool:
     """All dimensions but one are 1 and that one is bounded, or all are constants with a small product."""
     values = [context.host.of(node, launch.within) for node in dimensions]
-    constants = [value.constant for value in values]
-    product = 1
-    for constant in constants:
-        product *= constant if isinstance(constant, int) else 0
-    if all(isinstance(constant, int) for constant in constants):
-        return product == 1 or product <= context.host.num_sms() * _programs_on_one(context, launch)
+    constants = [value.constant for value in values if isinstance(value.constant, int)]
+    if len(constants) == len(values):
+        return prod(constants) <= max(1, context.host.num_sms() * _programs_on_one(context, launch))
     large = [value for value in values if value.constant != 1]
     return len(large) == 1 and large[0].has(Trait.NUM_SMS)
 
 
 def _programs_on_one(context: Context, launch: Launch) -> int:
     """`per_sm=` of a launch through a fabric, which refuses kernels of which fewer fit."""
-    for word in launch.call.keywords:
-        if word.arg == "per_sm":
-            value = context.host.of(word.value, launch.within).constant
-            return value if isinstance(value, int) else 1
-    return 1
+    given = (word.value for word in launch.call.keywords if word.arg == "per_sm")
+    constant = context.host.of(next(given, None), launch.within).constant
+    return constant if isinstance(constant, int) else 1

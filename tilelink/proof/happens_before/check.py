@@ -32,6 +32,7 @@ class Outcome:
     """
 
     refutation: Refutation | None
+    ranks: int
     rank_period: int
     call_period: int
     calls: int
@@ -40,6 +41,16 @@ class Outcome:
     @property
     def proved(self) -> bool:
         return self.refutation is None
+
+    def __str__(self) -> str:
+        if self.refutation is not None:
+            return f"refuted: {self.refutation}"
+        few = "rank 0 stands" if self.rank_period == 1 else f"ranks 0 to {self.rank_period - 1} stand"
+        ranks = f"{few} for {self.ranks}" if self.rank_period < self.ranks else f"each of {self.ranks} ranks"
+        calls = (
+            f"any number of calls, of which {self.calls} stand for all" if self.call_period else f"{self.calls} calls"
+        )
+        return f"proved for {calls}; {ranks}; {self.events} events"
 
 
 def check(
@@ -54,11 +65,13 @@ def checked(
     tables: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
     calls: int = 0,
     symmetric: bool = True,
+    assumed: frozenset[str] = frozenset(),
 ) -> Outcome:
     """The proof of `schedule` in `calls` calls, or any number of them (0).
 
     `tables`: integer arrays by name that indices look up, -1 where there is no entry; the same in every call, or a sequence
-    of one set a call, which makes the number of calls. `symmetric`: ranks that are alike may be walked once.
+    of one set a call, which makes the number of calls. `symmetric`: ranks that are alike may be walked once. `assumed`: buffers
+    whose readers are taken to find what their call wrote (see `all_tables`).
     """
     known, each = by_call(tables if isinstance(tables, Mapping) else list(tables or []))
     calls = len(tables) if each and tables else calls
@@ -67,18 +80,18 @@ def checked(
         schedule = with_indices(schedule, looked_up_by_call)
     period, shifts = rank_period(schedule) if symmetric else (schedule.num_ranks, {})
     again = 0 if calls else call_period(schedule)
-    outcome = Outcome(None, period, again, calls or 2 * again + 1)
+    outcome = Outcome(None, schedule.num_ranks, period, again, calls or 2 * again + 1)
     if not calls and not again:
         return replace(outcome, refutation=Refutation(Wrong.UNLIKE, ()))
-    return _walked(schedule, known, outcome, shifts)
+    return _walked(schedule, known, outcome, shifts, assumed)
 
 
-def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts) -> Outcome:
+def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts, assumed: frozenset[str]) -> Outcome:
     try:
         events = Events(expanded(schedule, tables, outcome.calls, outcome.rank_period, shifts))
         outcome = replace(outcome, events=len(events.run))
         walk = Walk(events).walked()
-        compare(walk)
+        compare(walk, assumed)
         walk.words.counted()
         if outcome.call_period:
             steady(walk, outcome.call_period)

@@ -19,7 +19,8 @@ Clock = NDArray[np.signedinteger]
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """One raise of a word, as its owner sees it. `clock`: what the raisers knew; `programs` raised it at their `times`.
+    """One raise of a word, as its owner sees it. `clock`: what the raisers knew; `programs` raised it at their `times`. Who knows
+    a program at its time in `since` knows all that this raise tells of it: raises follow each other from then on.
 
     `turn`: the clock is to be turned by so much. `event`: the raise itself, the last one if several raise together.
     """
@@ -28,6 +29,7 @@ class Raise:
     turn: int
     programs: tuple[int, ...]
     times: tuple[int, ...]
+    since: tuple[int, ...]
     call: int
     event: int
 

@@ -17,9 +17,12 @@ from tilelink.proof.happens_before.walk import Walk
 from tilelink.schedule.index import Ints
 
 
-def compare(walk: Walk) -> None:
-    """Raises Refuted for the first pair that is in no order, or the first read that nothing was written for."""
-    _Accesses(walk.events, walk).compare()
+def compare(walk: Walk, assumed: frozenset[str] = frozenset()) -> None:
+    """`assumed`: buffers whose readers are taken to find what their call wrote.
+
+    Raises Refuted for the first pair that is in no order, or the first read that nothing was written for.
+    """
+    _Accesses(walk.events, walk).compare(assumed)
 
 
 class _Accesses:
@@ -36,9 +39,12 @@ class _Accesses:
         self.clock = walk.clock_of[events.knows[at]]
         self.who = walk.clocks.turned(events.run[at] // events.calls, -self.turn)
         self.writes, self.here = self.kind >= Kind.EMPTY, np.arange(len(at))
+        self.last = self._last_write()
 
     def _last_write(self) -> Ints:
         """The last write of the cell before each access; -1 where there is none."""
+        if not len(self.at):
+            return self.here
         new = np.ones(len(self.at), bool)
         new[1:] = self.cell[1:] != self.cell[:-1]
         start = np.maximum.accumulate(np.where(new, self.here, 0))
@@ -53,10 +59,10 @@ class _Accesses:
         same = (following < many) & (self.cell[np.minimum(following, many - 1)] == self.cell)
         return np.where(same, following, -1)
 
-    def compare(self) -> None:
+    def compare(self, assumed: frozenset[str]) -> None:
         if not len(self.at):
             return
-        last, following = self._last_write(), self._next_write()
+        last, following = self.last, self._next_write()
         behind = self.here[last >= 0]
         self._ordered(last[behind], behind)
         before = self.here[~self.writes & (following >= 0)]
@@ -64,6 +70,9 @@ class _Accesses:
         reads = self.here[~self.writes]
         found = last[reads]
         lost = (found < 0) | (self.call[found] != self.call[reads]) | (self.kind[found] == Kind.EMPTY)
+        if assumed:
+            named = np.array([one.name in assumed for one in self.events.plan.rows], bool)
+            lost &= ~named[self.events.row[self.at[reads]]]
         if lost.any():
             read, was = int(reads[lost][0]), int(found[lost][0])
             detail = (
@@ -73,13 +82,18 @@ class _Accesses:
                 detail = "it has been read, and so emptied, before"
             raise Refuted(Wrong.NEVER_WRITTEN, self.events.place(int(self.at[read])), detail=detail)
 
-    def _ordered(self, first: Ints, second: Ints) -> None:
+    def _known(self, first: Ints, second: Ints) -> NDArray[np.bool_]:
+        """Whether those of `second` know those of `first`."""
         known: NDArray[np.bool_] = self.who[first] == self.who[second]
         need = self.clocks.turned(self.who[first], self.turn[second])
         clock = self.clock[second]
         by = np.argsort(clock, kind="stable")
         for some in np.split(by, np.flatnonzero(np.diff(clock[by])) + 1) if len(by) else ():
             known[some] |= self.clocks[clock[some[0]]][need[some]] >= self.time[first[some]]
+        return known
+
+    def _ordered(self, first: Ints, second: Ints) -> None:
+        known = self._known(first, second)
         if known.all():
             return
         bad = int(np.flatnonzero(~known)[0])
@@ -91,6 +105,12 @@ class _Accesses:
         if self.writes[first] and self.writes[second]:
             return Wrong.WRITTEN_BY_TWO if self.call[first] == self.call[second] else Wrong.OVERWRITTEN
         read, write = (second, first) if self.writes[first] else (first, second)
-        if self.call[read] == self.call[write]:
-            return Wrong.EARLY_READ if read == second else Wrong.OVERWRITTEN
-        return Wrong.EARLY_READ if self.call[read] > self.call[write] else Wrong.OVERWRITTEN
+        if read == first or self.call[read] < self.call[write]:
+            return Wrong.OVERWRITTEN if self.call[read] <= self.call[write] else Wrong.EARLY_READ
+        before = int(
+            self.last[write]
+        )  # if the read is sure of an earlier write of its call, it is that which it is meant for
+        meant = before >= 0 and self.call[before] == self.call[read]
+        if meant and self._known(np.array([before]), np.array([read])).all():
+            return Wrong.OVERWRITTEN
+        return Wrong.EARLY_READ

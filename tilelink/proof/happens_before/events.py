@@ -16,6 +16,7 @@ from tilelink.proof.happens_before.regions import Grid, cells_of, grid_of, locat
 from tilelink.proof.happens_before.rows import EVERYTHING, Expanded, Kind, Rows
 from tilelink.schedule.index import Ints
 from tilelink.schedule.memory import Protocol
+from tilelink.schedule.steps import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,11 @@ class Events:
         for (number, rows), (turn, start, stop) in zip(some, folded, strict=True):
             lane, cell = cells_of(grid, start, stop)
             self._put(rows, number, rows.kind, cell + first, turn, lane)
-            if protocol is not Protocol.SIMPLE and rows.kind is Kind.READ:
+            if protocol is Protocol.SIMPLE or isinstance(rows.step, Call):  # libraries know nothing of packets
+                continue
+            if rows.kind is Kind.READ:
                 self._put(rows, number, Kind.WAIT, cell + words, turn, lane, -1)
-            if protocol is not Protocol.SIMPLE and rows.kind is Kind.WRITE:
+            if rows.kind is Kind.WRITE:
                 self._put(rows, number, Kind.SET, cell + words, turn, lane, 1)
             if protocol is Protocol.LAMPORT and rows.kind is Kind.READ:
                 self._put(rows, number, Kind.EMPTY, cell + first, turn, lane, 1)
@@ -127,6 +130,10 @@ class Events:
         of_others = np.cumsum(total.sum(1)) - total.sum(1)  # raises of the programs before, in all calls
         before = np.cumsum(self.raises) - self.raises - of_others[self.run // self.calls]
         self.time = before + self.call  # the end of a call counts as a raise
+        follows = np.zeros(len(self.run), bool)  # right behind another raise of the run: it tells of nothing new
+        follows[1:] = self.raises[1:] & self.raises[:-1] & (self.run[1:] == self.run[:-1])
+        here = np.arange(len(self.run))
+        self.since = self.time[np.maximum.accumulate(np.where(follows, 0, here))] if len(here) else self.time
         self.end_time: list[int] = (np.cumsum(total, 1) + np.arange(1, self.calls + 1)).ravel().tolist()
 
     def _segments(self) -> None:
@@ -160,7 +167,8 @@ class Events:
 
     # ---- facts ----
     def place(self, event: int) -> Place:
-        return self.plan.place(self.plan.rows[int(self.row[event])], int(self.lane[event]))
+        """What an event is, seen from the ranks whose memory the first ranks have."""
+        return self.plan.place(self.plan.rows[int(self.row[event])], int(self.lane[event]), int(self.turn[event]))
 
     def key_name(self, key: int) -> str:
         """A cell or word, in elements."""

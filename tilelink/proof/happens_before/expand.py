@@ -14,7 +14,7 @@ from tilelink.proof.happens_before.rows import NOTIFIES, ORDERS, READS, WAITS, W
 from tilelink.schedule.index import Index, Ints, Number, names_in, rank, replaced
 from tilelink.schedule.memory import Buffer, Memory, Protocol, Region
 from tilelink.schedule.ranges import ANYTHING, Range, range_of
-from tilelink.schedule.roles import Launch, Phase, PingPong, Plain, Prefetch, Role, Schedule, Sms, Who
+from tilelink.schedule.roles import Launch, Phase, Plain, Prefetch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Call, For, If, Load, Move, Notify, Step, Store, Wait
 from tilelink.schedule.walk import read, written
 
@@ -88,48 +88,29 @@ class _Expansion:
         if phase.every and programs > 1:
             lanes, program = lanes.having(tile=tile).repeated(np.full(len(lanes), programs))
             number = tile = lanes.value(Index("tile"), self.tables)
-        number = number - number.min(initial=number.max(initial=0))
-        width = self._width(phase.body, self._ranges(phase, tile, programs))
-        order = base + number * width
+        if not len(lanes):
+            return base, []
+        number = number - number.min()
         names = {**lanes.names, "tile": tile, "program": program}
-        lanes = Lanes(names, program + mine[0], order).with_let(phase.let, self.tables)
-        first = len(self.out.rows)
-        self._body(phase, lanes, programs)
-        rows, steps = self.out.rows[first:], int(number.max(initial=-1)) + 1
+        lanes = Lanes(names, program + mine[0], number).with_let(phase.let, self.tables)
+        head = 0 if isinstance(phase.pipelining, Plain) else head_of(phase.body)
+        ahead, behind = phase.body[:head], phase.body[head:]
+        width, first = self._width(phase.body, _ranges(lanes)), len(self.out.rows)
+        lanes = replace(lanes, order=base + number * width)
+        self.ahead = True
+        self._steps(ahead, lanes)
+        self.ahead = False
+        self._steps(behind, lanes.later(self._width(ahead, _ranges(lanes))))
+        rows, steps = self.out.rows[first:], int(number.max()) + 1
         if isinstance(phase.pipelining, Plain) or not rows:
             return base + steps * width, []
         del self.out.rows[first:]
         if isinstance(phase.pipelining, Prefetch):
             self.out.rows += prefetched(rows, base, width, phase.pipelining.defer)
             return base + 3 * (steps + 2) * width, []
-        assert isinstance(phase.pipelining, PingPong)
         rows, more = in_ping_pong(self.out, rows, role.name, mine[:programs], base, width)
         self.out.rows += rows
         return base + 2 * ORDERS, more
-
-    def _body(self, phase: Phase, lanes: Lanes, programs: int) -> None:
-        if isinstance(phase.pipelining, Plain):
-            self._steps(phase.body, lanes)
-            return
-        head = head_of(phase.body)
-        self.ahead = True
-        self._steps(phase.body[:head], lanes)
-        self.ahead = False
-        ranges = self._ranges(phase, lanes.value(Index("tile"), self.tables), programs)
-        self._steps(phase.body[head:], lanes.later(self._width(phase.body[:head], ranges)))
-
-    def _ranges(self, phase: Phase, tile: Ints, programs: int) -> dict[str, Range]:
-        ranks, calls = self.schedule.num_ranks, self.out.calls
-        tiles = Range(int(tile.min()), int(tile.max())) if len(tile) else Range(0, 0)
-        ranges = {
-            "rank": Range(0, ranks - 1),
-            "call": Range(1, calls),
-            "tile": tiles,
-            "program": Range(0, programs - 1),
-        }
-        for name, index in phase.let:
-            ranges[name] = range_of(index, ranges, self.entries)
-        return ranges
 
     def _width(self, body: tuple[Step, ...], ranges: Mapping[str, Range]) -> int:
         """How many places the steps take in the order of a program, at most."""
@@ -152,11 +133,7 @@ class _Expansion:
 
     # ---- what ----
     def _steps(self, body: tuple[Step, ...], lanes: Lanes) -> None:
-        ranges = {
-            name: Range(int(one.min()), int(one.max())) if isinstance(one, np.ndarray) else Range(one, one)
-            for name, one in lanes.names.items()
-            if not isinstance(one, np.ndarray) or len(one)
-        }
+        ranges = _ranges(lanes)
         for step in body:
             if not len(lanes):
                 return
@@ -269,3 +246,14 @@ class _Expansion:
             one if number in own else lanes.value(extent, self.tables) for number, extent in enumerate(region.extent)
         ]
         return lanes, starts, extents
+
+
+def _ranges(lanes: Lanes) -> dict[str, Range]:
+    """Between which numbers names lie in these lanes."""
+    found = {}
+    for name, one in lanes.names.items():
+        if not isinstance(one, np.ndarray):
+            found[name] = Range(one, one)
+        elif len(one):
+            found[name] = Range(int(one.min()), int(one.max()))
+    return found

@@ -11,7 +11,7 @@ j + 2 and before the rest of j + 1, where j + 1 has been computed. Nothing else 
 (barriers in shared memory), which the rows get here: `begun` by the program for its three, `loaded` by the loader behind each
 head for the consumer, `done` by each of the three behind its positions. That the loader runs only `places` loads ahead matters
 for circles alone. It is taken at its strictest, one load: the head of j waits until the consumer of j - 1 has begun with it, so
-until the rest of j - 3 is over. It learns nothing there, which takes nothing for granted that fewer places would not give.
+until the rest of j - 3 is over. It learns nothing there, so that nothing is taken for granted which a longer ring does not give.
 """
 
 from __future__ import annotations
@@ -96,14 +96,16 @@ def in_ping_pong(
     new = [out.program(f"{role}.{one} ({agent})") for agent in AGENTS for one in range(programs)]
     locks = _Locks(out, rows, role, mine, new[0], base, width)
     found: list[Rows] = []
+    loads = False  # whether what the loader does concerns others
     for one in rows:
         for number, part in enumerate(heads.split(one)):
             position = _position(part, base, width)
+            loads |= number == 0 and len(part) > 0
             agent = position * 0 if number == 0 else 1 + position % 2
             program = part.program - mine[0] + new[0] + agent * programs
             order = part.order - base - position * width + locks.slot(position) + ORDERS
             found.append(replace(part, program=program, order=order))
-    return [one for one in (*found, *locks.rows()) if len(one)], new
+    return [one for one in (*found, *locks.rows(loads)) if len(one)], new
 
 
 class _Locks:
@@ -136,7 +138,8 @@ class _Locks:
         name, step = self.words[name], Sync(Order.BARRIER)
         return Rows(kind, name, step, rank, call, who, order, none, rank, index, (), value, none + 1)
 
-    def rows(self) -> list[Rows]:
+    def rows(self, loads: bool) -> list[Rows]:
+        """Without `loads`, heads are empty: nobody learns from them, and what the loader waits for holds nobody up."""
         lane, counts = self.lane, self.counts
         position = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         of = np.repeat(lane, counts)
@@ -147,16 +150,17 @@ class _Locks:
         done = (self.call - 1) * (counts + 1)  # so many positions and ends of calls before this call
         start, program = lane * 0 + self.base, self.mine + self.program
         consumer = loader[of] + (1 + position % 2) * self.programs
-        found = [
-            self._row(Kind.SET, "begun", lane, program, start, self.call),
-            self._row(Kind.SET, "loaded", of, loader[of], behind, loaded),
-            self._row(Kind.WAIT, "loaded", of, consumer, before, loaded),
-        ]
+        found = [self._row(Kind.SET, "begun", lane, program, start, self.call)]
+        if loads:
+            found.append(self._row(Kind.SET, "loaded", of, loader[of], behind, loaded))
+            found.append(self._row(Kind.WAIT, "loaded", of, consumer, before, loaded))
         for agent in range(len(AGENTS)):
             who, end = loader + agent * self.programs, done + counts + 1
             found.append(self._row(Kind.WAIT, "begun", lane, who, lane * 0, self.call))
             found.append(self._row(Kind.SET, "done", lane, who, ends, end, agent))
             found.append(self._row(Kind.WAIT, "done", lane, program, start + ORDERS, end, agent))
+            if not loads:
+                continue
             own = np.flatnonzero(position % 2 == agent - 1) if agent else lane[:0]
             over = done[of[own]] + position[own] + 1
             found.append(self._row(Kind.SET, "done", of[own], who[of[own]], behind[own], over, agent))

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilelink.schedule.index import Index, Number, rank, spelled
-from tilelink.schedule.memory import Region
+from tilelink.schedule.index import Index, Number, names_in, rank, spelled, subindices
+from tilelink.schedule.memory import Memory, Protocol, Region
 from tilelink.schedule.ranges import Range, combined
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import For, If, Let, Notify, Step, Wait
@@ -105,6 +105,10 @@ class _Renaming:
     def __init__(self, schedule: Schedule, period: int) -> None:
         self.schedule, self.period, self.ranks = schedule, period, schedule.num_ranks
         self.shapes = schedule.shapes
+        # nothing is ever written to inputs, so that what is read of them decides nothing
+        self.constant = {
+            one.name for one in schedule.buffers if one.memory is Memory.INPUT and one.protocol is Protocol.SIMPLE
+        }
         self.turns: dict[tuple[str, int], int] = {}
 
     def shifts(self) -> Shifts:
@@ -171,27 +175,59 @@ class _Renaming:
     def _word(self, name: str, index: tuple[Number, ...], at: Number, env: Moving) -> None:
         self._rank(at, env)
         for number, (one, extent) in enumerate(zip(index, self.shapes.get(name, ()), strict=False)):
-            self._place(name, number, one, moved(one, env), 1, extent)
+            self._place(name, number, one, 1, extent, env)
 
     def _region(self, region: Region, env: Moving) -> None:
         self._rank(region.at, env)
+        if region.buffer in self.constant:
+            divisors = (one.args[1] for start in region.start for one in subindices(start) if one.op in ("//", "%"))
+            if not all(isinstance(one, int) for one in divisors):
+                raise Unlike(region.buffer)  # some rank may divide by zero
+            return
         shape = self.shapes.get(region.buffer, ())
         for number, (start, extent, most) in enumerate(zip(region.start, region.extent, shape, strict=False)):
             long = self._still(extent, env).range
             if start == 0 and long.constant and long.low == most:
                 continue  # all of it
-            lanes = still(0, max(long.high - 1, 0))
-            where = moved(start, {**env, "lane": lanes})
-            each = 1 if _of_lanes(start) else long.high
-            self._place(region.buffer, number, start, where, each, most)
+            lanes = {**env, "lane": still(0, max(long.high - 1, 0))}
+            self._place(region.buffer, number, start, 1 if "lane" in names_in(start) else extent, most, lanes)
 
-    def _place(self, name: str, number: int, index: Number, where: Moved, long: float, most: int) -> None:
+    def _place(self, name: str, number: int, start: Number, long: Number, most: int, env: Moving) -> None:
         """A dimension turns by one shift wherever it is used; what turns is in bounds, or it would be cut or wrapped."""
-        if most < 1 or where.mod % most or not (where.still or where.range.within(0, most - long)):
-            raise Unlike(f"{spelled(index)} in {name}")
+        where = moved(start, env)
+        within = where.still or (where.range.low >= 0 and _end(start, long, env) <= most)
+        if most < 1 or where.mod % most or not within:
+            raise Unlike(f"{spelled(start)} in {name}")
         if self.turns.setdefault((name, number), where.by % most) != where.by % most:
             raise Unlike(f"dimension {number} of {name} turns and does not turn")
 
 
-def _of_lanes(start: Number) -> bool:
-    return (isinstance(start, Index) and any(_of_lanes(one) for one in start.args)) or start == Index("lane")
+def _end(start: Number, long: Number, env: Moving) -> float:
+    """The largest `start + long`: for `part * 100 + m * 16` and `min(16, 100 - m * 16)` that of `part * 100 + 100`."""
+    if isinstance(long, Index) and long.op in ("min", "max"):
+        return (min if long.op == "min" else max)(_end(start, one, env) for one in long.args)
+    terms = _terms(start)
+    for one, times in _terms(long).items():
+        terms[one] = terms.get(one, 0) + times
+    total = 0.0
+    for one, times in terms.items():
+        reach = moved(one, env).range
+        total += max(times * reach.low, times * reach.high) if times else 0
+    return total
+
+
+def _terms(index: Number, times: int = 1) -> dict[Number, int]:
+    """`index` as a sum: how often each of what is added up."""
+    if isinstance(index, int):
+        return {1: index * times}
+    left, right = index.args if len(index.args) == 2 else (0, 0)
+    if index.op == "*" and isinstance(right, int):
+        return _terms(left, times * right)
+    if index.op == "*" and isinstance(left, int):
+        return _terms(right, times * left)
+    if index.op not in ("+", "-"):
+        return {index: times}
+    found = _terms(left, times)
+    for one, more in _terms(right, times if index.op == "+" else -times).items():
+        found[one] = found.get(one, 0) + more
+    return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilelink.proof.bug_class import BugClass
+from tilelink.proof.findings import Finding
 
 
 class Wrong(Enum):
@@ -17,6 +18,7 @@ class Wrong(Enum):
     NEVER_WRITTEN = (BugClass.WRONG_PLACE, "a region is read that nothing has written in this call")
     INPUT_WRITTEN = (BugClass.WRONG_PLACE, "an input of the caller is written")
     CIRCLE = (BugClass.CIRCLE, "programs wait for each other")
+    NEVER_RAISED = (BugClass.CIRCLE, "a wait is for more than is ever raised")
     ANY_COUNT = (BugClass.STALE_SIGNAL, "a count may be reached without those that the wait is meant for")
     SET_BACK = (BugClass.STALE_SIGNAL, "a word is set to a value that is not larger than the one before")
     SET_IN_NO_ORDER = (BugClass.STALE_SIGNAL, "a word is set by two in no order, so that it may be set back")
@@ -37,17 +39,18 @@ class Wrong(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A step of one program. `call`: 0 if it is any; `what`: the region in elements, or the word, with its rank."""
+    """A step of one program. `tile`: the position of its phase; `what`: the region in elements, or the word, with its rank."""
 
     step: str
     program: str
     rank: int
     call: int
+    tile: int
     what: str = ""
 
     def __str__(self) -> str:
         on = f" on {self.what}" if self.what else ""
-        return f"`{self.step}` of {self.program} of rank {self.rank} in call {self.call}{on}"
+        return f"`{self.step}` of {self.program} of rank {self.rank} in call {self.call}, tile {self.tile}{on}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,16 @@ class Refutation:
     @property
     def bug(self) -> BugClass:
         return self.wrong.bug
+
+    @property
+    def finding(self) -> Finding:
+        """The same for a report: where the first step stands, and what the second one does there."""
+        if not self.places:
+            return Finding(self.bug, "the schedule", f"{self.wrong.fact} ({self.detail})")
+        here, *others = self.places
+        against = "".join(f"; {other}" for other in others)
+        example = f"rank {here.rank}, call {here.call}, tile {here.tile}" + (f", {here.what}" if here.what else "")
+        return Finding(self.bug, f"`{here.step}` of {here.program}", f"{self.wrong.fact}{against}", tile=example)
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""

@@ -105,16 +105,20 @@ class Expanded:
         self.programs.append(name)
         return len(self.programs) - 1
 
-    def place(self, rows: Rows, lane: int) -> Place:
-        """What one lane of `rows` does, in words."""
-        index = [int(one[lane]) for one in rows.start]
-        if rows.stop:
-            ends = [int(one[lane]) for one in rows.stop]
-            parts = [str(a) if b == a + 1 else f"{a} : +{b - a}" for a, b in zip(index, ends, strict=True)]
-        else:
-            parts = [str(one) for one in index]
-        what = f"{rows.name}[{', '.join(parts)}]@{int(rows.owner[lane])}"
+    def place(self, rows: Rows, lane: int, turn: int = 0) -> Place:
+        """What one lane of `rows` does, in words; `turn`: what that rank does that is its image, so many periods before."""
+        shape, back = self.shapes[rows.name], turn * self.period
+        shifts = self.shifts.get(rows.name, (0,) * len(shape))
+        parts = []
+        for number, (start, extent, by) in enumerate(zip(rows.start, shape, shifts, strict=True)):
+            first = int(start[lane])
+            long = int(rows.stop[number][lane]) - first if rows.stop else 1
+            first = first if long == extent or not by else (first - by * turn) % extent
+            parts.append(str(first) if long == 1 else f"{first} : +{long}")
+        ranks = self.schedule.num_ranks
+        rank, owner = ((int(one[lane]) - back) % ranks for one in (rows.rank, rows.owner))
+        what = f"{rows.name}[{', '.join(parts)}]@{owner}"
         if rows.kind in (Kind.WAIT, Kind.SET) and len(rows.value):
             what += f" {'>=' if rows.kind is Kind.WAIT else '='} {int(rows.value[lane])}"
-        program = self.programs[int(rows.program[lane])]
-        return Place(in_a_line(rows.step), program, int(rows.rank[lane]), int(rows.call[lane]), what)
+        call, tile, program = int(rows.call[lane]), int(rows.tile[lane]), self.programs[int(rows.program[lane])]
+        return Place(in_a_line(rows.step), program, rank, call, tile, what)

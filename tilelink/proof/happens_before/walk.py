@@ -36,6 +36,7 @@ class _Group:
     count: int = 0
     clocks: set[int] = field(default_factory=set)
     times: dict[int, int] = field(default_factory=dict)
+    since: dict[int, int] = field(default_factory=dict)
 
 
 class Walk:
@@ -65,11 +66,21 @@ class Walk:
             self._call(rank, 0, 0)
         while self.ready:
             self._advance(self.ready.popleft())
-        stuck = [run for runs in self.waiting.values() for run in runs]
-        if stuck:
-            places = [self.events.place(self.event[self.state[run].operation]) for run in stuck[:2]]
-            raise Refuted(Wrong.CIRCLE, *places, detail=f"{len(stuck)} never go on")
+        if self.waiting:
+            self._stuck()
         return self
+
+    def _stuck(self) -> None:
+        """Raises Refuted: a wait that nobody is left to answer, or else waits that stand behind each other."""
+        pending: set[int] = set()
+        for run, state in enumerate(self.state):
+            left = range(max(state.operation, self.begin[run]), self.begin[run + 1])
+            pending |= {self.operations[one][1] for one in left if self.operations[one][0] > Kind.BLOCK}
+        stuck = [run for runs in self.waiting.values() for run in runs]
+        alone = [run for key, runs in self.waiting.items() if key not in pending for run in runs]
+        places = [self.events.place(self.event[self.state[run].operation]) for run in (alone or stuck)[:2]]
+        wrong = Wrong.NEVER_RAISED if alone else Wrong.CIRCLE
+        raise Refuted(wrong, *places[: 1 if alone else 2], detail=f"{len(stuck)} programs never go on")
 
     def _operations(self) -> None:
         """Waits and raises as lists. Those that raise together raise once a segment and word, behind all of the segment."""
@@ -83,7 +94,7 @@ class Walk:
         at = np.flatnonzero(chosen)
         self.event: list[int] = at.tolist()
         self.begin: list[int] = np.searchsorted(events.run[at], np.arange(events.runs + 1)).tolist()
-        columns = [events.kind, events.key, events.value, events.many, count, events.turn, events.time]
+        columns = [events.kind, events.key, events.value, events.many, count, events.turn, events.time, events.since]
         self.operations = list(zip(*(one[at].tolist() for one in columns), strict=True))
 
     # ---- calls and launches ----
@@ -127,7 +138,8 @@ class Walk:
         self.clock_of[state.segment], self.moment_of[state.segment] = state.clock, self.moment
 
     def _ended(self, run: int) -> Raise:
-        return Raise(self.state[run].clock, 0, (run // self.calls,), (self.events.end_time[run],), 0, 0)
+        end = (self.events.end_time[run],)
+        return Raise(self.state[run].clock, 0, (run // self.calls,), end, end, 0, 0)
 
     def _finish(self, run: int) -> None:
         place, call = divmod(run, self.calls)
@@ -155,7 +167,7 @@ class Walk:
     def _advance(self, run: int) -> None:
         state, end = self.state[run], self.begin[run + 1]
         while state.operation < end:
-            kind, key, value, many, count, turn, time = self.operations[state.operation]
+            kind, key, value, many, count, turn, time, since = self.operations[state.operation]
             if kind <= Kind.BLOCK:
                 if self.words.amount(key) < value:
                     self.waiting.setdefault(key, []).append(run)
@@ -167,7 +179,7 @@ class Walk:
                 state.segment += 1
                 self._enter(state)
             else:
-                self._raise(run, Kind(kind), key, value, many, count, turn, time)
+                self._raise(run, Kind(kind), key, value, many, count, turn, time, since)
             state.operation += 1
         self._finish(run)
 
@@ -179,21 +191,23 @@ class Walk:
             self.memo[memo] = self.clocks.joined(state.clock, word.raises_for(value))
         state.clock = self.memo[memo]
 
-    def _raise(self, run: int, kind: Kind, key: int, value: int, many: int, count: int, turn: int, time: int) -> None:
+    def _raise(
+        self, run: int, kind: Kind, key: int, value: int, many: int, count: int, turn: int, time: int, since: int
+    ) -> None:
         program, call, event = run // self.calls, run % self.calls + 1, self.event[self.state[run].operation]
-        clock, times = self.state[run].clock, {program: time}
+        clock, times, sinces = self.state[run].clock, {program: time}, {program: since}
         if many != 1:
             group = self.groups.setdefault((program // self.width, call, key, turn), _Group(many))
             group.count += count
             group.clocks.add(clock)
-            group.times[program] = time
+            group.times[program], group.since[program] = time, since
             if group.many != many or group.count > many:
                 detail = f"{group.count} for the last of {' and '.join(map(str, sorted({many, group.many})))}"
                 raise Refuted(Wrong.TOO_MANY, self.events.place(event), detail=detail)
             if group.count < many:
                 return
-            clock, times = self.clocks.met(sorted(group.clocks)), group.times
+            clock, times, sinces = self.clocks.met(sorted(group.clocks)), group.times, group.since
         seen = tuple((one - turn * self.clocks.period) % self.clocks.size for one in times)  # by the owner of the word
-        new = Raise(clock, turn, seen, tuple(times.values()), call, event)
+        new = Raise(clock, turn, seen, tuple(times.values()), tuple(sinces.values()), call, event)
         self.words.put(key, kind, value, new)
         self.ready.extend(self.waiting.pop(key, ()))

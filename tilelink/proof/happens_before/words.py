@@ -1,7 +1,8 @@
 """Words as they are raised and awaited. Which raises a wait waits for does not depend on the interleaving:
 
 - a word that is set goes through growing values, and each raise knows the one before, so that the order is the only one;
-- a count is made of the same raises whenever it is awaited, because all later raises know those before it (`counted`).
+- whichever raises a count is made of when it is awaited, they tell the same: who raises later knows what those before him tell
+  of, if not the raises themselves (`counted`). A raise that others come right before tells of no more than the first of these.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Words:
             for now, then in pairwise([*wanted, len(word.raises)]):
                 need: dict[int, int] = {}
                 for one in word.raises[:now]:
-                    for program, time in one.own.items():
+                    for program, time in zip(one.programs, one.since, strict=True):
                         need[program] = max(time, need.get(program, 0))
                 programs, times = np.array(list(need)), np.array(list(need.values()))
                 for late in word.raises[now:then]:

@@ -1,0 +1,90 @@
+"""Cuts what programs move into tiles that registers hold; engines of their own move whole regions.
+
+move x[a : +512, 0 : +8192] -> y[b : +512, 0 : +8192], then notify
+for x_row < 512: for x_col < 2: move x[a + x_row : +1, x_col * 4096 : +4096] -> ...; notify
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lowering.steps.words import by_host
+from tilelink.schedule.index import Index, Number, least, rounded_up
+from tilelink.schedule.memory import Region
+from tilelink.schedule.roles import Role, Schedule
+from tilelink.schedule.steps import For, Move, Step
+from tilelink.schedule.walk import mapped
+
+ELEMENTS = 4096  # of a piece at most: 32 for each thread of four warps
+
+
+def in_pieces(schedule: Schedule, most: int = ELEMENTS) -> Schedule:
+    """`schedule` with loops around what moves more than `most` elements, which is a power of two."""
+
+    def change(step: Step) -> tuple[Step, ...]:
+        return _cut(schedule, step, most) if isinstance(step, Move) else (step,)
+
+    def changed(role: Role) -> Role:
+        phases = tuple(replace(phase, body=mapped(phase.body, change)) for phase in role.phases)
+        return role if by_host(role) else replace(role, phases=phases)
+
+    launches = tuple(
+        replace(launch, roles=tuple(changed(role) for role in launch.roles)) for launch in schedule.launches
+    )
+    return replace(schedule, launches=launches)
+
+
+def _cut(schedule: Schedule, step: Move, most: int) -> tuple[Step, ...]:
+    pairs = list(zip(step.source, step.target, strict=True))
+    if all(_elements(schedule, source) <= most for source, _ in pairs):
+        return (step,)
+    loops = [_loop(schedule, source, target, most) for source, target in pairs]
+    return (*loops, step.notify) if step.notify else tuple(loops)
+
+
+def _elements(schedule: Schedule, region: Region) -> int:
+    """Elements of a region whose extents are numbers; of others those of the rows that its buffer has."""
+    shape = schedule.shapes[region.buffer]
+    count = 1
+    for extent, size in zip(region.extent, shape, strict=True):
+        count *= extent if isinstance(extent, int) else size
+    return count
+
+
+def _loop(schedule: Schedule, source: Region, target: Region, most: int) -> Step:
+    """A pair of regions piece by piece: parts of a row, or several whole rows, where rows and columns come last."""
+    cols = source.extent[-1]
+    width = cols if isinstance(cols, int) else schedule.shapes[source.buffer][-1]
+    wide = min(most, 1 << (width - 1).bit_length())
+    sizes = (max(1, most // wide), wide)[-len(source.extent) :]
+    step: Step = Move((source,), (target,))
+    names = (f"{source.buffer}_row", f"{source.buffer}_col")[-len(sizes) :]
+    for back, (name, size) in enumerate(zip(reversed(names), reversed(sizes), strict=True), start=1):
+        extent = source.extent[-back]
+        count = rounded_up(extent, size)
+        if count == 1:
+            continue
+        assert isinstance(step, For | Move)
+        step = For(name, count, (_shifted(step, back, Index(name) * size, _left(extent, Index(name) * size, size)),))
+    return step
+
+
+def _left(extent: Number, start: Number, size: int) -> Number:
+    return size if isinstance(extent, int) and extent % size == 0 else least(size, extent - start)
+
+
+def _shifted(step: Step, back: int, by: Number, extent: Number) -> Step:
+    """The move inside of `step`, from `by` on along the dimension that is `back` from the end."""
+
+    def region(one: Region) -> Region:
+        start, width = list(one.start), list(one.extent)
+        start[-back] = start[-back] + by
+        width[-back] = extent
+        return replace(one, start=tuple(start), extent=tuple(width))
+
+    match step:
+        case For():
+            return replace(step, body=tuple(_shifted(one, back, by, extent) for one in step.body))
+        case Move():
+            return replace(step, source=tuple(map(region, step.source)), target=tuple(map(region, step.target)))
+    return step

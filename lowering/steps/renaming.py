@@ -1,0 +1,61 @@
+"""Gives values, roles and streams names of their own, where buffers, tables or sizes have theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lowering.steps.naming import is_reserved
+from lowering.steps.words import MAIN, by_host
+from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import Compute, Load, Step, Store
+from tilelink.schedule.walk import all_steps, mapped, phases, with_bodies
+
+
+def with_own_names(schedule: Schedule) -> Schedule:
+    """`schedule`, in which a value `out` beside a buffer `out` is `out_tile`, a role `out_role`, a stream `out_stream`."""
+    given = {*schedule.shapes, *schedule.sizes}
+    values = _renamed(dict.fromkeys(name for step in all_steps(schedule) for name in _values(step)), "tile", given)
+
+    def change(step: Step) -> tuple[Step, ...]:
+        return (_with_values(step, values),)
+
+    schedule = with_bodies(schedule, lambda body: mapped(body, change))
+    given |= set(values.values())
+    streams = _renamed(dict.fromkeys(one.stream for one in schedule.launches if one.stream != MAIN), "stream", given)
+    given |= set(streams.values())
+    roles = _renamed(dict.fromkeys(role.name for _, role, _ in phases(schedule) if not by_host(role)), "role", given)
+    launches = tuple(
+        replace(
+            launch,
+            stream=streams.get(launch.stream, launch.stream),
+            joins=tuple(streams.get(name, name) for name in launch.joins),
+            roles=tuple(replace(role, name=roles.get(role.name, role.name)) for role in launch.roles),
+        )
+        for launch in schedule.launches
+    )
+    return replace(schedule, launches=launches)
+
+
+def _renamed(names: dict[str, None], kind: str, given: set[str]) -> dict[str, str]:
+    return {name: f"{name}_{kind}" if name in given or is_reserved(kind, name) else name for name in names}
+
+
+def _values(step: Step) -> Iterator[str]:
+    match step:
+        case Load():
+            yield step.result
+        case Compute():
+            yield from step.results
+
+
+def _with_values(step: Step, names: dict[str, str]) -> Step:
+    match step:
+        case Load():
+            return replace(step, result=names[step.result])
+        case Store():
+            return replace(step, value=names.get(step.value, step.value))
+        case Compute():
+            operands = tuple(names.get(one, one) if isinstance(one, str) else one for one in step.operands)
+            return replace(step, results=tuple(names[one] for one in step.results), operands=operands)
+    return step

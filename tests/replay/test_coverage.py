@@ -1,0 +1,74 @@
+"""The cases reach every kind of node, member of an enum and value of a flag that a schedule can have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.replay import surface
+from tests.replay.cases import Case, cases
+from tests.replay.coverage import features, possible
+from tilelink.ir import calls, nodes, order, steps
+from tilelink.ir.nodes import Algorithm
+
+NEVER = {
+    "Collective": "only its subclasses are launches",
+    "TileShape": "part of choices, seen in their texts",
+    "TileShape.per_sm default": "as above",
+    "TileShape.per_sm given": "as above",
+    "TileShape.warpgroups default": "as above",
+    "TileShape.warpgroups given": "as above",
+    "Exchange.kind=REDUCE": "a relation of the library, which is no exchange",
+    "Notify.place=HERE": "what is raised is at a peer",
+    "Notify.place=OWN": "as above",
+}
+# cases which, between them, have all that cases have: the test need not plan every one
+COVER = (
+    "spec reduce_scaled: planned, h200-nvswitch x4, triton",
+    "spec to_next: planned, h200-nvswitch x4, triton",
+    "spec user_op_sums_what_is_gathered: copies, h200-nvswitch x4, triton",
+    "bench ag_gemm: few rows, mi300x-full-mesh x8, triton",
+    "bench gemm_ar: many rows, h100-nvswitch x4, triton",
+    "bench ag_gemm: few rows, l20-pcie x2, triton-distributed",
+    "bench gemm_ar: in place, SMs in, copies out, h200-nvswitch x4, triton",
+    "bench gemm_rs: few rows, h200-nvswitch x4, triton",
+    "torch a fused gate and up: planned, h200-nvswitch x4, triton",
+    "bench ag_gemm: numbered words of tiles, h200-nvswitch x4, triton",
+    "06_user_op.py:ag_squared_relu: library, h200-nvswitch x4, triton",
+    "bench gemm_ar: few rows, h200-nvswitch x8, triton",
+    "bench gemm_ar: two shots of words of tiles, h200-nvswitch x4, triton",
+    "torch numbers: planned, h200-nvswitch x4, triton",
+    "bench ag_gemm: many rows, mi300x-full-mesh x8, triton",
+    "bench ag_gemm: few rows, laptop-switch x4, triton",
+    "bench gemm_rs: many rows, b200-nvswitch x2, triton",
+    "bench gemm_ar: one shot, h200-nvswitch x4, triton",
+    "bench ag_gemm: numbered words, h200-nvswitch x4, triton",
+    "bench gemm_rs: numbered words of tiles, h200-nvswitch x4, triton",
+)
+
+
+def test_about_250_cases_on_every_axis() -> None:
+    found = cases()
+    assert 200 <= len(found) <= 300
+    assert {case.num_ranks for case in found} >= {2, 3, 4, 8, 16}
+    assert {case.target for case in found} == {"triton", "triton-distributed"}
+    assert {case.dtype for case in found} == {"bf16", "fp16", "fp32"}
+    assert len({case.topology for case in found}) >= 8
+
+
+def test_every_algorithm_is_pinned_or_planned() -> None:
+    pinned = {value for case in cases() for name, value in case.pins if name.endswith("algorithm")}
+    assert pinned >= {algorithm.value for algorithm in Algorithm}
+
+
+@pytest.mark.slow
+def test_all_kinds_of_nodes_and_values_occur() -> None:
+    by_name = {case.name: case for case in cases()}
+    found: set[str] = set()
+    for name in COVER:
+        found |= features(_schedule(by_name[name]))
+    everything = possible((nodes, steps, calls, order))
+    assert everything - found == set(NEVER)
+
+
+def _schedule(case: Case) -> object:
+    return surface.plan(case.operator, case.topology, case.num_ranks, dict(case.sizes), case.dtype, dict(case.pins))

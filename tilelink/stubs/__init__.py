@@ -1,0 +1,1 @@
+"""Stubs of Triton-distributed for type checkers, a folder a vendor; `write.py` makes them."""

@@ -1,0 +1,13 @@
+# Written by python -m tilelink.stubs.write from the API data: do not edit.
+from typing import Any, Protocol
+
+class Constexpr(Protocol):  # tl.constexpr, whose value is known when the kernel is compiled
+    @property
+    def value(self) -> Any: ...
+
+# constants whose numbers differ between vendors: an int is none of them
+class SignalOp: ...
+class Compare: ...
+class Team: ...
+
+other: Any  # names about which no more is known than that they exist
