@@ -28,7 +28,7 @@ def by_site(mutant: Labelled) -> Verdict:
             os._exit(3)
         case "raise":
             raise ValueError("no idea")
-    return Verdict(False, "", "")
+    return Verdict(False, "same" if "same" in mutant.site else "", "")
 
 
 def _ignore_everything() -> None:
@@ -36,7 +36,3 @@ def _ignore_everything() -> None:
         time.sleep(60)
     except BaseException:
         return
-
-
-def claim_same(mutant: Labelled) -> str:
-    return "same" if "same" in mutant.site else ""

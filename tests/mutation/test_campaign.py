@@ -27,9 +27,9 @@ def test_mutants_that_matter_are_killed(name: str) -> None:
     sizes, pins = SUBJECTS[name]
     overlap, machine = load(name), topologies.load("h200-nvswitch", 2)
     schedule = overlap.plan_for(machine, sizes, "bf16", {"algorithm": "direct", "chunks": "2", **pins})
-    found = campaign(small_form(overlap.spec, schedule, machine), sample=12, seed=3, workers=0)
+    found = campaign(small_form(overlap.spec, schedule, machine), sample=24, seed=3, workers=0)
     assert found.score >= 0.95, found.text()
     assert found.schedules.count(Fate.KILLED) >= 5 and found.sources.count(Fate.KILLED) >= 5
     assert not found.schedules.count(Fate.UNDECIDED) + found.sources.count(Fate.UNDECIDED)
     parts = json.loads(found.to_json())
-    assert len(parts["schedules"]["outcomes"]) == len(parts["sources"]["outcomes"]) == 12
+    assert len(parts["schedules"]["outcomes"]) == len(parts["sources"]["outcomes"]) == 24

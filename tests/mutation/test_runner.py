@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.mutation.judging import Labelled, by_site, claim_same
+from tests.mutation.judging import Labelled, by_site
 from tests.mutation.subjects import subject
-from tilelink.mutation.equivalent import prove_schedule
+from tilelink.elaborate.schedule import elaborated
 from tilelink.mutation.errors import IllegalRun
-from tilelink.mutation.judges import judge_schedule_by_run
+from tilelink.mutation.judges import SAME_MEANING, JudgeSteps
+from tilelink.mutation.nodes import mutants
 from tilelink.mutation.report import Fate, Report
 from tilelink.mutation.runner import drawn, run
-from tilelink.mutation.schedules import mutants
 
 MIXED = tuple(
     Labelled(f"operator {number % 3}", f"{what} {number}")
@@ -35,11 +34,11 @@ def check_sums(report: Report) -> None:
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_fates(workers: int) -> None:
-    report = run(MIXED, by_site, workers=workers, prove=claim_same)
+    report = run(MIXED, by_site, workers=workers)
     expected = [Fate.KILLED, Fate.SURVIVED, Fate.EQUIVALENT, Fate.UNDECIDED, Fate.KILLED, Fate.SURVIVED]
     assert fates(report) == expected
     assert report.score == 0.5
-    assert [outcome.site for outcome in report.contradictions] == ["killed same 4"]
+    assert report.by_reason(Fate.EQUIVALENT) == {"same": 1}
     assert report.by_reason(Fate.UNDECIDED) == {"ValueError: no idea": 1}
     check_sums(report)
 
@@ -63,15 +62,13 @@ def test_sample_is_even_over_operators_and_repeatable() -> None:
     assert drawn(many, 1000, seed=0) == many
 
 
-def test_written_reports(tmp_path: Path) -> None:
-    report = run(MIXED, by_site, workers=0, prove=claim_same)
-    path = tmp_path / "mutants.json"
-    report.write_json(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["mutants.json"]
-    stored = json.loads(path.read_text())
+def test_written_reports() -> None:
+    report = run(MIXED, by_site, workers=0)
+    stored = json.loads(report.to_json())
     assert stored["counts"] == {"killed": 2, "survived": 2, "equivalent": 1, "undecided": 1}
     assert [row["site"] for row in stored["outcomes"]] == [mutant.site for mutant in MIXED]
-    assert "| all | 2 | 2 | 1 | 1 |" in report.markdown()
+    (total,) = [line.replace(" ", "") for line in report.markdown().splitlines() if line.startswith("| all")]
+    assert total == "|all|2|2|1|1|"
     assert "- operator 1: `live 1`" in report.markdown()
     assert report.text().splitlines()[-1] == report.summary()
     assert "survived: operator 2: live 5" in report.text()
@@ -84,13 +81,14 @@ def test_illegal_run(name: str, value: float) -> None:
     assert error.value.facts["name"] == name
 
 
-@pytest.mark.slow
-def test_schedules_by_run() -> None:
-    schedule = subject("gather, copy engine pull")
-    report = run(mutants(schedule), judge_schedule_by_run, sample=60, prove=prove_schedule(schedule))
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_steps_of_a_schedule(workers: int) -> None:
+    """No mutant of steps survives: who is not killed is equivalent."""
+    schedule = elaborated(subject("gather, copy engine pull"))
+    report = run(mutants(schedule), JudgeSteps(schedule), sample=20, workers=workers)
     check_sums(report)
-    assert report.total > 100
-    assert report.count(Fate.KILLED) > 20
-    assert report.count(Fate.EQUIVALENT) > 5
-    assert not report.contradictions
-    assert {"lowering", "Deadlock", "result"} <= set(report.by_reason(Fate.KILLED))
+    assert report.total > 1000
+    assert report.count(Fate.KILLED) >= 8
+    assert report.score == 1
+    assert set(report.by_reason(Fate.EQUIVALENT)) == {SAME_MEANING}
+    assert set(report.by_reason(Fate.KILLED)) == {"proof", "interpreter"}

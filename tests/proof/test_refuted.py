@@ -87,7 +87,7 @@ def each(kind: type[N], number: int, **fields: object) -> Change:
     """Fields of the `number`-th node of a kind replaced."""
 
     def change(schedule: Schedule) -> Schedule:
-        found = list(sites(schedule, kind))  # type: ignore[type-var]
+        found = list(sites(schedule, kind))
         return found[number].put(replace(found[number].node, **fields))  # type: ignore[type-var]
 
     return change

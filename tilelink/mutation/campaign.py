@@ -1,4 +1,4 @@
-"""Mutate a schedule and the source emitted for it, and ask the whole verifier about each mutant."""
+"""Mutate the steps of a schedule and the source emitted for it, and ask the verifier about each mutant."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import json
 from dataclasses import dataclass
 
 import lowering
+from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
-from tilelink.mutation import schedules, sources
-from tilelink.mutation.equivalent import prove_schedule, reasons
-from tilelink.mutation.report import Report
+from tilelink.mutation import nodes, sources
+from tilelink.mutation.judges import SAME_MEANING, JudgeSteps
+from tilelink.mutation.report import Fate, Report
 from tilelink.mutation.runner import run
-from tilelink.mutation.verifier import SAME_ACCESSES, JudgeSchedule, JudgeSource, ProveSourceOrRuns
+from tilelink.mutation.verifier import SAME_ACCESSES, JudgeSource
 
-_SAME = (
-    "every task makes the same accesses in the same order as in the original's runs under the same policies, so the "
-    "changed expression, which each run evaluates for all ranks, programs and chunks, has the same values at this size."
-)
+REASONS = {
+    SAME_MEANING: "the proof holds for it as well, so that the order of programs makes no difference, and its steps compute "
+    "what those of the original compute.",
+    SAME_ACCESSES: "every task writes and raises the same in the same order as in the original's runs and waits for as much, "
+    "so the changed expression, which each run evaluates for all ranks, programs and chunks, orders the same at this size; "
+    "the results are right, and there is no race.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +40,12 @@ class Campaign:
 
     def markdown(self) -> str:
         """Two tables, and the reasons by which survivors are equivalent."""
-        why = [f"- *{name}*: {reason}" for name, reason in reasons().items() if name in self._used()]
-        if any(outcome.claimed == SAME_ACCESSES for outcome in self.sources.outcomes):
-            why.append(f"- *source: {SAME_ACCESSES}*: {_SAME}")
-        parts = ["## Mutants of schedules", self.schedules.markdown(), "## Mutants of emitted sources"]
+        both = (*self.schedules.of(Fate.EQUIVALENT), *self.sources.of(Fate.EQUIVALENT))
+        used = {outcome.by for outcome in both}
+        why = [f"- *{name}*: {reason}" for name, reason in REASONS.items() if name in used]
+        parts = ["## Mutants of steps", self.schedules.markdown(), "## Mutants of emitted sources"]
         parts += [self.sources.markdown(), "## Why survivors are equivalent", "\n".join(why)]
         return "\n\n".join(parts) + "\n"
-
-    def _used(self) -> set[str]:
-        found = {outcome.claimed for outcome in self.schedules.outcomes}
-        return found | {f"source: {outcome.claimed}" for outcome in self.sources.outcomes}
 
     def to_json(self) -> str:
         """`schedules` and `sources`, each as in `Report.to_json`."""
@@ -60,13 +60,9 @@ def merged(*reports: Report) -> Report:
 
 
 def campaign(schedule: Schedule, sample: int, seed: int = 0, workers: int = 2) -> Campaign:
-    """Judge `sample` mutants (0: all) of `schedule`, and as many of its source. `schedule` should be a small form:
-    a mutant that survives costs a dozen runs."""
-    source = lowering.emit(schedule)
-    of_schedules = run(
-        schedules.mutants(schedule), JudgeSchedule(), sample, seed, workers, prove=prove_schedule(schedule)
-    )
-    of_sources = run(
-        sources.mutants(source), JudgeSource(schedule), sample, seed, workers, prove=ProveSourceOrRuns(source, schedule)
-    )
-    return Campaign(of_schedules, of_sources)
+    """Judge `sample` mutants (0: all) of the steps of `schedule`, and as many of its source. `schedule` should be a small
+    form: a mutant of a source that survives costs a dozen runs."""
+    source, steps = lowering.emit(schedule), elaborated(schedule)
+    of_steps = run(nodes.mutants(steps), JudgeSteps(steps), sample, seed, workers)
+    of_sources = run(sources.mutants(source), JudgeSource(source, schedule), sample, seed, workers)
+    return Campaign(of_steps, of_sources)

@@ -1,70 +1,108 @@
-"""What a run does, as one number: equal for runs whose tasks make the same accesses in the same order.
+"""What a run does, and whether another one does the same: all writes and all synchronisation of every task, in order.
 
-A mutated expression that depends on ranks, programs and constants only takes all of its values in every run. So if a
-mutant's run makes the same accesses of the same words with the same meaning as the original's run under the same policy,
-the expression has the same values everywhere, and the mutant does what the original does at this size.
+A mutated expression that depends on ranks, programs and constants only takes all of its values in every run. So if the tasks
+of a mutant's run write and raise the same as those of the original's run under the same policy, and wait for as much, then the
+mutant orders at this size what the original orders: results and races of its own runs show the rest. Two things matter not:
+- what ordinary loads read, as results and races depend on it;
+- what a task does again or besides, if it changes nothing: polls, a wait or a barrier more, a word raised to what it is.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
+from typing import NamedTuple
 
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Scenario, Trial, run_trial
-from tilelink.emulator.events import Access, Acquired, Barrier, Event, Fence, Released
+from tilelink.emulator.events import Access, Acquired, Barrier, Event, Fence, Kind, Released, Semantic
 
-_TRIALS = (
-    Trial(Scenario.CALLS, "random:7", calls=2, detect_races=False),
-    Trial(Scenario.REPLAYS, "random:8", calls=1, detect_races=False),
+_TRIALS = (  # policies that do not choose otherwise because a task takes a step more
+    Trial(Scenario.CALLS, "oldest", calls=2, detect_races=False),
+    Trial(Scenario.REPLAYS, "newest", calls=1, detect_races=False),
 )
+_ENDED = b"ended"
+
+
+class Done(NamedTuple):
+    what: bytes
+    idle: bool = False  # nothing in memory changed
+
+
+Run = dict[tuple[int, str], list[Done]]  # what each task did, by its rank and name
 
 
 class Fingerprint:
     """Observes a whole run."""
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256()
+        self.run: Run = {}
+        self._ended: dict[Hashable, bytes] = {}  # what a stream did last before it had done an operation
 
     def observe(self, event: Event) -> None:
-        """Lines are left out: they are what a mutant may change."""
+        if isinstance(event, Access) and event.kind is Kind.LOAD and event.semantic is Semantic.NONE:
+            return
+        done = self.run.setdefault((event.task.rank, event.task.name), [])
+        new = self._done(event, done)
+        if not (new.idle and done and done[-1].what == new.what):
+            done.append(new)
+
+    def _done(self, event: Event, before: list[Done]) -> Done:
+        """Lines are left out: they are what a mutant may change. Operations of a stream are known by what they do, not by
+        their number."""
         match event:
             case Access():
-                found = event.buffer
-                base = found.start if found is not None else event.start
-                what = (found.name, found.rank) if found is not None else ("", -1)
-                place = (event.addresses - base).tobytes() if event.addresses.size < 1 << 16 else b""
-                facts = (
-                    event.kind,
-                    event.via,
-                    event.semantic,
-                    event.scope,
-                    event.item_bytes,
-                    event.scalar,
-                    event.value,
-                )
-                self._add(event.task.rank, event.task.name, what, event.end - base, event.changed, facts)
-                self._hash.update(place)
+                return _access(event)
             case Barrier():
-                self._add(event.task.rank, event.task.name, "barrier")
+                return Done(b"barrier", idle=True)
             case Fence(text=text):
-                self._add(event.task.rank, event.task.name, text)
-            case Released(token=token) | Acquired(token=token):
-                self._add(event.task.rank, event.task.name, type(event).__name__, token)
-
-    def _add(self, *facts: object) -> None:
-        self._hash.update(repr(facts).encode())
-
-    @property
-    def digest(self) -> str:
-        return self._hash.hexdigest()
+                return Done(text.encode(), idle=True)
+            case Released(token=("done", *_) as token):
+                self._ended[token] = next((one.what for one in reversed(before) if one.what != _ENDED), b"")
+                return Done(_ENDED, idle=True)
+            case Acquired(token=("done", *_) as token):
+                return Done(b"behind " + self._ended.get(token, b""), idle=True)
+            case _:
+                return Done(repr((type(event).__name__, event.token)).encode())
 
 
-def fingerprint(subject: Subject) -> str:
-    """Of a few runs under fixed policies; empty if one of them fails."""
-    digests = []
+def _access(event: Access) -> Done:
+    found = event.buffer
+    base = found.start if found is not None else event.start
+    owner = (found.name, found.rank) if found is not None else ("", -1)
+    place = (*owner, event.start - base, event.end - base)
+    touched = (event.addresses - base).tobytes() if event.addresses.size < 1 << 16 else b""
+    how = (event.kind, event.via, event.semantic, event.scope, event.item_bytes, event.scalar, event.value)
+    what = hashlib.sha256(repr((place, how)).encode() + touched).digest()
+    return Done(what, not event.changed)
+
+
+def runs(subject: Subject) -> tuple[Run, ...]:
+    """A few under fixed policies; none if one of them fails."""
+    found = []
     for trial in _TRIALS:
         one = Fingerprint()
         if run_trial(subject, trial, observers=[one]).error is not None:
-            return ""
-        digests.append(one.digest)
-    return " ".join(digests)
+            return ()
+        found.append(one.run)
+    return tuple(found)
+
+
+def does_the_same(original: tuple[Run, ...], mutant: tuple[Run, ...]) -> bool:
+    """Every task does all that it did, in order, and nothing more that changes memory."""
+    return len(original) == len(mutant) and all(
+        _covers(one.get(task, []), other.get(task, []))
+        for one, other in zip(original, mutant, strict=True)
+        for task in one | other
+    )
+
+
+def _covers(before: list[Done], after: list[Done]) -> bool:
+    wanted = iter(before)
+    next_one = next(wanted, None)
+    for one in after:
+        if next_one is not None and one.what == next_one.what:
+            next_one = next(wanted, None)
+        elif not one.idle:
+            return False
+    return next_one is None

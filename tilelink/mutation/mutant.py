@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from tilelink.ir.schedule import Schedule
+from tilelink.schedule.roles import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleMutant:
-    """`schedule` is the original but for what `operator` did at `site` ("role out, step 0 Wait x_arrived: rows m -> n")."""
+class StepMutant:
+    """`schedule` is the original but for what `operator` ("Wait.until: one more") did at `site`."""
 
     operator: str
     site: str
@@ -29,10 +29,10 @@ class SourceMutant:
 
     @property
     def site(self) -> str:
-        return f"line {self.line}: {_short(self.before)} -> {_short(self.after)}"
+        return f"line {self.line}: {short(self.before)} -> {short(self.after)}"
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """On one line, cut after 60 characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= 60 else f"{flat[:57]}..."
@@ -50,7 +50,7 @@ class Mutant(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`by` names what killed the mutant ("lowering", "Deadlock", "result", a class of bug); empty if it survived."""
+    """`by`: what killed the mutant ("proof", "Deadlock", "result"), or why a survivor is equivalent; empty for a hole."""
 
     killed: bool
     by: str

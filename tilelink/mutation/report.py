@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
-from io import StringIO
-from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
-
-_WIDTH = 110  # columns of the text table
 
 
 class Fate(Enum):
@@ -22,23 +13,19 @@ class Fate(Enum):
 
     KILLED = "killed"
     SURVIVED = "survived"
-    EQUIVALENT = "equivalent"  # survived, and a rule proves that it does what the original does
+    EQUIVALENT = "equivalent"  # survived, and shown to do what the original does
     UNDECIDED = "undecided"  # the judge failed, crashed or took too long
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`by`: what killed it, or the rule that proves it equivalent, or why it is undecided; empty for a survivor.
-
-    `claimed` is the rule that says equivalent, whatever the judge said: one on a killed mutant contradicts the judge.
-    """
+    """`by`: what killed it, or why it is equivalent, or why it is undecided; empty for a survivor."""
 
     operator: str
     site: str
     fate: Fate
     by: str
     detail: str
-    claimed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +47,16 @@ class Report:
     def of(self, fate: Fate) -> tuple[Outcome, ...]:
         return tuple(outcome for outcome in self.outcomes if outcome.fate is fate)
 
-    @property
-    def contradictions(self) -> tuple[Outcome, ...]:
-        """Killed although a rule says equivalent: the rule is too broad, or the judge asks for more than right results, as a
-        proof does that refutes what no planner would write."""
-        return tuple(outcome for outcome in self.of(Fate.KILLED) if outcome.claimed)
-
     def by_operator(self) -> dict[str, dict[Fate, int]]:
         """Counts of each operator, in the order in which operators appear."""
-        return self._counts(self.outcomes, lambda outcome: outcome.operator)
+        counts: dict[str, dict[Fate, int]] = {}
+        for outcome in self.outcomes:
+            counts.setdefault(outcome.operator, dict.fromkeys(Fate, 0))[outcome.fate] += 1
+        return counts
 
     def by_reason(self, fate: Fate) -> dict[str, int]:
         """How many of `fate` by what, most first."""
         return dict(Counter(outcome.by for outcome in self.of(fate)).most_common())
-
-    def _counts(self, outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> dict[str, dict[Fate, int]]:
-        counts: dict[str, dict[Fate, int]] = {}
-        for outcome in outcomes:
-            row = counts.setdefault(key(outcome), dict.fromkeys(Fate, 0))
-            row[outcome.fate] += 1
-        return counts
 
     def summary(self) -> str:
         """One line."""
@@ -88,25 +65,32 @@ class Report:
         return f"{len(self.outcomes)}{drawn} mutants: {counts}; {100 * self.score:.1f} % of those that matter killed"
 
     def text(self) -> str:
-        """Tables for a terminal of 110 columns, then the survivors and the undecided one by one."""
-        out = StringIO()
-        console = Console(file=out, width=_WIDTH, highlight=False)
-        console.print(_table("operator", self._operator_rows(), [fate.value for fate in Fate]))
-        console.print(_table("by", self._reason_rows(), ["fate", "mutants"]))
-        for fate in (Fate.SURVIVED, Fate.UNDECIDED):
-            for outcome in self.of(fate):
-                note = f" ({outcome.by})" if outcome.by else ""
-                console.print(f"{fate.value}: {outcome.operator}: {outcome.site}{note}", markup=False)
-        console.print(self.summary(), markup=False)
-        return out.getvalue()
+        """Tables, then the survivors and the undecided one by one."""
+        lines = [
+            f"{fate.value}: {outcome.operator}: {outcome.site}{f' ({outcome.by})' if outcome.by else ''}"
+            for fate in (Fate.SURVIVED, Fate.UNDECIDED)
+            for outcome in self.of(fate)
+        ]
+        return "\n".join([*self._tables(), *lines, self.summary()]) + "\n"
 
     def markdown(self) -> str:
         """The same tables for a page of docs/."""
-        operators = _markdown("operator", self._operator_rows(), [fate.value for fate in Fate])
-        reasons = _markdown("by", self._reason_rows(), ["fate", "mutants"])
         survivors = [f"- {outcome.operator}: `{outcome.site}`" for outcome in self.of(Fate.SURVIVED)]
-        parts = [f"{self.summary()}.", operators, reasons]
-        return "\n\n".join([*parts, *(["Survivors:", "\n".join(survivors)] if survivors else [])]) + "\n"
+        parts = [f"{self.summary()}.", *self._tables(), *(["Survivors:", "\n".join(survivors)] if survivors else [])]
+        return "\n\n".join(parts) + "\n"
+
+    def _tables(self) -> tuple[str, str]:
+        operators = [[name, *(str(row[fate]) for fate in Fate)] for name, row in self.by_operator().items()]
+        operators.append(["all", *(str(self.count(fate)) for fate in Fate)])
+        reasons = [
+            [reason, fate.value, str(count)]
+            for fate in Fate
+            for reason, count in self.by_reason(fate).items()
+            if fate is not Fate.SURVIVED
+        ]
+        return _table(["operator", *(fate.value for fate in Fate)], operators), _table(
+            ["by", "fate", "mutants"], reasons
+        )
 
     def to_json(self) -> str:
         """Everything: counts, and every outcome."""
@@ -114,35 +98,13 @@ class Report:
         counts = {fate.value: self.count(fate) for fate in Fate}
         return json.dumps({"total": self.total, "counts": counts, "outcomes": outcomes}, indent=1) + "\n"
 
-    def write_json(self, path: Path) -> None:
-        """`to_json` into `path`, whole or not at all: into a file beside it, which is renamed then."""
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        partial.write_text(self.to_json(), encoding="utf-8")
-        partial.replace(path)
 
-    def _operator_rows(self) -> list[list[str]]:
-        rows = [[name, *(str(row[fate]) for fate in Fate)] for name, row in self.by_operator().items()]
-        return [*rows, ["all", *(str(self.count(fate)) for fate in Fate)]]
-
-    def _reason_rows(self) -> list[list[str]]:
-        return [
-            [reason, fate.value, str(count)]
-            for fate in Fate
-            for reason, count in self.by_reason(fate).items()
-            if fate is not Fate.SURVIVED
-        ]
-
-
-def _table(first: str, rows: list[list[str]], columns: list[str]) -> Table:
-    table = Table(box=None)
-    table.add_column(first)
-    for column in columns:
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _markdown(first: str, rows: list[list[str]], columns: list[str]) -> str:
-    lines = [[first, *columns], ["---", *["---:"] * len(columns)], *rows]
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    """In Markdown, which columns of one width make readable in a terminal."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = [
+        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        for row in (head, rule, *rows)
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

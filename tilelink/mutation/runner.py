@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -26,12 +26,11 @@ from typing import Generic, TypeVar
 import torch
 
 from tilelink.mutation.errors import IllegalRun
-from tilelink.mutation.mutant import Judge, Mutant, Verdict
+from tilelink.mutation.mutant import Judge, Mutant
 from tilelink.mutation.report import Fate, Outcome, Report
 from tilelink.processes import fresh_processes
 
 M = TypeVar("M", bound=Mutant)
-Prove = Callable[[M], str]  # name of the rule by which a mutant is equivalent, or empty
 
 _MOST_WORKERS = 2
 _GRACE_S = 30.0  # for the start of a worker, and for the alarm to get through
@@ -42,15 +41,6 @@ class _TimeUp(BaseException):
     """Not an Exception: a judge that counts those as kills must not catch it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """What came back from a worker; `undecided` says why there is no verdict."""
-
-    verdict: Verdict | None
-    claimed: str
-    undecided: str
-
-
 def run(
     mutants: Iterable[M],
     judge: Judge[M],
@@ -58,13 +48,11 @@ def run(
     seed: int = 0,
     workers: int = 2,
     *,
-    prove: Prove[M] | None = None,
     time_limit_s: float = 60.0,
 ) -> Report:
     """Judge all of `mutants`, or `sample` of them drawn with `seed` evenly over the operators.
 
-    `workers` processes of their own (0: this one); `judge` and `prove` must be picklable then. `prove` names the rule by
-    which a mutant does what the original does; a survivor with one is equivalent. Raises IllegalRun.
+    `workers` processes of their own (0: this one); `judge` must be picklable then. Raises IllegalRun.
     """
     for name, value, legal, right in (
         ("sample", sample, "0 (all) or more", sample >= 0),
@@ -75,10 +63,9 @@ def run(
             raise IllegalRun(name=name, value=value, legal=legal)
     everything = tuple(mutants)
     chosen = drawn(everything, sample, seed) if sample else everything
-    task = _Task(judge, prove, time_limit_s)
-    decisions = [task(mutant) for mutant in chosen] if workers == 0 else _Crew(chosen, task, workers).decide()
-    outcomes = tuple(_outcome(mutant, decision) for mutant, decision in zip(chosen, decisions, strict=True))
-    return Report(outcomes, len(everything))
+    task = _Task(judge, time_limit_s)
+    outcomes = [task(mutant) for mutant in chosen] if workers == 0 else _Crew(chosen, task, workers).decide()
+    return Report(tuple(outcomes), len(everything))
 
 
 def drawn(mutants: tuple[M, ...], sample: int, seed: int) -> tuple[M, ...]:
@@ -96,14 +83,8 @@ def drawn(mutants: tuple[M, ...], sample: int, seed: int) -> tuple[M, ...]:
     return tuple(mutants[position] for position in sorted(order[:sample]))
 
 
-def _outcome(mutant: Mutant, decision: _Decision) -> Outcome:
-    verdict, claimed = decision.verdict, decision.claimed
-    if verdict is None:
-        return Outcome(mutant.operator, mutant.site, Fate.UNDECIDED, decision.undecided, "", claimed)
-    if verdict.killed:
-        return Outcome(mutant.operator, mutant.site, Fate.KILLED, verdict.by, verdict.detail, claimed)
-    fate = Fate.EQUIVALENT if claimed else Fate.SURVIVED
-    return Outcome(mutant.operator, mutant.site, fate, claimed, verdict.detail, claimed)
+def _undecided(mutant: Mutant, why: str) -> Outcome:
+    return Outcome(mutant.operator, mutant.site, Fate.UNDECIDED, why, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +92,19 @@ class _Task(Generic[M]):
     """What a worker does with one mutant."""
 
     judge: Judge[M]
-    prove: Prove[M] | None
     limit_s: float
 
-    def __call__(self, mutant: M) -> _Decision:
-        claimed = ""
+    def __call__(self, mutant: M) -> Outcome:
         try:
             with _alarm(self.limit_s):
-                claimed = self.prove(mutant) if self.prove is not None else ""
-                return _Decision(self.judge(mutant), claimed, "")
+                verdict = self.judge(mutant)
         except _TimeUp:
-            return _Decision(None, claimed, f"no verdict within {self.limit_s:g} s")
+            return _undecided(mutant, f"no verdict within {self.limit_s:g} s")
         except Exception as error:
-            return _Decision(None, claimed, f"{type(error).__name__}: {str(error)[:200]}")
+            return _undecided(mutant, f"{type(error).__name__}: {str(error)[:200]}")
+        survived = Fate.EQUIVALENT if verdict.by else Fate.SURVIVED
+        fate = Fate.KILLED if verdict.killed else survived
+        return Outcome(mutant.operator, mutant.site, fate, verdict.by, verdict.detail)
 
 
 @contextmanager
@@ -159,21 +140,21 @@ class _Crew(Generic[M]):
     mutants: tuple[M, ...]
     task: _Task[M]
     workers: int
-    decisions: dict[int, _Decision] = field(default_factory=dict)
+    decisions: dict[int, Outcome] = field(default_factory=dict)
 
-    def decide(self) -> list[_Decision]:
+    def decide(self) -> list[Outcome]:
         waiting = deque(range(len(self.mutants)))
         while waiting:
             for suspect in self._with_fresh_workers(waiting, self.workers):
                 alone = deque([suspect])
                 if self._with_fresh_workers(alone, 1):
-                    self.decisions[suspect] = _Decision(None, "", "its worker died")
+                    self.decisions[suspect] = _undecided(self.mutants[suspect], "its worker died")
         return [self.decisions[position] for position in range(len(self.mutants))]
 
     def _with_fresh_workers(self, waiting: deque[int], workers: int) -> list[int]:
         """Decide from the left of `waiting`; returns the mutants that were under way when a worker died."""
         left = _MUTANTS_PER_POOL
-        flying: dict[Future[_Decision], tuple[int, float]] = {}
+        flying: dict[Future[Outcome], tuple[int, float]] = {}
         with (
             tempfile.TemporaryDirectory() as folder,
             fresh_processes(workers, partial(_start_worker, folder)) as pool,
@@ -190,20 +171,20 @@ class _Crew(Generic[M]):
                 self._end_overdue(flying, folder)
         return []
 
-    def _collect(self, flying: dict[Future[_Decision], tuple[int, float]]) -> None:
+    def _collect(self, flying: dict[Future[Outcome], tuple[int, float]]) -> None:
         """Take in what has come back. Raises BrokenProcessPool if a worker died."""
         done, _ = wait(flying, timeout=1.0, return_when=FIRST_COMPLETED)
         for future in done:
-            decision = future.result()
-            self.decisions[flying.pop(future)[0]] = decision
+            outcome = future.result()
+            self.decisions[flying.pop(future)[0]] = outcome
 
-    def _end_overdue(self, flying: dict[Future[_Decision], tuple[int, float]], folder: str) -> None:
+    def _end_overdue(self, flying: dict[Future[Outcome], tuple[int, float]], folder: str) -> None:
         """Kill the workers if one of them does not even hear its alarm; the others' mutants are judged again."""
         latest = time.monotonic() - self.task.limit_s - _GRACE_S
         overdue = [future for future, (_, start) in flying.items() if start < latest]
         for future in overdue:
             position = flying.pop(future)[0]
-            self.decisions[position] = _Decision(None, "", f"no verdict within {self.task.limit_s:g} s")
+            self.decisions[position] = _undecided(self.mutants[position], f"no verdict within {self.task.limit_s:g} s")
         for file in Path(folder).glob("worker_*") if overdue else ():
             with suppress(ProcessLookupError):
                 os.kill(int(file.name.removeprefix("worker_")), signal.SIGKILL)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.mutation import places, protocol, statements
+from tilelink.mutation import expressions, statements
 from tilelink.mutation.mutant import SourceMutant
 from tilelink.mutation.text import SourceText
 
-_OPERATORS = (*statements.OPERATORS, *protocol.OPERATORS, *places.OPERATORS)
+_OPERATORS = {one.__name__.replace("_", " "): one for one in (*statements.OPERATORS, *expressions.OPERATORS)}
 
 
 def source_operators() -> tuple[str, ...]:
     """Names of all operators, in the order in which `mutants` applies them."""
-    return tuple(name for name, _ in _OPERATORS)
+    return tuple(_OPERATORS)
 
 
 def mutants(source: str) -> Iterator[SourceMutant]:
@@ -24,7 +24,7 @@ def mutants(source: str) -> Iterator[SourceMutant]:
     """
     text = SourceText(source)
     seen = {source}
-    for name, operator in _OPERATORS:
+    for name, operator in _OPERATORS.items():
         for changes in operator(text):
             mutant = text.mutant(name, changes)
             if mutant is not None and mutant.source not in seen:

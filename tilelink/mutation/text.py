@@ -103,13 +103,6 @@ class SourceText:
     def parent(self, node: ast.AST) -> ast.AST:
         return self._parents[node]
 
-    def names(self, node: ast.AST) -> frozenset[str]:
-        """Names that the function around `node` binds: its parameters and what it assigns to."""
-        function = self.function(node)
-        bound = {argument.arg for argument in function.args.args}
-        stores = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-        return frozenset(bound | {name.id for name in stores})
-
     def span(self, node: ast.AST) -> Span:
         """Bytes that the node takes; those of an operator or a context are empty."""
         if not isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg):
@@ -126,9 +119,6 @@ class SourceText:
     def between(self, left: ast.AST, right: ast.AST) -> Span:
         """What stands between two nodes: an operator with its spaces."""
         return self.span(left)[1], self.span(right)[0]
-
-    def at(self, span: Span) -> str:
-        return self._bytes[span[0] : span[1]].decode()
 
     def mutant(self, operator: str, changes: tuple[Change, ...]) -> SourceMutant | None:
         """The source with `changes`, or None if it is the same or does not parse."""
@@ -176,15 +166,6 @@ def called(node: ast.AST) -> str:
     if isinstance(node, ast.Expr):
         node = node.value
     return dotted(node.func) if isinstance(node, ast.Call) else ""
-
-
-LANGUAGES = ("tl", "gl")  # Triton and Gluon, as emitted files import them
-
-
-def in_language(node: ast.AST, *names: str) -> str:
-    """`tl` or `gl`, if the node calls one of these functions of it; empty otherwise."""
-    language, _, name = called(node).rpartition(".")
-    return language if language in LANGUAGES and name in names else ""
 
 
 def last_word(name: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.word import Word
 from tilelink.schedule.index import Number, rank
+from tilelink.schedule.names import BufferName
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Region:
     table finds.
     """
 
-    buffer: str
+    buffer: BufferName
     start: tuple[Number, ...]
     extent: tuple[Number, ...]
     at: Number = rank

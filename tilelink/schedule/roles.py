@@ -9,6 +9,7 @@ from math import prod
 from tilelink.ir.word import Word
 from tilelink.schedule.index import Number, evaluate
 from tilelink.schedule.memory import Buffer, Dim, Signal, Table
+from tilelink.schedule.names import StreamName
 from tilelink.schedule.steps import Let, Step
 
 
@@ -106,9 +107,9 @@ class Role:
 class Launch:
     """Roles that are resident at once: when the launches before it on `stream`, and all so far on `joins`, have ended."""
 
-    stream: str
+    stream: StreamName
     roles: tuple[Role, ...]
-    joins: tuple[str, ...] = ()
+    joins: tuple[StreamName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

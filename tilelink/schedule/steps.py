@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilelink.ir.word import Word
 from tilelink.schedule.index import Index, Number
 from tilelink.schedule.memory import Region
+from tilelink.schedule.names import BufferName, FunctionName, OpName, SignalName, ValueName
 
 Let = tuple[tuple[str, Number], ...]  # names and what they stand for; later ones may use earlier ones
 
@@ -19,10 +20,10 @@ class Wait:
     no compiler may move in front of this step all follow from it. Stores and raises stay behind every wait.
     """
 
-    signal: str
+    signal: SignalName
     index: tuple[Number, ...]
     until: Number
-    covers: tuple[str, ...] = ()
+    covers: tuple[BufferName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Notify:
     `last_of`: whoever comes last of so many in a call raises it, for all of them.
     """
 
-    signal: str
+    signal: SignalName
     index: tuple[Number, ...]
     at: Number
     to: Number | None = None
@@ -43,7 +44,7 @@ class Notify:
 class Load:
     """`result` = the tile; elements that are masked are `fill`."""
 
-    result: str
+    result: ValueName
     region: Region
     fill: float = 0.0
 
@@ -52,7 +53,7 @@ class Load:
 class Store:
     """The tile `value`, rounded to the dtype of the buffer, to `region`."""
 
-    value: str
+    value: ValueName
     region: Region
 
 
@@ -69,9 +70,9 @@ class Move:
 class Compute:
     """`results = op(*operands)` on tiles. `shape`: of the tiles of an op that makes them out of nothing."""
 
-    results: tuple[str, ...]
-    op: str
-    operands: tuple[str | float, ...] = ()
+    results: tuple[ValueName, ...]
+    op: OpName
+    operands: tuple[ValueName | float, ...] = ()
     shape: tuple[Number, ...] = ()
 
 
@@ -79,7 +80,7 @@ class Compute:
 class Call:
     """A whole operation of a library on regions."""
 
-    function: str
+    function: FunctionName
     results: tuple[Region, ...]
     operands: tuple[Region, ...]
 

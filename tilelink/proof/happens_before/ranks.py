@@ -195,7 +195,8 @@ class _Renaming:
     def _place(self, name: str, number: int, start: Number, long: Number, most: int, env: Moving) -> None:
         """A dimension turns by one shift wherever it is used; what turns is in bounds, or it would be cut or wrapped."""
         where = moved(start, env)
-        if where.mod % most or not (where.still or (where.range.low >= 0 and _end(start, long, env) <= most)):
+        within = where.still or (where.range.low >= 0 and _end(start, long, env) <= most)
+        if most < 1 or where.mod % most or not within:
             raise Unlike(f"{spelled(start)} in {name}")
         if self.turns.setdefault((name, number), where.by % most) != where.by % most:
             raise Unlike(f"dimension {number} of {name} turns and does not turn")
