@@ -7,17 +7,17 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NoReturn
 
 from tilelink.errors import IdlePin, IllegalPin, UnknownPin, did_you_mean
 from tilelink.ir.spec import AllReduce, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner.choices import FRESH, OUTPUTS, REUSED, compute_fields, exchange_fields, loop_text
+from tilelink.planner.decisions import legal_alone, slots_of
 from tilelink.planner.fields import APPLIES_TO, asked_of_all
-from tilelink.planner.search import first_legal, slots_of, try_options
+from tilelink.planner.search import first_legal
 from tilelink.planner.space import (
-    Structure,
     algorithms_on,
     compute_options,
     exchange_options,
@@ -26,6 +26,8 @@ from tilelink.planner.space import (
     parse_tile,
     structures,
 )
+from tilelink.planner.structure import Structure
+from tilelink.planner.timing import Timing
 from topologies.topology import Topology
 
 
@@ -151,9 +153,8 @@ def _patterns(space: Space, names: list[str], topology: Topology) -> Iterator[st
 def _leads_somewhere(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> bool:
     """Whether some schedule has these pins, however slow."""
     for structure in structures(spec, topology, pins):
-        slots = slots_of(structure, topology, pins)
-        build = partial(try_options, spec, topology, structure)
-        if all(slots.values()) and first_legal(slots, build)[1] is not None:
+        slots, why = legal_alone(structure, slots_of(structure, pins))
+        if not why and first_legal(slots, Timing(structure))[0] is not None:
             return True
     return False
 
@@ -168,8 +169,8 @@ def _space(spec: BoundSpec, topology: Topology) -> Space:
         _add(space, f"{collective}.algorithm", {algorithm.value for algorithm in legal})
     seen: set[object] = set()  # most structures have most of this in common
     for structure in structures(spec, topology, {OUTPUTS: REUSED}):
-        _add_exchanges(space, structure, topology, seen)
-        _add_loops(space, structure, topology, seen)
+        _add_exchanges(space, structure, seen)
+        _add_loops(space, structure, seen)
     return space
 
 
@@ -183,11 +184,11 @@ def _add(space: Space, name: str, texts: Iterable[str], *, short: bool = True) -
         space.short.add(name)
 
 
-def _add_exchanges(space: Space, structure: Structure, topology: Topology, seen: set[object]) -> None:
+def _add_exchanges(space: Space, structure: Structure, seen: set[object]) -> None:
     for relation in structure.graph.relations():
         if relation.library:
             continue
-        for option in exchange_options(structure, relation, topology, {}):
+        for option in exchange_options(structure, relation, {}):
             if (relation.name, option) not in seen:
                 seen.add((relation.name, option))
                 for name, text in exchange_fields(option).items():
@@ -199,14 +200,14 @@ def _add_exchanges(space: Space, structure: Structure, topology: Topology, seen:
                 space.rows[key] = max(space.rows.get(key, 0), relation.part[0])
 
 
-def _add_loops(space: Space, structure: Structure, topology: Topology, seen: set[object]) -> None:
+def _add_loops(space: Space, structure: Structure, seen: set[object]) -> None:
     for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
         _add(space, f"{matmul.name}.compute", ("triton", "library"))
     for matmul_name, _ in structure.loops:
         _add(space, f"{matmul_name}.loop", map(loop_text, (True, False)))
     for group in structure.groups:
-        fields = fields_of(structure, group, topology)
-        for option in compute_options(structure, group, topology, {}):
+        fields = fields_of(structure, group)
+        for option in compute_options(structure, group, {}):
             if (group.name, option) in seen:
                 continue
             seen.add((group.name, option))

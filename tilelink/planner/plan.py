@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.planner.build import build
 from tilelink.planner.choices import pin_text
-from tilelink.planner.fallback import Log, Tried, first_proven, pins_text
+from tilelink.planner.fallback import Log, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
 from tilelink.planner.pins import check_pins, why_none
 from tilelink.planner.refine import refined
-from tilelink.planner.search import Found, best_of
-from tilelink.planner.space import Structure, structures
+from tilelink.planner.search import best_of
+from tilelink.planner.space import structures
+from tilelink.planner.structure import Structure
+from tilelink.planner.timing import Candidate, Timing
 from topologies.topology import Topology
 
 _MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
@@ -42,83 +45,93 @@ def plan(
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
-    every, tried = list(structures(spec, topology, wanted)), Tried()
-
-    def evaluate(structure: Structure) -> Found:
-        return best_of(spec, topology, structure, wanted, tried)
-
-    best, reason = _search(every, lambda structure: _logged(evaluate, structure, log))
-    best = _look_again(best, tried, lambda structure: refined(spec, topology, structure, wanted, tried), log)
+    every = list(structures(spec, topology, wanted))
+    found = _Search(every, wanted, log)
+    best, reason = found.best()
     if best is None:
         pinned = pins_text(wanted)
         reason = reason if every else why_none(spec, topology, wanted)
         raise NoLegalSchedule(
             function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
         )
-    best = _never_slower(best, every, lambda structure: evaluate(structure)[0])
-    return first_proven(best, tried.in_order(), wanted, log)
+    return first_proven(build(spec, best.problem), in_order(spec, found.candidates()), wanted, log)
 
 
-def _look_again(
-    best: Schedule | None, tried: Tried, look: Callable[[Structure], Schedule | None], log: Log | None
-) -> Schedule | None:
-    """The best schedule after another look at the structures whose best ones come near it."""
-    if best is None:
-        return None
-    times: dict[int, tuple[float, Structure]] = {}
-    for candidate in tried.found:
-        us, _ = times.get(id(candidate.structure), (math.inf, None))
-        times[id(candidate.structure)] = min(us, candidate.us), candidate.structure
-    near = [(us, one) for us, one in times.values() if us <= _NEAR * best.predicted_us]
-    for _, structure in sorted(near, key=lambda entry: entry[0])[:_LOOKED_AT_AGAIN]:
-        found = look(structure)
-        if found is not None and found.predicted_us < best.predicted_us:
-            best = found
-            if log is not None:
-                log(f"{_structure_text(structure)}: {found.predicted_us:.1f} us at another look")
-    return best
+class _Search:
+    """The search over structures; what was timed of each."""
 
+    def __init__(self, every: list[Structure], pins: Mapping[str, str], log: Log | None) -> None:
+        self.every, self.pins, self.log = every, pins, log
+        self.timings: dict[int, Timing] = {}
+        self.found: dict[int, tuple[Candidate | None, str]] = {}
 
-def _never_slower(best: Schedule, every: list[Structure], evaluate: Callable[[Structure], Schedule | None]) -> Schedule:
-    """All collectives and matmuls by the library, unless `best` is faster by more than the model can be wrong."""
-    for structure in every:
-        matmuls = {op.name for op in structure.graph.ops() if isinstance(op.operation, Matmul)}
-        by_library = all(algorithm is Algorithm.LIBRARY for _, algorithm in structure.algorithms)
-        if by_library and structure.library == matmuls:
-            plain = evaluate(structure)
-            if plain is not None and best.predicted_us > plain.predicted_us * (1 - _MARGIN):
-                return plain
-    return best
+    def candidates(self) -> list[Candidate]:
+        """All legal ones that were looked at."""
+        return [candidate for timing in self.timings.values() for candidate in timing.candidates()]
 
+    def best(self) -> tuple[Candidate | None, str]:
+        """The best choices, or None and why there are none."""
+        best = self._climbed()
+        if best is None:
+            reasons = (why for _, why in self.found.values() if why)
+            return None, next(reasons, "no algorithm of its collectives is legal")
+        return self._never_slower(self._look_again(best)), ""
 
-def _search(every: list[Structure], evaluate: Callable[[Structure], Found]) -> Found:
-    """Best schedule over structures: all of a few; of many, climb from the first and from the last (all by library).
+    def _of(self, index: int) -> Candidate | None:
+        """The best of a structure."""
+        if index not in self.found:
+            timing = self.timings[index] = Timing(self.every[index])
+            best, why = self.found[index] = best_of(self.every[index], self.pins, timing)
+            if self.log is not None:
+                self.log(f"{_structure_text(self.every[index])}: {f'{best.us:.1f} us' if best else why}")
+        return self.found[index][0]
 
-    Structures that differ in one algorithm or one library matmul are neighbours; costs of operations that are far apart
-    in a spec add up, so that single changes find what matters.
-    """
-    results: dict[int, Found] = {}
+    def _time(self, index: int) -> float:
+        best = self._of(index)
+        return best.us if best is not None else math.inf
 
-    def time_of(index: int) -> float:
-        if index not in results:
-            results[index] = evaluate(every[index])
-        schedule = results[index][0]
-        return schedule.predicted_us if schedule is not None else math.inf
+    def _climbed(self) -> Candidate | None:
+        """The best over structures: all of a few; of many, climb from the first and from the last (all by library).
 
-    starts = list(range(len(every))) if len(every) <= _FEW_STRUCTURES else [0, len(every) - 1]
-    for start in starts:
-        here = start
-        while len(every) > _FEW_STRUCTURES:
-            near = [i for i, other in enumerate(every) if _distance(every[here], other) == 1]
-            best = min(near, key=time_of, default=here)
-            if time_of(best) >= time_of(here):
-                break
-            here = best
-        time_of(here)
-    order = sorted(index for index, (schedule, _) in results.items() if schedule is not None)
-    if order:
-        return results[min(order, key=time_of)]
-    return None, next((why for _, why in results.values() if why), "no algorithm of its collectives is legal")
+        Structures that differ in one algorithm or one library matmul are neighbours; costs of operations that are far apart
+        in a spec add up, so that single changes find what matters.
+        """
+        every = self.every
+        for start in range(len(every)) if len(every) <= _FEW_STRUCTURES else (0, len(every) - 1):
+            here = start
+            while len(every) > _FEW_STRUCTURES:
+                near = [i for i, other in enumerate(every) if _distance(every[here], other) == 1]
+                best = min(near, key=self._time, default=here)
+                if self._time(best) >= self._time(here):
+                    break
+                here = best
+            self._of(here)
+        legal = sorted(index for index, (best, _) in self.found.items() if best is not None)
+        return self._of(min(legal, key=self._time)) if legal else None
+
+    def _look_again(self, best: Candidate) -> Candidate:
+        """The best choices after another look at the structures whose best ones come near them."""
+        near = [index for index in self.found if self._time(index) <= _NEAR * best.us]
+        for index in sorted(near, key=self._time)[:_LOOKED_AT_AGAIN]:
+            start = self._of(index)
+            assert start is not None, "its time is finite"
+            options, us = refined(start, self.pins, self.timings[index])
+            if us < best.us:
+                best = Candidate(us, True, self.every[index], options)
+                if self.log is not None:
+                    self.log(f"{_structure_text(self.every[index])}: {us:.1f} us at another look")
+        return best
+
+    def _never_slower(self, best: Candidate) -> Candidate:
+        """All collectives and matmuls by the library, unless `best` is faster by more than the model can be wrong."""
+        for index, structure in enumerate(self.every):
+            matmuls = {op.name for op in structure.graph.ops() if isinstance(op.operation, Matmul)}
+            by_library = all(algorithm is Algorithm.LIBRARY for _, algorithm in structure.algorithms)
+            if by_library and structure.library == matmuls:
+                plain = self._of(index)
+                if plain is not None and best.us > plain.us * (1 - _MARGIN):
+                    return plain
+        return best
 
 
 def _distance(a: Structure, b: Structure) -> int:
@@ -126,13 +139,6 @@ def _distance(a: Structure, b: Structure) -> int:
     loops = dict(b.loops)
     differ = sum(loops.get(name, shared) != shared for name, shared in a.loops)
     return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library) + differ
-
-
-def _logged(evaluate: Callable[[Structure], Found], structure: Structure, log: Log | None) -> Found:
-    found, why = evaluate(structure)
-    if log is not None:
-        log(f"{_structure_text(structure)}: {f'{found.predicted_us:.1f} us' if found else why}")
-    return found, why
 
 
 def _structure_text(structure: Structure) -> str:

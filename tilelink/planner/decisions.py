@@ -1,0 +1,49 @@
+"""Decisions of a structure: a slot for each exchange and each group, and the options that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice
+from tilelink.planner.rules import why_illegal
+from tilelink.planner.space import compute_options, exchange_options
+from tilelink.planner.structure import Structure
+
+Option = ExchangeChoice | ComputeChoice
+Slot = tuple[str, str]  # ("exchange" | "compute", name)
+Slots = Mapping[Slot, tuple[Option, ...]]
+Chosen = Mapping[Slot, Option]
+
+
+def slots_of(structure: Structure, pins: Mapping[str, str]) -> dict[Slot, tuple[Option, ...]]:
+    """Every decision of a structure with its options under these pins; no options where the pins leave none."""
+    slots: dict[Slot, tuple[Option, ...]] = {}
+    for relation in structure.relations:
+        slots["exchange", relation.name] = tuple(exchange_options(structure, relation, pins))
+    for group in structure.groups:
+        slots["compute", group.name] = tuple(compute_options(structure, group, pins))
+    return slots
+
+
+def legal_alone(structure: Structure, slots: Slots) -> tuple[dict[Slot, tuple[Option, ...]], str]:
+    """The options that no rule excludes whatever else is chosen; if that leaves a slot none, the reason for its first one."""
+    found: dict[Slot, tuple[Option, ...]] = {}
+    for (kind, name), options in slots.items():
+        relation = structure.graph.relation(name) if kind == "exchange" else None
+        if relation is not None:
+            reasons = [why_illegal(structure, relation, o) for o in options if isinstance(o, ExchangeChoice)]
+            kept = tuple(option for option, reason in zip(options, reasons, strict=True) if not reason)
+            if not kept:
+                return {}, reasons[0] if reasons else f"the pins leave no option for {name}"
+            options = kept
+        elif not options:
+            return {}, f"the pins leave no option for {name}"
+        found[kind, name] = options
+    return found, ""
+
+
+def choices_of(structure: Structure, chosen: Chosen) -> Choices:
+    """The choices that a schedule of the structure has."""
+    exchanges = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ExchangeChoice))
+    computes = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ComputeChoice))
+    return Choices(structure.algorithms, exchanges, computes, structure.loops)
