@@ -49,7 +49,7 @@ _COPIED_US = (
     0.3  # until it is known that copy streams have ended; 3 at 512 rows of AG+GEMM, 2 x H200, less in longer calls
 )
 _AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
-_DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
+DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
 _ROUNDED = 1e-9  # of a time, what other sums of the same terms may differ by
 _BOOST, _RELIEF = 0.1, 0.4  # tensor cores that rest so much of the time run faster by so much: GPUs are held to a power
 
@@ -62,6 +62,17 @@ def predict_us(schedule: Schedule, topology: Topology) -> float:
 def draft_us(draft: Draft, topology: Topology, loops: Mapping[str, TileLoop], limit: float = math.inf) -> float:
     """The same of a draft, or what it takes at least if that is `limit` or more. `loops`: known tile loops, by kernel."""
     return _Model(draft, topology, loops).run(limit)
+
+
+def most_boost_us(total: float, tensor: float) -> float:
+    """The most that higher clocks save of `total` us, in which tensor cores are busy for `tensor` us or more."""
+    return _boost_us(total, max(tensor, (1.0 - _RELIEF) * total))
+
+
+def _boost_us(total: float, tensor: float) -> float:
+    """What higher clocks save: power that idle tensor cores do not draw."""
+    idle = max(0.0, 1.0 - tensor / total) if total else 0.0
+    return _BOOST * min(1.0, idle / _RELIEF) * tensor
 
 
 def timeline(schedule: Schedule, topology: Topology) -> Timeline:
@@ -139,8 +150,8 @@ class _Model:
     def _total(self, us: float) -> float:
         """Of a call whose last work ends then."""
         copies = [x for x in self.parts.exchanges.values() if isinstance(x.mover, CopyEngine)]
-        total = us + _DRAG_US * sum(self.peers * x.chunks for x in copies)
-        return total - self._boost_us(total)
+        total = us + DRAG_US * sum(self.peers * x.chunks for x in copies)
+        return total - _boost_us(total, self.tensor_us)
 
     def _least_us(self, launch: Launch) -> float:
         """What a launch takes on the compute stream, at least if it waits for something."""
@@ -182,11 +193,6 @@ class _Model:
         kernel = next(launch for launch in self.draft.launches[at:] if isinstance(launch, Kernel))
         steps = flat(kernel.compute.body) if kernel.compute is not None else []
         return any(isinstance(step, MatmulBody) for step in steps)
-
-    def _boost_us(self, total: float) -> float:
-        """What higher clocks save: power that idle tensor cores do not draw."""
-        idle = max(0.0, 1.0 - self.tensor_us / total) if total else 0.0
-        return _BOOST * min(1.0, idle / _RELIEF) * self.tensor_us
 
     def _bytes(self, buffer: str) -> int:
         found = self.parts.buffer(buffer)

@@ -17,6 +17,7 @@ from tilelink.errors import ScheduleRefuted
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build, time_us
+from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
 from tilelink.planner.timing import Candidate
 from tilelink.proof.findings import Proof
@@ -52,7 +53,10 @@ def _by_time(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
         if candidate.exact:
             yield candidate
             continue
-        us, _ = time_us(candidate.problem, math.inf)
+        try:
+            us, _ = time_us(candidate.problem, math.inf)
+        except Illegal:
+            continue
         heappush(waiting, (us, number, replace(candidate, us=us, exact=True)))
 
 

@@ -133,14 +133,14 @@ def _source_name(structure: Structure, relation: Relation, what: str) -> str:
 
 def make_exchange(problem: Problem, relation: Relation) -> Exchange:
     """The exchange of a relation that tilelink itself carries out. Raises Illegal."""
-    found = _exchange(problem.structure, relation.name, problem.choice(relation))
+    found = exchange_of(problem.structure, relation.name, problem.choice(relation))
     if isinstance(found, str):
         raise Illegal(found)
     return found
 
 
 @lru_cache(maxsize=1 << 14)
-def _exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Exchange | str:
+def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exchange | str:
     """The exchange, or why there is none."""
     relation = structure.graph.relation(name)
     assert relation is not None

@@ -189,14 +189,12 @@ class Loop:
         product = np.full(self.programs, self.begin)  # the last one of each program
         adds = product.copy()  # until then an own tile of the program adds parts
         free = [product.copy() for _ in range(self.warpgroups)]
-        behind = self.behind_us + self.pieces_us
-        begun = 0
-        if behind <= self.tile_us:  # until the first own tile, no warpgroup waits for the other one
-            mine = np.flatnonzero(own)
-            begun = (int(mine[0]) if len(mine) else len(own) - 1) // self.programs * self.programs
+        behind, mine = self.behind_us + self.pieces_us, np.flatnonzero(own)
+        # rows of programs without own tiles, whole ones
+        begun = (int(mine[0]) if len(mine) else len(ready)) // self.programs * self.programs
         if begun:
-            product = self._rows(product, ready[:begun], own[:begun], ends, 0, late)[-self.programs :].copy()
-            ends[:begun] += behind
+            ends[:begun] = self._products(ready[:begun]) + behind
+            product = ends[begun - self.programs : begun] - behind
             for number in range(max(0, begun // self.programs - self.warpgroups), begun // self.programs):
                 free[number % self.warpgroups] = ends[number * self.programs : (number + 1) * self.programs].copy()
         for first in range(begun, len(ready), self.programs):
@@ -213,6 +211,25 @@ class Loop:
                 adds[mine] = ends[at]
             group[:size] = ends[row]
         return ends
+
+    def _products(self, ready: Times) -> Times:
+        """When products of two warpgroups in turns are done: of each tile after what it waits for, after the product before, and
+        after all of the tile before that, which the same warpgroup computes."""
+        assert self.warpgroups == 2, "each other tile of a program is one warpgroup's"
+        count = len(ready) // self.programs
+        pairs = -(-count // 2)
+        one, two = self.tile_us, max(2 * self.tile_us, self.tile_us + self.behind_us + self.pieces_us)
+        rows = np.full((2 * pairs, self.programs), -np.inf)
+        rows[:count] = ready.reshape(count, self.programs)
+        begins = rows.reshape(pairs, 2, self.programs)
+        passed = np.arange(pairs)[:, None] * two
+        first = np.maximum.accumulate(begins[:, 0] - passed, axis=0) + passed  # as if only every other tile were there
+        second = np.maximum.accumulate(begins[:, 1] - passed, axis=0) + passed
+        done = np.empty_like(begins)
+        done[:, 0] = first + one
+        done[1:, 0] = np.maximum(done[1:, 0], second[:-1] + 2 * one)
+        done[:, 1] = np.maximum(second + one, first + 2 * one)
+        return np.asarray(done.reshape(2 * pairs, self.programs)[:count].ravel())
 
     def _halves(self, ready: Times, now: Times) -> Times:
         ends = np.zeros(len(ready))

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 
 from tilelink.errors import NoLegalSchedule
-from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
 from tilelink.planner.choices import pin_text
+from tilelink.planner.climb import MARGIN, Climb
+from tilelink.planner.decisions import legal_alone, slots_of
 from tilelink.planner.fallback import Log, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
+from tilelink.planner.moves import EXCHANGE, kind_of
+from tilelink.planner.pieces import pieces
 from tilelink.planner.pins import check_pins, why_none
-from tilelink.planner.refine import refined
-from tilelink.planner.search import best_of
-from tilelink.planner.space import structures
+from tilelink.planner.search import swept
+from tilelink.planner.space import joined, structures
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 from topologies.topology import Topology
 
-_MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
-_FEW_STRUCTURES = 8
-_NEAR, _LOOKED_AT_AGAIN = (
-    1.06,
-    3,
-)  # structures whose best schedule takes at most so many times the best, and how many of them
+_KINDS, _COMBINED = 6, 24  # of each piece, the best choices of so many kinds; of all together, so many are timed
 
 
 def plan(
@@ -45,104 +43,90 @@ def plan(
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
-    every = list(structures(spec, topology, wanted))
-    found = _Search(every, wanted, log)
-    best, reason = found.best()
+    best, others = _by_pieces(spec, topology, wanted, log)
     if best is None:
-        pinned = pins_text(wanted)
-        reason = reason if every else why_none(spec, topology, wanted)
-        raise NoLegalSchedule(
-            function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
-        )
-    return first_proven(build(spec, best.problem), in_order(spec, found.candidates()), wanted, log)
-
-
-class _Search:
-    """The search over structures; what was timed of each."""
-
-    def __init__(self, every: list[Structure], pins: Mapping[str, str], log: Log | None) -> None:
-        self.every, self.pins, self.log = every, pins, log
-        self.timings: dict[int, Timing] = {}
-        self.found: dict[int, tuple[Candidate | None, str]] = {}
-
-    def candidates(self) -> list[Candidate]:
-        """All legal ones that were looked at."""
-        return [candidate for timing in self.timings.values() for candidate in timing.candidates()]
-
-    def best(self) -> tuple[Candidate | None, str]:
-        """The best choices, or None and why there are none."""
-        best = self._climbed()
+        every = list(structures(spec, topology, wanted))
+        found = Climb(every, wanted, log)
+        best, reason = found.best()
+        others = found.candidates()
         if best is None:
-            reasons = (why for _, why in self.found.values() if why)
-            return None, next(reasons, "no algorithm of its collectives is legal")
-        return self._never_slower(self._look_again(best)), ""
-
-    def _of(self, index: int) -> Candidate | None:
-        """The best of a structure."""
-        if index not in self.found:
-            timing = self.timings[index] = Timing(self.every[index])
-            best, why = self.found[index] = best_of(self.every[index], self.pins, timing)
-            if self.log is not None:
-                self.log(f"{_structure_text(self.every[index])}: {f'{best.us:.1f} us' if best else why}")
-        return self.found[index][0]
-
-    def _time(self, index: int) -> float:
-        best = self._of(index)
-        return best.us if best is not None else math.inf
-
-    def _climbed(self) -> Candidate | None:
-        """The best over structures: all of a few; of many, climb from the first and from the last (all by library).
-
-        Structures that differ in one algorithm or one library matmul are neighbours; costs of operations that are far apart
-        in a spec add up, so that single changes find what matters.
-        """
-        every = self.every
-        for start in range(len(every)) if len(every) <= _FEW_STRUCTURES else (0, len(every) - 1):
-            here = start
-            while len(every) > _FEW_STRUCTURES:
-                near = [i for i, other in enumerate(every) if _distance(every[here], other) == 1]
-                best = min(near, key=self._time, default=here)
-                if self._time(best) >= self._time(here):
-                    break
-                here = best
-            self._of(here)
-        legal = sorted(index for index, (best, _) in self.found.items() if best is not None)
-        return self._of(min(legal, key=self._time)) if legal else None
-
-    def _look_again(self, best: Candidate) -> Candidate:
-        """The best choices after another look at the structures whose best ones come near them."""
-        near = [index for index in self.found if self._time(index) <= _NEAR * best.us]
-        for index in sorted(near, key=self._time)[:_LOOKED_AT_AGAIN]:
-            start = self._of(index)
-            assert start is not None, "its time is finite"
-            options, us = refined(start, self.pins, self.timings[index])
-            if us < best.us:
-                best = Candidate(us, True, self.every[index], options)
-                if self.log is not None:
-                    self.log(f"{_structure_text(self.every[index])}: {us:.1f} us at another look")
-        return best
-
-    def _never_slower(self, best: Candidate) -> Candidate:
-        """All collectives and matmuls by the library, unless `best` is faster by more than the model can be wrong."""
-        for index, structure in enumerate(self.every):
-            matmuls = {op.name for op in structure.graph.ops() if isinstance(op.operation, Matmul)}
-            by_library = all(algorithm is Algorithm.LIBRARY for _, algorithm in structure.algorithms)
-            if by_library and structure.library == matmuls:
-                plain = self._of(index)
-                if plain is not None and best.us > plain.us * (1 - _MARGIN):
-                    return plain
-        return best
+            pinned = pins_text(wanted)
+            reason = reason if every else why_none(spec, topology, wanted)
+            raise NoLegalSchedule(
+                function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
+            )
+    return first_proven(build(spec, best.problem), in_order(spec, others), wanted, log)
 
 
-def _distance(a: Structure, b: Structure) -> int:
-    """In how many algorithms and library matmuls two structures differ, and in how many loops of those that both have."""
-    loops = dict(b.loops)
-    differ = sum(loops.get(name, shared) != shared for name, shared in a.loops)
-    return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library) + differ
+def _by_pieces(
+    spec: BoundSpec, topology: Topology, pins: Mapping[str, str], log: Log | None
+) -> tuple[Candidate | None, list[Candidate]]:
+    """The best choices of a spec that falls in pieces, and all that were timed; None if it does not, or some pieces have none
+    that go together.
+
+    Of each piece the best choices of each kind: how calls end and how transfers share links depends on the kinds of all
+    pieces. What goes together best is then timed as a whole, and swept once more."""
+    parts = pieces(spec)
+    if len(parts) == 1:
+        return None, []
+    fronts, libraries = [], []
+    for part in parts:
+        found = Climb(list(structures(part, topology, pins, piece=True)), pins, log)
+        if found.best()[0] is None:
+            return None, []
+        fronts.append(_front(found.candidates()))
+        libraries.append(found.by_library())
+    trials = sorted(product(*fronts), key=lambda chosen: sum(one.us for one in chosen))[:_COMBINED]
+    plain = [one for one in libraries if one is not None]
+    timings: dict[object, Timing] = {}
+    best: Candidate | None = None
+    for trial in trials:
+        best = _better(best, _whole(spec, trial, pins, timings))
+    if best is None:
+        return None, []
+    timing = timings[_shape([best.structure])]
+    slots, _ = legal_alone(best.structure, slots_of(best.structure, pins))
+    chosen, us = swept(slots, tuple(slots), best.options, timing, sweeps=1)
+    best = Candidate(us, True, best.structure, chosen)
+    if len(plain) == len(libraries):
+        library = _whole(spec, tuple(plain), pins, timings)
+        if library is not None and best.us > library.us * (1 - MARGIN):
+            best = library
+    return best, [candidate for timing in timings.values() for candidate in timing.candidates()]
 
 
-def _structure_text(structure: Structure) -> str:
-    parts = [f"{name} {algorithm.value}" for name, algorithm in structure.algorithms]
-    parts += [f"{name} by library" for name in sorted(structure.library)]
-    parts += [f"{name} in a shared loop" for name, shared in structure.loops if shared]
-    return ", ".join(parts) or "no collective"
+def _front(candidates: list[Candidate]) -> list[Candidate]:
+    """The best of each kind."""
+    found: dict[object, Candidate] = {}
+    for candidate in sorted((one for one in candidates if one.exact), key=lambda one: one.us):
+        moved = frozenset(kind_of(option)[:2] for (kind, _), option in candidate.options.items() if kind == EXCHANGE)
+        found.setdefault(moved, candidate)
+    return list(found.values())[:_KINDS]
+
+
+def _shape(parts: Sequence[Structure]) -> object:
+    algorithms = frozenset(one for part in parts for one in part.algorithms)
+    loops = frozenset(one for part in parts for one in part.loops)
+    return algorithms, frozenset(name for part in parts for name in part.library), loops
+
+
+def _whole(
+    spec: BoundSpec, chosen: tuple[Candidate, ...], pins: Mapping[str, str], timings: dict[object, Timing]
+) -> Candidate | None:
+    """The choices of all pieces together, or None if they do not go together."""
+    parts = [one.structure for one in chosen]
+    key = _shape(parts)
+    if key not in timings:
+        structure = joined(spec, parts, pins)
+        if structure is None:
+            return None
+        timings[key] = Timing(structure)
+    timing = timings[key]
+    options = {slot: option for one in chosen for slot, option in one.options.items()}
+    ordered = {slot: options[slot] for slot in slots_of(timing.structure, pins)}
+    us = timing.us(ordered)
+    return Candidate(us, True, timing.structure, ordered) if us < math.inf else None
+
+
+def _better(a: Candidate | None, b: Candidate | None) -> Candidate | None:
+    return b if a is None or (b is not None and b.us < a.us) else a

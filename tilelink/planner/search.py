@@ -110,10 +110,11 @@ def _changed(
     now, width = current[slot], WIDTH[slot[0]]
     groups = by_leading(options)
     times: dict[tuple[object, ...], float] = {}
-    for values, group in groups.items():
+    trials = {values: {**current, slot: nearest(group, now)} for values, group in groups.items()}
+    for values in sorted(trials, key=lambda values: timing.us(trials[values], 0.0)):  # by what they take at least
         ranked = sorted(times.values())
         limit = ranked[width - 1] if len(ranked) >= width else math.inf
-        times[values] = timing.us({**current, slot: nearest(group, now)}, limit)
+        times[values] = timing.us(trials[values], limit)
     kept = sorted(times, key=lambda values: times[values])[:width]
     for values in dict.fromkeys((*kept, leading(now))):
         for option in groups.get(values, ()):

@@ -7,7 +7,7 @@ Pins narrow it: a pinned field keeps only the options whose text equals the pin;
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -55,8 +55,9 @@ _MOST_SENT = 512 << 10  # words that a rank sends in a call (LL, 2 x H200): beyo
 _LL = {algorithm: by for algorithm, by in BY_WORDS.items() if by.protocol is Protocol.LL}
 
 
-def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
-    """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last."""
+def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool = False) -> Iterator[Structure]:
+    """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last.
+    Pins of a `piece` may apply to other pieces."""
     reuses = pins.get(OUTPUTS) == REUSED
     decisions = set(pins) - {OUTPUTS}
     gathers = {node.output.name for node in spec.nodes if isinstance(node.operation, AllGather)}
@@ -67,10 +68,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         names.append(name)
         options.append([a for a in legal if wanted == a.value or (wanted is None and a not in left_out)])
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
-    columns = {node.output.name for node in spec.nodes if node.operation == AllGather(1)}
-    readers = {
-        node.output.name for node in spec.nodes if columns & set(node.inputs)
-    }  # by the library of whole matrices
+    readers = _readers_of_columns(spec)
     texts: Texts = {}
     for chosen in product(*options):
         algorithms = tuple(zip(names, chosen, strict=True))
@@ -88,7 +86,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
                 loops = tuple((name, name in shared) for name in shareable(graph, library))
                 groups = group_ops(graph, library, shared)
                 structure = Structure(topology, algorithms, library, loops, graph, groups)
-                if not decisions or decisions <= _applied(structure, pins, texts):
+                if piece or not decisions or decisions <= _applied(structure, pins, texts):
                     yield structure
 
 
@@ -107,6 +105,27 @@ def algorithms_on(spec: BoundSpec, topology: Topology) -> list[tuple[str, tuple[
         )
         for name, legal in collectives(spec)
     ]
+
+
+def joined(spec: BoundSpec, parts: Sequence[Structure], pins: Pins) -> Structure | None:
+    """The structure of a spec whose pieces have these, if every pin applies to something in it."""
+    chosen = {name: algorithm for part in parts for name, algorithm in part.algorithms}
+    algorithms = tuple((name, chosen[name]) for name, _ in collectives(spec))
+    library = frozenset(name for part in parts for name in part.library)
+    graph = expand(spec, chosen, library & _readers_of_columns(spec))
+    shared = {name for part in parts for name, is_shared in part.loops if is_shared}
+    can = shareable(graph, library)
+    groups = group_ops(graph, library, {name: first for name, first in can.items() if name in shared})
+    loops = tuple((name, name in shared) for name in can)
+    structure = Structure(parts[0].topology, algorithms, library, loops, graph, groups)
+    decisions = set(pins) - {OUTPUTS}
+    return structure if not decisions or decisions <= _applied(structure, pins, {}) else None
+
+
+def _readers_of_columns(spec: BoundSpec) -> set[str]:
+    """What is computed of gathered columns: the library needs the whole matrix."""
+    columns = {node.output.name for node in spec.nodes if node.operation == AllGather(1)}
+    return {node.output.name for node in spec.nodes if columns & set(node.inputs)}
 
 
 def _left_out(legal: tuple[Algorithm, ...], *, gathers: bool, reuses: bool) -> set[Algorithm]:

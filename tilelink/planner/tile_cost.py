@@ -30,7 +30,7 @@ from tilelink.ir.word import WORD_BYTES
 from tilelink.planner.draft import Parts
 from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, WORD_SHARE
 from tilelink.proof.contract import flat
-from topologies.topology import Topology
+from topologies.topology import Gpu, Topology
 
 _START_US = 1.2  # fill and drain of the software pipeline of one tile
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
@@ -94,6 +94,62 @@ class Programs:
 
 def programs_of(kernel: Kernel) -> Programs:
     return Programs(kernel.warps, kernel.stages, kernel.per_sm, bool(kernel.comm))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a tile multiplies: `bodies` loops over `reduction` elements in steps of `step`, each of so many `matmuls`."""
+
+    m: int
+    n: int
+    dims: int  # of the tile
+    matmuls: int
+    bodies: int
+    reduction: int
+    step: int
+    turns: bool  # two warpgroups, in turns
+
+
+def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
+    """What an SM does for a tile while all else is there."""
+    step = max(_REDUCTION_STEP_US, _LOAD_US / on.stages)
+    steps = work.bodies * work.reduction / work.step * step
+    return max(flops_us(work, on, dtype, gpu), _shared_us(work, on, dtype), steps)
+
+
+def flops_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
+    """What the tensor cores take for it."""
+    # matmuls in one loop feed the tensor cores like one that is so many times as wide
+    m, n = work.m, work.n * work.matmuls
+    share = _TURNS_SHARE if work.turns else tile_share(m, n, on.warps)
+    rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / on.per_sm
+    return work.bodies * 2 * m * n * work.reduction / rate / 1e6
+
+
+def _shared_us(work: Work, on: Programs, dtype: str) -> float:
+    """What passes the shared memory of an SM: operands are stored there once, and read for each 64 rows of the product,
+    which is what an instruction of Hopper's tensor cores computes."""
+    if work.dims != 2 or max(work.m, work.n) < 64:
+        return 0.0
+    m, n = work.m, work.n * work.matmuls
+    rows, cols = (n, m) if m < 64 else (m, n)
+    beside = max(1.0, on.warps / 4 / (rows / 64))  # groups of four warps that share rows read them each
+    passed = (rows + cols) + rows / 64 * (64 * beside + cols)
+    return work.bodies * passed * work.reduction * DTYPE_BYTES[dtype] / (_SHARED_GB_PER_S / on.per_sm) / 1e3
+
+
+def least_tile_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float, *, prefetch: bool) -> float:
+    """What a tile of a matmul takes at least, of which a round loads `memory` us from memory or more."""
+    computed = compute_us(work, on, dtype, gpu)
+    if work.turns:
+        return max(computed, memory) + _TURN_US
+    start = _PREFETCHED_START_US if prefetch else _START_US
+    return float((computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)) + start
+
+
+def matmul_memory_us(num_bytes: float, gpu: Gpu) -> float:
+    """To load so much from memory, for a matmul."""
+    return num_bytes / (gpu.memory_gb_per_s * _MEMORY_SHARE) / 1e3
 
 
 class TileCost:
@@ -191,33 +247,25 @@ class TileCost:
         num_bytes = sum(tile * DTYPE_BYTES[self.parts.buffer(name).dtype] for name in loads)
         return num_bytes / (self.topology.gpu.memory_gb_per_s * _STREAM_SHARE / self.role.programs) / 1e3
 
-    def _compute_us(self) -> float:
-        step = max(_REDUCTION_STEP_US, _LOAD_US / self.on.stages)
-        deep = max([64, *(axis.tile for axis in self.role.axes if axis.reduction)])
-        return max(self._flops_us(), self._shared_us(), self._bodies() * self._reduction() / deep * step)
-
-    def _shared_us(self) -> float:
-        """What passes the shared memory of an SM: operands are stored there once, and read for each 64 rows of the product,
-        which is what an instruction of Hopper's tensor cores computes."""
+    @cached_property
+    def _work(self) -> Work:
         written = [axis.tile for axis in self.role.axes if not axis.reduction]
-        if len(written) != 2 or max(written) < 64:
-            return 0.0
-        m, n = written[0], written[1] * matmuls_together(self.role.body)
-        rows, cols = (n, m) if m < 64 else (m, n)
-        beside = max(1.0, self.on.warps / 4 / (rows / 64))  # groups of four warps that share rows read them each
-        passed = (rows + cols) + rows / 64 * (64 * beside + cols)
-        size = DTYPE_BYTES[self.parts.dtype]
-        return self._bodies() * passed * self._reduction() * size / (_SHARED_GB_PER_S / self.on.per_sm) / 1e3
+        return Work(
+            m=written[0],
+            n=written[-1],
+            dims=len(written),
+            matmuls=matmuls_together(self.role.body),
+            bodies=self._bodies(),
+            reduction=self._reduction(),
+            step=max([64, *(axis.tile for axis in self.role.axes if axis.reduction)]),
+            turns=self.role.warpgroups > 1,
+        )
+
+    def _compute_us(self) -> float:
+        return compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
 
     def _flops_us(self) -> float:
-        role, gpu = self.role, self.topology.gpu
-        written = [axis for axis in role.axes if not axis.reduction]
-        # matmuls in one loop feed the tensor cores like one that is so many times as wide
-        m, n = written[0].tile, written[-1].tile * matmuls_together(self.role.body)
-        share = tile_share(m, n, self.on.warps) if role.warpgroups == 1 else _TURNS_SHARE
-        dtype = self.parts.dtype
-        rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.on.per_sm
-        return self._bodies() * 2 * m * n * self._reduction() / rate / 1e6
+        return flops_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
 
     def _bodies(self) -> int:
         """Loops over k of a tile, one after the other."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilelink.planner.bounds import least_us
 from tilelink.planner.build import time_us
 from tilelink.planner.decisions import Chosen, Option, Slot, choices_of
 from tilelink.planner.layout import Illegal, Problem
@@ -14,7 +15,7 @@ from tilelink.planner.structure import Structure
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Legal options of a structure. `us`: their predicted time, or, unless `exact`, what they take at least."""
+    """Options of a structure. `us`: their predicted time; or, unless `exact`, what they take at least if they are legal."""
 
     us: float
     exact: bool
@@ -38,7 +39,9 @@ class Timing:
         """The predicted time, or any number that is no less than `limit` if that is not; infinite if they are illegal."""
         key = tuple(chosen.values())
         found = self.known.get(key)
-        if found is None or (isinstance(found, Candidate) and not found.exact and found.us < limit):
+        if found is None:
+            found = self.known[key] = Candidate(least_us(self.structure, chosen), False, self.structure, dict(chosen))
+        if isinstance(found, Candidate) and not found.exact and found.us < limit:
             self.asked += 1
             found = self.known[key] = self._timed(chosen, limit)
         return found.us if isinstance(found, Candidate) else math.inf
@@ -56,5 +59,5 @@ class Timing:
         return Candidate(us, exact, self.structure, dict(chosen))
 
     def candidates(self) -> list[Candidate]:
-        """All legal options that were asked for, in the order of asking."""
+        """All options that were asked for and may be legal, in the order of asking."""
         return [found for found in self.known.values() if isinstance(found, Candidate)]
