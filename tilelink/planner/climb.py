@@ -77,11 +77,11 @@ class Climb:
         for index in sorted(near, key=self._time)[:_LOOKED_AT_AGAIN]:
             start = self._of(index)
             assert start is not None, "its time is finite"
-            options, us = refined(start, self.pins, self.timings[index])
-            if us < best.us:
-                best = Candidate(us, True, self.every[index], options)
+            found = refined(start, self.pins, self.timings[index])
+            if found.us < best.us:
+                best = Candidate(found.us, True, self.every[index], found.chosen)
                 if self.log is not None:
-                    self.log(f"{_structure_text(self.every[index])}: {us:.1f} us at another look")
+                    self.log(f"{_structure_text(self.every[index])}: {found.us:.1f} us at another look")
         return best
 
     def _never_slower(self, best: Candidate) -> Candidate:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from tilelink.planner.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.planner.decisions import Option
@@ -25,30 +26,38 @@ def _same(value: object) -> object:
     return value
 
 
+class When(Enum):
+    """When a search decides a field."""
+
+    FIRST = 0
+    THEN = 1  # what is good there depends on the first fields of the decision, and decides little about them
+    LAST = 2  # what is good there depends on all other decisions, and decides nothing about them
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`follows`: what is good there follows from the other fields of the decision, and decides nothing about them."""
+    """`kind`: of a value, what it has in common with those that other fields suit as well."""
 
     name: str
     of: str
     value: Callable[[Option], object]
     kind: Callable[[object], object] = _alike
-    follows: bool = False
+    when: When = When.FIRST
 
 
-def _exchange(name: str, kind: Callable[[object], object] = _alike, *, follows: bool = False) -> Field:
+def _exchange(name: str, kind: Callable[[object], object] = _alike, when: When = When.FIRST) -> Field:
     def value(option: Option) -> object:
         return getattr(option, name)
 
-    return Field(name, EXCHANGE, value, kind, follows)
+    return Field(name, EXCHANGE, value, kind, when)
 
 
-def _compute(name: str, kind: Callable[[object], object] = _alike, *, follows: bool = False) -> Field:
+def _compute(name: str, kind: Callable[[object], object] = _alike, when: When = When.FIRST) -> Field:
     def value(option: Option) -> object:
         assert isinstance(option, ComputeChoice)
         return getattr(option.loop, name) if isinstance(option.loop, TritonLoop) else None
 
-    return Field(name, COMPUTE, value, kind, follows)
+    return Field(name, COMPUTE, value, kind, when)
 
 
 def _by_library(option: Option) -> object:
@@ -62,34 +71,29 @@ def _in_epilogue(option: Option) -> object:
 FIELDS: tuple[Field, ...] = (
     _exchange("mover", kind=type),
     _exchange("transfer", kind=_same),
-    _exchange("chunks", follows=True),
-    _exchange("nest", follows=True),
-    _exchange("per_peer", follows=True),
-    _exchange("slots", follows=True),
-    _exchange("consumers", follows=True),
+    _exchange("chunks", when=When.THEN),
+    _exchange("nest", when=When.THEN),
+    _exchange("per_peer", when=When.THEN),
+    _exchange("slots", when=When.THEN),
+    _exchange("consumers", when=When.THEN),
     Field("library", COMPUTE, _by_library, kind=_same),
     Field("sum_in_epilogue", COMPUTE, _in_epilogue, kind=_same),
     _compute("tile", kind=lambda tile: getattr(tile, "warpgroups", 0)),
     _compute("group"),
     _compute("prefetch"),
-    _compute("halves", follows=True),
-    _compute("late", follows=True),
+    _compute("halves", when=When.LAST),
+    _compute("late", when=When.LAST),
 )
-WIDTH = {EXCHANGE: 4, COMPUTE: 3}  # of the best values of fields that lead, those of which all that follows is tried
+WIDTH = 4  # of the best values of the fields that come first, those of which all that comes then is tried
 
 
 def of(option: Option) -> str:
     return EXCHANGE if isinstance(option, ExchangeChoice) else COMPUTE
 
 
-def leading(option: Option) -> tuple[object, ...]:
-    """Values of the fields that lead."""
-    return tuple(field.value(option) for field in _FIELDS[of(option)] if not field.follows)
-
-
-def following(option: Option) -> tuple[object, ...]:
-    """Values of the fields that follow."""
-    return tuple(field.value(option) for field in _FIELDS[of(option)] if field.follows)
+def values(option: Option, when: When) -> tuple[object, ...]:
+    """Values of the fields that are decided then."""
+    return tuple(field.value(option) for field in _FIELDS[of(option)] if field.when is when)
 
 
 def kind_of(option: Option) -> tuple[object, ...]:
@@ -97,9 +101,15 @@ def kind_of(option: Option) -> tuple[object, ...]:
     return tuple(field.kind(field.value(option)) for field in _FIELDS[of(option)])
 
 
-def by_leading(options: Iterable[Option]) -> dict[tuple[object, ...], list[Option]]:
-    """Options that have the fields that lead in common, in their order."""
-    return _grouped(options, leading)
+def by_first(options: Iterable[Option]) -> dict[tuple[object, ...], list[Option]]:
+    """Options that have the fields in common that are decided first, in their order."""
+    return _grouped(options, lambda option: values(option, When.FIRST))
+
+
+def by_last(options: Iterable[Option]) -> dict[Option, list[Option]]:
+    """Options that differ in the fields alone that are decided last, by the first one of them."""
+    groups = _grouped(options, lambda option: (values(option, When.FIRST), values(option, When.THEN)))
+    return {group[0]: group for group in groups.values()}
 
 
 def by_kind(options: Iterable[Option]) -> dict[tuple[object, ...], list[Option]]:
@@ -107,9 +117,9 @@ def by_kind(options: Iterable[Option]) -> dict[tuple[object, ...], list[Option]]
 
 
 def nearest(options: Sequence[Option], now: Option) -> Option:
-    """The first option that follows as `now` does, else the first."""
-    wanted = following(now)
-    return next((option for option in options if following(option) == wanted), options[0])
+    """The first option that is as `now` in what comes then, else the first."""
+    wanted = values(now, When.THEN)
+    return next((option for option in options if values(option, When.THEN) == wanted), options[0])
 
 
 def other_kinds(options: Iterable[Option], now: Option) -> Iterator[list[Option]]:

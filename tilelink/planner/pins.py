@@ -14,9 +14,8 @@ from tilelink.errors import IdlePin, IllegalPin, UnknownPin, did_you_mean
 from tilelink.ir.spec import AllReduce, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner.choices import FRESH, OUTPUTS, REUSED, compute_fields, exchange_fields, loop_text
-from tilelink.planner.decisions import legal_alone, slots_of
 from tilelink.planner.fields import APPLIES_TO, asked_of_all
-from tilelink.planner.search import first_legal
+from tilelink.planner.search import descent_of
 from tilelink.planner.space import (
     algorithms_on,
     compute_options,
@@ -27,7 +26,6 @@ from tilelink.planner.space import (
     structures,
 )
 from tilelink.planner.structure import Structure
-from tilelink.planner.timing import Timing
 from topologies.topology import Topology
 
 
@@ -153,8 +151,8 @@ def _patterns(space: Space, names: list[str], topology: Topology) -> Iterator[st
 def _leads_somewhere(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> bool:
     """Whether some schedule has these pins, however slow."""
     for structure in structures(spec, topology, pins):
-        slots, why = legal_alone(structure, slots_of(structure, pins))
-        if not why and first_legal(slots, Timing(structure))[0] is not None:
+        search, _ = descent_of(structure, pins)
+        if search is not None and search.first_legal()[0] is not None:
             return True
     return False
 

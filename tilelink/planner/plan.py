@@ -12,13 +12,13 @@ from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
 from tilelink.planner.choices import pin_text
 from tilelink.planner.climb import MARGIN, Climb
-from tilelink.planner.decisions import legal_alone, slots_of
+from tilelink.planner.decisions import slots_of
 from tilelink.planner.fallback import Log, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
 from tilelink.planner.moves import EXCHANGE, kind_of
 from tilelink.planner.pieces import pieces
 from tilelink.planner.pins import check_pins, why_none
-from tilelink.planner.search import swept
+from tilelink.planner.search import Place, descent_of
 from tilelink.planner.space import joined, structures
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
@@ -71,11 +71,11 @@ def _by_pieces(
         return None, []
     fronts, libraries = [], []
     for part in parts:
-        found = Climb(list(structures(part, topology, pins, piece=True)), pins, log)
-        if found.best()[0] is None:
+        climb = Climb(list(structures(part, topology, pins, piece=True)), pins, log)
+        if climb.best()[0] is None:
             return None, []
-        fronts.append(_front(found.candidates()))
-        libraries.append(found.by_library())
+        fronts.append(_front(climb.candidates()))
+        libraries.append(climb.by_library())
     trials = sorted(product(*fronts), key=lambda chosen: sum(one.us for one in chosen))[:_COMBINED]
     plain = [one for one in libraries if one is not None]
     timings: dict[object, Timing] = {}
@@ -85,9 +85,10 @@ def _by_pieces(
     if best is None:
         return None, []
     timing = timings[_shape([best.structure])]
-    slots, _ = legal_alone(best.structure, slots_of(best.structure, pins))
-    chosen, us = swept(slots, tuple(slots), best.options, timing, sweeps=1)
-    best = Candidate(us, True, best.structure, chosen)
+    search, _ = descent_of(best.structure, pins, timing)
+    assert search is not None, "some of its choices are legal"
+    found = search.swept(tuple(search.slots), Place(best.options, best.us), sweeps=1)
+    best = Candidate(found.us, True, best.structure, found.chosen)
     if len(plain) == len(libraries):
         library = _whole(spec, tuple(plain), pins, timings)
         if library is not None and best.us > library.us * (1 - MARGIN):

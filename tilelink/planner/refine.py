@@ -9,48 +9,48 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from tilelink.planner.decisions import Chosen, Option, Slot, Slots, legal_alone, slots_of
+from tilelink.planner.decisions import Option, Slot
 from tilelink.planner.moves import COMPUTE, nearest, other_kinds
-from tilelink.planner.search import swept
+from tilelink.planner.search import Descent, Place, descent_of
 from tilelink.planner.timing import Candidate, Timing
 
 _ROUNDS = 2
 _HOPELESS = 1.2  # times the best, with tiles that suit the kind: other fields will not make up for it
 
 
-def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> tuple[Chosen, float]:
-    """The best choices of the structure of `start` after another look, and their time."""
-    slots, _ = legal_alone(start.structure, slots_of(start.structure, pins))
-    current, best = swept(slots, tuple(slots), start.options, timing)
+def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> Place:
+    """The best choices of the structure of `start` after another look."""
+    search, _ = descent_of(start.structure, pins, timing)
+    assert search is not None, "some of its choices are legal"
+    here = search.swept(tuple(search.slots), Place(start.options, start.us))
     for _ in range(_ROUNDS):
-        before = best
-        for slot, options in slots.items():
-            for group in other_kinds(options, current[slot]):
-                current, best = _forced({**slots, slot: tuple(group)}, slot, current, best, timing)
-        if best == before:
+        before = here.us
+        for slot, options in search.slots.items():
+            for group in other_kinds(options, here.chosen[slot]):
+                found = _forced(search.only(slot, tuple(group)), slot, here)
+                here = found if found.us < here.us else here
+        if here.us == before:
             break
-    return current, best
+    return here
 
 
-def _forced(slots: Slots, slot: Slot, current: Chosen, best: float, timing: Timing) -> tuple[Chosen, float]:
-    """`current` and `best`, or what is better with one of the options that `slots` has for `slot`."""
-    begun = next((one for one in _beginnings(slots, slot, current) if timing.us(one) < math.inf), None)
+def _forced(search: Descent, slot: Slot, here: Place) -> Place:
+    """The best with one of the options that are left for `slot`, or `here`."""
+    begun = next((one for one in _beginnings(search, slot, here) if search.timing.us(one) < math.inf), None)
     if begun is None:
-        return current, best
+        return here
     # tiles first, which cost little to try and tell most
-    loops = tuple(name for name in slots if name[0] == COMPUTE)
-    here, found = swept(slots, (*loops, slot), begun, timing, sweeps=1)
-    if found < _HOPELESS * best:
-        here, found = swept(slots, tuple(slots), here, timing)
-    return (here, found) if found < best else (current, best)
+    loops = tuple(name for name in search.slots if name[0] == COMPUTE)
+    found = search.swept((*loops, slot), Place(begun, search.timing.us(begun)), sweeps=1)
+    return search.swept(tuple(search.slots), found) if found.us < _HOPELESS * here.us else found
 
 
-def _beginnings(slots: Slots, slot: Slot, current: Chosen) -> Iterator[dict[Slot, Option]]:
+def _beginnings(search: Descent, slot: Slot, here: Place) -> Iterator[dict[Slot, Option]]:
     """Choices with an option of the kind: all else as it is, or with another kind in one more place."""
-    options = slots[slot]
+    options, current = search.slots[slot], search.base(here.chosen)
     for option in dict.fromkeys((nearest(options, current[slot]), options[0], options[-1])):
         trial = {**current, slot: option}
         yield trial
-        for other in slots:
+        for other in search.slots:
             if other != slot:
-                yield from ({**trial, other: group[0]} for group in other_kinds(slots[other], current[other]))
+                yield from ({**trial, other: group[0]} for group in other_kinds(search.slots[other], current[other]))

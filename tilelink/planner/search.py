@@ -1,22 +1,136 @@
 """The best choices of a structure: coordinate descent over its decisions, from several starts.
 
-Moves are those of `moves.FIELDS`, whatever the fields mean: all values of the fields that lead with what follows as it is,
-then all that follows of the best of these; and kinds of two decisions together, where one makes what the other one sends.
+Moves are those of `moves.FIELDS`, whatever the fields mean: all values of the fields that come first with what comes then as it
+is, then all of that for the best ones; kinds of two decisions together, where one makes what the other one sends; and
+with each of them the fields that come last.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 
 from tilelink.ir.nodes import Kind
 from tilelink.planner.decisions import Chosen, Option, Slot, Slots, legal_alone, slots_of
-from tilelink.planner.moves import COMPUTE, WIDTH, by_kind, by_leading, kind_of, leading, nearest, of, other_kinds
+from tilelink.planner.moves import (
+    COMPUTE,
+    WIDTH,
+    When,
+    by_first,
+    by_kind,
+    by_last,
+    kind_of,
+    nearest,
+    of,
+    other_kinds,
+    values,
+)
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
 _SWEEPS = 2
+_SLACK = 1.1  # of the best time, below which fields that come last may make up for it
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a search is, and the time there."""
+
+    chosen: Chosen
+    us: float
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A search over `slots`, whose options differ in more than fields that come `last`."""
+
+    slots: Slots
+    last: Mapping[tuple[Slot, Option], tuple[Option, ...]]
+    timing: Timing
+
+    def only(self, slot: Slot, options: tuple[Option, ...]) -> Descent:
+        """The same with these options alone for the slot."""
+        return replace(self, slots={**self.slots, slot: options})
+
+    def at(self, chosen: Chosen, limit: float = math.inf) -> Place:
+        """The best that fields that come last make of the choices; of no interest if it takes `limit` or more."""
+        here = Place(chosen, self.timing.us(chosen, limit * _SLACK))
+        if here.us < limit * _SLACK:
+            for slot, option in chosen.items():
+                for other in self.last.get((slot, option), ()):
+                    trial = {**here.chosen, slot: other}
+                    us = self.timing.us(trial, min(limit, here.us))
+                    here = Place(trial, us) if us < here.us else here
+        return here
+
+    def base(self, chosen: Chosen) -> dict[Slot, Option]:
+        """The choices with fields that come last as they are first."""
+        found = dict(chosen)
+        for (slot, option), others in self.last.items():
+            if found.get(slot) in others:
+                found[slot] = option
+        return found
+
+    def swept(self, order: tuple[Slot, ...], start: Place, sweeps: int = _SWEEPS) -> Place:
+        """Where sweeps over the decisions in `order` end."""
+        here = start
+        for _ in range(sweeps):
+            before = here.us
+            for slot in order:
+                here = self._changed(slot, here)
+            if here.us == before:
+                break
+        return here
+
+    def _changed(self, slot: Slot, here: Place) -> Place:
+        """The best option of the slot: of the best values of fields that come first, all that comes then."""
+        current = self.base(here.chosen)
+        groups = by_first(self.slots[slot])
+        trials = {first: {**current, slot: nearest(group, current[slot])} for first, group in groups.items()}
+        times: dict[tuple[object, ...], float] = {}
+        for first in sorted(trials, key=lambda first: self.timing.us(trials[first], 0.0)):  # by what they take at least
+            ranked = sorted(times.values())
+            times[first] = self.timing.us(trials[first], ranked[WIDTH - 1] if len(ranked) >= WIDTH else math.inf)
+        kept = sorted(times, key=lambda first: times[first])[:WIDTH]
+        for first in dict.fromkeys((*kept, values(current[slot], When.FIRST))):
+            for option in groups.get(first, ()):
+                found = self.at({**current, slot: option}, here.us)
+                here = found if found.us < here.us else here
+        return here
+
+    def first_legal(self) -> tuple[Place | None, str]:
+        """The first options that go together, or None and why not: change one slot at a time, then pairs of slots, from the
+        first of each."""
+        start = {slot: options[0] for slot, options in self.slots.items()}
+        for trial in self._near(start):
+            us = self.timing.us(trial)
+            if us < math.inf:
+                return Place(trial, us), ""
+        return None, self.timing.why_not(start)
+
+    def _near(self, start: dict[Slot, Option]) -> Iterator[dict[Slot, Option]]:
+        yield start
+        for slot, options in self.slots.items():
+            yield from ({**start, slot: group[0]} for group in by_first(options).values())
+        names = list(self.slots)
+        for i, first in enumerate(names):
+            for second in names[i + 1 :]:
+                for a, b in product(_smallest(self.slots[first]), _smallest(self.slots[second])):
+                    yield {**start, first: a, second: b}
+
+
+def descent_of(
+    structure: Structure, pins: Mapping[str, str], timing: Timing | None = None
+) -> tuple[Descent | None, str]:
+    """The search over a structure, or None and why there is nothing to search."""
+    slots, why = legal_alone(structure, slots_of(structure, pins))
+    if why:
+        return None, why
+    groups = {slot: by_last(options) for slot, options in slots.items()}
+    last = {(slot, one): tuple(group[1:]) for slot, found in groups.items() for one, group in found.items()}
+    return Descent({slot: tuple(found) for slot, found in groups.items()}, last, timing or Timing(structure)), ""
 
 
 def best_of(structure: Structure, pins: Mapping[str, str], timing: Timing) -> tuple[Candidate | None, str]:
@@ -25,14 +139,15 @@ def best_of(structure: Structure, pins: Mapping[str, str], timing: Timing) -> tu
     By descent over its decisions, once for each place of each sum, since no change of one decision leads from one place to the
     other where chunks go with it; and once for each kind of mover of an output that peers put together, which also decides
     who has to make the sums."""
-    slots, why = legal_alone(structure, slots_of(structure, pins))
-    if why:
+    search, why = descent_of(structure, pins, timing)
+    if search is None:
         return None, why
     reasons = []
-    for some in _starts(slots, structure.graph.outputs):
-        start, reason = first_legal(some, timing)
+    for slots in _starts(search.slots, structure.graph.outputs):
+        some = replace(search, slots=slots)
+        start, reason = some.first_legal()
         if start is not None:
-            descend(some, start, timing, senders(structure))
+            _descend(some, start, senders(structure))
         reasons.append(reason)
     exact = [candidate for candidate in timing.candidates() if candidate.exact]
     best = min(exact, key=lambda candidate: candidate.us, default=None)
@@ -67,85 +182,30 @@ def senders(structure: Structure) -> list[tuple[Slot, Slot]]:
     ]
 
 
-def descend(slots: Slots, start: Chosen, timing: Timing, pairs: list[tuple[Slot, Slot]]) -> tuple[Chosen, float]:
+def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]]) -> Place:
     """Change one decision after the other to its best option, from the last one to the first: tiles, then movers that suit
     them. Kinds that are good together only are tried at the end. What else hides the best is looked for where it may
     matter (`tilelink.planner.refine`)."""
-    current, best = swept(slots, tuple(reversed(tuple(slots))), start, timing, sweeps=1)
-    for trial in [trial for pair in pairs for trial in _together(slots, current, pair)]:
-        us = timing.us(trial, best)
-        if us < best:
-            current, best = swept(slots, tuple(slots), trial, timing)
-    return current, best
+    order = tuple(search.slots)
+    here = search.swept(order[::-1], start, sweeps=1)
+    for trial in [trial for pair in pairs for trial in _together(search, here, pair)]:
+        found = search.at(trial, here.us)
+        if found.us < here.us:
+            here = search.swept(order, found)
+    return here
 
 
-def _together(slots: Slots, current: Chosen, pair: tuple[Slot, Slot]) -> Iterator[dict[Slot, Option]]:
-    """Another kind of both decisions of a pair at once, each with what follows as it is."""
+def _together(search: Descent, here: Place, pair: tuple[Slot, Slot]) -> Iterator[dict[Slot, Option]]:
+    """Another kind of both decisions of a pair at once, each with what comes then as it is."""
     first, second = pair
+    current, slots = search.base(here.chosen), search.slots
     if first in slots and second in slots:
         for some in other_kinds(slots[first], current[first]):
             for group in other_kinds(slots[second], current[second]):
-                for option in by_leading(group).values():
+                for option in by_first(group).values():
                     yield {**current, first: nearest(some, current[first]), second: option[0]}
-
-
-def swept(
-    slots: Slots, order: tuple[Slot, ...], current: Chosen, timing: Timing, sweeps: int = _SWEEPS
-) -> tuple[Chosen, float]:
-    """Where sweeps over the decisions in `order` end that begin at `current`, and the time there."""
-    best = timing.us(current)
-    for _ in range(sweeps):
-        before = best
-        for slot in order:
-            current, best = _changed(slots[slot], slot, current, best, timing)
-        if best == before:
-            break
-    return current, best
-
-
-def _changed(
-    options: tuple[Option, ...], slot: Slot, current: Chosen, best: float, timing: Timing
-) -> tuple[Chosen, float]:
-    """`current` with the best option of the slot: of the best values of fields that lead, all that follows."""
-    now, width = current[slot], WIDTH[slot[0]]
-    groups = by_leading(options)
-    times: dict[tuple[object, ...], float] = {}
-    trials = {values: {**current, slot: nearest(group, now)} for values, group in groups.items()}
-    for values in sorted(trials, key=lambda values: timing.us(trials[values], 0.0)):  # by what they take at least
-        ranked = sorted(times.values())
-        limit = ranked[width - 1] if len(ranked) >= width else math.inf
-        times[values] = timing.us(trials[values], limit)
-    kept = sorted(times, key=lambda values: times[values])[:width]
-    for values in dict.fromkeys((*kept, leading(now))):
-        for option in groups.get(values, ()):
-            trial = {**current, slot: option}
-            us = timing.us(trial, best)
-            if us < best:
-                best, current = us, trial
-    return current, best
-
-
-def first_legal(slots: Slots, timing: Timing) -> tuple[Chosen | None, str]:
-    """The first options that go together, or None and why not: change one slot at a time, then pairs of slots, from the
-    first of each."""
-    start = {slot: options[0] for slot, options in slots.items()}
-    for trial in _near(slots, start):
-        if timing.us(trial) < math.inf:
-            return trial, ""
-    return None, timing.why_not(start)
-
-
-def _near(slots: Slots, start: dict[Slot, Option]) -> Iterator[dict[Slot, Option]]:
-    yield start
-    for slot, options in slots.items():
-        yield from ({**start, slot: group[0]} for group in by_leading(options).values())
-    names = list(slots)
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            for a, b in product(_smallest(slots[first]), _smallest(slots[second])):
-                yield {**start, first: a, second: b}
 
 
 def _smallest(options: tuple[Option, ...]) -> list[Option]:
     """One option for each kind, on which legality mostly depends: that with the smallest tile or chunks."""
-    return [list(by_leading(group).values())[-1][0] for group in by_kind(options).values()]
+    return [list(by_first(group).values())[-1][0] for group in by_kind(options).values()]
