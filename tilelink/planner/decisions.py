@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice
-from tilelink.planner.rules import why_illegal
+from tilelink.planner.rules import why_illegal, why_no_loop
 from tilelink.planner.space import compute_options, exchange_options
 from tilelink.planner.structure import Structure
 
@@ -27,18 +27,21 @@ def slots_of(structure: Structure, pins: Mapping[str, str]) -> dict[Slot, tuple[
 
 def legal_alone(structure: Structure, slots: Slots) -> tuple[dict[Slot, tuple[Option, ...]], str]:
     """The options that no rule excludes whatever else is chosen; if that leaves a slot none, the reason for its first one."""
+    groups = {group.name: group for group in structure.groups}
+
+    def why_not(name: str, option: Option) -> str:
+        if isinstance(option, ComputeChoice):
+            return why_no_loop(structure, groups[name], option)
+        relation = structure.graph.relation(name)
+        assert relation is not None, "its exchange is a decision"
+        return why_illegal(structure, relation, option)
+
     found: dict[Slot, tuple[Option, ...]] = {}
     for (kind, name), options in slots.items():
-        relation = structure.graph.relation(name) if kind == "exchange" else None
-        if relation is not None:
-            reasons = [why_illegal(structure, relation, o) for o in options if isinstance(o, ExchangeChoice)]
-            kept = tuple(option for option, reason in zip(options, reasons, strict=True) if not reason)
-            if not kept:
-                return {}, reasons[0] if reasons else f"the pins leave no option for {name}"
-            options = kept
-        elif not options:
-            return {}, f"the pins leave no option for {name}"
-        found[kind, name] = options
+        reasons = [why_not(name, option) for option in options]
+        found[kind, name] = tuple(o for o, reason in zip(options, reasons, strict=True) if not reason)
+        if not found[kind, name]:
+            return {}, reasons[0] if reasons else f"the pins leave no option for {name}"
     return found, ""
 
 

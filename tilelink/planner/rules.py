@@ -1,4 +1,8 @@
-"""Which exchanges are legal: a table of independent rules over facts, each with the reason that a user reads."""
+"""What is legal: tables of independent rules over facts, each with the reason that a user reads.
+
+These are the rules that need to know one decision and its structure. What decisions have to do with each other is found where
+they are built (`Illegal`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from dataclasses import dataclass
 
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import CommSms, Fused, Kind, Mover, Transfer
-from tilelink.planner.choices import ExchangeChoice
+from tilelink.planner.choices import ComputeChoice, ExchangeChoice, TritonLoop
+from tilelink.planner.group import Group
 from tilelink.planner.structure import Structure
 from tilelink.proof.links import why_no_exchange
 from topologies.topology import Topology
@@ -92,6 +97,43 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.name} is read whole, so its tiles cannot be loaded from peers one by one",
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """A tile loop, as far as rules are about it. `counted`: its tiles are, since they make what an exchange sends."""
+
+    name: str
+    loop: TritonLoop
+    counted: bool
+
+
+TILE_RULES: tuple[tuple[Callable[[Tiled], bool], Callable[[Tiled], str]], ...] = (
+    (
+        lambda x: bool(x.loop.halves) and x.counted,
+        lambda x: f"tiles of {x.name} cannot be halved: they are counted, or add what others have made",
+    ),
+    (
+        lambda x: bool(x.loop.late) and not (x.counted and x.loop.prefetch),
+        lambda x: f"tiles of {x.name} cannot be counted late: they are not counted, or not prefetched",
+    ),
+    (
+        lambda x: x.loop.tile.warpgroups > 1 and bool(x.loop.halves or x.loop.late),
+        lambda x: (
+            f"tiles of {x.name} cannot be computed by warpgroups in turns: they are not computed in halves, "
+            "and are counted at once"
+        ),
+    ),
+)
+
+
+def why_no_loop(structure: Structure, group: Group, choice: ComputeChoice) -> str:
+    """The reason of the first rule that the loop breaks, or nothing."""
+    if not isinstance(choice.loop, TritonLoop):
+        return ""
+    sent = (one for one in structure.relations if group.makes(one.source) and one.kind is not Kind.SHIFT)
+    x = Tiled(group.name, choice.loop, any(not structure.in_place(one) for one in sent))
+    return next((reason(x) for broken, reason in TILE_RULES if broken(x)), "")
 
 
 def why_illegal(structure: Structure, relation: Relation, choice: ExchangeChoice) -> str:

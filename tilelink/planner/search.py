@@ -31,7 +31,7 @@ from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
 _SWEEPS = 2
-_SLACK = 1.1  # of the best time, below which fields that come last may make up for it
+_SLACK = 1.05  # of the best time, below which fields that come last may make up for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,14 @@ class Descent:
 
     def at(self, chosen: Chosen, limit: float = math.inf) -> Place:
         """The best that fields that come last make of the choices; of no interest if it takes `limit` or more."""
-        here = Place(chosen, self.timing.us(chosen, limit * _SLACK))
-        if here.us < limit * _SLACK:
-            for slot, option in chosen.items():
-                for other in self.last.get((slot, option), ()):
-                    trial = {**here.chosen, slot: other}
-                    us = self.timing.us(trial, min(limit, here.us))
-                    here = Place(trial, us) if us < here.us else here
+        others = {slot: self.last.get((slot, option), ()) for slot, option in chosen.items()}
+        near = limit * _SLACK if any(others.values()) else limit
+        here = Place(chosen, self.timing.us(chosen, near))
+        if here.us < near:
+            for slot, option in ((slot, option) for slot, found in others.items() for option in found):
+                trial = {**here.chosen, slot: option}
+                us = self.timing.us(trial, min(limit, here.us))
+                here = Place(trial, us) if us < here.us else here
         return here
 
     def base(self, chosen: Chosen) -> dict[Slot, Option]:
@@ -196,11 +197,11 @@ def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]]) -> P
 
 
 def _together(search: Descent, here: Place, pair: tuple[Slot, Slot]) -> Iterator[dict[Slot, Option]]:
-    """Another kind of both decisions of a pair at once, each with what comes then as it is."""
+    """Each kind of the first decision of a pair with each other kind of the second one, with what comes then as it is."""
     first, second = pair
     current, slots = search.base(here.chosen), search.slots
     if first in slots and second in slots:
-        for some in other_kinds(slots[first], current[first]):
+        for some in by_kind(slots[first]).values():
             for group in other_kinds(slots[second], current[second]):
                 for option in by_first(group).values():
                     yield {**current, first: nearest(some, current[first]), second: option[0]}

@@ -295,7 +295,10 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     every = product(_tiles(structure, group, asked), groups, ahead, tails, counts, sums)
     options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
     texts = ((option, compute_fields(option)) for option in options)
-    return [option for option, text in texts if all(text[name] == wanted for name, wanted in asked.items())]
+    legal = [option for option, text in texts if all(text[name] == wanted for name, wanted in asked.items())]
+    # a sum in the epilogue is computed by the tiles of another loop
+    folded = [option for option in legal if option.sum_in_epilogue]
+    return [option for option in legal if not option.sum_in_epilogue or option is folded[0]]
 
 
 def _tiles(structure: Structure, group: Group, asked: Pins) -> list[TileShape]:
