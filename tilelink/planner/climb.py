@@ -43,10 +43,14 @@ class Climb:
         """The best of a structure."""
         if index not in self.found:
             timing = self.timings[index] = Timing(self.every[index])
-            best, why = self.found[index] = best_of(self.every[index], self.pins, timing)
+            best, why = self.found[index] = best_of(self.every[index], self.pins, timing, self._known())
             if self.log is not None:
                 self.log(f"{_structure_text(self.every[index])}: {f'{best.us:.1f} us' if best else why}")
         return self.found[index][0]
+
+    def _known(self) -> float:
+        """The best time of all structures so far."""
+        return min((best.us for best, _ in self.found.values() if best is not None), default=math.inf)
 
     def _time(self, index: int) -> float:
         best = self._of(index)

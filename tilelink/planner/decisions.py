@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice
-from tilelink.planner.rules import why_illegal, why_no_loop
+from tilelink.planner.rules import why_illegal, why_no_loop, why_not_beside
 from tilelink.planner.space import compute_options, exchange_options
 from tilelink.planner.structure import Structure
 
@@ -43,6 +43,18 @@ def legal_alone(structure: Structure, slots: Slots) -> tuple[dict[Slot, tuple[Op
         if not found[kind, name]:
             return {}, reasons[0] if reasons else f"the pins leave no option for {name}"
     return found, ""
+
+
+def why_not_together(structure: Structure, chosen: Chosen) -> str:
+    """Why these options do not go together, as far as that is known before they are built; else nothing."""
+    loops = {name: option for (_, name), option in chosen.items() if isinstance(option, ComputeChoice)}
+    for relation in structure.relations:
+        option = chosen["exchange", relation.name]
+        if isinstance(option, ExchangeChoice):
+            reason = why_not_beside(structure, relation, option.mover, loops)
+            if reason:
+                return reason
+    return ""
 
 
 def choices_of(structure: Structure, chosen: Chosen) -> Choices:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 
 from tilelink.errors import NoLegalSchedule
@@ -43,6 +45,27 @@ def plan(
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
+    with uncollected():
+        best, others = _chosen(spec, topology, wanted, log)
+    return first_proven(build(spec, best.problem), in_order(spec, others), wanted, log)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without looking for garbage that refers to itself: a search makes many small objects and none of it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _chosen(
+    spec: BoundSpec, topology: Topology, wanted: Mapping[str, str], log: Log | None
+) -> tuple[Candidate, list[Candidate]]:
+    """The best choices, and all that were timed. Raises NoLegalSchedule."""
     best, others = _by_pieces(spec, topology, wanted, log)
     if best is None:
         every = list(structures(spec, topology, wanted))
@@ -55,7 +78,7 @@ def plan(
             raise NoLegalSchedule(
                 function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
             )
-    return first_proven(build(spec, best.problem), in_order(spec, others), wanted, log)
+    return best, others
 
 
 def _by_pieces(

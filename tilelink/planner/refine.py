@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tilelink.planner.decisions import Option, Slot
 from tilelink.planner.moves import COMPUTE, nearest, other_kinds
-from tilelink.planner.search import Descent, Place, descent_of
+from tilelink.planner.search import HOPELESS, Descent, Place, descent_of
 from tilelink.planner.timing import Candidate, Timing
 
 _ROUNDS = 2
-_HOPELESS = 1.2  # times the best, with tiles that suit the kind: other fields will not make up for it
 
 
 def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> Place:
@@ -27,7 +27,8 @@ def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> Place:
         before = here.us
         for slot, options in search.slots.items():
             for group in other_kinds(options, here.chosen[slot]):
-                found = _forced(search.only(slot, tuple(group)), slot, here)
+                forced = replace(search.only(slot, tuple(group)), ceiling=HOPELESS * here.us)
+                found = _forced(forced, slot, here)
                 here = found if found.us < here.us else here
         if here.us == before:
             break
@@ -42,7 +43,7 @@ def _forced(search: Descent, slot: Slot, here: Place) -> Place:
     # tiles first, which cost little to try and tell most
     loops = tuple(name for name in search.slots if name[0] == COMPUTE)
     found = search.swept((*loops, slot), Place(begun, search.timing.us(begun)), sweeps=1)
-    return search.swept(tuple(search.slots), found) if found.us < _HOPELESS * here.us else found
+    return search.swept(tuple(search.slots), found) if found.us < search.ceiling else found
 
 
 def _beginnings(search: Descent, slot: Slot, here: Place) -> Iterator[dict[Slot, Option]]:

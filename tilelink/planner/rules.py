@@ -6,7 +6,7 @@ they are built (`Illegal`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilelink.ir.graph import Relation
@@ -101,14 +101,21 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A tile loop, as far as rules are about it. `counted`: its tiles are, since they make what an exchange sends."""
+    """A tile loop, as far as rules are about it. `counted`: its tiles are, since they make what an exchange sends. `adds`: parts
+    that the tiles of another loop make. `folded`: in the epilogue of the tiles that make them."""
 
     name: str
     loop: TritonLoop
     counted: bool
+    adds: bool
+    folded: bool
 
 
 TILE_RULES: tuple[tuple[Callable[[Tiled], bool], Callable[[Tiled], str]], ...] = (
+    (
+        lambda x: x.folded and not x.adds,
+        lambda x: f"{x.name} adds no parts that a tile loop scatters, so there is no epilogue to add them in",
+    ),
     (
         lambda x: bool(x.loop.halves) and x.counted,
         lambda x: f"tiles of {x.name} cannot be halved: they are counted, or add what others have made",
@@ -132,8 +139,26 @@ def why_no_loop(structure: Structure, group: Group, choice: ComputeChoice) -> st
     if not isinstance(choice.loop, TritonLoop):
         return ""
     sent = (one for one in structure.relations if group.makes(one.source) and one.kind is not Kind.SHIFT)
-    x = Tiled(group.name, choice.loop, any(not structure.in_place(one) for one in sent))
+    counted = any(not structure.in_place(one) for one in sent)
+    added = structure.graph.relation(group.anchor.reads[0].value)
+    adds = added is not None and added.kind is Kind.SCATTER and structure.by_tiles(added.source)
+    x = Tiled(group.name, choice.loop, counted, adds, choice.sum_in_epilogue)
     return next((reason(x) for broken, reason in TILE_RULES if broken(x)), "")
+
+
+def why_not_beside(structure: Structure, relation: Relation, mover: Mover, loops: Mapping[str, ComputeChoice]) -> str:
+    """Why programs that communicate cannot run beside the tiles that make what they send, or else those that read it."""
+    if not isinstance(mover, CommSms) or relation.kind is Kind.SHIFT:
+        return ""
+    made = structure.by_tiles(relation.source)
+    hosts = (structure.maker(relation.source),) if made else structure.readers(relation.name)[:1]
+    for host in hosts:
+        loop = loops[structure.groups[host].name].loop
+        if isinstance(loop, TritonLoop) and loop.tile.warpgroups > 1:
+            return "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
+        if isinstance(loop, TritonLoop) and (per_sm := loop.tile.per_sm) > 1:
+            return f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one"
+    return ""
 
 
 def why_illegal(structure: Structure, relation: Relation, choice: ExchangeChoice) -> str:

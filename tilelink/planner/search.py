@@ -31,7 +31,12 @@ from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
 _SWEEPS = 2
+_PAIRED = 2  # options of each pair of kinds
+HOPELESS = 1.2  # times the best, after a sweep: other fields will not make up for it
 _SLACK = 1.05  # of the best time, below which fields that come last may make up for it
+
+
+Values = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Descent:
-    """A search over `slots`, whose options differ in more than fields that come `last`."""
+    """A search over `slots`, whose options differ in more than fields that come `last`. What takes `ceiling` us or more is of no
+    interest, however it goes on."""
 
     slots: Slots
     last: Mapping[tuple[Slot, Option], tuple[Option, ...]]
     timing: Timing
+    ceiling: float = math.inf
 
     def only(self, slot: Slot, options: tuple[Option, ...]) -> Descent:
         """The same with these options alone for the slot."""
@@ -90,16 +97,27 @@ class Descent:
         current = self.base(here.chosen)
         groups = by_first(self.slots[slot])
         trials = {first: {**current, slot: nearest(group, current[slot])} for first, group in groups.items()}
-        times: dict[tuple[object, ...], float] = {}
-        for first in sorted(trials, key=lambda first: self.timing.us(trials[first], 0.0)):  # by what they take at least
-            ranked = sorted(times.values())
-            times[first] = self.timing.us(trials[first], ranked[WIDTH - 1] if len(ranked) >= WIDTH else math.inf)
-        kept = sorted(times, key=lambda first: times[first])[:WIDTH]
+        kept = self._by_bound(trials)
+        if any(len(group) > 1 for group in groups.values()):
+            kept = self._promising(kept, trials, here)
         for first in dict.fromkeys((*kept, values(current[slot], When.FIRST))):
             for option in groups.get(first, ()):
-                found = self.at({**current, slot: option}, here.us)
+                found = self.at({**current, slot: option}, min(here.us, self.ceiling))
                 here = found if found.us < here.us else here
         return here
+
+    def _by_bound(self, trials: Mapping[Values, Chosen]) -> list[Values]:
+        """By what they take at least: what is tried early is hard to beat."""
+        return sorted(trials, key=lambda first: self.timing.us(trials[first], 0.0))
+
+    def _promising(self, order: list[Values], trials: Mapping[Values, Chosen], here: Place) -> list[Values]:
+        """The best ones with what comes then as it is."""
+        most = min(self.ceiling, HOPELESS * here.us)
+        times: dict[Values, float] = {}
+        for first in order:
+            ranked = sorted(times.values())
+            times[first] = self.timing.us(trials[first], min(most, ranked[WIDTH - 1] if len(ranked) >= WIDTH else most))
+        return sorted((first for first in times if times[first] < most), key=lambda first: times[first])[:WIDTH]
 
     def first_legal(self) -> tuple[Place | None, str]:
         """The first options that go together, or None and why not: change one slot at a time, then pairs of slots, from the
@@ -134,8 +152,11 @@ def descent_of(
     return Descent({slot: tuple(found) for slot, found in groups.items()}, last, timing or Timing(structure)), ""
 
 
-def best_of(structure: Structure, pins: Mapping[str, str], timing: Timing) -> tuple[Candidate | None, str]:
-    """The best choices of a structure, or None with the reason.
+def best_of(
+    structure: Structure, pins: Mapping[str, str], timing: Timing, known: float = math.inf
+) -> tuple[Candidate | None, str]:
+    """The best choices of a structure, or None with the reason. `known`: the time of other structures, of which this one does not
+    have to come near.
 
     By descent over its decisions, once for each place of each sum, since no change of one decision leads from one place to the
     other where chunks go with it; and once for each kind of mover of an output that peers put together, which also decides
@@ -148,7 +169,7 @@ def best_of(structure: Structure, pins: Mapping[str, str], timing: Timing) -> tu
         some = replace(search, slots=slots)
         start, reason = some.first_legal()
         if start is not None:
-            _descend(some, start, senders(structure))
+            _descend(some, start, senders(structure), known)
         reasons.append(reason)
     exact = [candidate for candidate in timing.candidates() if candidate.exact]
     best = min(exact, key=lambda candidate: candidate.us, default=None)
@@ -183,28 +204,32 @@ def senders(structure: Structure) -> list[tuple[Slot, Slot]]:
     ]
 
 
-def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]]) -> Place:
+def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], known: float) -> None:
     """Change one decision after the other to its best option, from the last one to the first: tiles, then movers that suit
     them. Kinds that are good together only are tried at the end. What else hides the best is looked for where it may
     matter (`tilelink.planner.refine`)."""
     order = tuple(search.slots)
     here = search.swept(order[::-1], start, sweeps=1)
+    if here.us > HOPELESS * known:
+        return
     for trial in [trial for pair in pairs for trial in _together(search, here, pair)]:
         found = search.at(trial, here.us)
         if found.us < here.us:
             here = search.swept(order, found)
-    return here
 
 
 def _together(search: Descent, here: Place, pair: tuple[Slot, Slot]) -> Iterator[dict[Slot, Option]]:
-    """Each kind of the first decision of a pair with each other kind of the second one, with what comes then as it is."""
+    """Each kind of the first decision of a pair with each other kind of the second one, with what comes then as it is; of
+    each the options that take least at least."""
     first, second = pair
     current, slots = search.base(here.chosen), search.slots
-    if first in slots and second in slots:
-        for some in by_kind(slots[first]).values():
-            for group in other_kinds(slots[second], current[second]):
-                for option in by_first(group).values():
-                    yield {**current, first: nearest(some, current[first]), second: option[0]}
+    if first not in slots or second not in slots:
+        return
+    for some in by_kind(slots[first]).values():
+        moved = {**current, first: nearest(some, current[first])}
+        for group in other_kinds(slots[second], current[second]):
+            trials = [{**moved, second: found[0]} for found in by_first(group).values()]
+            yield from sorted(trials, key=lambda trial: search.timing.us(trial, 0.0))[:_PAIRED]
 
 
 def _smallest(options: tuple[Option, ...]) -> list[Option]:

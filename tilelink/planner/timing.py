@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tilelink.planner.bounds import least_us
 from tilelink.planner.build import time_us
-from tilelink.planner.decisions import Chosen, Option, Slot, choices_of
+from tilelink.planner.decisions import Chosen, Option, Slot, choices_of, why_not_together
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.structure import Structure
 
@@ -40,7 +40,9 @@ class Timing:
         key = tuple(chosen.values())
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = Candidate(least_us(self.structure, chosen), False, self.structure, dict(chosen))
+            found = self.known[key] = why_not_together(self.structure, chosen) or Candidate(
+                least_us(self.structure, chosen), False, self.structure, dict(chosen)
+            )
         if isinstance(found, Candidate) and not found.exact and found.us < limit:
             self.asked += 1
             found = self.known[key] = self._timed(chosen, limit)
