@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from tilelink.ir.nodes import Algorithm
 from tilelink.ir.spec import Matmul
 from tilelink.planner.fallback import Log
+from tilelink.planner.moves import EXCHANGE, by_kind, kind_of
 from tilelink.planner.refine import refined
-from tilelink.planner.search import best_of
+from tilelink.planner.search import Place, best_of, descent_of
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
 MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _FEW_STRUCTURES = 8
+_KINDS, _WORTH_A_SWEEP = (
+    6,
+    1.15,
+)  # of a piece, so many kinds of choices; and of the best time, those that are swept again
 # structures whose best schedule takes at most so many times the best, and how many of them
 _NEAR, _LOOKED_AT_AGAIN = 1.06, 3
 
@@ -47,6 +52,27 @@ class Climb:
             if self.log is not None:
                 self.log(f"{_structure_text(self.every[index])}: {f'{best.us:.1f} us' if best else why}")
         return self.found[index][0]
+
+    def front(self) -> list[Candidate]:
+        """After `best`: the best choices of each set of kinds of movers, the fastest first; those that come near the best one
+        are swept once more, with the same kinds."""
+        found: dict[object, Candidate] = {}
+        for candidate in sorted((one for one in self.candidates() if one.exact), key=lambda one: one.us):
+            found.setdefault(_kinds(candidate), candidate)
+        kept = list(found.values())[:_KINDS]
+        return sorted(
+            (self._swept(one) if one.us <= _WORTH_A_SWEEP * kept[0].us else one for one in kept), key=lambda one: one.us
+        )
+
+    def _swept(self, start: Candidate) -> Candidate:
+        timing = next(timing for timing in self.timings.values() if timing.structure is start.structure)
+        search, _ = descent_of(start.structure, self.pins, timing)
+        assert search is not None, "some of its choices are legal"
+        for slot, now in start.options.items():
+            if slot[0] == EXCHANGE:
+                search = search.only(slot, tuple(by_kind(search.slots[slot])[kind_of(now)]))
+        found = search.swept(tuple(search.slots), Place(start.options, start.us))
+        return Candidate(found.us, True, start.structure, found.chosen)
 
     def _known(self) -> float:
         """The best time of all structures so far."""
@@ -101,6 +127,11 @@ class Climb:
             if by_library and structure.library == matmuls:
                 return self._of(index)
         return None
+
+
+def _kinds(candidate: Candidate) -> object:
+    """Kinds of movers: how calls end and how transfers share links depend on them."""
+    return frozenset(kind_of(option) for (kind, _), option in candidate.options.items() if kind == EXCHANGE)
 
 
 def _distance(a: Structure, b: Structure) -> int:

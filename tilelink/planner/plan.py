@@ -17,7 +17,6 @@ from tilelink.planner.climb import MARGIN, Climb
 from tilelink.planner.decisions import slots_of
 from tilelink.planner.fallback import Log, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
-from tilelink.planner.moves import EXCHANGE, kind_of
 from tilelink.planner.pieces import pieces
 from tilelink.planner.pins import check_pins, why_none
 from tilelink.planner.search import Place, descent_of
@@ -26,7 +25,7 @@ from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 from topologies.topology import Topology
 
-_KINDS, _COMBINED = 6, 24  # of each piece, the best choices of so many kinds; of all together, so many are timed
+_COMBINED = 100  # choices of all pieces together that are timed
 
 
 def plan(
@@ -97,14 +96,14 @@ def _by_pieces(
         climb = Climb(list(structures(part, topology, pins, piece=True)), pins, log)
         if climb.best()[0] is None:
             return None, []
-        fronts.append(_front(climb.candidates()))
+        fronts.append(climb.front())
         libraries.append(climb.by_library())
     trials = sorted(product(*fronts), key=lambda chosen: sum(one.us for one in chosen))[:_COMBINED]
     plain = [one for one in libraries if one is not None]
     timings: dict[object, Timing] = {}
     best: Candidate | None = None
     for trial in trials:
-        best = _better(best, _whole(spec, trial, pins, timings))
+        best = _better(best, _whole(spec, trial, pins, timings, best.us if best is not None else math.inf))
     if best is None:
         return None, []
     timing = timings[_shape([best.structure])]
@@ -119,15 +118,6 @@ def _by_pieces(
     return best, [candidate for timing in timings.values() for candidate in timing.candidates()]
 
 
-def _front(candidates: list[Candidate]) -> list[Candidate]:
-    """The best of each kind."""
-    found: dict[object, Candidate] = {}
-    for candidate in sorted((one for one in candidates if one.exact), key=lambda one: one.us):
-        moved = frozenset(kind_of(option)[:2] for (kind, _), option in candidate.options.items() if kind == EXCHANGE)
-        found.setdefault(moved, candidate)
-    return list(found.values())[:_KINDS]
-
-
 def _shape(parts: Sequence[Structure]) -> object:
     algorithms = frozenset(one for part in parts for one in part.algorithms)
     loops = frozenset(one for part in parts for one in part.loops)
@@ -135,9 +125,13 @@ def _shape(parts: Sequence[Structure]) -> object:
 
 
 def _whole(
-    spec: BoundSpec, chosen: tuple[Candidate, ...], pins: Mapping[str, str], timings: dict[object, Timing]
+    spec: BoundSpec,
+    chosen: tuple[Candidate, ...],
+    pins: Mapping[str, str],
+    timings: dict[object, Timing],
+    limit: float = math.inf,
 ) -> Candidate | None:
-    """The choices of all pieces together, or None if they do not go together."""
+    """The choices of all pieces together, or None if they do not go together or take `limit` or more."""
     parts = [one.structure for one in chosen]
     key = _shape(parts)
     if key not in timings:
@@ -148,8 +142,8 @@ def _whole(
     timing = timings[key]
     options = {slot: option for one in chosen for slot, option in one.options.items()}
     ordered = {slot: options[slot] for slot in slots_of(timing.structure, pins)}
-    us = timing.us(ordered)
-    return Candidate(us, True, timing.structure, ordered) if us < math.inf else None
+    us = timing.us(ordered, limit)
+    return Candidate(us, True, timing.structure, ordered) if us < limit else None
 
 
 def _better(a: Candidate | None, b: Candidate | None) -> Candidate | None:

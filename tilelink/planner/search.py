@@ -33,7 +33,8 @@ from tilelink.planner.timing import Candidate, Timing
 _SWEEPS = 2
 _PAIRED = 2  # options of each pair of kinds
 HOPELESS = 1.2  # times the best, after a sweep: other fields will not make up for it
-_SLACK = 1.05  # of the best time, below which fields that come last may make up for it
+FAR = 1.6  # times the best, of another structure
+_SLACK = 1.1  # of the best time, below which fields that come last may make up for it
 
 
 Values = tuple[object, ...]
@@ -210,7 +211,7 @@ def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], know
     matter (`tilelink.planner.refine`)."""
     order = tuple(search.slots)
     here = search.swept(order[::-1], start, sweeps=1)
-    if here.us > HOPELESS * known:
+    if here.us > FAR * known:
         return
     for trial in [trial for pair in pairs for trial in _together(search, here, pair)]:
         found = search.at(trial, here.us)
