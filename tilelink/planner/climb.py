@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tilelink.ir.nodes import Algorithm
 from tilelink.ir.spec import Matmul
 from tilelink.planner.fallback import Log
-from tilelink.planner.moves import EXCHANGE, by_kind, kind_of
+from tilelink.planner.moves import by_kind, kind_of
 from tilelink.planner.refine import refined
 from tilelink.planner.search import Place, best_of, descent_of
 from tilelink.planner.structure import Structure
@@ -68,9 +68,8 @@ class Climb:
         timing = next(timing for timing in self.timings.values() if timing.structure is start.structure)
         search, _ = descent_of(start.structure, self.pins, timing)
         assert search is not None, "some of its choices are legal"
-        for slot, now in start.options.items():
-            if slot[0] == EXCHANGE:
-                search = search.only(slot, tuple(by_kind(search.slots[slot])[kind_of(now)]))
+        for slot, now in search.base(start.options).items():
+            search = search.only(slot, tuple(by_kind(search.slots[slot])[kind_of(now)]))
         found = search.swept(tuple(search.slots), Place(start.options, start.us))
         return Candidate(found.us, True, start.structure, found.chosen)
 
@@ -130,8 +129,8 @@ class Climb:
 
 
 def _kinds(candidate: Candidate) -> object:
-    """Kinds of movers: how calls end and how transfers share links depend on them."""
-    return frozenset(kind_of(option) for (kind, _), option in candidate.options.items() if kind == EXCHANGE)
+    """Kinds of movers, on which it depends how calls end and how transfers share links, and of loops, which suit them."""
+    return tuple(map(kind_of, candidate.options.values()))
 
 
 def _distance(a: Structure, b: Structure) -> int:
