@@ -18,6 +18,7 @@ from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import trace
 from tilelink.planner.choices import pin_text
 from tilelink.planner.plan import plan
+from tilelink.planner.plan_cache import planned
 from tilelink.runtime.machine import PLANNED_FOR, named, of_group
 from tilelink.runtime.operator import build_operator, check_fabric, fabric_ranks
 from topologies.topology import Topology
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def _planned(spec: BoundSpec, topology: Topology, pins: tuple[tuple[str, str], ...]) -> Schedule:
-    return plan(spec, topology, dict(pins))
+    return planned(spec, topology, dict(pins))
 
 
 class Overlap:
@@ -67,7 +68,8 @@ class Overlap:
     ) -> Schedule:
         """`plan` with the sizes in a mapping: for sizes whose names are those of other parameters.
 
-        The last plans are remembered, except where `log` is to get the lines of their search.
+        The last plans are remembered, and the choices of all in the user's cache folder (`tilelink.planner.plan_cache`), except
+        where `log` is to get the lines of their search.
         """
         if pin is not None and not isinstance(pin, Mapping):
             raise PinsNotAMapping(self.spec.location, value=pin)

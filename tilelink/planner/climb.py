@@ -16,10 +16,8 @@ from tilelink.planner.timing import Candidate, Timing
 
 MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
 _FEW_STRUCTURES = 8
-_KINDS, _WORTH_A_SWEEP = (
-    6,
-    1.15,
-)  # of a piece, so many kinds of choices; and of the best time, those that are swept again
+# of a piece, so many kinds of choices; those that take at most so many times the best are swept once more
+_KINDS, _WORTH_A_SWEEP = 6, 1.15
 # structures whose best schedule takes at most so many times the best, and how many of them
 _NEAR, _LOOKED_AT_AGAIN = 1.06, 3
 

@@ -17,6 +17,7 @@ from tilelink.errors import ScheduleRefuted
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build, time_us
+from tilelink.planner.choices import Choices
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
 from tilelink.planner.timing import Candidate
@@ -28,12 +29,21 @@ _IN_ORDER = 64  # candidates that come strictly by time, before the best of each
 Log = Callable[[str], object]
 
 
-def in_order(spec: BoundSpec, candidates: Iterable[Candidate]) -> Iterator[Schedule]:
+Built = tuple[Schedule, Choices]
+
+
+def built(spec: BoundSpec, candidate: Candidate) -> Built:
+    """The schedule of a candidate, and its choices."""
+    problem = candidate.problem
+    return build(spec, problem), problem.choices
+
+
+def in_order(spec: BoundSpec, candidates: Iterable[Candidate]) -> Iterator[Built]:
     """Schedules of the candidates, the next best first. If many have failed, one of each kind first: what is wrong with a
     schedule is mostly wrong with all that move the same parts in the same way."""
     by_time = _by_time(candidates)
     for candidate in islice(by_time, _IN_ORDER):
-        yield build(spec, candidate.problem)
+        yield built(spec, candidate)
     seen: Counter[object] = Counter()
     later: list[tuple[int, Candidate]] = []
     for candidate in by_time:
@@ -41,7 +51,7 @@ def in_order(spec: BoundSpec, candidates: Iterable[Candidate]) -> Iterator[Sched
         later.append((seen[kind], candidate))
         seen[kind] += 1
     later.sort(key=lambda entry: entry[0])  # stable, hence by time among equals
-    yield from (build(spec, candidate.problem) for _, candidate in later)
+    yield from (built(spec, candidate) for _, candidate in later)
 
 
 def _by_time(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -66,18 +76,18 @@ def _kind(candidate: Candidate) -> object:
     return structure.algorithms, structure.library, *map(kind_of, candidate.options.values())
 
 
-def first_proven(best: Schedule, others: Iterator[Schedule], pins: Mapping[str, str], log: Log | None) -> Schedule:
+def first_proven(best: Built, others: Iterator[Built], pins: Mapping[str, str], log: Log | None) -> Built:
     """`best` if it is proved, else the first of `others` that is. Raises ScheduleRefuted if none is."""
     refuted: Proof | None = None
     seen: set[Schedule] = set()
-    for schedule in chain((best,), others):
+    for schedule, choices in chain((best,), others):
         program = replace(schedule, choices=(), predicted_us=0.0)
         if program in seen:
             continue
         seen.add(program)
         proof = verify(schedule)
         if proof.proved:
-            return schedule
+            return schedule, choices
         refuted = refuted or proof
         if log is not None:
             lines = "; ".join(line.strip() for line in proof.lines()[1:])
@@ -85,7 +95,7 @@ def first_proven(best: Schedule, others: Iterator[Schedule], pins: Mapping[str, 
     assert refuted is not None, "there is a best one"
     lines = "\n".join(refuted.lines())
     raise ScheduleRefuted(
-        function=best.name, pins=pins_text(pins), shown=lines, findings=refuted.findings, count=len(seen)
+        function=best[0].name, pins=pins_text(pins), shown=lines, findings=refuted.findings, count=len(seen)
     )
 
 

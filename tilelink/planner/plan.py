@@ -11,11 +11,10 @@ from itertools import product
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.planner.build import build
-from tilelink.planner.choices import pin_text
+from tilelink.planner.choices import Choices, pin_text
 from tilelink.planner.climb import MARGIN, Climb
 from tilelink.planner.decisions import slots_of
-from tilelink.planner.fallback import Log, first_proven, in_order, pins_text
+from tilelink.planner.fallback import Log, built, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
 from tilelink.planner.pieces import pieces
 from tilelink.planner.pins import check_pins, why_none
@@ -41,12 +40,29 @@ def plan(
     Raises TooLargeToPlan, UnknownPin, IdlePin, IllegalPin, NoLegalSchedule, and ScheduleRefuted if none of those that were
     built is proved.
     """
+    return plan_with_choices(spec, topology, pins, log)[0]
+
+
+def plan_with_choices(
+    spec: BoundSpec,
+    topology: Topology,
+    pins: Mapping[str, object] | None = None,
+    log: Log | None = None,
+) -> tuple[Schedule, Choices]:
+    """`plan`, and the choices that lead to the schedule."""
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
+    best, others = search(spec, topology, wanted, log)
+    return first_proven(built(spec, best), in_order(spec, others), wanted, log)
+
+
+def search(
+    spec: BoundSpec, topology: Topology, pins: Mapping[str, str], log: Log | None = None
+) -> tuple[Candidate, list[Candidate]]:
+    """The best choices under pins that are legal one by one, and all that were timed. Raises NoLegalSchedule."""
     with uncollected():
-        best, others = _chosen(spec, topology, wanted, log)
-    return first_proven(build(spec, best.problem), in_order(spec, others), wanted, log)
+        return _chosen(spec, topology, pins, log)
 
 
 @contextmanager
@@ -107,9 +123,9 @@ def _by_pieces(
     if best is None:
         return None, []
     timing = timings[_shape([best.structure])]
-    search, _ = descent_of(best.structure, pins, timing)
-    assert search is not None, "some of its choices are legal"
-    found = search.swept(tuple(search.slots), Place(best.options, best.us), sweeps=1)
+    descent, _ = descent_of(best.structure, pins, timing)
+    assert descent is not None, "some of its choices are legal"
+    found = descent.swept(tuple(descent.slots), Place(best.options, best.us), sweeps=1)
     best = Candidate(found.us, True, best.structure, found.chosen)
     if len(plain) == len(libraries):
         library = _whole(spec, tuple(plain), pins, timings)

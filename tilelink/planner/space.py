@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import product
 
@@ -25,6 +26,7 @@ from tilelink.planner.choices import (
     ITEM_TILE,
     OUTPUTS,
     REUSED,
+    Choices,
     ComputeChoice,
     ExchangeChoice,
     LibraryCompute,
@@ -110,16 +112,32 @@ def algorithms_on(spec: BoundSpec, topology: Topology) -> list[tuple[str, tuple[
 def joined(spec: BoundSpec, parts: Sequence[Structure], pins: Pins) -> Structure | None:
     """The structure of a spec whose pieces have these, if every pin applies to something in it."""
     chosen = {name: algorithm for part in parts for name, algorithm in part.algorithms}
-    algorithms = tuple((name, chosen[name]) for name, _ in collectives(spec))
     library = frozenset(name for part in parts for name in part.library)
-    graph = expand(spec, chosen, library & _readers_of_columns(spec))
     shared = {name for part in parts for name, is_shared in part.loops if is_shared}
-    can = shareable(graph, library)
-    groups = group_ops(graph, library, {name: first for name, first in can.items() if name in shared})
-    loops = tuple((name, name in shared) for name in can)
-    structure = Structure(parts[0].topology, algorithms, library, loops, graph, groups)
+    structure = _structure(spec, parts[0].topology, chosen, library, shared)
     decisions = set(pins) - {OUTPUTS}
     return structure if not decisions or decisions <= _applied(structure, pins, {}) else None
+
+
+def structure_with(spec: BoundSpec, topology: Topology, choices: Choices) -> Structure:
+    """The structure that these choices are of."""
+    library = frozenset(name for name, choice in choices.computes if isinstance(choice.loop, LibraryCompute))
+    shared = {name for name, is_shared in choices.loops if is_shared}
+    return _structure(spec, topology, dict(choices.algorithms), library, shared)
+
+
+def _structure(
+    spec: BoundSpec,
+    topology: Topology,
+    chosen: Mapping[str, Algorithm],
+    library: frozenset[str],
+    shared: AbstractSet[str],
+) -> Structure:
+    algorithms = tuple((name, chosen[name]) for name, _ in collectives(spec))
+    graph = expand(spec, dict(chosen), library & _readers_of_columns(spec))
+    can = shareable(graph, library)
+    groups = group_ops(graph, library, {name: first for name, first in can.items() if name in shared})
+    return Structure(topology, algorithms, library, tuple((name, name in shared) for name in can), graph, groups)
 
 
 def _readers_of_columns(spec: BoundSpec) -> set[str]:
