@@ -13,35 +13,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import tilelink
 import topologies
+from benchmarks.planning import stack
 from tests.planner import grid
-from tilelink import Overlap, Shard, Tensor, all_gather, dims, matmul, overlap, reduce_scatter
+from tilelink import Overlap
 from tilelink.errors import TileLinkError
 from tilelink.ir.spec import bind
 from tilelink.planner.plan import plan
-
-M, H, F = dims("M H F")
-
-
-@overlap
-def stack(
-    x: Annotated[Tensor, (M, H), Shard(0)],
-    up: Annotated[Tensor, (H, F), Shard(1)],
-    down: Annotated[Tensor, (F, H), Shard(0)],
-    up2: Annotated[Tensor, (H, F), Shard(1)],
-    down2: Annotated[Tensor, (F, H), Shard(0)],
-) -> Tensor:
-    """Two layers: 4 matmuls, 4 collectives."""
-    hidden = tilelink.silu(matmul(all_gather(x, dim=0), up))
-    y = reduce_scatter(matmul(hidden, down), dim=0)
-    hidden2 = tilelink.silu(matmul(all_gather(y, dim=0), up2))
-    return reduce_scatter(matmul(hidden2, down2), dim=0)
-
 
 EXAMPLE = {"M": 8192, "K": 4096, "N": 14336, "H": 4096, "F": 14336}
 RECORDED: tuple[tuple[Overlap, dict[str, int], str, int, dict[str, str]], ...] = (

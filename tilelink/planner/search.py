@@ -31,6 +31,8 @@ from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
 _SWEEPS = 2
+# values in their order that are no better than one before, until the rest is left out
+_PATIENCE = 4
 _PAIRED = 2  # options of each pair of kinds
 HOPELESS = 1.2  # times the best, after a sweep: other fields will not make up for it
 FAR = 1.6  # times the best, of another structure
@@ -102,9 +104,13 @@ class Descent:
         if any(len(group) > 1 for group in groups.values()):
             kept = self._promising(kept, trials, here)
         for first in dict.fromkeys((*kept, values(current[slot], When.FIRST))):
+            best, since = math.inf, 0
             for option in groups.get(first, ()):
                 found = self.at({**current, slot: option}, min(here.us, self.ceiling))
                 here = found if found.us < here.us else here
+                best, since = (found.us, 0) if found.us < best else (best, since + 1)
+                if since == _PATIENCE:
+                    break
         return here
 
     def _by_bound(self, trials: Mapping[Values, Chosen]) -> list[Values]:
