@@ -2,8 +2,8 @@
 
     python benchmarks/planning.py [--repeats 3] [--json FILE]
 
-Prints a table in Markdown. Times are milliseconds of CPU, of one thread, the fastest of the repeats; the search remembers nothing of the
-repeat before. The target is that of the search.
+Prints a table in Markdown. Times are milliseconds of CPU, of one thread, the fastest of the repeats; the search remembers
+nothing of the repeat before. The target is that of the search.
 """
 
 from __future__ import annotations

@@ -288,9 +288,11 @@ class PinsNotAMapping(TileLinkError):
 
 
 class NoLegalSchedule(TileLinkError):
+    """Facts: `function`, `topology`, `num_ranks`, `pins`, `reason`, `legal` (what goes with the other pins, or nothing)."""
+
     template = (
         "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\n"
-        "Drop one of the pins."
+        "Drop one of the pins.{legal}"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import lowering
-from tilelink.errors import NotCompiled, PinsNotAMapping
+from tilelink.errors import NoLegalSchedule, NotCompiled, PinsNotAMapping
 from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.location import here
@@ -17,6 +17,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import trace
 from tilelink.planner.choices import pin_text
+from tilelink.planner.pins import legal_beside
 from tilelink.planner.plan import plan
 from tilelink.planner.plan_cache import planned
 from tilelink.runtime.machine import PLANNED_FOR, named, of_group
@@ -75,7 +76,13 @@ class Overlap:
             raise PinsNotAMapping(self.spec.location, value=pin)
         bound = bind(self.spec, sizes, topology.num_ranks, dtype)
         pins = {str(name): pin_text(value) for name, value in (pin or {}).items()}
-        return plan(bound, topology, pins, log) if log is not None else _planned(bound, topology, tuple(pins.items()))
+        try:
+            return (
+                plan(bound, topology, pins, log) if log is not None else _planned(bound, topology, tuple(pins.items()))
+            )
+        except NoLegalSchedule as error:
+            facts = {**error.facts, "legal": legal_beside(bound, topology, pins)}
+            raise NoLegalSchedule(**facts) from None
 
     def graph(self, num_ranks: int, dtype: str | torch.dtype = "bf16", **sizes: int) -> TileGraph:
         """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.

@@ -28,6 +28,8 @@ from tilelink.planner.space import (
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
+_LISTED = 12  # values of a pin, in a message about several
+
 
 @dataclass
 class Space:
@@ -61,7 +63,8 @@ def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> 
             _nothing_to_pin(spec, space, name, value)
         texts = {text for one in covered for text in space.names[one]}
         if value not in texts and not any(_has_meaning(space, one, value, topology) for one in covered):
-            legal = [text for text in sorted(texts, key=_by_size) if _leads_somewhere(spec, topology, {name: text})]
+            others = {other: text for other, text in pins.items() if other != name}
+            legal = _legal(spec, topology, name, texts, others) or _legal(spec, topology, name, texts, {})
             shown = ", ".join([*legal, *_patterns(space, covered, topology)])
             reason = "no schedule of this spec has it"
             hint = _likely(value, texts)
@@ -80,6 +83,26 @@ def why_none(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> st
     return (
         f"no choice of algorithms and of library matmuls leaves each of them something to apply to: {'; '.join(texts)}"
     )
+
+
+def legal_beside(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
+    """Values of each pin that go with all others, ` Legal beside the others: transfer=pull.`; nothing if there are none, or only
+    one pin."""
+    space, found = _space(spec, topology), []
+    for name in pins if len(pins) > 1 else ():
+        others = {other: text for other, text in pins.items() if other != name}
+        texts = {text for one in space.covered(name) for text in space.names[one]}
+        legal = _legal(spec, topology, name, sorted(texts, key=_by_size)[:_LISTED], others)
+        found += [f"{name}={', '.join(legal)}"] if legal else []
+    return f" Legal beside the others: {'; '.join(found)}." if found else ""
+
+
+def _legal(
+    spec: BoundSpec, topology: Topology, name: str, texts: Iterable[str], others: Mapping[str, str]
+) -> list[str]:
+    """The values with which some schedule has the pin, and all others."""
+    ordered = sorted(texts, key=_by_size)
+    return [text for text in ordered if _leads_somewhere(spec, topology, {**others, name: text})]
 
 
 def _nothing_to_pin(spec: BoundSpec, space: Space, name: str, value: str) -> NoReturn:

@@ -91,7 +91,12 @@ def _chosen(
             pinned = pins_text(wanted)
             reason = reason if every else why_none(spec, topology, wanted)
             raise NoLegalSchedule(
-                function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
+                function=spec.name,
+                topology=topology.name,
+                num_ranks=topology.num_ranks,
+                pins=pinned,
+                reason=reason,
+                legal="",
             )
     return best, others
 
