@@ -36,20 +36,22 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`kind`: of a value, what it has in common with those that other fields suit as well."""
+    """`kind`: of a value, what it has in common with those that other fields suit as well. `in_step`: of two exchanges in a row
+    both may need another value."""
 
     name: str
     of: str
     value: Callable[[Option], object]
     kind: Callable[[object], object] = _alike
     when: When = When.FIRST
+    in_step: bool = False
 
 
 def _exchange(name: str, kind: Callable[[object], object] = _alike, when: When = When.FIRST) -> Field:
     def value(option: Option) -> object:
         return getattr(option, name)
 
-    return Field(name, EXCHANGE, value, kind, when)
+    return Field(name, EXCHANGE, value, kind, when, in_step)
 
 
 def _compute(name: str, kind: Callable[[object], object] = _alike, when: When = When.FIRST) -> Field:
@@ -71,8 +73,8 @@ def _in_epilogue(option: Option) -> object:
 FIELDS: tuple[Field, ...] = (
     _exchange("mover", kind=type),
     _exchange("transfer", kind=_same),
-    _exchange("chunks", when=When.THEN),
-    _exchange("nest", when=When.THEN),
+    _exchange("chunks", when=When.THEN, in_step=True),
+    _exchange("nest", when=When.THEN, in_step=True),
     _exchange("per_peer", when=When.THEN),
     _exchange("slots", when=When.THEN),
     _exchange("consumers", when=When.THEN),
@@ -94,6 +96,11 @@ def of(option: Option) -> str:
 def values(option: Option, when: When) -> tuple[object, ...]:
     """Values of the fields that are decided then."""
     return tuple(field.value(option) for field in _FIELDS[of(option)] if field.when is when)
+
+
+def in_step(option: Option) -> tuple[object, ...]:
+    """Values of the fields that two exchanges in a row may have to change together."""
+    return tuple(field.value(option) for field in _FIELDS[of(option)] if field.in_step)
 
 
 def kind_of(option: Option) -> tuple[object, ...]:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilelink.planner.decisions import Option, Slot
-from tilelink.planner.moves import COMPUTE, nearest, other_kinds
+from tilelink.planner.moves import COMPUTE, When, by_first, in_step, nearest, other_kinds, values
 from tilelink.planner.search import HOPELESS, Descent, Place, descent_of
+from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
 _ROUNDS = 2
@@ -30,9 +31,33 @@ def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> Place:
                 forced = replace(search.only(slot, tuple(group)), ceiling=HOPELESS * here.us)
                 found = _forced(forced, slot, here)
                 here = found if found.us < here.us else here
+        for first, second, between in _chains(start.structure):
+            for trial in _in_step(search, here, first, second):
+                near = replace(search, ceiling=HOPELESS * here.us)
+                found = near.swept((between,), Place(trial, near.timing.us(trial, near.ceiling)), sweeps=1)
+                here = found if found.us < here.us else here
         if here.us == before:
             break
     return here
+
+
+def _chains(structure: Structure) -> Iterator[tuple[Slot, Slot, Slot]]:
+    """Exchanges of which the second one sends what a loop makes of what the first one brings, with that loop."""
+    for first in structure.relations:
+        for second in structure.relations:
+            maker = structure.maker(second.source)
+            if maker >= 0 and maker in structure.readers(first.name) and not structure.is_library(maker):
+                yield ("exchange", first.name), ("exchange", second.name), ("compute", structure.groups[maker].name)
+
+
+def _in_step(search: Descent, here: Place, first: Slot, second: Slot) -> Iterator[dict[Slot, Option]]:
+    """Two exchanges with the same chunks in the same order: what arrives by the first one leaves by the second one at once."""
+    current = search.base(here.chosen)
+    groups = [by_first(search.slots[slot])[values(current[slot], When.FIRST)] for slot in (first, second)]
+    by_step = [{in_step(option): option for option in group} for group in groups]
+    for step in by_step[0]:
+        if step in by_step[1]:
+            yield {**current, first: by_step[0][step], second: by_step[1][step]}
 
 
 def _forced(search: Descent, slot: Slot, here: Place) -> Place:
