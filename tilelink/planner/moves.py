@@ -47,11 +47,17 @@ class Field:
     in_step: bool = False
 
 
-def _exchange(name: str, kind: Callable[[object], object] = _alike, when: When = When.FIRST) -> Field:
+def _exchange(
+    name: str,
+    kind: Callable[[object], object] = _alike,
+    when: When = When.FIRST,
+    *,
+    both: bool = False,
+) -> Field:
     def value(option: Option) -> object:
         return getattr(option, name)
 
-    return Field(name, EXCHANGE, value, kind, when, in_step)
+    return Field(name, EXCHANGE, value, kind, when, in_step=both)
 
 
 def _compute(name: str, kind: Callable[[object], object] = _alike, when: When = When.FIRST) -> Field:
@@ -73,8 +79,8 @@ def _in_epilogue(option: Option) -> object:
 FIELDS: tuple[Field, ...] = (
     _exchange("mover", kind=type),
     _exchange("transfer", kind=_same),
-    _exchange("chunks", when=When.THEN, in_step=True),
-    _exchange("nest", when=When.THEN, in_step=True),
+    _exchange("chunks", when=When.THEN, both=True),
+    _exchange("nest", when=When.THEN, both=True),
     _exchange("per_peer", when=When.THEN),
     _exchange("slots", when=When.THEN),
     _exchange("consumers", when=When.THEN),
