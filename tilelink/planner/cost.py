@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate, repeat
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from tilelink.planner.library_cost import LibraryMatmul, library_matmul
 from tilelink.planner.links import SIGNAL_COPY_US, library_us, queue_us, words_us
 from tilelink.planner.loop import Index, Times
 from tilelink.planner.tile_cost import programs_of
-from tilelink.planner.tile_run import TileLoop, TileRun, tile_loop
+from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
 from tilelink.planner.transfers import Transfers
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
@@ -124,11 +125,11 @@ class _Model:
     def run(self, limit: float = math.inf) -> float:
         self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())
         self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
-        if limit < math.inf:
-            sure = (1.0 - _ROUNDED) * self._total(sum(map(self._least_us, self.draft.launches)))
-            if sure >= limit:
+        launches = self.draft.launches
+        rest = list(accumulate(map(self._least_us, reversed(launches)))) if limit < math.inf else [0.0]
+        for launch, least in zip(launches, reversed(rest) if limit < math.inf else repeat(0.0), strict=False):
+            if limit < math.inf and (sure := self._sure(least)) >= limit:
                 return sure
-        for launch in self.draft.launches:
             match launch:
                 case Finish():
                     self._finish(launch)
@@ -146,6 +147,14 @@ class _Model:
                 case _:
                     self.now += self._least_us(launch)
         return self._total(max(self.now, self.transfers.end))
+
+    def _sure(self, least: float) -> float:
+        """What the call takes at least if what is left takes `least`."""
+        us = max(self.now + least, self.transfers.end)
+        finish = self.draft.launches[-1]
+        if isinstance(finish, Finish):
+            us = self._finished(finish, us)
+        return (1.0 - _ROUNDED) * self._total(us)
 
     def _total(self, us: float) -> float:
         """Of a call whose last work ends then."""
@@ -177,11 +186,14 @@ class _Model:
                 return 0.0
 
     def _finish(self, finish: Finish) -> None:
+        self.now = self._finished(finish, max(self.now, self.transfers.end))
+
+    def _finished(self, finish: Finish, ended_at: float) -> float:
+        """When the call is over whose work ends then."""
         ended = _WITHIN_US + _ENDED_US * self._last_programs() if finish.within else 0.0
         ended += _COPIED_US if finish.within and self.draft.copied else 0.0
         last = ended or (_TURN_US if finish.turns else _FINISH_US)
-        ended_at = max(self.now, self.transfers.end)
-        self.now = ended_at + last + (_MEET_US + self.meet_share * ended_at if finish.meets else 0.0)
+        return ended_at + last + (_MEET_US + self.meet_share * ended_at if finish.meets else 0.0)
 
     def _last_programs(self) -> int:
         """Of the last kernel."""
@@ -232,7 +244,7 @@ class _Model:
             self.now = max(begin, self.transfers.end)
             return
         assert loop is not None, "there is a role"
-        ends = TileRun(self.transfers, loop, begin, self.meet_share).ends()
+        ends = run_tiles(self.transfers, loop, begin, self.meet_share)
         self.tiles[kernel.name] = TileTimes(role.programs, begin, loop.cost.tile_us, ends, loop.at.place)
         self.now = float(ends.max()) + loop.cost.drain_us
         self.now -= _JOINED_US if kernel.joined else 0.0

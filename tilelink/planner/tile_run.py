@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.planner.draft import Parts
 from tilelink.planner.loop import Index, Loop, Positions, Times, positions
 from tilelink.planner.tile_cost import Programs, TileCost
-from tilelink.planner.transfers import Transfers
+from tilelink.planner.transfers import State, Transfers
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
@@ -73,6 +73,19 @@ class TileLoop:
 def tile_loop(parts: Parts, topology: Topology, role: ComputeRole, on: Programs) -> TileLoop:
     """The tile loop of `role` on these programs."""
     return TileLoop(parts, role, TileCost(parts, topology, role, on), positions(role))
+
+
+def run_tiles(transfers: Transfers, loop: TileLoop, begin: float, meet_share: float) -> Times:
+    """When each tile is done of a loop that begins then; what the tiles make is then on its way in `transfers`."""
+    after, ends = _ran(loop, begin, meet_share, transfers.state(tuple(loop.parts.exchanges)))
+    transfers.take(after)
+    return ends
+
+
+@lru_cache(maxsize=512)  # a change of what is launched later leaves all before as it is
+def _ran(loop: TileLoop, begin: float, meet_share: float, state: State) -> tuple[Transfers, Times]:
+    transfers = Transfers.at(loop.parts, loop.cost.topology, state)
+    return transfers, TileRun(transfers, loop, begin, meet_share).ends()
 
 
 class TileRun:

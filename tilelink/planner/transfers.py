@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,18 @@ from tilelink.planner.draft import Parts
 from tilelink.planner.links import COPY_START_US, chunk_times, num_links
 from tilelink.planner.loop import Times
 from topologies.topology import Topology
+
+Spans = tuple[tuple[float, float], ...]
+
+
+class State(NamedTuple):
+    """What a tile loop finds: of the exchanges that it has to do with streams, sources and arrivals, and of all when their bytes
+    pass the port. Values, so that it is a key."""
+
+    streams: tuple[tuple[str, int], ...]
+    made: tuple[tuple[str, bytes], ...]
+    arrivals: tuple[tuple[str, bytes], ...]
+    port: tuple[tuple[str, Spans], ...]
 
 
 class Transfers:
@@ -27,6 +40,36 @@ class Transfers:
         self.arrivals: dict[str, Times] = {}
         self.moves: dict[str, list[tuple[float, float]]] = {}  # by exchange, each transfer with what starts it
         self.port: dict[str, list[tuple[float, float]]] = {}  # by exchange, when its bytes pass the one port of a rank
+
+    def state(self, names: Collection[str]) -> State:
+        """What a loop that has to do with these exchanges finds."""
+        return State(
+            tuple((name, self.streams[name]) for name in names if name in self.streams),
+            tuple((name, self.made[name].tobytes()) for name in names),
+            tuple((name, self.arrivals[name].tobytes()) for name in names if name in self.arrivals),
+            tuple((name, tuple(spans)) for name, spans in self.port.items()),
+        )
+
+    @staticmethod
+    def at(parts: Parts, topology: Topology, state: State) -> Transfers:
+        """Transfers as that state says; `parts` has the exchanges that it names."""
+
+        def times(name: str, data: bytes) -> Times:
+            return np.frombuffer(data).reshape(topology.num_ranks - 1, parts.exchange(name).chunks).copy()
+
+        found = Transfers(parts, topology, dict(state.streams))
+        found.made = {name: times(name, data) for name, data in state.made}
+        found.arrivals = {name: times(name, data) for name, data in state.arrivals}
+        found.port = {name: list(spans) for name, spans in state.port}
+        return found
+
+    def take(self, other: Transfers) -> None:
+        """Go on where `other` has come to with its exchanges."""
+        self.made |= {name: times.copy() for name, times in other.made.items()}
+        self.arrivals |= other.arrivals
+        self.moves |= other.moves
+        self.port |= other.port
+        self.end = max(self.end, other.end)
 
     def move(self, exchange: Exchange) -> None:
         """Run the mover: each transfer starts when the one before is done and its source is complete."""
