@@ -16,7 +16,7 @@ from tilelink.planner.group import Group
 from tilelink.planner.layout import exchange_of
 from tilelink.planner.links import COPY_START_US, SUM_LOAD_SHARE, chunk_times
 from tilelink.planner.structure import Structure
-from tilelink.planner.tile_cost import (
+from tilelink.planner.tile_work import (
     Programs,
     Work,
     flops_us,

@@ -47,9 +47,9 @@ from tilelink.planner.layout import (
 from tilelink.planner.library_matmul import library_gemm
 from tilelink.planner.roles import compute_role, loop_of
 from tilelink.planner.rules import peer_atomics
-from tilelink.planner.tile_cost import programs_of
 from tilelink.planner.tile_loops import known_loop, parts_of
 from tilelink.planner.tile_run import TileLoop
+from tilelink.planner.tile_work import programs_of
 from tilelink.proof.contract import flat
 
 

@@ -34,8 +34,8 @@ from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
 from tilelink.planner.links import SIGNAL_COPY_US, library_us, queue_us, words_us
 from tilelink.planner.loop import Index, Times
-from tilelink.planner.tile_cost import programs_of
 from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
+from tilelink.planner.tile_work import programs_of
 from tilelink.planner.transfers import Transfers
 from tilelink.proof.contract import flat
 from topologies.topology import Topology

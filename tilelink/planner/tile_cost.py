@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
-from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole, Kernel
+from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import (
@@ -29,26 +28,31 @@ from tilelink.ir.steps import (
 from tilelink.ir.word import WORD_BYTES
 from tilelink.planner.draft import Parts
 from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, WORD_SHARE
+from tilelink.planner.tile_work import (
+    MEMORY_SHARE,
+    PREFETCHED_START_US,
+    SOFTNESS,
+    START_US,
+    STREAM_SHARE,
+    TURN_US,
+    Programs,
+    Work,
+    compute_us,
+    flops_us,
+    tile_share,
+)
 from tilelink.proof.contract import flat
-from topologies.topology import Gpu, Topology
+from topologies.topology import Topology
 
-_START_US = 1.2  # fill and drain of the software pipeline of one tile
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
-_PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 _COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 _LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
-_MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
-_STREAM_SHARE = 0.72  # of it, loops that load and store
-_TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
-_TURN_US = 0.2  # between the products of two warpgroups
 _SENT_US = 2.0  # until the last piece of a tile is at its peer
 _MIXED = 0.4  # of what the link needs for pieces of parts and of sums at once, they hold up products (two H100)
 _BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
 _MISSED = 0.35  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
-_SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
-_SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
@@ -60,101 +64,12 @@ _WORDS_US = 1.6  # until words of a tile are there
 _WORDS_GB_PER_S = 3.6  # of them that a program sends (2 x H200, 16 and 64 rows)
 _WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
-_REDUCTION_STEP_US = 0.27  # a step along k takes at least this long, however small the tile
-_LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
-
-_ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
-_ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
-_INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
-_TALL = 0.94  # tiles of more rows than columns
-
-
-def tile_share(m: int, n: int, warps: int) -> float:
-    """Share of the best GEMM rate that a tile shape reaches: sums a thread holds, operand bytes a flop."""
-    held = min(1.0, m * n / (32 * warps) / _ACCUMULATORS) ** _ACCUMULATOR_EXPONENT
-    share = held * (m * n / (m + n) / _INTENSITY) ** _INTENSITY_EXPONENT
-    return float(min(1.0, share) * (1.0 if n >= m else _TALL))
 
 
 def read_again(size: int, topology: Topology) -> float:
     """Bytes of a right operand that are read from memory when it is read once more. It is read from the beginning each
     time, so that of a large one what comes evicts what is wanted next."""
     return min(float(size), max(0.0, 2.0 * (size - _KEPT * topology.gpu.l2_bytes)))
-
-
-@dataclass(frozen=True, slots=True)
-class Programs:
-    """What programs run the tiles; `beside` others that communicate."""
-
-    warps: int
-    stages: int
-    per_sm: int
-    beside: bool
-
-
-def programs_of(kernel: Kernel) -> Programs:
-    return Programs(kernel.warps, kernel.stages, kernel.per_sm, bool(kernel.comm))
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a tile multiplies: `bodies` loops over `reduction` elements in steps of `step`, each of so many `matmuls`."""
-
-    m: int
-    n: int
-    dims: int  # of the tile
-    matmuls: int
-    bodies: int
-    reduction: int
-    step: int
-    turns: bool  # two warpgroups, in turns
-
-
-def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
-    """What an SM does for a tile while all else is there."""
-    step = max(_REDUCTION_STEP_US, _LOAD_US / on.stages)
-    steps = work.bodies * work.reduction / work.step * step
-    return max(flops_us(work, on, dtype, gpu), _shared_us(work, on, dtype), steps)
-
-
-def flops_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
-    """What the tensor cores take for it."""
-    # matmuls in one loop feed the tensor cores like one that is so many times as wide
-    m, n = work.m, work.n * work.matmuls
-    share = _TURNS_SHARE if work.turns else tile_share(m, n, on.warps)
-    rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / on.per_sm
-    return work.bodies * 2 * m * n * work.reduction / rate / 1e6
-
-
-def _shared_us(work: Work, on: Programs, dtype: str) -> float:
-    """What passes the shared memory of an SM: operands are stored there once, and read for each 64 rows of the product,
-    which is what an instruction of Hopper's tensor cores computes."""
-    if work.dims != 2 or max(work.m, work.n) < 64:
-        return 0.0
-    m, n = work.m, work.n * work.matmuls
-    rows, cols = (n, m) if m < 64 else (m, n)
-    beside = max(1.0, on.warps / 4 / (rows / 64))  # groups of four warps that share rows read them each
-    passed = (rows + cols) + rows / 64 * (64 * beside + cols)
-    return work.bodies * passed * work.reduction * DTYPE_BYTES[dtype] / (_SHARED_GB_PER_S / on.per_sm) / 1e3
-
-
-def least_tile_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float, *, prefetch: bool) -> float:
-    """What a tile of a matmul takes at least, of which a round loads `memory` us from memory or more."""
-    computed = compute_us(work, on, dtype, gpu)
-    if work.turns:
-        return max(computed, memory) + _TURN_US
-    start = _PREFETCHED_START_US if prefetch else _START_US
-    return float((computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)) + start
-
-
-def stream_memory_us(num_bytes: float, gpu: Gpu) -> float:
-    """To load and store so much, for a loop that does nothing else."""
-    return num_bytes / (gpu.memory_gb_per_s * _STREAM_SHARE) / 1e3
-
-
-def matmul_memory_us(num_bytes: float, gpu: Gpu) -> float:
-    """To load so much from memory, for a matmul."""
-    return num_bytes / (gpu.memory_gb_per_s * _MEMORY_SHARE) / 1e3
 
 
 class TileCost:
@@ -175,17 +90,17 @@ class TileCost:
     def tile_us(self) -> float:
         """A tile of any segment, without what own tiles add: the slowest of tensor cores, memory and remote loads."""
         role, memory = self.role, self._memory_us()
-        start = _PREFETCHED_START_US if role.prefetch else _START_US
+        start = PREFETCHED_START_US if role.prefetch else START_US
         computed = self._compute_us()
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
             if memory > computed and not role.prefetch:
                 start += _AGAIN_US * (rounds - 1) / rounds
-            computed = (computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
+            computed = (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS)
         beside = 1.0 + _BESIDE_DRAG if self.on.beside else 1.0
         if role.warpgroups > 1:  # the rest is done while the next tile is multiplied, but for stores that fill the link
             product = max(computed, memory, self._missed_us())
-            return (product + self._held_up_us(product)) * beside + _TURN_US
+            return (product + self._held_up_us(product)) * beside + TURN_US
         busy = max(computed, memory, self._missed_us(), self._remote_us())
         busy += self._held_up_us(busy) + self._loads_us()
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
@@ -221,8 +136,8 @@ class TileCost:
         """What the tiles of a round move between memory and L2, while all programs do."""
         rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
-            return traffic / self.role.num_tiles / (rate * _STREAM_SHARE / self.role.programs) / 1e3
-        return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * _MEMORY_SHARE) / 1e3
+            return traffic / self.role.num_tiles / (rate * STREAM_SHARE / self.role.programs) / 1e3
+        return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
 
     def _words_us(self) -> float:
         """Words of a tile to peers and back: as fast as one program stores and polls, or as the link lets all of them."""
@@ -250,7 +165,7 @@ class TileCost:
         tile = math.prod(axis.tile for axis in self.role.axes if not axis.reduction)
         loads = [step.operand.buffer for step in self.role.body if isinstance(step, Load)]
         num_bytes = sum(tile * DTYPE_BYTES[self.parts.buffer(name).dtype] for name in loads)
-        return num_bytes / (self.topology.gpu.memory_gb_per_s * _STREAM_SHARE / self.role.programs) / 1e3
+        return num_bytes / (self.topology.gpu.memory_gb_per_s * STREAM_SHARE / self.role.programs) / 1e3
 
     @cached_property
     def _work(self) -> Work:

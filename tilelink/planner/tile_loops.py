@@ -9,8 +9,8 @@ from tilelink.ir.nodes import Exchange
 from tilelink.planner.draft import Parts
 from tilelink.planner.layout import Problem, counts, make_buffers, make_exchange
 from tilelink.planner.roles import compute_role
-from tilelink.planner.tile_cost import Programs
 from tilelink.planner.tile_run import TileLoop, tile_loop
+from tilelink.planner.tile_work import Programs
 
 
 @lru_cache(maxsize=1 << 14)

@@ -12,7 +12,8 @@ from tilelink.ir.nodes import ComputeRole, Exchange, Fused, Kind, Transfer
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.planner.draft import Parts
 from tilelink.planner.loop import Index, Loop, Positions, Times, positions
-from tilelink.planner.tile_cost import Programs, TileCost
+from tilelink.planner.tile_cost import TileCost
+from tilelink.planner.tile_work import Programs
 from tilelink.planner.transfers import State, Transfers
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
