@@ -14,6 +14,7 @@ from tilelink.planner.build import build, time_us
 from tilelink.planner.cost import predict_us
 from tilelink.planner.decisions import Chosen, choices_of
 from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.roles import compute_role
 from tilelink.planner.search import descent_of
 from tilelink.planner.space import structures
 from tilelink.planner.structure import Structure
@@ -70,3 +71,23 @@ def test_the_time_is_that_of_the_schedule(seed: int) -> None:
             continue
         schedule = build(spec, problem)
         assert schedule.predicted_us == us == pytest.approx(predict_us(schedule, cell.topology), abs=1e-3)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_group_sees_decides_its_tiles(seed: int) -> None:
+    """Roles are remembered by it."""
+    rng = random.Random(seed)
+    (cell,) = sampled_cells(1, seed + 200)
+    for structure, chosen in sampled(cell, rng, 6):
+        problem = Problem(structure, choices_of(structure, chosen))
+        for index in range(len(structure.groups)):
+            if problem.host(index) == index and not structure.is_library(index):
+                assert _role_or_reason(problem, index) == _role_or_reason(problem.seen_by(index), index)
+
+
+def _role_or_reason(problem: Problem, index: int) -> object:
+    try:
+        return compute_role(problem, index, 64)
+    except Illegal as illegal:
+        return str(illegal)
