@@ -117,18 +117,19 @@ class _Model:
         self.peers = topology.num_ranks - 1
         self.meet_share = _MEET_SHARE * math.log2(topology.num_ranks)  # of a call
         self.now = 0.0  # the compute stream
-        self.tensor_us = 0.0  # tensor cores busy, at the sustained clock
+        self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())  # at the sustained clock
+        self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
+        copied = (x for x in self.parts.exchanges.values() if isinstance(x.mover, CopyEngine))
+        self.drag = DRAG_US * sum(self.peers * x.chunks for x in copied)
         self.tiles: dict[str, TileTimes] = {}  # by kernel
         copies = (launch for launch in draft.launches if isinstance(launch, CopyProgram))
         self.transfers = Transfers(draft.parts, topology, {one.exchange: one.streams for one in copies})
 
     def run(self, limit: float = math.inf) -> float:
-        self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())
-        self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
         launches = self.draft.launches
         rest = list(accumulate(map(self._least_us, reversed(launches)))) if limit < math.inf else [0.0]
         for launch, least in zip(launches, reversed(rest) if limit < math.inf else repeat(0.0), strict=False):
-            if limit < math.inf and (sure := self._sure(least)) >= limit:
+            if limit < math.inf and isinstance(launch, Kernel) and (sure := self._sure(least)) >= limit:
                 return sure
             match launch:
                 case Finish():
@@ -158,8 +159,7 @@ class _Model:
 
     def _total(self, us: float) -> float:
         """Of a call whose last work ends then."""
-        copies = [x for x in self.parts.exchanges.values() if isinstance(x.mover, CopyEngine)]
-        total = us + DRAG_US * sum(self.peers * x.chunks for x in copies)
+        total = us + self.drag
         return total - _boost_us(total, self.tensor_us)
 
     def _least_us(self, launch: Launch) -> float:
