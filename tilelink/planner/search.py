@@ -34,7 +34,7 @@ _SWEEPS = 2
 # values in their order that are no better than one before, until the rest is left out
 _PATIENCE = 4
 _PAIRED = 2  # options of each pair of kinds
-HOPELESS = 1.1  # times the best, after a sweep: other fields will not make up for it
+HOPELESS = 1.2  # times the best, after a sweep: other fields will not make up for it
 FAR = 1.6  # times the best, of another structure
 _SLACK = 1.1  # of the best time, below which fields that come last may make up for it
 
