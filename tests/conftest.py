@@ -19,6 +19,9 @@ GOLDEN = Path(__file__).parent / "golden"
 # tests run beside each other, on matrices that several threads do not multiply faster; torch reads it when it is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# plans are made, not taken from what an earlier run or the user has left
+os.environ["TILELINK_CACHE"] = "off"
+
 # the same examples on every machine and run; a slow machine is no failure
 settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tilelink.errors import NotCompiled, PinsNotAMapping
+from tilelink.errors import NoLegalSchedule, NotCompiled, PinsNotAMapping
 from tilelink.ir.expand import collectives, expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.location import here
@@ -16,7 +16,9 @@ from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import trace
 from tilelink.plan import Plan
 from tilelink.planner.choices import pin_text
+from tilelink.planner.pins import legal_beside
 from tilelink.planner.plan import plan
+from tilelink.planner.plan_cache import planned
 from tilelink.runtime.machine import PLANNED_FOR, named, of_group
 from tilelink.runtime.operator import build_operator, check_fabric, fabric_ranks
 from topologies.topology import Topology
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def _planned(spec: BoundSpec, topology: Topology, pins: tuple[tuple[str, str], ...]) -> Plan:
-    return Plan.of(plan(spec, topology, dict(pins)))
+    return Plan.of(planned(spec, topology, dict(pins)))
 
 
 class Overlap:
@@ -66,15 +68,20 @@ class Overlap:
     ) -> Plan:
         """`plan` with the sizes in a mapping: for sizes whose names are those of other parameters.
 
-        The last plans are remembered, except where `log` is to get the lines of their search.
+        The last plans are remembered, and the choices of all in the user's cache folder (`tilelink.planner.plan_cache`), except
+        where `log` is to get the lines of their search.
         """
         if pin is not None and not isinstance(pin, Mapping):
             raise PinsNotAMapping(self.spec.location, value=pin)
         bound = bind(self.spec, sizes, topology.num_ranks, dtype)
         pins = {str(name): pin_text(value) for name, value in (pin or {}).items()}
-        if log is not None:
-            return Plan.of(plan(bound, topology, pins, log))
-        return _planned(bound, topology, tuple(pins.items()))
+        try:
+            if log is not None:
+                return Plan.of(plan(bound, topology, pins, log))
+            return _planned(bound, topology, tuple(pins.items()))
+        except NoLegalSchedule as error:
+            facts = {**error.facts, "legal": legal_beside(bound, topology, pins)}
+            raise NoLegalSchedule(**facts) from None
 
     def graph(self, num_ranks: int, dtype: str | torch.dtype = "bf16", **sizes: int) -> TileGraph:
         """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.

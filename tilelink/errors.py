@@ -288,10 +288,12 @@ class PinsNotAMapping(TileLinkError):
 
 
 class NoLegalSchedule(TileLinkError):
+    """Facts: `function`, `topology`, `num_ranks`, `pins`, `reason`, `legal` (what goes with the other pins, or nothing)."""
+
     exit_code = 3
     template = (
         "no schedule of {function!r} on {topology} with {num_ranks} ranks satisfies {pins}: {reason}.\n"
-        "Drop one of the pins."
+        "Drop one of the pins.{legal}"
     )
 
 

@@ -269,6 +269,19 @@ def test_pins_that_do_not_go_together(pin: dict[str, object]) -> None:
     assert "Drop one of the pins." in str(caught.value)
 
 
+def test_what_is_legal_beside_the_other_pins() -> None:
+    """Each value that is listed goes with the other pin."""
+    with pytest.raises(NoLegalSchedule) as caught:
+        _plan(pin={"mover": "Fused()", "transfer": "push"})
+    (listed,) = (line for line in str(caught.value).splitlines() if "Legal beside the others: " in line)
+    found = dict(
+        one.split("=", 1) for one in listed.split("Legal beside the others: ")[1].removesuffix(".").split("; ")
+    )
+    assert found["transfer"] == "pull" and "CopyEngine()" in found["mover"].split(", ")
+    for mover in found["mover"].split(", "):
+        _plan(pin={"mover": mover, "transfer": "push"})
+
+
 def test_unknown_target() -> None:
     with pytest.raises(UnknownTarget) as caught:
         ag_gemm.emit("tritn", topology="laptop-switch", num_ranks=2, **SIZES)

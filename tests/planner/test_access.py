@@ -10,11 +10,13 @@ from tilelink.ir.steps import Access
 from tilelink.planner.access import Space, access_of
 from tilelink.planner.choices import Choices
 from tilelink.planner.layout import Problem
+from tilelink.planner.structure import Structure
 
 
 @pytest.mark.parametrize(("rows", "access"), [(2**28, Access.DESCRIPTOR), (2**29, Access.POINTER)])
 def test_rows_of_the_parts_of_four_ranks(rows: int, access: Access) -> None:
     graph = gemm_ar.graph(4, M=rows, K=64, N=64)
-    problem = Problem(graph, (), topologies.load("h200-nvswitch", 4), Choices((), (), ()))
+    structure = Structure(topologies.load("h200-nvswitch", 4), (), frozenset(), (), graph, ())
+    problem = Problem(structure, Choices((), (), ()))
     space = Space({"m": rows, "n": 64}, {}, {"m": 128, "n": 64})
     assert access_of(problem, "y", ("m", "n"), space, (rows, 64)) is access

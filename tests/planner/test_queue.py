@@ -37,7 +37,7 @@ def test_the_options() -> None:
     assert structure.algorithms == (("out", Algorithm.DIRECT),)
     (relation,) = structure.graph.relations()
     assert (relation.kind, relation.by, relation.part) == (Kind.SHIFT, 1, (100, 24))
-    options = exchange_options(structure, relation, machine, {})
+    options = exchange_options(structure, relation, {})
     assert {option.slots for option in options} == {1, 8, 32, 128}
     assert {option.transfer for option in options} == {Transfer.PUSH}
     assert all(isinstance(option.mover, CommSms) for option in options)

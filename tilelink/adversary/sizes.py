@@ -53,9 +53,9 @@ def uses(spec: Spec, schedule: Schedule) -> Uses:
                     ragged |= _symbols(extent)
             for symbol in _columns(values, kernel.compute.name):
                 columns.setdefault(symbol, set()).add(kernel.compute.name)
-    choices = dict(schedule.choices)
-    rows = {symbol for _, symbol in _rows(spec, values, choices)} or {schedule.spec.sizes[0][0]}
-    shared |= {symbol for chosen, symbol in _rows(spec, values, choices) if chosen in _IN_SHARES}
+    algorithms = schedule.algorithms
+    rows = {symbol for _, symbol in _rows(spec, values, algorithms)} or {schedule.spec.sizes[0][0]}
+    shared |= {symbol for chosen, symbol in _rows(spec, values, algorithms) if chosen in _IN_SHARES}
     found = {symbol: frozenset(names) for symbol, names in columns.items()}
     return Uses(frozenset(rows), frozenset(shared), frozenset(ragged), found)
 
@@ -69,13 +69,15 @@ def queues(spec: Spec) -> Iterator[tuple[Node, str]]:
                 yield node, symbol
 
 
-def _rows(spec: Spec, values: Mapping[str, Value], choices: Mapping[str, str]) -> Iterator[tuple[Algorithm, str]]:
+def _rows(
+    spec: Spec, values: Mapping[str, Value], algorithms: Mapping[str, Algorithm]
+) -> Iterator[tuple[Algorithm, str]]:
     """Of each collective by exchanges its algorithm, with the sizes of the first dimension of what it takes: chunks are rows
     of that."""
     for node in spec.nodes:
-        chosen = choices.get(f"{node.output.name}.algorithm")
-        if chosen is not None and Algorithm(chosen) in _EXCHANGED:
-            yield from ((Algorithm(chosen), symbol) for symbol in _symbols(values[node.inputs[0]].shape[0]))
+        chosen = algorithms.get(node.output.name)
+        if chosen in _EXCHANGED:
+            yield from ((chosen, symbol) for symbol in _symbols(values[node.inputs[0]].shape[0]))
 
 
 def _extents(spec: Spec, values: Mapping[str, Value], role: ComputeRole) -> Iterator[tuple[Axis, sympy.Expr]]:

@@ -58,6 +58,7 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
         num_ranks=schedule.num_ranks,
         pins=", ".join(f"{name}={value}" for name, value in pins.items()),
         reason=f"no small size goes with these choices: {failure}",
+        legal="",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 from tilelink.errors import NotASchedule
 from tilelink.ir import calls, nodes, order, placement, spec, steps, user_op
 from tilelink.ir.nodes import (
+    Algorithm,
     BeforeKernel,
     Buffer,
     CopyProgram,
@@ -59,6 +60,18 @@ class Schedule:
     @property
     def num_ranks(self) -> int:
         return self.machine.num_ranks
+
+    @property
+    def algorithms(self) -> dict[str, Algorithm]:
+        """The algorithm of each collective, by the value that it makes."""
+        held = ((*name.rpartition("."), value) for name, value in self.choices)
+        return {owner: Algorithm(value) for owner, _, field, value in held if field == "algorithm"}
+
+    @property
+    def by_library(self) -> frozenset[str]:
+        """Matmuls that the library computes."""
+        held = ((*name.rpartition("."), value) for name, value in self.choices)
+        return frozenset(owner for owner, _, field, value in held if field == "compute" and value == "library")
 
     def buffer(self, name: str) -> Buffer:
         return next(buffer for buffer in self.buffers if buffer.name == name)

@@ -22,7 +22,7 @@ from tilelink.ir.steps import (
     cut_axes,
 )
 from tilelink.ir.user_op import UserOp
-from tilelink.planner.layout import Problem, make_exchange, source_buffer
+from tilelink.planner.layout import Problem, make_exchange, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
     window = problem.graph.window(op, read)
     if relation is not None and relation.kind is Kind.SHIFT:
         return Operand(relation.name, index, Access.POINTER, item=index[0])
-    if relation is None or problem.is_plain(relation) or reads_whole(op, read, relation):
+    if relation is None or problem.structure.is_plain(relation) or reads_whole(op, read, relation):
         access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape, window)
         return Operand(read.value, index, access, local=space.local, window=window)
     slot = rename.get(slot_axis(op, read, relation), slot_axis(op, read, relation))
@@ -159,7 +159,7 @@ def send_steps(
         total = SumWords(relation.name, op.name, index, slot, relation.protocol, relation.shots)
         return total, Store(relation.name, operand, Place.HERE)
     if relation.library:
-        operand = Operand(source_buffer(problem, relation), index, Access.POINTER, slot=slot, local=space.local)
+        operand = Operand(source_of(problem, relation), index, Access.POINTER, slot=slot, local=space.local)
         return (Store(op.name, operand, Place.HERE),)
     exchange = make_exchange(problem, relation)
     count = f"{exchange.name}_count"
@@ -169,7 +169,9 @@ def send_steps(
         if not exchange.source:
             store = Store(op.name, operand, Place.EVERY_PEER)
             return (
-                (AwaitPlaces(f"{exchange.name}_place", exchange.name), store) if problem.pooled(relation) else (store,)
+                (AwaitPlaces(f"{exchange.name}_place", exchange.name), store)
+                if problem.structure.pooled(relation)
+                else (store,)
             )
         return Store(op.name, operand, Place.OWN), Notify(count, exchange.name, slot, index[0], "", target)
     if not exchange.source:

@@ -11,12 +11,15 @@ from dataclasses import replace
 
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.ir.spec import Matmul
+from tilelink.planner.build import build
 from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS, loop_text
-from tilelink.planner.open_fields import is_open, with_field
+from tilelink.planner.decisions import Slot, choices_of, legal_alone, slots_of
+from tilelink.planner.layout import Problem
 from tilelink.planner.plan import plan
-from tilelink.planner.search import Option, Slot, slots_of, try_options
-from tilelink.planner.space import Structure, structures
+from tilelink.planner.space import structures
+from tilelink.planner.structure import Structure
+from tilelink.planner.timing import Timing
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
@@ -91,9 +94,9 @@ def _neighbours(topology: Topology, best: Schedule) -> Iterator[Schedule]:
     """Legal schedules that differ from `best` in one exchange or in one tile loop."""
     pins = dict(best.choices)
     for structure in structures(best.spec, topology, pins):
-        for slot in slots_of(structure, topology, pins):
+        for slot in slots_of(structure, pins):
             others = {name: value for name, value in pins.items() if not _is_of(name, slot)}
-            yield from _in_slot(best.spec, topology, structure, slot, others)
+            yield from _in_slot(best, structure, slot, others)
 
 
 def _is_of(name: str, slot: Slot) -> bool:
@@ -103,19 +106,14 @@ def _is_of(name: str, slot: Slot) -> bool:
     return owner == value and field in (EXCHANGE_FIELDS if kind == "exchange" else _LOOP_FIELDS)
 
 
-def _in_slot(
-    spec: BoundSpec, topology: Topology, structure: Structure, slot: Slot, pins: Mapping[str, str]
-) -> Iterator[Schedule]:
-    slots = slots_of(structure, topology, pins)
-    if not all(slots.values()):
+def _in_slot(best: Schedule, structure: Structure, slot: Slot, pins: Mapping[str, str]) -> Iterator[Schedule]:
+    """Those that are worth it and differ in the slot."""
+    slots, why = legal_alone(structure, slots_of(structure, pins))
+    if why:
         return
     rest = {name: options[0] for name, options in slots.items()}  # the only one each
+    timing = Timing(structure)
     for option in slots[slot]:
-        for one in _counted_either_way(option):
-            schedule, _ = try_options(spec, topology, structure, {**rest, slot: one})
-            if schedule is not None:
-                yield schedule
-
-
-def _counted_either_way(option: Option) -> list[Option]:
-    return [with_field(option, "late", late) for late in (False, True)] if is_open(option, "late") else [option]
+        chosen = {**rest, slot: option}
+        if timing.us(chosen, _WORTH * best.predicted_us) <= _WORTH * best.predicted_us:
+            yield build(best.spec, Problem(structure, choices_of(structure, chosen)))

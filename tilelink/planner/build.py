@@ -32,27 +32,32 @@ from tilelink.ir.spec import BoundSpec, Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.planner.access import produce
 from tilelink.planner.collective import collective, gather_within
+from tilelink.planner.cost import draft_us
+from tilelink.planner.draft import Draft
 from tilelink.planner.fields import decided
 from tilelink.planner.layout import (
     Illegal,
     Problem,
     by_programs,
-    make_buffers,
     make_exchange,
     make_signals,
     meets_at_end,
-    peer_atomics,
-    source_buffer,
+    source_of,
 )
 from tilelink.planner.library_matmul import library_gemm
 from tilelink.planner.roles import compute_role, loop_of
+from tilelink.planner.rules import peer_atomics
+from tilelink.planner.tile_loops import known_loop, parts_of
+from tilelink.planner.tile_run import TileLoop
+from tilelink.planner.tile_work import programs_of
 from tilelink.proof.contract import flat
 
 
 def build(spec: BoundSpec, problem: Problem) -> Schedule:
-    """The schedule that `problem.choices` stand for. Raises Illegal with the reason if they do not go together."""
+    """The schedule that `problem.choices` stand for, with its predicted time. Raises Illegal with the reason if they do not go
+    together."""
     builder = _Builder(problem)
-    launches = builder.launches()
+    draft = builder.draft()
     topology = problem.topology
     return Schedule(
         spec=spec,
@@ -66,18 +71,30 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
             peer_atomics(topology),
         ),
         choices=tuple(decided(problem.choices, problem.graph, problem.groups, topology.gpu).items()),
-        buffers=make_buffers(problem, builder.exchanges),
+        buffers=tuple(draft.parts.buffers.values()),
         signals=make_signals(
             problem,
             builder.exchanges,
             turns=builder.turns,
-            ended=isinstance(launches[-1], Finish) and launches[-1].within,
-            copied=sum(x.streams for x in launches if isinstance(x, CopyProgram) and x.tells_end),
+            ended=isinstance(draft.launches[-1], Finish) and draft.launches[-1].within,
+            copied=sum(x.streams for x in draft.launches if isinstance(x, CopyProgram) and x.tells_end),
         ),
         exchanges=builder.exchanges,
-        launches=launches,
-        predicted_us=0.0,
+        launches=draft.launches,
+        predicted_us=_rounded(draft_us(draft, topology, builder.loops())),
     )
+
+
+def time_us(problem: Problem, limit: float) -> tuple[float, bool]:
+    """The predicted time of that schedule in us, and True; or, if it is `limit` at least, such a number and False.
+    Raises Illegal."""
+    builder = _Builder(problem)
+    us = _rounded(draft_us(builder.draft(), problem.topology, builder.loops(), limit))
+    return us, us < limit
+
+
+def _rounded(us: float) -> float:
+    return round(us, 3)
 
 
 class _Builder:
@@ -89,9 +106,21 @@ class _Builder:
         self.meets = meets_at_end(problem, self.exchanges)
         self.turns = peer_atomics(problem.topology)
         self.out: list[Launch] = []
-        self.kernels: list[tuple[int, Kernel]] = []  # of which group, so far
+        self.kernels: list[tuple[int, Problem, Kernel]] = []  # so far, of which group, and what decides it
         self.done: set[str] = set()  # relations whose host-side launches are out
         self.before_tiles: list[Relation] = []  # gathered by the first kernel that reads them, which is to come
+
+    def draft(self) -> Draft:
+        launches = self.launches()
+        return Draft(parts_of(self.problem, {exchange.name: exchange for exchange in self.exchanges}), launches)
+
+    def loops(self) -> dict[str, TileLoop]:
+        """Tile loops by kernel, after `launches`."""
+        return {
+            kernel.name: known_loop(seen, index, kernel.compute.programs, programs_of(kernel))
+            for index, seen, kernel in self.kernels
+            if kernel.compute is not None
+        }
 
     def launches(self) -> tuple[Launch, ...]:
         """Begin, what inputs feed, then each group with what it needs before and what it feeds after, Finish."""
@@ -145,7 +174,7 @@ class _Builder:
     def _tell_places(self) -> None:
         """As early as a program can: peers that are later than this rank find the place there."""
         for relation in self.relations:
-            if self.problem.pooled(relation):
+            if self.problem.structure.pooled(relation):
                 first = next(index for index, launch in enumerate(self.out) if isinstance(launch, Kernel))
                 self.out.insert(first, TellPlace(relation.name))
 
@@ -186,11 +215,11 @@ class _Builder:
         if not problem.choices.compute(group.name).sum_in_epilogue:
             return
         relation = self.graph.relation(group.anchor.reads[0].value)
-        if relation is None or relation.kind is not Kind.SCATTER or not problem.by_tiles(relation.source):
+        if relation is None or relation.kind is not Kind.SCATTER or not problem.structure.by_tiles(relation.source):
             raise Illegal(
                 f"{group.name} adds no parts that a tile loop scatters, so there is no epilogue to add them in"
             )
-        maker = problem.maker(relation.source)
+        maker = problem.structure.maker(relation.source)
         if problem.host(maker) != maker:
             raise Illegal(f"{relation.source} is itself made in an epilogue")
         for value in group.reads():
@@ -201,7 +230,7 @@ class _Builder:
         relation = self.graph.relation(value)
         if relation is not None:
             return self._made_before(relation.source, index)
-        maker = self.problem.maker(value)
+        maker = self.problem.structure.maker(value)
         return maker < 0 or self.problem.host(maker) < index
 
     def _after_source(self, value: str) -> None:
@@ -212,9 +241,9 @@ class _Builder:
 
     def _relation(self, relation: Relation) -> None:
         problem = self.problem
-        source = source_buffer(problem, relation)
+        source = source_of(problem, relation)
         if relation.in_tiles:
-            if not problem.by_tiles(relation.source):
+            if not problem.structure.by_tiles(relation.source):
                 raise Illegal(f"{relation.source} is not made by tiles that could add what those of peers make")
             self._after_source(relation.name)
             return
@@ -228,9 +257,9 @@ class _Builder:
                 self._after_source(relation.name)
             return
         exchange = make_exchange(problem, relation)
-        tiles = problem.by_tiles(relation.source)
+        tiles = problem.structure.by_tiles(relation.source)
         if exchange.transfer is Transfer.PULL and not tiles:
-            from_input = problem.maker(relation.source) < 0
+            from_input = problem.structure.maker(relation.source) < 0
             staged = relation.source if from_input else ""
             self.out.append(Publish(relation.name, staged, within=False))
         if isinstance(exchange.mover, CopyEngine):
@@ -255,7 +284,7 @@ class _Builder:
 
     def _group(self, index: int) -> None:
         problem = self.problem
-        if problem.is_library(index):
+        if problem.structure.is_library(index):
             if self._gathered_by(index):
                 raise Illegal(f"the library computes {problem.groups[index].name}, and its kernels gather nothing")
             self.out.append(library_gemm(self.problem, self.problem.groups[index]))
@@ -272,7 +301,8 @@ class _Builder:
         free = self._free_sms() * per_sm - sum(role.programs for role in comm)
         if free < 1:
             raise Illegal("communication leaves no SM for compute")
-        role = compute_role(problem, index, self._consumers(index, free))
+        seen = problem.seen_by(index)
+        role = compute_role(seen, index, self._consumers(index, free))
         dies = Die(problem.topology.gpu.num_dies)
         kernel = Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies)
         if self._goes_on(index, kernel):
@@ -281,9 +311,9 @@ class _Builder:
         for relation in self._gathered_by(index):
             self.before_tiles.remove(relation)
             dtype = self.graph.values[relation.name].dtype
-            self.out.append(gather_within(relation, source_buffer(problem, relation), dtype, kernel))
+            self.out.append(gather_within(relation, source_of(problem, relation), dtype, kernel))
         self.out.append(kernel)
-        self.kernels.append((index, kernel))
+        self.kernels.append((index, seen, kernel))
 
     def _gathered_by(self, index: int) -> list[Relation]:
         """What programs of this group's kernel gather before their tiles."""
@@ -303,7 +333,7 @@ class _Builder:
         group = self.problem.groups[index]
         if any(not isinstance(op.operation, Copy | Elementwise) for op in group.ops):
             return False
-        launched = next(at for at, one in reversed(self.kernels) if not one.joined)
+        launched = next(at for at, _, one in reversed(self.kernels) if not one.joined)
         told = [value for value in group.reads() if self._told_of(value)]
         return bool(told) and all(value in told or self._made_before(value, launched) for value in group.reads())
 
@@ -320,7 +350,7 @@ class _Builder:
 
     def _consumers(self, index: int, free: int) -> int:
         """Programs of the tile loop: all that are free, or those that were asked for to take the items of a queue."""
-        queue = self.problem.queue_of(self.problem.groups[index])
+        queue = self.problem.structure.queue_of(self.problem.groups[index])
         wanted = self.problem.choice(queue).consumers if queue is not None else 0
         if wanted > free:
             raise Illegal(f"{wanted} consumers do not fit beside the producers: {free} SMs are left")
@@ -343,7 +373,7 @@ class _Builder:
         streams = self._streams(relation)
         if exchange.transfer is Transfer.PULL:
             return streams
-        counted = self.problem.by_tiles(relation.source) or self.problem.split_source(relation)
+        counted = self.problem.structure.by_tiles(relation.source) or self.problem.split_source(relation)
         return streams if counted and not self.problem.topology.gpu.stream_wait_value else 0
 
     def _hosted_by(self, relation: Relation) -> int:
@@ -351,10 +381,10 @@ class _Builder:
         if not isinstance(make_exchange(self.problem, relation).mover, CommSms):
             return -1
         # through slots items go only while they are taken, so that their producers run beside the tiles that take them
-        if self.problem.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:
-            return self.problem.host(self.problem.maker(relation.source))
-        hosts = sorted(self.problem.host(reader) for reader in self.problem.readers(relation.name))
-        if not hosts or self.problem.is_library(hosts[0]):
+        if self.problem.structure.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:
+            return self.problem.host(self.problem.structure.maker(relation.source))
+        hosts = sorted(self.problem.host(reader) for reader in self.problem.structure.readers(relation.name))
+        if not hosts or self.problem.structure.is_library(hosts[0]):
             raise Illegal(f"the first reader of {relation.name} is no tile loop beside which SMs could communicate")
         return hosts[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Mover, TileShape, Transfer
@@ -13,8 +13,19 @@ from tilelink.ir.order import Nest
 ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchange that is read, whatever its extent
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeChoice:
+class _Hashed:
+    """A frozen dataclass that computes its hash once: searches look choices up all the time."""
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ExchangeChoice(_Hashed):
     """How one relation is carried out.
 
     `slots`: places for chunks at the receiver if it is bounded, else 0. `consumers`: programs that take its items, 0 for
@@ -52,16 +63,24 @@ class LibraryCompute:
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeChoice:
-    """How one group is computed. `sum_in_epilogue`: a group that adds the parts of a SCATTER runs inside the own tiles of
-    the group that makes them, instead of in a kernel of its own."""
-
-    loop: TritonLoop | LibraryCompute
-    sum_in_epilogue: bool
+class Elsewhere:
+    """A loop of which nothing has to be known, since another one is looked at."""
 
 
 @dataclass(frozen=True)
-class Choices:
+class ComputeChoice(_Hashed):
+    """How one group is computed. `sum_in_epilogue`: a group that adds the parts of a SCATTER runs inside the own tiles of
+    the group that makes them, instead of in a kernel of its own."""
+
+    loop: TritonLoop | LibraryCompute | Elsewhere
+    sum_in_epilogue: bool
+
+
+APART, FOLDED = ComputeChoice(Elsewhere(), False), ComputeChoice(Elsewhere(), True)
+
+
+@dataclass(frozen=True)
+class Choices(_Hashed):
     """All decisions of a schedule, in program order. `loops`: of each matmul that could run in the loop of another one,
     whether it does."""
 
@@ -114,6 +133,8 @@ def compute_fields(choice: ComputeChoice) -> dict[str, str]:
             }
         case LibraryCompute():
             return {"compute": "library"}
+        case Elsewhere():
+            return {}
 
 
 def loop_text(shared: bool) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import (
-    Algorithm,
     Buffer,
     CommSms,
-    ComputeRole,
     CopyEngine,
     Exchange,
     Fused,
@@ -21,12 +20,12 @@ from tilelink.ir.nodes import (
     TileShape,
     Transfer,
 )
-from tilelink.ir.order import ChunkOrder, Nest, RankOrder
-from tilelink.ir.user_op import UserOp
-from tilelink.planner.choices import Choices, ExchangeChoice, LibraryCompute
+from tilelink.ir.order import ChunkOrder, RankOrder
+from tilelink.planner.choices import APART, FOLDED, Choices, ExchangeChoice
 from tilelink.planner.group import Group
-from tilelink.proof.links import why_no_exchange
-from topologies.topology import Fabric, Topology
+from tilelink.planner.rules import peer_atomics, why_illegal
+from tilelink.planner.structure import Structure, around
+from topologies.topology import Topology
 
 _ITEM_ELEMENTS = 32768  # of the largest item: 128 registers a thread of 8 warps
 
@@ -35,228 +34,141 @@ class Illegal(Exception):
     """These choices do not go together; the text says why. Caught by the planner, never by the user."""
 
 
-Roles = dict[object, ComputeRole | str]  # or why there is none, by all that decides it; filled by compute_role
-
-
 @dataclass(frozen=True)
 class Problem:
-    """What build functions need: the graph, its groups, the machine, and the choices made."""
+    """What build functions need: a structure on its machine, and the choices made in it."""
 
-    graph: TileGraph
-    groups: tuple[Group, ...]
-    topology: Topology
+    structure: Structure
     choices: Choices
-    exchanges: dict[str, Exchange] = field(default_factory=dict, compare=False, repr=False)  # filled by make_exchange
-    roles: Roles = field(default_factory=dict, compare=False, repr=False)  # of equal graphs, groups and machines
+
+    def __hash__(self) -> int:
+        return hash((self.structure, self.choices))
+
+    @property
+    def graph(self) -> TileGraph:
+        return self.structure.graph
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        return self.structure.groups
+
+    @property
+    def topology(self) -> Topology:
+        return self.structure.topology
 
     @property
     def num_ranks(self) -> int:
-        return self.topology.num_ranks
-
-    def maker(self, value: str) -> int:
-        """Index of the group that makes `value`, -1 for an input or a relation."""
-        return self._makers.get(value, -1)
-
-    @cached_property
-    def _makers(self) -> dict[str, int]:
-        return {value: i for i, group in enumerate(self.groups) for value in group.made}
-
-    def readers(self, value: str) -> tuple[int, ...]:
-        """Indices of the groups that read `value`."""
-        return tuple(i for i, group in enumerate(self.groups) if value in group.reads())
-
-    def is_library(self, index: int) -> bool:
-        return isinstance(self.choices.compute(self.groups[index].name).loop, LibraryCompute)
-
-    def is_made_by_library(self, value: str) -> bool:
-        return self.maker(value) >= 0 and self.is_library(self.maker(value))
-
-    def by_tiles(self, value: str) -> bool:
-        """Whether tiles of a Triton loop make `value` during the call."""
-        return self.maker(value) >= 0 and not self.is_library(self.maker(value))
-
-    def is_kept(self, value: str) -> bool:
-        """Whether the plain tensor is needed after its maker: by the user, by other groups, or as source of a SHIFT."""
-        shifted = any(r.source == value and r.kind is Kind.SHIFT for r in self.graph.relations())
-        others = any(reader != self.maker(value) for reader in self.readers(value))
-        return value in self.graph.outputs or others or shifted
-
-    def in_place(self, relation: Relation) -> bool:
-        """Whether peers put their parts straight into an output, which the caller reads after the call."""
-        return relation.name in self.graph.outputs and relation.kind is Kind.GATHER and not relation.library
-
-    def pooled(self, relation: Relation) -> bool:
-        """Whether that output lies in a pool, in another place from call to call."""
-        return self.in_place(relation) and dict(self.choices.algorithms).get(relation.name) is Algorithm.POOLED
-
-    def queue_of(self, group: Group) -> Relation | None:
-        """The bounded relation whose items the tiles of `group` are."""
-        relation = self.graph.relation(group.anchor.reads[0].value)
-        return relation if relation is not None and relation.kind is Kind.SHIFT else None
+        return self.structure.topology.num_ranks
 
     def choice(self, relation: Relation) -> ExchangeChoice:
         return self.choices.exchange(relation.name)
 
-    def is_plain(self, relation: Relation) -> bool:
-        """Whether the target is one ordinary tensor that is complete when its readers are launched."""
-        return relation.library and (relation.summed or relation.dim == 0)
-
-    @cached_property
-    def _hosts(self) -> tuple[int, ...]:
-        return tuple(self._host(index) for index in range(len(self.groups)))
+    def split_source(self, relation: Relation) -> bool:
+        """Whether a library matmul makes the source chunk by chunk for this relation."""
+        return self.structure.split_source(relation, self.choice(relation))
 
     def host(self, index: int) -> int:
         """Group whose kernel runs group `index`: itself, or the maker of the parts that it adds in its epilogue."""
-        return self._hosts[index]
+        return self.hosts[index]
 
-    def _host(self, index: int) -> int:
-        group = self.groups[index]
-        if not self.choices.compute(group.name).sum_in_epilogue:
-            return index
-        relation = self.graph.relation(group.anchor.reads[0].value)
-        return self.maker(relation.source) if relation is not None else index
-
-    def split_source(self, relation: Relation) -> bool:
-        """Whether a library matmul makes the source chunk by chunk for this relation."""
-        choice = self.choice(relation)
-        return (
-            self.is_made_by_library(relation.source)
-            and isinstance(choice.mover, CopyEngine)
-            and choice.transfer is Transfer.PUSH
-            and relation.kind is Kind.SCATTER
-            and relation.dim == 0
+    @cached_property
+    def hosts(self) -> tuple[int, ...]:
+        """`host` of each group."""
+        return tuple(
+            self.structure.folds_into(index) if choice.sum_in_epilogue else index
+            for index, choice in enumerate(self.choices.compute(group.name) for group in self.groups)
         )
+
+    def members(self, index: int) -> tuple[int, ...]:
+        """Groups that the kernel of group `index` runs."""
+        return tuple(i for i, host in enumerate(self.hosts) if host == index)
+
+    def seen_by(self, index: int) -> Problem:
+        """The problem with what decides the tiles of group `index` and no other choice: how it and what is folded into it are
+        computed, and exchange what they read and make; of all other groups in whose kernel they run. So it is the whole key
+        of what follows from these, and code that asks for a choice that is not in the key finds none."""
+        members = self.members(index)
+        names = around(self.structure, members)
+        computes = tuple(
+            (name, choice if at in members else (FOLDED if choice.sum_in_epilogue else APART))
+            for at, (name, choice) in enumerate(self.choices.computes)
+        )
+        exchanges = tuple((name, self.choices.exchange(name)) for name in names)
+        return Problem(self.structure, Choices(self.choices.algorithms, exchanges, computes))
 
 
 def rank_order(topology: Topology, first: int, direction: int = 1) -> RankOrder:
     return RankOrder(topology.num_ranks, topology.ranks_per_node, first, direction)
 
 
-def needs_own_copy(problem: Problem, relation: Relation) -> bool:
-    """A user's body that reduces over the gathered axis wants one plain tensor."""
-    for op in problem.graph.consumers(relation.name):
-        if isinstance(op.operation, UserOp) and not relation.stacked:
-            for read in op.reads:
-                if read.value == relation.name and op.axis(read.axis_of(relation.dim)).reduction:
-                    return True
-    return False
-
-
-def source_buffer(problem: Problem, relation: Relation) -> str:
-    """Buffer that the exchange reads; empty if tiles store straight to their peers."""
+def source_buffer(structure: Structure, relation: Relation, choice: ExchangeChoice | None) -> str:
+    """Buffer that the exchange reads; empty if tiles store straight to their peers. `choice`: None of what is no exchange."""
     source = relation.source
     if relation.in_tiles:
         return ""
     if relation.kind is Kind.SHIFT:
         return source
-    if relation.kind is Kind.REDUCE and problem.maker(source) >= 0:
+    if relation.kind is Kind.REDUCE and structure.maker(source) >= 0:
         return relation.name  # summed in place
-    if problem.maker(source) < 0:
-        pulled = not relation.library and problem.choice(relation).transfer is Transfer.PULL
-        return _source_name(problem, relation, "shared") if pulled else source
-    if not relation.library:
-        choice = problem.choice(relation)
-        if isinstance(choice.mover, Fused) and choice.transfer is Transfer.PUSH:
-            return ""
-    if problem.in_place(relation):
+    if structure.maker(source) < 0:
+        pulled = choice is not None and choice.transfer is Transfer.PULL
+        return _source_name(structure, relation, "shared") if pulled else source
+    if choice is not None and isinstance(choice.mover, Fused) and choice.transfer is Transfer.PUSH:
+        return ""
+    if structure.in_place(relation):
         return relation.name
-    return _source_name(problem, relation, "staged")
+    return _source_name(structure, relation, "staged")
 
 
-def _source_name(problem: Problem, relation: Relation, what: str) -> str:
+def source_of(problem: Problem, relation: Relation) -> str:
+    """`source_buffer` with the choices of the problem."""
+    return source_buffer(problem.structure, relation, None if relation.library else problem.choice(relation))
+
+
+def _source_name(structure: Structure, relation: Relation, what: str) -> str:
     """`y_staged`; with the relation's name where several relations send the same value, each in its own layout."""
-    same = [other for other in problem.graph.relations() if other.source == relation.source]
+    same = [other for other in structure.graph.relations() if other.source == relation.source]
     return f"{relation.source}_{what}" if len(same) == 1 else f"{relation.name}_{what}"
 
 
 def make_exchange(problem: Problem, relation: Relation) -> Exchange:
     """The exchange of a relation that tilelink itself carries out. Raises Illegal."""
-    if relation.name not in problem.exchanges:
-        problem.exchanges[relation.name] = _new_exchange(problem, relation)
-    return problem.exchanges[relation.name]
+    found = exchange_of(problem.structure, relation.name, problem.choice(relation))
+    if isinstance(found, str):
+        raise Illegal(found)
+    return found
 
 
-def _new_exchange(problem: Problem, relation: Relation) -> Exchange:
-    choice = problem.choice(relation)
-    rows, cols = relation.part[0], relation.part[1] if len(relation.part) > 1 else 1
-    if not 1 <= choice.chunks <= rows:
-        raise Illegal(f"{rows} rows cannot be cut into {choice.chunks} chunks")
-    if (choice.chunks - 1) * -(-rows // choice.chunks) >= rows:
-        raise Illegal(
-            f"{rows} rows in chunks of {-(-rows // choice.chunks)} rows are fewer than {choice.chunks} chunks"
-        )
-    if not peer_atomics(problem.topology):
-        reason = why_no_exchange(choice.mover, choice.transfer, by_tiles=problem.by_tiles(relation.source))
-        if reason:
-            raise Illegal(f"{relation.name}: {reason}; the links of {problem.topology.name} carry none")
-    if relation.kind is Kind.SHIFT:
-        return _bounded_exchange(problem, relation, choice)
-    fused = isinstance(choice.mover, Fused)
-    push = choice.transfer is Transfer.PUSH
-    in_place = problem.in_place(relation)
-    if in_place and (not push or isinstance(choice.mover, CommSms)):
-        raise Illegal(f"{relation.name} is put together in place by pushes of tiles or of copy engines")
-    if problem.pooled(relation) and not fused:
-        raise Illegal(f"the host tells copy engines addresses, and peers tell only tiles where {relation.name} lies")
-    if in_place and fused and choice.chunks > 1:
-        raise Illegal(f"tiles that store {relation.name} in place signal nothing, so that there are no chunks")
-    if fused and push and not problem.by_tiles(relation.source):
-        raise Illegal(f"{relation.source} is not made by tiles that could store to peers")
-    if (
-        fused
-        and not push
-        and (needs_own_copy(problem, relation) or any(problem.is_library(i) for i in problem.readers(relation.name)))
-    ):
-        raise Illegal(f"{relation.name} is read whole, so its tiles cannot be loaded from peers one by one")
+@lru_cache(maxsize=1 << 14)
+def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exchange | str:
+    """The exchange, or why there is none."""
+    relation = structure.graph.relation(name)
+    assert relation is not None
+    reason = why_illegal(structure, relation, choice)
+    if reason:
+        return reason
+    fused, push = isinstance(choice.mover, Fused), choice.transfer is Transfer.PUSH
+    in_place, bounded = structure.in_place(relation), relation.kind is Kind.SHIFT
     # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
     # that order, and what a reader pulls has been made by its owner first, if it goes the other way.
-    reverse = (relation.kind is Kind.GATHER) == push
-    order = rank_order(problem.topology, 1, -1 if reverse else 1)
+    reverse = (relation.kind is Kind.GATHER) == push and not bounded
+    order = rank_order(structure.topology, 1, -1 if reverse else 1)
     return Exchange(
         name=relation.name,
         kind=relation.kind,
-        source=source_buffer(problem, relation),
+        source=source_buffer(structure, relation, choice),
         target="" if fused and not push else relation.name,
-        rows=rows,
-        cols=cols,
+        rows=relation.part[0],
+        cols=relation.part[1] if len(relation.part) > 1 else 1,
         chunks=choice.chunks,
         mover=choice.mover,
         transfer=choice.transfer,
         order=ChunkOrder(order, choice.nest),
-        own_copied=(fused and push) or needs_own_copy(problem, relation) or in_place,
+        own_copied=not bounded and ((fused and push) or structure.needs_own_copy(relation) or in_place),
         met=in_place,
-    )
-
-
-def _bounded_exchange(problem: Problem, relation: Relation, choice: ExchangeChoice) -> Exchange:
-    rows, cols = relation.part[0], relation.part[1] if len(relation.part) > 1 else 1
-    item_rows, topology = -(-rows // choice.chunks), problem.topology
-    if item_rows & (item_rows - 1):
-        fact = f"{rows} rows in {choice.chunks} items are {item_rows} rows each, and a tile has a power of two"
-        raise Illegal(f"{fact}; legal numbers of items: {', '.join(map(str, item_counts(rows)))}")
-    if topology.ranks_per_node != topology.num_ranks:
-        raise Illegal(f"{topology.name} has several nodes, between which no slots lie")
-    return Exchange(
-        name=relation.name,
-        kind=relation.kind,
-        source=relation.source,
-        target=relation.name,
-        rows=rows,
-        cols=cols,
-        chunks=choice.chunks,
-        mover=choice.mover,
-        transfer=choice.transfer,
-        order=ChunkOrder(rank_order(topology, 1), choice.nest),
-        own_copied=False,
         by=relation.by,
-        slots=choice.slots,
+        slots=choice.slots if bounded else 0,
     )
-
-
-def item_counts(rows: int) -> list[int]:
-    """Into how many items `rows` rows can be cut: the rows of an item are a power of two, as those of a tile are."""
-    sizes = [1 << power for power in range(rows.bit_length() + 1)]
-    return [-(-rows // size) for size in sizes if -(-rows // -(-rows // size)) == size]
 
 
 def item_tile(problem: Problem, relation: Relation) -> TileShape:
@@ -278,7 +190,8 @@ def meets_at_end(problem: Problem, exchanges: tuple[Exchange, ...]) -> bool:
     if not exchanges or not peer_atomics(problem.topology):
         return False
     pulled = {x.source for x in exchanges if x.transfer is Transfer.PULL}
-    stored = {source_buffer(problem, r) for r in problem.graph.relations() if problem.is_made_by_library(r.source)}
+    made = (r for r in problem.graph.relations() if problem.structure.is_made_by_library(r.source))
+    stored = {source_of(problem, relation) for relation in made}
     by_library = by_programs(exchanges) and bool(pulled & stored)
     return any(x.met for x in exchanges) or by_library or not waits_late(problem.topology, exchanges)
 
@@ -293,16 +206,6 @@ def waits_late(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
 def by_programs(exchanges: tuple[Exchange, ...]) -> bool:
     """Whether only programs of kernels touch memory of peers, on the one stream of the operator."""
     return not any(isinstance(x.mover, CopyEngine) for x in exchanges)
-
-
-def peer_atomics(topology: Topology) -> bool:
-    return all(level.peer_atomics for level in topology.levels)
-
-
-def streams_per_peer(topology: Topology, nest: Nest) -> bool:
-    """Whether a copy program has a stream for each peer unless a pin says so: where peers have links of their own and get
-    their chunks in turns. Where all chunks leave through the same port it was not measured to be faster."""
-    return topology.levels[0].fabric is Fabric.FULL_MESH and nest is Nest.CHUNK_MAJOR
 
 
 def make_signals(
@@ -323,11 +226,11 @@ def make_signals(
             wanted += [(f"{exchange.name}_{what}", Scope.PEER, exchange.slots) for what in ("arrived", "free")]
             continue
         slots = problem.num_ranks * exchange.chunks
-        if problem.pooled(relation):
+        if problem.structure.pooled(relation):
             wanted.append((f"{exchange.name}_place", Scope.PLACE, problem.num_ranks))
         if exchange.met and not exchange.source:
             continue
-        if problem.by_tiles(relation.source) or problem.split_source(relation):
+        if counts(problem, relation, exchange):
             parts = problem.num_ranks if exchange.kind is Kind.SCATTER else 1
             wanted.append((f"{exchange.name}_count", Scope.LOCAL, parts * exchange.chunks))
         if exchange.transfer is Transfer.PULL:
@@ -352,49 +255,60 @@ def make_signals(
     return tuple(signals)
 
 
-def make_buffers(problem: Problem, exchanges: tuple[Exchange, ...]) -> tuple[Buffer, ...]:
+def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[Buffer, ...]:
     """Every tensor: inputs, outputs, values that other groups read, sources and targets of exchanges."""
     graph, buffers = problem.graph, dict[str, Buffer]()
 
-    def add(name: str, memory: Memory, shape: tuple[int, ...], dtype: str) -> None:
-        if name:
-            buffers.setdefault(name, Buffer(name, memory, shape, dtype))
+    def add(name: str, memory: Memory) -> None:
+        buffers.setdefault(name, Buffer(name, memory, graph.values[name].shape, graph.values[name].dtype))
 
     for name in graph.inputs:
-        add(name, Memory.INPUT, graph.values[name].shape, graph.values[name].dtype)
-    by_name = {exchange.name: exchange for exchange in exchanges}
+        add(name, Memory.INPUT)
     for name in graph.outputs:
-        if name not in by_name:  # what an exchange puts together in place lies in symmetric memory
-            add(name, Memory.OUTPUT, graph.values[name].shape, graph.values[name].dtype)
+        if name not in exchanges:  # what an exchange puts together in place lies in symmetric memory
+            add(name, Memory.OUTPUT)
     for relation in graph.relations():
-        source, target = graph.values[relation.source], graph.values[relation.name]
-        exchange = by_name.get(relation.name)
-        symmetric = Memory.SYMMETRIC if exchange and exchange.transfer is Transfer.PULL else Memory.LOCAL
-        if exchange is not None and exchange.slots:
-            memory = Memory.LOCAL  # of a source that is no input and no output
-            add(relation.source, memory, source.shape, source.dtype)
-            item = (exchange.slots, exchange.chunk_rows, *relation.part[1:])
-            add(exchange.target, Memory.SYMMETRIC, item, target.dtype)
-            continue
-        parts = (problem.num_ranks, *relation.part)
-        shape = parts if relation.kind is Kind.SCATTER else source.shape
-        if exchange is None or exchange.source != exchange.target:
-            add(source_buffer(problem, relation), symmetric, shape, source.dtype)
-        if exchange is None:
-            add(relation.name, Memory.LOCAL, target.shape if problem.is_plain(relation) else parts, target.dtype)
-        elif exchange.target:
-            found = target_buffer(problem, relation, exchange)
-            buffers.setdefault(found.name, found)
+        if relation.library or relation.name in exchanges:
+            for buffer in _sent(problem, relation, exchanges.get(relation.name)):
+                buffers.setdefault(buffer.name, buffer)
     for op in graph.ops():
-        index = problem.maker(op.name)
-        if any(reader != index for reader in problem.readers(op.name)):
-            add(op.name, Memory.LOCAL, graph.values[op.name].shape, graph.values[op.name].dtype)
+        index = problem.structure.maker(op.name)
+        if any(reader != index for reader in problem.structure.readers(op.name)):
+            add(op.name, Memory.LOCAL)
     return tuple(buffers.values())
+
+
+def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> Iterator[Buffer]:
+    """Source and target of a relation, which a call carries out if it is no exchange."""
+    source, target = problem.graph.values[relation.source], problem.graph.values[relation.name]
+    if exchange is not None and exchange.slots:
+        # memory of a source that is no input and no output
+        yield Buffer(relation.source, Memory.LOCAL, source.shape, source.dtype)
+        item = (exchange.slots, exchange.chunk_rows, *relation.part[1:])
+        yield Buffer(exchange.target, Memory.SYMMETRIC, item, target.dtype)
+        return
+    parts = (problem.num_ranks, *relation.part)
+    name = source_of(problem, relation)
+    if name and (exchange is None or exchange.source != exchange.target):
+        symmetric = Memory.SYMMETRIC if exchange and exchange.transfer is Transfer.PULL else Memory.LOCAL
+        yield Buffer(name, symmetric, parts if relation.kind is Kind.SCATTER else source.shape, source.dtype)
+    if exchange is None:
+        shape = target.shape if problem.structure.is_plain(relation) else parts
+        yield Buffer(relation.name, Memory.LOCAL, shape, target.dtype)
+    elif exchange.target:
+        yield target_buffer(problem, relation, exchange)
+
+
+def counts(problem: Problem, relation: Relation, exchange: Exchange) -> bool:
+    """Whether what the exchange sends is made in the call, and counted."""
+    if exchange.slots or (exchange.met and not exchange.source):
+        return False
+    return problem.structure.by_tiles(relation.source) or problem.split_source(relation)
 
 
 def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> Buffer:
     """The buffer that the exchange of `relation` puts its parts into."""
     memory = Memory.SYMMETRIC if exchange.transfer is Transfer.PUSH else Memory.LOCAL
-    memory = Memory.POOL if problem.pooled(relation) else memory
+    memory = Memory.POOL if problem.structure.pooled(relation) else memory
     parts = (problem.num_ranks, *relation.part)
     return Buffer(exchange.target, memory, parts, problem.graph.values[relation.name].dtype)

@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.planner.tile_cost import read_again, tile_share
+from tilelink.planner.tile_cost import read_again
+from tilelink.planner.tile_work import tile_share
 from topologies.topology import Topology
 
 _STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long

@@ -8,7 +8,7 @@ from tilelink.ir.nodes import Kind
 from tilelink.ir.steps import Access, Operand, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
 from tilelink.planner.group import Group
-from tilelink.planner.layout import Illegal, Problem, rank_order, source_buffer
+from tilelink.planner.layout import Illegal, Problem, rank_order, source_of
 from tilelink.planner.tile_order import sends
 
 
@@ -17,7 +17,7 @@ def library_gemm(problem: Problem, group: Group) -> LibraryGemm:
     if not group.matmuls or len(group.ops) > 1:
         raise Illegal(f"{group.name} is no plain matmul, so the library does not compute it")
     op = group.anchor
-    outs = [op.name] if problem.is_kept(op.name) else []
+    outs = [op.name] if problem.structure.is_kept(op.name) else []
     targets = sends(problem, op)
     if len(outs) + len(targets) != 1:
         raise Illegal(f"{op.name} has several destinations, and a library matmul writes one")
@@ -40,7 +40,7 @@ def library_gemm(problem: Problem, group: Group) -> LibraryGemm:
 def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Operand, Wait | None, str]:
     """The left operand, what chunks of it are waited for, and the exchange that brings them."""
     relation = problem.graph.relation(read.value)
-    if relation is None or problem.is_plain(relation):
+    if relation is None or problem.structure.is_plain(relation):
         return operand, None, ""
     if relation.library or relation.dim != 0 or operand.remote or operand.window:
         raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
@@ -56,12 +56,12 @@ def _into(
     if relation.kind is Kind.REDUCE or relation.library:
         if relation.kind is Kind.SCATTER and relation.dim != 0:  # what a gather sends is one part, hence one matrix
             raise Illegal(f"parts of {relation.source} along columns are not one matrix for the library")
-        out = Operand(source_buffer(problem, relation), ("m", "n"), Access.POINTER)
+        out = Operand(source_of(problem, relation), ("m", "n"), Access.POINTER)
         order = rank_order(problem.topology, 0)
         return LibraryGemm(out, left, right, split, order, wait, "")
     if split or (relation.kind is Kind.SCATTER and relation.dim != 0):
         raise Illegal(f"parts of {relation.source} are not one matrix for the library")
-    out = Operand(source_buffer(problem, relation), ("m", "n"), Access.POINTER)
+    out = Operand(source_of(problem, relation), ("m", "n"), Access.POINTER)
     if problem.split_source(relation):
         return LibraryGemm(out, left, right, relation.name, order, None, f"{relation.name}_count")
     return LibraryGemm(out, left, right, "", order, None, "")

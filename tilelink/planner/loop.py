@@ -6,7 +6,7 @@ operation, and a loop costs as many as a program has tiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -114,37 +114,95 @@ class Loop:
         ready: Times,
         own: NDArray[np.bool_],
         late: Callable[[Times, Index], Times],
+        stages: Index | None = None,
     ) -> Times:
+        """`stages`: of each own tile, a number that grows with what `late` depends on, so that `late` is asked for all tiles of
+        one stage at once; None where it is asked for each row of programs."""
         if self.warpgroups > 1:
             return self._in_turns(ready, own, late)
         whole = len(ready) - self.halved
-        ends = np.zeros(len(ready))
-        now = np.full(self.programs, self.begin)
-        for first in range(0, whole, self.programs):
-            row = slice(first, min(first + self.programs, whole))
-            size = row.stop - first
-            done = np.maximum(now[:size], ready[row]) + self.tile_us
-            ends[row] = done
-            mine = own[row]
-            if mine.any():
-                at = np.flatnonzero(mine) + first
-                ends[at] = np.maximum(ends[at], late(ends, at)) + self.own_extra_us
-            now[:size] = ends[row]
+        ends, now = np.zeros(len(ready)), np.full(self.programs, self.begin)
+        for first, end in self._batches(whole, own, stages):
+            found = self._rows(now, ready[first:end], own[first:end], ends, first, late)
+            size = min(self.programs, end - first)
+            now[:size] = found[-size:] if (end - first) % self.programs == 0 else now[:size]
         if self.halved:
             ends[whole:] = self._halves(np.repeat(ready[whole:], 2), now).reshape(-1, 2).max(axis=1)
         return ends
+
+    def _batches(self, whole: int, own: NDArray[np.bool_], stages: Index | None) -> Iterator[tuple[int, int]]:
+        """Whole rows of programs that can be computed at once: without own tiles, or with own tiles of one stage."""
+        mine = np.flatnonzero(own[:whole])
+        if not len(mine):
+            yield 0, whole
+            return
+        rows = mine // self.programs
+        if stages is None:
+            begins = np.unique(rows)
+        else:  # a row is of the latest stage of its tiles, or of one before
+            latest = np.maximum.accumulate(stages[mine])
+            begins = np.unique(rows[np.flatnonzero(np.diff(latest, prepend=-1) > 0)])
+        with_own = np.zeros(-(-whole // self.programs), dtype=bool)
+        with_own[rows] = True
+        starts = np.zeros(len(with_own) + 1, dtype=bool)
+        starts[begins], starts[0], starts[-1] = True, True, True
+        starts[1:-1] |= with_own[1:] != with_own[:-1]
+        at = np.flatnonzero(starts) * self.programs
+        yield from zip(at[:-1].tolist(), [*at[1:-1].tolist(), whole], strict=True)
+
+    def _rows(
+        self,
+        now: Times,
+        ready: Times,
+        own: NDArray[np.bool_],
+        ends: Times,
+        first: int,
+        late: Callable[[Times, Index], Times],
+    ) -> Times:
+        """Ends of tiles from position `first` on, also written into `ends`: a tile begins when the one before is done, so that
+        the latest of what has been waited for so far, and the time of all tiles since, is when it is done."""
+        size, width = len(ready), self.programs
+        count = -(-size // width)
+        filled = np.full(count * width, -np.inf)
+        filled[:size] = ready
+        begins = filled.reshape(count, width)
+        steps = np.arange(1, count + 1)[:, None] * self.tile_us
+        mine = np.flatnonzero(own)
+        if not len(mine):
+            latest = np.maximum(np.maximum.accumulate(begins - steps + self.tile_us, axis=0), now)
+            ends[first : first + size] = (latest + steps).ravel()[:size]
+            return ends[first : first + size]
+        # the first row tells when what `late` looks at is done
+        ends[first : first + min(width, size)] = (np.maximum(now, begins[0]) + self.tile_us)[: min(width, size)]
+        there = late(ends, mine + first)
+        times = np.full(count * width, self.tile_us)
+        times[mine] += self.own_extra_us
+        least = filled + self.tile_us
+        least[mine] = np.maximum(least[mine], there) + self.own_extra_us
+        passed = np.cumsum(times.reshape(count, width), axis=0)
+        latest = np.maximum(np.maximum.accumulate(least.reshape(count, width) - passed, axis=0), now)
+        ends[first : first + size] = (latest + passed).ravel()[:size]
+        return ends[first : first + size]
 
     def _in_turns(self, ready: Times, own: NDArray[np.bool_], late: Callable[[Times, Index], Times]) -> Times:
         ends = np.zeros(len(ready))
         product = np.full(self.programs, self.begin)  # the last one of each program
         adds = product.copy()  # until then an own tile of the program adds parts
         free = [product.copy() for _ in range(self.warpgroups)]
-        for number, first in enumerate(range(0, len(ready), self.programs)):
+        behind, mine = self.behind_us + self.pieces_us, np.flatnonzero(own)
+        # rows of programs without own tiles, whole ones
+        begun = (int(mine[0]) if len(mine) else len(ready)) // self.programs * self.programs
+        if begun:
+            ends[:begun] = self._products(ready[:begun]) + behind
+            product = ends[begun - self.programs : begun] - behind
+            for number in range(max(0, begun // self.programs - self.warpgroups), begun // self.programs):
+                free[number % self.warpgroups] = ends[number * self.programs : (number + 1) * self.programs].copy()
+        for first in range(begun, len(ready), self.programs):
             row = slice(first, min(first + self.programs, len(ready)))
             size = row.stop - first
-            group = free[number % self.warpgroups]
+            group = free[first // self.programs % self.warpgroups]
             product[:size] = np.maximum(np.maximum(product[:size], group[:size]), ready[row]) + self.tile_us
-            ends[row] = product[:size] + self.behind_us + self.pieces_us
+            ends[row] = product[:size] + behind
             mine = np.flatnonzero(own[row])
             if len(mine):
                 at = mine + first
@@ -153,6 +211,25 @@ class Loop:
                 adds[mine] = ends[at]
             group[:size] = ends[row]
         return ends
+
+    def _products(self, ready: Times) -> Times:
+        """When products of two warpgroups in turns are done: of each tile after what it waits for, after the product before, and
+        after all of the tile before that, which the same warpgroup computes."""
+        assert self.warpgroups == 2, "each other tile of a program is one warpgroup's"
+        count = len(ready) // self.programs
+        pairs = -(-count // 2)
+        one, two = self.tile_us, max(2 * self.tile_us, self.tile_us + self.behind_us + self.pieces_us)
+        rows = np.full((2 * pairs, self.programs), -np.inf)
+        rows[:count] = ready.reshape(count, self.programs)
+        begins = rows.reshape(pairs, 2, self.programs)
+        passed = np.arange(pairs)[:, None] * two
+        first = np.maximum.accumulate(begins[:, 0] - passed, axis=0) + passed  # as if only every other tile were there
+        second = np.maximum.accumulate(begins[:, 1] - passed, axis=0) + passed
+        done = np.empty_like(begins)
+        done[:, 0] = first + one
+        done[1:, 0] = np.maximum(done[1:, 0], second[:-1] + 2 * one)
+        done[:, 1] = np.maximum(second + one, first + 2 * one)
+        return np.asarray(done.reshape(2 * pairs, self.programs)[:count].ravel())
 
     def _halves(self, ready: Times, now: Times) -> Times:
         ends = np.zeros(len(ready))

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NoReturn
 
 from tilelink.errors import IdlePin, IllegalPin, UnknownPin, did_you_mean
@@ -15,9 +15,8 @@ from tilelink.ir.spec import AllReduce, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner.choices import FRESH, OUTPUTS, REUSED, compute_fields, exchange_fields, loop_text
 from tilelink.planner.fields import APPLIES_TO, asked_of_all
-from tilelink.planner.search import first_legal, slots_of, try_options
+from tilelink.planner.search import descent_of
 from tilelink.planner.space import (
-    Structure,
     algorithms_on,
     compute_options,
     exchange_options,
@@ -26,7 +25,10 @@ from tilelink.planner.space import (
     parse_tile,
     structures,
 )
+from tilelink.planner.structure import Structure
 from topologies.topology import Topology
+
+_LISTED = 12  # values of a pin, in a message about several
 
 
 @dataclass
@@ -61,7 +63,8 @@ def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> 
             _nothing_to_pin(spec, space, name, value)
         texts = {text for one in covered for text in space.names[one]}
         if value not in texts and not any(_has_meaning(space, one, value, topology) for one in covered):
-            legal = [text for text in sorted(texts, key=_by_size) if _leads_somewhere(spec, topology, {name: text})]
+            others = {other: text for other, text in pins.items() if other != name}
+            legal = _legal(spec, topology, name, texts, others) or _legal(spec, topology, name, texts, {})
             shown = ", ".join([*legal, *_patterns(space, covered, topology)])
             reason = "no schedule of this spec has it"
             hint = _likely(value, texts)
@@ -80,6 +83,26 @@ def why_none(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> st
     return (
         f"no choice of algorithms and of library matmuls leaves each of them something to apply to: {'; '.join(texts)}"
     )
+
+
+def legal_beside(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
+    """Values of each pin that go with all others, ` Legal beside the others: transfer=pull.`; nothing if there are none, or only
+    one pin."""
+    space, found = _space(spec, topology), []
+    for name in pins if len(pins) > 1 else ():
+        others = {other: text for other, text in pins.items() if other != name}
+        texts = {text for one in space.covered(name) for text in space.names[one]}
+        legal = _legal(spec, topology, name, sorted(texts, key=_by_size)[:_LISTED], others)
+        found += [f"{name}={', '.join(legal)}"] if legal else []
+    return f" Legal beside the others: {'; '.join(found)}." if found else ""
+
+
+def _legal(
+    spec: BoundSpec, topology: Topology, name: str, texts: Iterable[str], others: Mapping[str, str]
+) -> list[str]:
+    """The values with which some schedule has the pin, and all others."""
+    ordered = sorted(texts, key=_by_size)
+    return [text for text in ordered if _leads_somewhere(spec, topology, {**others, name: text})]
 
 
 def _nothing_to_pin(spec: BoundSpec, space: Space, name: str, value: str) -> NoReturn:
@@ -151,9 +174,8 @@ def _patterns(space: Space, names: list[str], topology: Topology) -> Iterator[st
 def _leads_somewhere(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> bool:
     """Whether some schedule has these pins, however slow."""
     for structure in structures(spec, topology, pins):
-        slots = slots_of(structure, topology, pins)
-        build = partial(try_options, spec, topology, structure)
-        if all(slots.values()) and first_legal(slots, build)[1] is not None:
+        search, _ = descent_of(structure, pins)
+        if search is not None and search.first_legal()[0] is not None:
             return True
     return False
 
@@ -168,8 +190,8 @@ def _space(spec: BoundSpec, topology: Topology) -> Space:
         _add(space, f"{collective}.algorithm", {algorithm.value for algorithm in legal})
     seen: set[object] = set()  # most structures have most of this in common
     for structure in structures(spec, topology, {OUTPUTS: REUSED}):
-        _add_exchanges(space, structure, topology, seen)
-        _add_loops(space, structure, topology, seen)
+        _add_exchanges(space, structure, seen)
+        _add_loops(space, structure, seen)
     return space
 
 
@@ -183,11 +205,11 @@ def _add(space: Space, name: str, texts: Iterable[str], *, short: bool = True) -
         space.short.add(name)
 
 
-def _add_exchanges(space: Space, structure: Structure, topology: Topology, seen: set[object]) -> None:
+def _add_exchanges(space: Space, structure: Structure, seen: set[object]) -> None:
     for relation in structure.graph.relations():
         if relation.library:
             continue
-        for option in exchange_options(structure, relation, topology, {}):
+        for option in exchange_options(structure, relation, {}):
             if (relation.name, option) not in seen:
                 seen.add((relation.name, option))
                 for name, text in exchange_fields(option).items():
@@ -199,14 +221,14 @@ def _add_exchanges(space: Space, structure: Structure, topology: Topology, seen:
                 space.rows[key] = max(space.rows.get(key, 0), relation.part[0])
 
 
-def _add_loops(space: Space, structure: Structure, topology: Topology, seen: set[object]) -> None:
+def _add_loops(space: Space, structure: Structure, seen: set[object]) -> None:
     for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
         _add(space, f"{matmul.name}.compute", ("triton", "library"))
     for matmul_name, _ in structure.loops:
         _add(space, f"{matmul_name}.loop", map(loop_text, (True, False)))
     for group in structure.groups:
-        fields = fields_of(structure, group, topology)
-        for option in compute_options(structure, group, topology, {}):
+        fields = fields_of(structure, group)
+        for option in compute_options(structure, group, {}):
             if (group.name, option) in seen:
                 continue
             seen.add((group.name, option))

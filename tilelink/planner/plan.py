@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
 
 from tilelink.errors import NoLegalSchedule
-from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec, Matmul
-from tilelink.planner.choices import pin_text
-from tilelink.planner.fallback import Log, Tried, first_proven, pins_text
+from tilelink.ir.spec import BoundSpec
+from tilelink.planner.choices import Choices, pin_text
+from tilelink.planner.climb import MARGIN, Climb
+from tilelink.planner.decisions import slots_of
+from tilelink.planner.fallback import Log, built, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
+from tilelink.planner.pieces import pieces
 from tilelink.planner.pins import check_pins, why_none
-from tilelink.planner.refine import refined
-from tilelink.planner.search import Found, best_of
-from tilelink.planner.space import Structure, structures
+from tilelink.planner.search import Place, descent_of
+from tilelink.planner.space import joined, structures
+from tilelink.planner.structure import Structure
+from tilelink.planner.timing import Candidate, Timing
 from topologies.topology import Topology
 
-_MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
-_FEW_STRUCTURES = 8
-_NEAR, _LOOKED_AT_AGAIN = (
-    1.06,
-    3,
-)  # structures whose best schedule takes at most so many times the best, and how many of them
+_COMBINED = 100  # choices of all pieces together that are timed
 
 
 def plan(
@@ -39,104 +40,132 @@ def plan(
     Raises TooLargeToPlan, UnknownPin, IdlePin, IllegalPin, NoLegalSchedule, and ScheduleRefuted if none of those that were
     built is proved.
     """
+    return plan_with_choices(spec, topology, pins, log)[0]
+
+
+def plan_with_choices(
+    spec: BoundSpec,
+    topology: Topology,
+    pins: Mapping[str, object] | None = None,
+    log: Log | None = None,
+) -> tuple[Schedule, Choices]:
+    """`plan`, and the choices that lead to the schedule."""
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     check_pins(spec, topology, wanted)
-    every, tried = list(structures(spec, topology, wanted)), Tried()
+    best, others = search(spec, topology, wanted, log)
+    return first_proven(built(spec, best), in_order(spec, others), wanted, log)
 
-    def evaluate(structure: Structure) -> Found:
-        return best_of(spec, topology, structure, wanted, tried)
 
-    best, reason = _search(every, lambda structure: _logged(evaluate, structure, log))
-    best = _look_again(best, tried, lambda structure: refined(spec, topology, structure, wanted, tried), log)
+def search(
+    spec: BoundSpec, topology: Topology, pins: Mapping[str, str], log: Log | None = None
+) -> tuple[Candidate, list[Candidate]]:
+    """The best choices under pins that are legal one by one, and all that were timed. Raises NoLegalSchedule."""
+    with uncollected():
+        return _chosen(spec, topology, pins, log)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without looking for garbage that refers to itself: a search makes many small objects and none of it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _chosen(
+    spec: BoundSpec, topology: Topology, wanted: Mapping[str, str], log: Log | None
+) -> tuple[Candidate, list[Candidate]]:
+    """The best choices, and all that were timed. Raises NoLegalSchedule."""
+    best, others = _by_pieces(spec, topology, wanted, log)
     if best is None:
-        pinned = pins_text(wanted)
-        reason = reason if every else why_none(spec, topology, wanted)
-        raise NoLegalSchedule(
-            function=spec.name, topology=topology.name, num_ranks=topology.num_ranks, pins=pinned, reason=reason
-        )
-    best = _never_slower(best, every, lambda structure: evaluate(structure)[0])
-    return first_proven(best, tried.in_order(), wanted, log)
+        every = list(structures(spec, topology, wanted))
+        found = Climb(every, wanted, log)
+        best, reason = found.best()
+        others = found.candidates()
+        if best is None:
+            pinned = pins_text(wanted)
+            reason = reason if every else why_none(spec, topology, wanted)
+            raise NoLegalSchedule(
+                function=spec.name,
+                topology=topology.name,
+                num_ranks=topology.num_ranks,
+                pins=pinned,
+                reason=reason,
+                legal="",
+            )
+    return best, others
 
 
-def _look_again(
-    best: Schedule | None, tried: Tried, look: Callable[[Structure], Schedule | None], log: Log | None
-) -> Schedule | None:
-    """The best schedule after another look at the structures whose best ones come near it."""
+def _by_pieces(
+    spec: BoundSpec, topology: Topology, pins: Mapping[str, str], log: Log | None
+) -> tuple[Candidate | None, list[Candidate]]:
+    """The best choices of a spec that falls in pieces, and all that were timed; None if it does not, or some pieces have none
+    that go together.
+
+    Of each piece the best choices of each kind: how calls end and how transfers share links depends on the kinds of all
+    pieces. What goes together best is then timed as a whole, and swept once more."""
+    parts = pieces(spec)
+    if len(parts) == 1:
+        return None, []
+    fronts, libraries = [], []
+    for part in parts:
+        climb = Climb(list(structures(part, topology, pins, piece=True)), pins, log)
+        if climb.best()[0] is None:
+            return None, []
+        fronts.append(climb.front())
+        libraries.append(climb.by_library())
+    trials = sorted(product(*fronts), key=lambda chosen: sum(one.us for one in chosen))[:_COMBINED]
+    plain = [one for one in libraries if one is not None]
+    timings: dict[object, Timing] = {}
+    best: Candidate | None = None
+    for trial in trials:
+        best = _better(best, _whole(spec, trial, pins, timings, best.us if best is not None else math.inf))
     if best is None:
-        return None
-    times: dict[int, tuple[float, Structure]] = {}
-    for candidate in tried.found:
-        us, _ = times.get(id(candidate.structure), (math.inf, None))
-        times[id(candidate.structure)] = min(us, candidate.us), candidate.structure
-    near = [(us, one) for us, one in times.values() if us <= _NEAR * best.predicted_us]
-    for _, structure in sorted(near, key=lambda entry: entry[0])[:_LOOKED_AT_AGAIN]:
-        found = look(structure)
-        if found is not None and found.predicted_us < best.predicted_us:
-            best = found
-            if log is not None:
-                log(f"{_structure_text(structure)}: {found.predicted_us:.1f} us at another look")
-    return best
+        return None, []
+    timing = timings[_shape([best.structure])]
+    descent, _ = descent_of(best.structure, pins, timing)
+    assert descent is not None, "some of its choices are legal"
+    found = descent.swept(tuple(descent.slots), Place(best.options, best.us), sweeps=1)
+    best = Candidate(found.us, True, best.structure, found.chosen)
+    if len(plain) == len(libraries):
+        library = _whole(spec, tuple(plain), pins, timings)
+        if library is not None and best.us > library.us * (1 - MARGIN):
+            best = library
+    return best, [candidate for timing in timings.values() for candidate in timing.candidates()]
 
 
-def _never_slower(best: Schedule, every: list[Structure], evaluate: Callable[[Structure], Schedule | None]) -> Schedule:
-    """All collectives and matmuls by the library, unless `best` is faster by more than the model can be wrong."""
-    for structure in every:
-        matmuls = {op.name for op in structure.graph.ops() if isinstance(op.operation, Matmul)}
-        by_library = all(algorithm is Algorithm.LIBRARY for _, algorithm in structure.algorithms)
-        if by_library and structure.library == matmuls:
-            plain = evaluate(structure)
-            if plain is not None and best.predicted_us > plain.predicted_us * (1 - _MARGIN):
-                return plain
-    return best
+def _shape(parts: Sequence[Structure]) -> object:
+    algorithms = frozenset(one for part in parts for one in part.algorithms)
+    loops = frozenset(one for part in parts for one in part.loops)
+    return algorithms, frozenset(name for part in parts for name in part.library), loops
 
 
-def _search(every: list[Structure], evaluate: Callable[[Structure], Found]) -> Found:
-    """Best schedule over structures: all of a few; of many, climb from the first and from the last (all by library).
-
-    Structures that differ in one algorithm or one library matmul are neighbours; costs of operations that are far apart
-    in a spec add up, so that single changes find what matters.
-    """
-    results: dict[int, Found] = {}
-
-    def time_of(index: int) -> float:
-        if index not in results:
-            results[index] = evaluate(every[index])
-        schedule = results[index][0]
-        return schedule.predicted_us if schedule is not None else math.inf
-
-    starts = list(range(len(every))) if len(every) <= _FEW_STRUCTURES else [0, len(every) - 1]
-    for start in starts:
-        here = start
-        while len(every) > _FEW_STRUCTURES:
-            near = [i for i, other in enumerate(every) if _distance(every[here], other) == 1]
-            best = min(near, key=time_of, default=here)
-            if time_of(best) >= time_of(here):
-                break
-            here = best
-        time_of(here)
-    order = sorted(index for index, (schedule, _) in results.items() if schedule is not None)
-    if order:
-        return results[min(order, key=time_of)]
-    return None, next((why for _, why in results.values() if why), "no algorithm of its collectives is legal")
+def _whole(
+    spec: BoundSpec,
+    chosen: tuple[Candidate, ...],
+    pins: Mapping[str, str],
+    timings: dict[object, Timing],
+    limit: float = math.inf,
+) -> Candidate | None:
+    """The choices of all pieces together, or None if they do not go together or take `limit` or more."""
+    parts = [one.structure for one in chosen]
+    key = _shape(parts)
+    if key not in timings:
+        structure = joined(spec, parts, pins)
+        if structure is None:
+            return None
+        timings[key] = Timing(structure)
+    timing = timings[key]
+    options = {slot: option for one in chosen for slot, option in one.options.items()}
+    ordered = {slot: options[slot] for slot in slots_of(timing.structure, pins)}
+    us = timing.us(ordered, limit)
+    return Candidate(us, True, timing.structure, ordered) if us < limit else None
 
 
-def _distance(a: Structure, b: Structure) -> int:
-    """In how many algorithms and library matmuls two structures differ, and in how many loops of those that both have."""
-    loops = dict(b.loops)
-    differ = sum(loops.get(name, shared) != shared for name, shared in a.loops)
-    return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library) + differ
-
-
-def _logged(evaluate: Callable[[Structure], Found], structure: Structure, log: Log | None) -> Found:
-    found, why = evaluate(structure)
-    if log is not None:
-        log(f"{_structure_text(structure)}: {f'{found.predicted_us:.1f} us' if found else why}")
-    return found, why
-
-
-def _structure_text(structure: Structure) -> str:
-    parts = [f"{name} {algorithm.value}" for name, algorithm in structure.algorithms]
-    parts += [f"{name} by library" for name in sorted(structure.library)]
-    parts += [f"{name} in a shared loop" for name, shared in structure.loops if shared]
-    return ", ".join(parts) or "no collective"
+def _better(a: Candidate | None, b: Candidate | None) -> Candidate | None:
+    return b if a is None or (b is not None and b.us < a.us) else a

@@ -1,97 +1,82 @@
 """Another look at the structures that do best: what goes together only with another kind of mover or of loop.
 
-Descent changes one field group at a time. A mover that is slower with the tiles of now may be the fastest with other tiles, or
-with another mover of the next collective. So each kind of each field group is forced in turn, and all others follow it.
+Descent changes one decision at a time. A mover that is slower with the tiles of now may be the fastest with other tiles, or
+with another mover of the next collective. So each kind of each decision is forced in turn, and all others follow it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from functools import partial
+from dataclasses import replace
 
-from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec
-from tilelink.planner.choices import ExchangeChoice, TritonLoop
-from tilelink.planner.fallback import Tried
-from tilelink.planner.search import Build, Option, Slot, remembering, slots_of, swept, try_options
-from tilelink.planner.space import Structure
-from topologies.topology import Topology
+from tilelink.planner.decisions import Option, Slot
+from tilelink.planner.moves import COMPUTE, When, by_first, in_step, nearest, other_kinds, values
+from tilelink.planner.search import HOPELESS, Descent, Place, descent_of
+from tilelink.planner.structure import Structure
+from tilelink.planner.timing import Candidate, Timing
 
 _ROUNDS = 2
-_HOPELESS = 1.2  # times the best, with tiles that suit the kind: other fields will not make up for it
-
-Slots = dict[Slot, list[Option]]
-Choice = dict[Slot, Option]
 
 
-def refined(
-    spec: BoundSpec, topology: Topology, structure: Structure, pins: Mapping[str, str], tried: Tried
-) -> Schedule | None:
-    """The best schedule of a structure of which some were tried, after another look; None if none was."""
-    start = tried.best_of(structure)
-    first = start.again() if start is not None else None
-    if start is None or first is None:
-        return None
-    slots = slots_of(structure, topology, pins)
-    build = remembering(partial(try_options, spec, topology, structure), structure, tried)
-    current, best = swept(slots, tuple(slots), dict(start.options), first, build)
+def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> Place:
+    """The best choices of the structure of `start` after another look."""
+    search, _ = descent_of(start.structure, pins, timing)
+    assert search is not None, "some of its choices are legal"
+    here = search.swept(tuple(search.slots), Place(start.options, start.us))
     for _ in range(_ROUNDS):
-        before = best.predicted_us
-        for slot, options in slots.items():
-            for group in _other_kinds(options, current[slot]):
-                current, best = _forced({**slots, slot: group}, slot, current, best, build)
-        if best.predicted_us == before:
+        before = here.us
+        for slot, options in search.slots.items():
+            for group in other_kinds(options, here.chosen[slot]):
+                forced = replace(search.only(slot, tuple(group)), ceiling=HOPELESS * here.us)
+                found = _forced(forced, slot, here)
+                here = found if found.us < here.us else here
+        for first, second, between in _chains(start.structure):
+            for trial in _in_step(search, here, first, second):
+                near = replace(search, ceiling=HOPELESS * here.us)
+                found = near.swept((between,), Place(trial, near.timing.us(trial, near.ceiling)), sweeps=1)
+                here = found if found.us < here.us else here
+        if here.us == before:
             break
-    return best
+    return here
 
 
-def _forced(slots: Slots, slot: Slot, current: Choice, best: Schedule, build: Build) -> tuple[Choice, Schedule]:
-    """`current` and `best`, or what is better with one of the options that `slots` has for `slot`."""
-    begun = next(_beginnings(slots, slot, current, build), None)
+def _chains(structure: Structure) -> Iterator[tuple[Slot, Slot, Slot]]:
+    """Exchanges of which the second one sends what a loop makes of what the first one brings, with that loop."""
+    for first in structure.relations:
+        for second in structure.relations:
+            maker = structure.maker(second.source)
+            if maker >= 0 and maker in structure.readers(first.name) and not structure.is_library(maker):
+                yield ("exchange", first.name), ("exchange", second.name), ("compute", structure.groups[maker].name)
+
+
+def _in_step(search: Descent, here: Place, first: Slot, second: Slot) -> Iterator[dict[Slot, Option]]:
+    """Two exchanges with the same chunks in the same order: what arrives by the first one leaves by the second one at once."""
+    current = search.base(here.chosen)
+    groups = [by_first(search.slots[slot])[values(current[slot], When.FIRST)] for slot in (first, second)]
+    by_step = [{in_step(option): option for option in group} for group in groups]
+    for step in by_step[0]:
+        if step in by_step[1]:
+            yield {**current, first: by_step[0][step], second: by_step[1][step]}
+
+
+def _forced(search: Descent, slot: Slot, here: Place) -> Place:
+    """The best with one of the options that are left for `slot`, or `here`."""
+    begun = next((one for one in _beginnings(search, slot, here) if search.timing.us(one) < math.inf), None)
     if begun is None:
-        return current, best
-    here, found = begun
+        return here
     # tiles first, which cost little to try and tell most
-    loops = tuple(name for name in slots if name[0] == "compute")
-    here, found = swept(slots, (*loops, slot), here, found, build, sweeps=1)
-    if found.predicted_us < _HOPELESS * best.predicted_us:
-        here, found = swept(slots, tuple(slots), here, found, build)
-    return (here, found) if found.predicted_us < best.predicted_us else (current, best)
+    loops = tuple(name for name in search.slots if name[0] == COMPUTE)
+    found = search.swept((*loops, slot), Place(begun, search.timing.us(begun)), sweeps=1)
+    return search.swept(tuple(search.slots), found) if found.us < search.ceiling else found
 
 
-def _beginnings(slots: Slots, slot: Slot, current: Choice, build: Build) -> Iterator[tuple[Choice, Schedule]]:
-    """Legal choices with an option of the kind: all else as it is, or with another kind in one more place."""
-    options = slots[slot]
-    now = current[slot]
-    alike = [option for option in options if _numbers(option) == _numbers(now)]
-    for option in dict.fromkeys((*alike[:1], options[0], options[-1])):
+def _beginnings(search: Descent, slot: Slot, here: Place) -> Iterator[dict[Slot, Option]]:
+    """Choices with an option of the kind: all else as it is, or with another kind in one more place."""
+    options, current = search.slots[slot], search.base(here.chosen)
+    for option in dict.fromkeys((nearest(options, current[slot]), options[0], options[-1])):
         trial = {**current, slot: option}
-        others = (
-            {**trial, other: group[0]}
-            for other in slots
-            if other != slot
-            for group in _other_kinds(slots[other], current[other])
-        )
-        for one in (trial, *others):
-            found, _ = build(one)
-            if found is not None:
-                yield one, found
-
-
-def _numbers(option: Option) -> object:
-    return (option.chunks, option.nest) if isinstance(option, ExchangeChoice) else None
-
-
-def _other_kinds(options: list[Option], now: Option) -> Iterator[list[Option]]:
-    """The options of each kind but that of `now`."""
-    kinds: dict[object, list[Option]] = {}
-    for option in options:
-        kinds.setdefault(_kind(option), []).append(option)
-    yield from (group for kind, group in kinds.items() if kind != _kind(now))
-
-
-def _kind(option: Option) -> object:
-    if isinstance(option, ExchangeChoice):
-        return type(option.mover), option.transfer
-    turns = isinstance(option.loop, TritonLoop) and option.loop.tile.warpgroups > 1
-    return type(option.loop), turns, option.sum_in_epilogue
+        yield trial
+        for other in search.slots:
+            if other != slot:
+                yield from ({**trial, other: group[0]} for group in other_kinds(search.slots[other], current[other]))

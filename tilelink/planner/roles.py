@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
@@ -42,6 +43,7 @@ from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
 from tilelink.planner.limits import MOST_TILES
+from tilelink.planner.structure import around
 from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
 from tilelink.planner.tiles import Held, why_not
 from tilelink.planner.turns import in_turns
@@ -55,37 +57,21 @@ _SUMMAND_BYTES = 4
 
 
 def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
-    """The role that computes group `index` and every group that is folded into it. Raises Illegal.
-
-    Remembered: a search changes one choice at a time, which most roles have nothing to do with.
-    """
-    key = index, programs, _decisions(problem, index)
-    found = problem.roles.get(key)
-    if found is None:
-        try:
-            found = _new_role(problem, index, programs)
-        except Illegal as illegal:
-            found = str(illegal)  # without its traceback, which holds all that was built on the way
-        problem.roles[key] = found
+    """The role that computes group `index` and every group that is folded into it; the problem is `seen_by` that group.
+    Raises Illegal."""
+    found = _role(problem, index, programs)
     if isinstance(found, str):
         raise Illegal(found)
     return found
 
 
-def _decisions(problem: Problem, index: int) -> tuple[object, ...]:
-    """All choices that decide the role of group `index`: how it and what is folded into it are computed and exchange what they
-    read and make, and of all other groups whether by the library, and in whose kernel."""
-    groups = problem.groups
-    members = [i for i in range(len(groups)) if problem.host(i) == index]
-    computed = [problem.choices.compute(groups[i].name) for i in members]
-    exchanged = [
-        problem.choice(relation)
-        for relation in problem.graph.relations()
-        if not relation.library
-        and any(groups[i].makes(relation.source) or relation.name in groups[i].reads() for i in members)
-    ]
-    others = [(problem.is_library(i), problem.host(i)) for i in range(len(groups))]
-    return *computed, *exchanged, *others
+@lru_cache(maxsize=1 << 14)  # a search changes one choice at a time, which most roles have nothing to do with
+def _role(problem: Problem, index: int, programs: int) -> ComputeRole | str:
+    """The role, or why there is none: text has no traceback that would hold all that was built on the way."""
+    try:
+        return _new_role(problem, index, programs)
+    except Illegal as illegal:
+        return str(illegal)
 
 
 def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
@@ -112,14 +98,15 @@ def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
     if loop.tile.warpgroups > 1:
         dtype = problem.graph.values[group.name].dtype
-        return in_turns(fitted, loop, problem.topology.gpu, dtype, _at_peers(problem))
+        return in_turns(fitted, loop, problem.topology.gpu, dtype, _at_peers(problem, index))
     fitted = replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
     return replace(fitted, counts_late=counted_late(fitted)) if loop.late else fitted
 
 
-def _at_peers(problem: Problem) -> dict[str, Buffer]:
-    """What tiles may store into at peers, by name."""
-    found = [relation for relation in problem.graph.relations() if not relation.library and relation.protocol is None]
+def _at_peers(problem: Problem, index: int) -> dict[str, Buffer]:
+    """What tiles of group `index` may store into at peers, by name."""
+    known = around(problem.structure, problem.members(index))
+    found = [one for one in problem.structure.relations if one.name in known and one.protocol is None]
     exchanges = [(one, make_exchange(problem, one)) for one in found]
     return {x.target: target_buffer(problem, one, x) for one, x in exchanges if x.target and not x.slots}
 
@@ -129,7 +116,7 @@ def loop_of(problem: Problem, index: int) -> TritonLoop:
     group = problem.groups[index]
     loop = problem.choices.compute(group.name).loop
     assert isinstance(loop, TritonLoop)
-    queue = problem.queue_of(group)
+    queue = problem.structure.queue_of(group)
     return replace(loop, tile=item_tile(problem, queue)) if queue is not None else loop
 
 
@@ -243,7 +230,7 @@ def _group_steps(
         beside = group.anchor.name if 0 < number < group.matmuls else ""
         steps += _op_steps(problem, op, space, rename, values, onto, beside)
         values[op.name] = op.name
-        if problem.is_kept(op.name):  # another group, a SHIFT or the user needs the plain value
+        if problem.structure.is_kept(op.name):  # another group, a SHIFT or the user needs the plain value
             index = tuple(rename.get(a, a) for a in map(op.write.axis_of, range(len(op.write.index))))
             access = _store_access(problem, op, index, space)
             stored.append(Store(op.name, Operand(op.name, index, access, local=space.local), Place.HERE))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
-from itertools import product
 
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.planner.open_fields import FIELDS, is_open, with_field
-from tilelink.planner.search import Option, Slot, first_legal, slots_of, try_options
-from tilelink.planner.space import Structure, structures
+from tilelink.planner.build import build
+from tilelink.planner.decisions import Chosen, choices_of
+from tilelink.planner.layout import Problem
+from tilelink.planner.search import Descent, descent_of
+from tilelink.planner.space import structures
 from topologies.topology import Topology
 
 
@@ -20,35 +22,23 @@ def sample_schedule(
     """A legal schedule: uniform over structures, then over the options of each field, else the first legal one."""
     found = list(structures(spec, topology, pins or {}))
     structure = rng.choice(found)
-    slots = slots_of(structure, topology, pins or {})
-    for _ in range(tries):
-        chosen: dict[Slot, Option] = {slot: rng.choice(options) for slot, options in slots.items()}
-        schedule, _ = try_options(spec, topology, structure, chosen)
-        if schedule is not None:
-            return _closed(spec, topology, structure, chosen, schedule, rng)
-    _, schedule, why = first_legal(slots, lambda chosen: try_options(spec, topology, structure, chosen))
-    if schedule is not None:
-        return schedule
+    search, why = descent_of(structure, pins or {})
+    chosen = _sampled(search, rng, tries) if search is not None else None
+    if chosen is not None:
+        return build(spec, Problem(structure, choices_of(structure, chosen)))
     if len(found) == 1:
-        raise LookupError(f"no legal schedule in the space: {why}")
+        raise LookupError(f"no legal schedule in the space: {why or 'no options go together'}")
     return sample_schedule(spec, topology, rng, pins, tries)
 
 
-def _closed(
-    spec: BoundSpec,
-    topology: Topology,
-    structure: Structure,
-    chosen: dict[Slot, Option],
-    schedule: Schedule,
-    rng: random.Random,
-) -> Schedule:
-    """Every other loop that may have its last tiles in halves has them, or counts its tiles late, also where that is
-    slower."""
-    for slot, field in product(chosen, FIELDS):
-        option = chosen[slot]
-        if is_open(option, field) and rng.random() < 0.5:
-            trial: dict[Slot, Option] = {**chosen, slot: with_field(option, field, True)}
-            found, _ = try_options(spec, topology, structure, trial)
-            if found is not None:
-                schedule, chosen = found, trial
-    return schedule
+def _sampled(search: Descent, rng: random.Random, tries: int) -> Chosen | None:
+    """Legal options: fields that come last have a random one of the values that are legal with all others."""
+    for _ in range(tries):
+        chosen = {slot: rng.choice(options) for slot, options in search.slots.items()}
+        if search.timing.us(chosen) < math.inf:
+            for slot, option in chosen.items():
+                trial = {**chosen, slot: rng.choice((option, *search.last[slot, option]))}
+                chosen = trial if search.timing.us(trial) < math.inf else chosen
+            return chosen
+    start, _ = search.first_legal()
+    return start.chosen if start is not None else None

@@ -7,9 +7,9 @@ Pins narrow it: a pinned field keeps only the options whose text equals the pin;
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from itertools import product
 
 from tilelink.errors import LARGEST_SIZE
@@ -26,6 +26,7 @@ from tilelink.planner.choices import (
     ITEM_TILE,
     OUTPUTS,
     REUSED,
+    Choices,
     ComputeChoice,
     ExchangeChoice,
     LibraryCompute,
@@ -37,7 +38,8 @@ from tilelink.planner.choices import (
 )
 from tilelink.planner.fields import asked_of_all, group_fields
 from tilelink.planner.group import Group, group_ops, shareable
-from tilelink.planner.layout import Roles, item_counts, peer_atomics, streams_per_peer
+from tilelink.planner.rules import item_counts, peer_atomics
+from tilelink.planner.structure import Structure
 from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_trying
 from tilelink.proof.links import why_no_algorithm, why_no_exchange
 from topologies.topology import Fabric, Topology
@@ -55,21 +57,9 @@ _MOST_SENT = 512 << 10  # words that a rank sends in a call (LL, 2 x H200): beyo
 _LL = {algorithm: by for algorithm, by in BY_WORDS.items() if by.protocol is Protocol.LL}
 
 
-@dataclass(frozen=True, slots=True)
-class Structure:
-    """What changes the graph or its groups: the algorithm of each collective, which matmuls the library computes, and of
-    each one that could run in the loop of another one whether it does."""
-
-    algorithms: tuple[tuple[str, Algorithm], ...]
-    library: frozenset[str]
-    loops: tuple[tuple[str, bool], ...]
-    graph: TileGraph
-    groups: tuple[Group, ...]
-    roles: Roles = field(default_factory=dict, compare=False, repr=False)  # on the one machine that it is planned for
-
-
-def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Structure]:
-    """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last."""
+def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool = False) -> Iterator[Structure]:
+    """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last.
+    Pins of a `piece` may apply to other pieces."""
     reuses = pins.get(OUTPUTS) == REUSED
     decisions = set(pins) - {OUTPUTS}
     gathers = {node.output.name for node in spec.nodes if isinstance(node.operation, AllGather)}
@@ -80,12 +70,8 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
         names.append(name)
         options.append([a for a in legal if wanted == a.value or (wanted is None and a not in left_out)])
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
-    columns = {node.output.name for node in spec.nodes if node.operation == AllGather(1)}
-    readers = {
-        node.output.name for node in spec.nodes if columns & set(node.inputs)
-    }  # by the library of whole matrices
+    readers = _readers_of_columns(spec)
     texts: Texts = {}
-    roles = _roles(spec, topology)
     for chosen in product(*options):
         algorithms = tuple(zip(names, chosen, strict=True))
         graphs: dict[frozenset[str], TileGraph] = {}
@@ -100,9 +86,9 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins) -> Iterator[Stru
                 continue
             for shared in _shared(shareable(graph, library), pins):
                 loops = tuple((name, name in shared) for name in shareable(graph, library))
-                known = roles.setdefault((algorithms, library, loops), {})
-                structure = Structure(algorithms, library, loops, graph, group_ops(graph, library, shared), known)
-                if not decisions or decisions <= _applied(structure, topology, pins, texts):
+                groups = group_ops(graph, library, shared)
+                structure = Structure(topology, algorithms, library, loops, graph, groups)
+                if piece or not decisions or decisions <= _applied(structure, pins, texts):
                     yield structure
 
 
@@ -123,10 +109,41 @@ def algorithms_on(spec: BoundSpec, topology: Topology) -> list[tuple[str, tuple[
     ]
 
 
-@lru_cache(maxsize=1)  # what is planned again is mostly the same with other pins
-def _roles(spec: BoundSpec, topology: Topology) -> dict[object, Roles]:
-    """Those that are known of each structure."""
-    return {}
+def joined(spec: BoundSpec, parts: Sequence[Structure], pins: Pins) -> Structure | None:
+    """The structure of a spec whose pieces have these, if every pin applies to something in it."""
+    chosen = {name: algorithm for part in parts for name, algorithm in part.algorithms}
+    library = frozenset(name for part in parts for name in part.library)
+    shared = {name for part in parts for name, is_shared in part.loops if is_shared}
+    structure = _structure(spec, parts[0].topology, chosen, library, shared)
+    decisions = set(pins) - {OUTPUTS}
+    return structure if not decisions or decisions <= _applied(structure, pins, {}) else None
+
+
+def structure_with(spec: BoundSpec, topology: Topology, choices: Choices) -> Structure:
+    """The structure that these choices are of."""
+    library = frozenset(name for name, choice in choices.computes if isinstance(choice.loop, LibraryCompute))
+    shared = {name for name, is_shared in choices.loops if is_shared}
+    return _structure(spec, topology, dict(choices.algorithms), library, shared)
+
+
+def _structure(
+    spec: BoundSpec,
+    topology: Topology,
+    chosen: Mapping[str, Algorithm],
+    library: frozenset[str],
+    shared: AbstractSet[str],
+) -> Structure:
+    algorithms = tuple((name, chosen[name]) for name, _ in collectives(spec))
+    graph = expand(spec, dict(chosen), library & _readers_of_columns(spec))
+    can = shareable(graph, library)
+    groups = group_ops(graph, library, {name: first for name, first in can.items() if name in shared})
+    return Structure(topology, algorithms, library, tuple((name, name in shared) for name in can), graph, groups)
+
+
+def _readers_of_columns(spec: BoundSpec) -> set[str]:
+    """What is computed of gathered columns: the library needs the whole matrix."""
+    columns = {node.output.name for node in spec.nodes if node.operation == AllGather(1)}
+    return {node.output.name for node in spec.nodes if columns & set(node.inputs)}
 
 
 def _left_out(legal: tuple[Algorithm, ...], *, gathers: bool, reuses: bool) -> set[Algorithm]:
@@ -164,7 +181,7 @@ def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:
             yield {name: first for name, first in can.items() if asked[name] == loop_text(True)}
 
 
-def _applied(structure: Structure, topology: Topology, pins: Pins, known: Texts) -> set[str]:
+def _applied(structure: Structure, pins: Pins, known: Texts) -> set[str]:
     """Pins for which some value of the structure has the field, with the pinned text: a pin is never passed over.
 
     A value to which the pins leave no option counts: building the structure then says so. `known`: of relations of other
@@ -177,9 +194,9 @@ def _applied(structure: Structure, topology: Topology, pins: Pins, known: Texts)
     texts += ((name, "loop", {loop_text(shared)}) for name, shared in structure.loops)
     for relation in structure.graph.relations():
         if not relation.library:
-            key = relation, _by_tiles(structure, relation.source)
+            key = relation, structure.by_tiles(relation.source)
             if key not in known:
-                known[key] = list(map(exchange_fields, exchange_options(structure, relation, topology, pins)))
+                known[key] = list(map(exchange_fields, exchange_options(structure, relation, pins)))
             exchanges = known[key]
             for field in EXCHANGE_FIELDS:
                 if not exchanges or any(field in o for o in exchanges):
@@ -191,20 +208,20 @@ def _applied(structure: Structure, topology: Topology, pins: Pins, known: Texts)
         if pin in pins and (not legal or pins[pin] in legal)
     }
     for group in structure.groups:
-        fields = fields_of(structure, group, topology)
+        fields = fields_of(structure, group)
         for field in fields:
             named = (f"{group.name}.{field}", *((field,) if field in asked_of_all(group) else ()))
             if any(pin in pins for pin in named):
-                computes = [compute_fields(o) for o in compute_options(structure, group, topology, pins)]
+                computes = [compute_fields(o) for o in compute_options(structure, group, pins)]
                 legal = {o[field] for o in computes}
                 found |= {pin for pin in named if pin in pins and (not legal or pins[pin] in legal)}
     return found
 
 
-def fields_of(structure: Structure, group: Group, topology: Topology) -> tuple[str, ...]:
+def fields_of(structure: Structure, group: Group) -> tuple[str, ...]:
     """Fields of a group in this structure."""
     by_library = group.anchor.name in structure.library
-    return group_fields(structure.graph, group, topology.gpu, by_library=by_library)
+    return group_fields(structure.graph, group, structure.topology.gpu, by_library=by_library)
 
 
 def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
@@ -215,8 +232,9 @@ def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
             yield frozenset(name for name, flag in chosen.items() if flag)
 
 
-def exchange_options(structure: Structure, relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
+def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> list[ExchangeChoice]:
     """Options for one relation, copy engines first."""
+    topology = structure.topology
     if relation.kind is Kind.SHIFT:
         return _bounded_options(relation, topology, pins)
     movers: list[Mover] = [CopyEngine()]
@@ -231,7 +249,7 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     if asked is not None and is_number(asked) and int(asked) <= relation.part[0]:
         chunks = [int(asked)]
     streams = pinned(pins, relation.name, "streams")
-    atomics, by_tiles = peer_atomics(topology), _by_tiles(structure, relation.source)
+    atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
     options = []
     for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
         if nest is Nest.CHUNK_MAJOR and isinstance(mover, Fused) and count == 1:
@@ -246,9 +264,10 @@ def exchange_options(structure: Structure, relation: Relation, topology: Topolog
     return _kept(options, relation.name, pins)
 
 
-def _by_tiles(structure: Structure, value: str) -> bool:
-    """Whether a tile loop makes `value`."""
-    return any(group.makes(value) and group.anchor.name not in structure.library for group in structure.groups)
+def streams_per_peer(topology: Topology, nest: Nest) -> bool:
+    """Whether a copy program has a stream for each peer unless a pin says so: where peers have links of their own and get
+    their chunks in turns. Where all chunks leave through the same port it was not measured to be faster."""
+    return topology.levels[0].fabric is Fabric.FULL_MESH and nest is Nest.CHUNK_MAJOR
 
 
 def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
@@ -273,9 +292,9 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
     return _kept(options, relation.name, pins)
 
 
-def compute_options(structure: Structure, group: Group, topology: Topology, pins: Pins) -> list[ComputeChoice]:
+def compute_options(structure: Structure, group: Group, pins: Pins) -> list[ComputeChoice]:
     """Options for one group, large tiles first."""
-    fields, general = fields_of(structure, group, topology), asked_of_all(group)
+    fields, general = fields_of(structure, group), asked_of_all(group)
     if not fields:
         return [ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)]
     if group.anchor.name in structure.library:
@@ -291,13 +310,16 @@ def compute_options(structure: Structure, group: Group, topology: Topology, pins
     tails = [False, True] if "tail" in fields else [False]
     counts = [False, True] if "count" in fields and True in ahead else [False]
     sums = [True, False] if "sum" in fields else [False]
-    every = product(_tiles(structure, group, topology, asked), groups, ahead, tails, counts, sums)
+    every = product(_tiles(structure, group, asked), groups, ahead, tails, counts, sums)
     options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
     texts = ((option, compute_fields(option)) for option in options)
-    return [option for option, text in texts if all(text[name] == wanted for name, wanted in asked.items())]
+    legal = [option for option, text in texts if all(text[name] == wanted for name, wanted in asked.items())]
+    # a sum in the epilogue is computed by the tiles of another loop
+    folded = [option for option in legal if option.sum_in_epilogue]
+    return [option for option in legal if not option.sum_in_epilogue or option is folded[0]]
 
 
-def _tiles(structure: Structure, group: Group, topology: Topology, asked: Pins) -> list[TileShape]:
+def _tiles(structure: Structure, group: Group, asked: Pins) -> list[TileShape]:
     """The tile that a pin asks for, or those worth trying."""
     wanted = parse_tile(asked.get("tile", ""))
     if wanted is not None:
@@ -308,7 +330,9 @@ def _tiles(structure: Structure, group: Group, topology: Topology, asked: Pins) 
     tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
     if group.matmuls:
         dtype = structure.graph.values[group.name].dtype
-        tiles = [tile for tile in tiles if worth_trying(tile, dtype, topology.gpu, group.matmuls)] or [table[-1]]
+        tiles = [tile for tile in tiles if worth_trying(tile, dtype, structure.topology.gpu, group.matmuls)] or [
+            table[-1]
+        ]
     if not _leaves(
         structure, group.name
     ):  # nothing but a store comes behind the matmul: level with other loops (one H200)

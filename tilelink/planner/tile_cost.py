@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
-from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole, Kernel
+from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole
 from tilelink.ir.order import Nest
-from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import (
     IfOwn,
@@ -26,27 +26,33 @@ from tilelink.ir.steps import (
     matmuls_together,
 )
 from tilelink.ir.word import WORD_BYTES
+from tilelink.planner.draft import Parts
 from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, WORD_SHARE
+from tilelink.planner.tile_work import (
+    MEMORY_SHARE,
+    PREFETCHED_START_US,
+    SOFTNESS,
+    START_US,
+    STREAM_SHARE,
+    TURN_US,
+    Programs,
+    Work,
+    compute_us,
+    flops_us,
+    tile_share,
+)
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
-_START_US = 1.2  # fill and drain of the software pipeline of one tile
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
-_PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 _COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 _LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
-_MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
-_STREAM_SHARE = 0.72  # of it, loops that load and store
-_TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
-_TURN_US = 0.2  # between the products of two warpgroups
 _SENT_US = 2.0  # until the last piece of a tile is at its peer
 _MIXED = 0.4  # of what the link needs for pieces of parts and of sums at once, they hold up products (two H100)
 _BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
 _MISSED = 0.35  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
-_SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
-_SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
@@ -58,20 +64,6 @@ _WORDS_US = 1.6  # until words of a tile are there
 _WORDS_GB_PER_S = 3.6  # of them that a program sends (2 x H200, 16 and 64 rows)
 _WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
-_REDUCTION_STEP_US = 0.27  # a step along k takes at least this long, however small the tile
-_LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
-
-_ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
-_ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
-_INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
-_TALL = 0.94  # tiles of more rows than columns
-
-
-def tile_share(m: int, n: int, warps: int) -> float:
-    """Share of the best GEMM rate that a tile shape reaches: sums a thread holds, operand bytes a flop."""
-    held = min(1.0, m * n / (32 * warps) / _ACCUMULATORS) ** _ACCUMULATOR_EXPONENT
-    share = held * (m * n / (m + n) / _INTENSITY) ** _INTENSITY_EXPONENT
-    return float(min(1.0, share) * (1.0 if n >= m else _TALL))
 
 
 def read_again(size: int, topology: Topology) -> float:
@@ -83,45 +75,48 @@ def read_again(size: int, topology: Topology) -> float:
 class TileCost:
     """Times of the tiles of one kernel."""
 
-    def __init__(self, schedule: Schedule, topology: Topology, kernel: Kernel, role: ComputeRole) -> None:
-        self.schedule = schedule
+    def __init__(self, parts: Parts, topology: Topology, role: ComputeRole, on: Programs) -> None:
+        self.parts = parts
         self.topology = topology
-        self.kernel = kernel
         self.role = role
+        self.on = on
         branches = [step for step in role.body if isinstance(step, IfOwn)]
         self._own = [step for branch in branches for step in branch.own]
         self._others = [s for step in role.body for s in (step.others if isinstance(step, IfOwn) else (step,))]
         self._sums_in_pieces = any(map(in_pieces, self._own))
         self._parts_in_pieces = any(map(in_pieces, self._others))
 
+    @cached_property
     def tile_us(self) -> float:
         """A tile of any segment, without what own tiles add: the slowest of tensor cores, memory and remote loads."""
         role, memory = self.role, self._memory_us()
-        start = _PREFETCHED_START_US if role.prefetch else _START_US
+        start = PREFETCHED_START_US if role.prefetch else START_US
         computed = self._compute_us()
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
             if memory > computed and not role.prefetch:
                 start += _AGAIN_US * (rounds - 1) / rounds
-            computed = (computed**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
-        beside = 1.0 + _BESIDE_DRAG if self.kernel.comm else 1.0
+            computed = (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS)
+        beside = 1.0 + _BESIDE_DRAG if self.on.beside else 1.0
         if role.warpgroups > 1:  # the rest is done while the next tile is multiplied, but for stores that fill the link
             product = max(computed, memory, self._missed_us())
-            return (product + self._held_up_us(product)) * beside + _TURN_US
+            return (product + self._held_up_us(product)) * beside + TURN_US
         busy = max(computed, memory, self._missed_us(), self._remote_us())
         busy += self._held_up_us(busy) + self._loads_us()
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
         return busy * beside + start + count * self._counts() + self._words_us()
 
+    @cached_property
     def behind_us(self) -> float:
         """What a warpgroup does behind the product of a tile, without what own tiles add and without pieces."""
         if self.role.warpgroups == 1:
             return 0.0
         return _BEHIND_US + _COUNT_US * self._counts()
 
+    @cached_property
     def pieces_us(self) -> float:
         """Until all pieces of a tile that is not an own one have arrived at a peer."""
-        return PIECES_SPREAD * self.tile_us() + _SENT_US if self._parts_in_pieces else 0.0
+        return PIECES_SPREAD * self.tile_us + _SENT_US if self._parts_in_pieces else 0.0
 
     def _held_up_us(self, product: float) -> float:
         """What stores to peers, but for those of own tiles, add to a product of `product` us while all programs have them: most
@@ -141,15 +136,15 @@ class TileCost:
         """What the tiles of a round move between memory and L2, while all programs do."""
         rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
-            return traffic / self.role.num_tiles / (rate * _STREAM_SHARE / self.role.programs) / 1e3
-        return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * _MEMORY_SHARE) / 1e3
+            return traffic / self.role.num_tiles / (rate * STREAM_SHARE / self.role.programs) / 1e3
+        return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
 
     def _words_us(self) -> float:
         """Words of a tile to peers and back: as fast as one program stores and polls, or as the link lets all of them."""
         total = 0.0
         for step in self.role.body:
             if isinstance(step, SumWords):
-                sums = self.schedule.buffer(step.result)
+                sums = self.parts.buffer(step.result)
                 tile = math.prod(self.role.axis(name).tile for name in step.index) * DTYPE_BYTES[sums.dtype]
                 ranks, topology = self.topology.num_ranks, self.topology
                 words = tile / step.protocol.data_bytes
@@ -158,6 +153,7 @@ class TileCost:
                 total += step.shots * _WORDS_US + sent / min(_WORDS_GB_PER_S, link) / 1e3
         return total
 
+    @cached_property
     def tensor_us(self) -> float:
         """How long the tensor cores of an SM are busy with all tiles at the sustained clock."""
         return self._flops_us() * self.role.num_tiles / self.role.programs
@@ -168,36 +164,28 @@ class TileCost:
             return 0.0
         tile = math.prod(axis.tile for axis in self.role.axes if not axis.reduction)
         loads = [step.operand.buffer for step in self.role.body if isinstance(step, Load)]
-        num_bytes = sum(tile * DTYPE_BYTES[self.schedule.buffer(name).dtype] for name in loads)
-        return num_bytes / (self.topology.gpu.memory_gb_per_s * _STREAM_SHARE / self.role.programs) / 1e3
+        num_bytes = sum(tile * DTYPE_BYTES[self.parts.buffer(name).dtype] for name in loads)
+        return num_bytes / (self.topology.gpu.memory_gb_per_s * STREAM_SHARE / self.role.programs) / 1e3
+
+    @cached_property
+    def _work(self) -> Work:
+        written = [axis.tile for axis in self.role.axes if not axis.reduction]
+        return Work(
+            m=written[0],
+            n=written[-1],
+            dims=len(written),
+            matmuls=matmuls_together(self.role.body),
+            bodies=self._bodies(),
+            reduction=self._reduction(),
+            step=max([64, *(axis.tile for axis in self.role.axes if axis.reduction)]),
+            turns=self.role.warpgroups > 1,
+        )
 
     def _compute_us(self) -> float:
-        step = max(_REDUCTION_STEP_US, _LOAD_US / self.kernel.stages)
-        deep = max([64, *(axis.tile for axis in self.role.axes if axis.reduction)])
-        return max(self._flops_us(), self._shared_us(), self._bodies() * self._reduction() / deep * step)
-
-    def _shared_us(self) -> float:
-        """What passes the shared memory of an SM: operands are stored there once, and read for each 64 rows of the product,
-        which is what an instruction of Hopper's tensor cores computes."""
-        written = [axis.tile for axis in self.role.axes if not axis.reduction]
-        if len(written) != 2 or max(written) < 64:
-            return 0.0
-        m, n = written[0], written[1] * matmuls_together(self.role.body)
-        rows, cols = (n, m) if m < 64 else (m, n)
-        beside = max(1.0, self.kernel.warps / 4 / (rows / 64))  # groups of four warps that share rows read them each
-        passed = (rows + cols) + rows / 64 * (64 * beside + cols)
-        size = DTYPE_BYTES[self.schedule.spec.inputs[0].dtype]
-        return self._bodies() * passed * self._reduction() * size / (_SHARED_GB_PER_S / self.kernel.per_sm) / 1e3
+        return compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
 
     def _flops_us(self) -> float:
-        role, gpu = self.role, self.topology.gpu
-        written = [axis for axis in role.axes if not axis.reduction]
-        # matmuls in one loop feed the tensor cores like one that is so many times as wide
-        m, n = written[0].tile, written[-1].tile * matmuls_together(self.role.body)
-        share = tile_share(m, n, self.kernel.warps) if role.warpgroups == 1 else _TURNS_SHARE
-        dtype = self.schedule.spec.inputs[0].dtype
-        rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / self.kernel.per_sm
-        return self._bodies() * 2 * m * n * self._reduction() / rate / 1e6
+        return flops_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
 
     def _bodies(self) -> int:
         """Loops over k of a tile, one after the other."""
@@ -209,12 +197,13 @@ class TileCost:
     def _reduction(self) -> int:
         return sum(axis.extent * axis.segments for axis in self.role.axes if axis.reduction) or 1
 
-    def half_us(self, tile_us: float) -> float:
-        """Half of a tile, with the start of the loop of halves; `tile_us` is that of a whole one."""
+    @cached_property
+    def half_us(self) -> float:
+        """Half of a tile, with the start of the loop of halves."""
         m, n = (axis.tile for axis in self.role.axes if not axis.reduction)
         n *= matmuls_together(self.role.body)
-        share = tile_share(m, n, self.kernel.warps) / tile_share(m, n // 2, self.kernel.warps)
-        return tile_us * share / 2 + _HALVES_START_US
+        share = tile_share(m, n, self.on.warps) / tile_share(m, n // 2, self.on.warps)
+        return self.tile_us * share / 2 + _HALVES_START_US
 
     def _traffic(self) -> float:
         """Bytes that all tiles together move between memory and L2: each buffer once, and a right operand again for groups
@@ -237,7 +226,7 @@ class TileCost:
 
     def _missed_us(self) -> float:
         """What the tiles of a round load from memory again, where programs do not keep step. In the first round they do."""
-        if self.role.warpgroups == 1 and self.kernel.per_sm == 1:
+        if self.role.warpgroups == 1 and self.on.per_sm == 1:
             return 0.0
         rounds = -(-self.role.num_tiles // self.role.programs)
         missed = _MISSED_IN_PIECES if self._parts_in_pieces or self._sums_in_pieces else _MISSED
@@ -246,7 +235,7 @@ class TileCost:
     def _loaded(self) -> float:
         """Bytes of operands that all tiles together load from the L2."""
         m, n = (axis.tile for axis in self.role.axes if not axis.reduction)
-        size = DTYPE_BYTES[self.schedule.spec.inputs[0].dtype]
+        size = DTYPE_BYTES[self.parts.dtype]
         return self.role.num_tiles * (m + n) * self._reduction() * size * float(self._bodies())
 
     def _counts(self) -> int:
@@ -255,16 +244,17 @@ class TileCost:
         for step in flat(self.role.body):
             if isinstance(step, Notify):
                 rows = self.role.axis(step.rows).tile
-                most = max(most, -(-rows // self.schedule.exchange(step.exchange).chunk_rows))
+                most = max(most, -(-rows // self.parts.exchange(step.exchange).chunk_rows))
         return most
 
+    @cached_property
     def own_extra_us(self) -> float:
         """What an own tile adds to that: loads of all parts at the rate of one SM, or over the link."""
         extra = 0.0
         sums = [step for step in flat(self.role.body) if isinstance(step, SumParts) and step.onto]
         for step in sums:
             written = [axis for axis in self.role.axes if not axis.reduction]
-            size = DTYPE_BYTES[self.schedule.buffer(step.operand.buffer).dtype]
+            size = DTYPE_BYTES[self.parts.buffer(step.operand.buffer).dtype]
             num_bytes = (self.topology.num_ranks - 1) * written[0].tile * written[-1].tile * size
             link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
             rate = link if step.operand.remote else self.topology.gpu.memory_gb_per_s
@@ -272,7 +262,7 @@ class TileCost:
         stored = self._to_peers_us(self._own)
         if self.role.order.nest is Nest.CHUNK_MAJOR:
             if self._sums_in_pieces and self._parts_in_pieces:  # few programs have an own tile at once
-                stored = max(stored / self.topology.num_ranks, PIECES_SPREAD * self.tile_us())
+                stored = max(stored / self.topology.num_ranks, PIECES_SPREAD * self.tile_us)
             else:
                 stored *= _SHARED_LINK  # movers bring parts of the next chunk at the same time
         if self.role.warpgroups > 1:  # `Loop` hides it
@@ -284,21 +274,22 @@ class TileCost:
         if not self._wide():
             return extra + stored
         # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
-        return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us())
+        return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us)
 
     def _wide(self) -> bool:
         """Whether a tile takes long enough to hide stores to peers behind the next one."""
         return math.prod(axis.tile for axis in self.role.axes if not axis.reduction) >= _WIDE_TILE
 
+    @cached_property
     def drain_us(self) -> float:
         """Until the last stores to peers that no tile has waited for have been performed, but for what `own_extra_us` says."""
         own = self._own
         if self.role.order.nest is Nest.CHUNK_MAJOR and self._sums_in_pieces:  # own tiles of the last chunk are alone
             last = self.role.order.group * self.role.axis(self.role.order.minor).tiles / self.role.programs
-            return max(0.0, last * self._to_peers_us(own) - self.own_extra_us())
+            return max(0.0, last * self._to_peers_us(own) - self.own_extra_us)
         if any(isinstance(step, Notify) for step in own) or not self._wide() or self.role.warpgroups > 1:
             return 0.0
-        return min(self._to_peers_us(own), self.tile_us())
+        return min(self._to_peers_us(own), self.tile_us)
 
     def _to_peers_us(self, steps: Iterable[Step]) -> float:
         written = [axis for axis in self.role.axes if not axis.reduction]
@@ -306,7 +297,7 @@ class TileCost:
         most, pieces = 0.0, False
         for step in steps:
             if isinstance(step, Store) and step.place in (Place.PEER, Place.EVERY_PEER):
-                size = DTYPE_BYTES[self.schedule.buffer(step.operand.buffer).dtype]
+                size = DTYPE_BYTES[self.parts.buffer(step.operand.buffer).dtype]
                 copies = (ranks - 1) / ranks if step.place is Place.PEER else ranks - 1
                 most = max(most, copies * written[0].tile * written[-1].tile * size)
                 pieces = pieces or in_pieces(step)
@@ -331,13 +322,13 @@ class TileCost:
                         if name:
                             axis = self.role.axis(name)
                             elements *= axis.tile if axis.tile and not axis.reduction else axis.extent
-                    size = elements * DTYPE_BYTES[self.schedule.buffer(operand.buffer).dtype]
+                    size = elements * DTYPE_BYTES[self.parts.buffer(operand.buffer).dtype]
                     worst = max(worst, size / (link / self.role.programs) / 1e3 + _REMOTE_US)
         return worst
 
     def _bytes(self, buffer: str, window: tuple[tuple[int, int], ...]) -> int:
         """Of a buffer, or of a window in it, or in each of its parts."""
-        found = self.schedule.buffer(buffer)
+        found = self.parts.buffer(buffer)
         elements = math.prod(found.shape)
         if window:
             elements = (

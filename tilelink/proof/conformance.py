@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph, TileOp
-from tilelink.ir.nodes import Algorithm, Fused, Kernel, Kind, Memory, Transfer
+from tilelink.ir.nodes import Fused, Kernel, Kind, Memory, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Apply, Load, MatmulBody, Place, Step, Store, SumParts, UserBody, tile_name
 from tilelink.proof.bug_class import BugClass
@@ -23,17 +23,7 @@ from tilelink.proof.words import stored_sum, words
 
 def graph_of(schedule: Schedule) -> TileGraph:
     """The graph of the schedule's spec, with the algorithms that it chose, and the matmuls that it leaves to the library."""
-    chosen = {
-        name.removesuffix(".algorithm"): Algorithm(value)
-        for name, value in schedule.choices
-        if name.endswith(".algorithm")
-    }
-    library = {
-        name.removesuffix(".compute")
-        for name, value in schedule.choices
-        if name.endswith(".compute") and value == "library"
-    }
-    return expand(schedule.spec, chosen, library)
+    return expand(schedule.spec, schedule.algorithms, set(schedule.by_library))
 
 
 def conformance(schedule: Schedule) -> Iterator[Finding]:

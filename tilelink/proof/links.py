@@ -50,6 +50,6 @@ def links(schedule: Schedule) -> Iterator[Finding]:
             ending = "ready" if exchange.transfer is Transfer.PULL else "arrived"
             where = f"exchange {exchange.name}"
             yield Finding(BugClass.LINK_ATOMICS, where, f"{reason}, and {on}", f"{exchange.name}_{ending}")
-    for name, value in schedule.choices:
-        if name.endswith(".algorithm") and (reason := why_no_algorithm(Algorithm(value))):
-            yield Finding(BugClass.LINK_ATOMICS, f"collective {name.removesuffix('.algorithm')}", f"{reason}, and {on}")
+    for name, algorithm in schedule.algorithms.items():
+        if reason := why_no_algorithm(algorithm):
+            yield Finding(BugClass.LINK_ATOMICS, f"collective {name}", f"{reason}, and {on}")

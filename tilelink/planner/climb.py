@@ -1,0 +1,145 @@
+"""The best structure of a spec: climb from neighbour to neighbour, then look at the best ones again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tilelink.ir.nodes import Algorithm
+from tilelink.ir.spec import Matmul
+from tilelink.planner.fallback import Log
+from tilelink.planner.moves import by_kind, kind_of
+from tilelink.planner.refine import refined
+from tilelink.planner.search import Place, best_of, descent_of
+from tilelink.planner.structure import Structure
+from tilelink.planner.timing import Candidate, Timing
+
+MARGIN = 0.02  # of the time of library calls alone, what overlapping has to gain
+_FEW_STRUCTURES = 8
+# of a piece, so many kinds of choices; those that take at most so many times the best are swept once more
+_KINDS, _WORTH_A_SWEEP = 6, 1.15
+# structures whose best schedule takes at most so many times the best, and how many of them
+_NEAR, _LOOKED_AT_AGAIN = 1.06, 3
+
+
+class Climb:
+    """The search over structures; what was timed of each."""
+
+    def __init__(self, every: list[Structure], pins: Mapping[str, str], log: Log | None) -> None:
+        self.every, self.pins, self.log = every, pins, log
+        self.timings: dict[int, Timing] = {}
+        self.found: dict[int, tuple[Candidate | None, str]] = {}
+
+    def candidates(self) -> list[Candidate]:
+        """All legal ones that were looked at."""
+        return [candidate for timing in self.timings.values() for candidate in timing.candidates()]
+
+    def best(self) -> tuple[Candidate | None, str]:
+        """The best choices, or None and why there are none."""
+        best = self._climbed()
+        if best is None:
+            reasons = (why for _, why in self.found.values() if why)
+            return None, next(reasons, "no algorithm of its collectives is legal")
+        return self._never_slower(self._look_again(best)), ""
+
+    def _of(self, index: int) -> Candidate | None:
+        """The best of a structure."""
+        if index not in self.found:
+            timing = self.timings[index] = Timing(self.every[index])
+            best, why = self.found[index] = best_of(self.every[index], self.pins, timing, self._known())
+            if self.log is not None:
+                self.log(f"{_structure_text(self.every[index])}: {f'{best.us:.1f} us' if best else why}")
+        return self.found[index][0]
+
+    def front(self) -> list[Candidate]:
+        """After `best`: the best choices of each set of kinds of movers, the fastest first; those that come near the best one
+        are swept once more, with the same kinds."""
+        found: dict[object, Candidate] = {}
+        for candidate in sorted((one for one in self.candidates() if one.exact), key=lambda one: one.us):
+            found.setdefault(_kinds(candidate), candidate)
+        kept = list(found.values())[:_KINDS]
+        return sorted(
+            (self._swept(one) if one.us <= _WORTH_A_SWEEP * kept[0].us else one for one in kept), key=lambda one: one.us
+        )
+
+    def _swept(self, start: Candidate) -> Candidate:
+        timing = next(timing for timing in self.timings.values() if timing.structure is start.structure)
+        search, _ = descent_of(start.structure, self.pins, timing)
+        assert search is not None, "some of its choices are legal"
+        for slot, now in search.base(start.options).items():
+            search = search.only(slot, tuple(by_kind(search.slots[slot])[kind_of(now)]))
+        found = search.swept(tuple(search.slots), Place(start.options, start.us))
+        return Candidate(found.us, True, start.structure, found.chosen)
+
+    def _known(self) -> float:
+        """The best time of all structures so far."""
+        return min((best.us for best, _ in self.found.values() if best is not None), default=math.inf)
+
+    def _time(self, index: int) -> float:
+        best = self._of(index)
+        return best.us if best is not None else math.inf
+
+    def _climbed(self) -> Candidate | None:
+        """The best over structures: all of a few; of many, climb from the first and from the last (all by library).
+
+        Structures that differ in one algorithm or one library matmul are neighbours; costs of operations that are far apart
+        in a spec add up, so that single changes find what matters.
+        """
+        every = self.every
+        for start in range(len(every)) if len(every) <= _FEW_STRUCTURES else (0, len(every) - 1):
+            here = start
+            while len(every) > _FEW_STRUCTURES:
+                near = [i for i, other in enumerate(every) if _distance(every[here], other) == 1]
+                best = min(near, key=self._time, default=here)
+                if self._time(best) >= self._time(here):
+                    break
+                here = best
+            self._of(here)
+        legal = sorted(index for index, (best, _) in self.found.items() if best is not None)
+        return self._of(min(legal, key=self._time)) if legal else None
+
+    def _look_again(self, best: Candidate) -> Candidate:
+        """The best choices after another look at the structures whose best ones come near them."""
+        near = [index for index in self.found if self._time(index) <= _NEAR * best.us]
+        for index in sorted(near, key=self._time)[:_LOOKED_AT_AGAIN]:
+            start = self._of(index)
+            assert start is not None, "its time is finite"
+            found = refined(start, self.pins, self.timings[index])
+            if found.us < best.us:
+                best = Candidate(found.us, True, self.every[index], found.chosen)
+                if self.log is not None:
+                    self.log(f"{_structure_text(self.every[index])}: {found.us:.1f} us at another look")
+        return best
+
+    def _never_slower(self, best: Candidate) -> Candidate:
+        """All collectives and matmuls by the library, unless `best` is faster by more than the model can be wrong."""
+        plain = self.by_library()
+        return plain if plain is not None and best.us > plain.us * (1 - MARGIN) else best
+
+    def by_library(self) -> Candidate | None:
+        """The best of all collectives and matmuls by the library."""
+        for index, structure in enumerate(self.every):
+            matmuls = {op.name for op in structure.graph.ops() if isinstance(op.operation, Matmul)}
+            by_library = all(algorithm is Algorithm.LIBRARY for _, algorithm in structure.algorithms)
+            if by_library and structure.library == matmuls:
+                return self._of(index)
+        return None
+
+
+def _kinds(candidate: Candidate) -> object:
+    """Kinds of movers, on which it depends how calls end and how transfers share links, and of loops, which suit them."""
+    return tuple(map(kind_of, candidate.options.values()))
+
+
+def _distance(a: Structure, b: Structure) -> int:
+    """In how many algorithms and library matmuls two structures differ, and in how many loops of those that both have."""
+    loops = dict(b.loops)
+    differ = sum(loops.get(name, shared) != shared for name, shared in a.loops)
+    return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library) + differ
+
+
+def _structure_text(structure: Structure) -> str:
+    parts = [f"{name} {algorithm.value}" for name, algorithm in structure.algorithms]
+    parts += [f"{name} by library" for name in sorted(structure.library)]
+    parts += [f"{name} in a shared loop" for name, shared in structure.loops if shared]
+    return ", ".join(parts) or "no collective"

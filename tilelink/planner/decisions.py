@@ -1,0 +1,64 @@
+"""Decisions of a structure: a slot for each exchange and each group, and the options that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice
+from tilelink.planner.rules import why_illegal, why_no_loop, why_not_beside
+from tilelink.planner.space import compute_options, exchange_options
+from tilelink.planner.structure import Structure
+
+Option = ExchangeChoice | ComputeChoice
+Slot = tuple[str, str]  # ("exchange" | "compute", name)
+Slots = Mapping[Slot, tuple[Option, ...]]
+Chosen = Mapping[Slot, Option]
+
+
+def slots_of(structure: Structure, pins: Mapping[str, str]) -> dict[Slot, tuple[Option, ...]]:
+    """Every decision of a structure with its options under these pins; no options where the pins leave none."""
+    slots: dict[Slot, tuple[Option, ...]] = {}
+    for relation in structure.relations:
+        slots["exchange", relation.name] = tuple(exchange_options(structure, relation, pins))
+    for group in structure.groups:
+        slots["compute", group.name] = tuple(compute_options(structure, group, pins))
+    return slots
+
+
+def legal_alone(structure: Structure, slots: Slots) -> tuple[dict[Slot, tuple[Option, ...]], str]:
+    """The options that no rule excludes whatever else is chosen; if that leaves a slot none, the reason for its first one."""
+    groups = {group.name: group for group in structure.groups}
+
+    def why_not(name: str, option: Option) -> str:
+        if isinstance(option, ComputeChoice):
+            return why_no_loop(structure, groups[name], option)
+        relation = structure.graph.relation(name)
+        assert relation is not None, "its exchange is a decision"
+        return why_illegal(structure, relation, option)
+
+    found: dict[Slot, tuple[Option, ...]] = {}
+    for (kind, name), options in slots.items():
+        reasons = [why_not(name, option) for option in options]
+        found[kind, name] = tuple(o for o, reason in zip(options, reasons, strict=True) if not reason)
+        if not found[kind, name]:
+            return {}, reasons[0] if reasons else f"the pins leave no option for {name}"
+    return found, ""
+
+
+def why_not_together(structure: Structure, chosen: Chosen) -> str:
+    """Why these options do not go together, as far as that is known before they are built; else nothing."""
+    loops = {name: option for (_, name), option in chosen.items() if isinstance(option, ComputeChoice)}
+    for relation in structure.relations:
+        option = chosen["exchange", relation.name]
+        if isinstance(option, ExchangeChoice):
+            reason = why_not_beside(structure, relation, option.mover, loops)
+            if reason:
+                return reason
+    return ""
+
+
+def choices_of(structure: Structure, chosen: Chosen) -> Choices:
+    """The choices that a schedule of the structure has."""
+    exchanges = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ExchangeChoice))
+    computes = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ComputeChoice))
+    return Choices(structure.algorithms, exchanges, computes, structure.loops)

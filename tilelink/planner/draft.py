@@ -1,0 +1,47 @@
+"""What the cost model reads of a schedule, before there is one or of a schedule that was built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilelink.ir.nodes import Buffer, CopyProgram, Exchange, Launch
+from tilelink.ir.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Exchanges and buffers by name. `dtype`: of the first input, in which tiles are computed. `counted`: exchanges whose source
+    is made in the call, and counted."""
+
+    dtype: str
+    exchanges: Mapping[str, Exchange]
+    buffers: Mapping[str, Buffer]
+    counted: frozenset[str]
+
+    def exchange(self, name: str) -> Exchange:
+        return self.exchanges[name]
+
+    def buffer(self, name: str) -> Buffer:
+        return self.buffers[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """Launches in order and what they are about: all that a schedule is but for its texts and its words."""
+
+    parts: Parts
+    launches: tuple[Launch, ...]
+
+    @property
+    def copied(self) -> bool:
+        """Whether a kernel that finishes the call waits for copies to tell their end."""
+        return any(isinstance(launch, CopyProgram) and launch.tells_end for launch in self.launches)
+
+
+def draft_of(schedule: Schedule) -> Draft:
+    """The draft that the schedule was."""
+    counted = (x.name for x in schedule.exchanges if schedule.has_signal(f"{x.name}_count"))
+    exchanges = {exchange.name: exchange for exchange in schedule.exchanges}
+    buffers = {buffer.name: buffer for buffer in schedule.buffers}
+    return Draft(Parts(schedule.spec.inputs[0].dtype, exchanges, buffers, frozenset(counted)), schedule.launches)

@@ -1,0 +1,137 @@
+"""Plans that were made before: their choices, in files of the user's cache folder.
+
+Only choices are kept. They are built and proved again, so that no file can make an unproved schedule; a file that is damaged,
+or holds choices that are illegal or refuted here, is passed over and written anew.
+
+The folder is `$TILELINK_CACHE`, or else `tilelink` in `$XDG_CACHE_HOME` or `~/.cache`; `TILELINK_CACHE=off` keeps nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import tilelink.ir
+import tilelink.planner
+import tilelink.proof
+from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, TileShape, Transfer
+from tilelink.ir.order import Nest
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.serialize import decode, encode, to_json
+from tilelink.ir.spec import BoundSpec
+from tilelink.planner.build import build
+from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
+from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.plan import plan, plan_with_choices
+from tilelink.planner.space import structure_with
+from tilelink.proof.verify import verify
+from topologies.topology import Topology
+
+_OFF = "off"
+_MOST = 4096  # plans: about 8 MB; the oldest ones go
+_TYPES = (
+    *(Choices, ExchangeChoice, ComputeChoice, TritonLoop, LibraryCompute),
+    *(CopyEngine, CommSms, Fused, TileShape, Transfer, Algorithm, Nest),
+)
+
+
+def planned(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> Schedule:
+    """`plan`, or the same schedule from choices that an earlier plan has left. Raises what `plan` raises."""
+    folder = cache_folder()
+    if folder is None:
+        return plan(spec, topology, pins)
+    file = folder / f"{_key(spec, topology, pins)}.json"
+    schedule = _rebuilt(spec, topology, file)
+    if schedule is None:
+        schedule, choices = plan_with_choices(spec, topology, pins)
+        _write(file, choices)
+    return schedule
+
+
+def cache_folder() -> Path | None:
+    """Where plans are kept, or None if they are not."""
+    asked = os.environ.get("TILELINK_CACHE", "")
+    if asked == _OFF:
+        return None
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return Path(asked) if asked else (Path(base) if base else Path.home() / ".cache") / "tilelink"
+    except RuntimeError:  # a user without a home
+        return None
+
+
+def _key(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
+    """What decides a plan: the spec up to its lines, the machine by what is known of it, pins, and the planner itself."""
+    bare = replace(spec, source=(), nodes=tuple(replace(node, line="") for node in spec.nodes))
+    parts = (to_json(bare), repr(topology), json.dumps(sorted(pins.items())), _sources())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _sources() -> str:
+    """Of the planner and of what it reads: another one may choose otherwise."""
+    digest = hashlib.sha256()
+    for package in (tilelink.ir, tilelink.planner, tilelink.proof):
+        for path in sorted(Path(package.__path__[0]).glob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _rebuilt(spec: BoundSpec, topology: Topology, file: Path) -> Schedule | None:
+    """The proved schedule of the choices in the file, or None if it holds none."""
+    choices = _read(file)
+    if choices is None:
+        return None
+    try:
+        schedule = build(spec, Problem(structure_with(spec, topology, choices), choices))
+    except (Illegal, KeyError, AssertionError, ValueError):  # well-formed choices of something else
+        return None
+    return schedule if verify(schedule).proved else None
+
+
+def _read(file: Path) -> Choices | None:
+    try:
+        held = json.loads(file.read_text())
+        if held["sum"] != _sum(held["choices"]):
+            return None
+        found = decode(held["choices"], _TYPES)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return found if isinstance(found, Choices) else None
+
+
+def _write(file: Path, choices: Choices) -> None:
+    """Written beside it and then moved, so that no reader and no other writer sees half of it. A folder that cannot be
+    written keeps nothing."""
+    data = encode(choices)
+    text = json.dumps({"sum": _sum(data), "choices": data})
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "w") as out:
+                out.write(text)
+            os.replace(name, file)
+        except OSError:
+            os.unlink(name)
+            raise
+        _prune(file.parent)
+
+
+def _prune(folder: Path) -> None:
+    held = list(folder.glob("*.json"))
+    if len(held) > _MOST:
+        by_age = sorted(held, key=lambda path: path.stat().st_mtime)
+        for path in by_age[: len(held) - _MOST]:
+            path.unlink(missing_ok=True)
+
+
+def _sum(data: object) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,197 @@
+"""What is legal: tables of independent rules over facts, each with the reason that a user reads.
+
+These are the rules that need to know one decision and its structure. What decisions have to do with each other is found where
+they are built (`Illegal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tilelink.ir.graph import Relation
+from tilelink.ir.nodes import CommSms, Fused, Kind, Mover, Transfer
+from tilelink.planner.choices import ComputeChoice, ExchangeChoice, TritonLoop
+from tilelink.planner.group import Group
+from tilelink.planner.structure import Structure
+from tilelink.proof.links import why_no_exchange
+from topologies.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """How one relation is carried out, and what decides whether it can be."""
+
+    name: str
+    source: str
+    mover: Mover
+    push: bool
+    chunks: int
+    rows: int  # of a part
+    bounded: bool  # through a number of slots
+    by_tiles: bool  # tiles make the source
+    in_place: bool  # peers put their parts into an output
+    pooled: bool  # which lies in another place from call to call
+    read_whole: bool  # its readers take one tensor: a library's matmul, or a body that reduces over all parts
+    topology: Topology
+
+    @property
+    def fused(self) -> bool:
+        return isinstance(self.mover, Fused)
+
+    @property
+    def chunk_rows(self) -> int:
+        return -(-self.rows // self.chunks)
+
+    @property
+    def no_atomics(self) -> str:
+        """Why it does not cross links that carry no atomics, or nothing."""
+        transfer = Transfer.PUSH if self.push else Transfer.PULL
+        return why_no_exchange(self.mover, transfer, by_tiles=self.by_tiles)
+
+
+Rule = tuple[Callable[[Carried], bool], Callable[[Carried], str]]  # broken, and why that is illegal
+
+RULES: tuple[Rule, ...] = (
+    (
+        lambda x: not 1 <= x.chunks <= x.rows,
+        lambda x: f"{x.rows} rows cannot be cut into {x.chunks} chunks",
+    ),
+    (
+        lambda x: (x.chunks - 1) * x.chunk_rows >= x.rows,
+        lambda x: f"{x.rows} rows in chunks of {x.chunk_rows} rows are fewer than {x.chunks} chunks",
+    ),
+    (
+        lambda x: not peer_atomics(x.topology) and bool(x.no_atomics),
+        lambda x: f"{x.name}: {x.no_atomics}; the links of {x.topology.name} carry none",
+    ),
+    (
+        lambda x: x.bounded and bool(x.chunk_rows & (x.chunk_rows - 1)),
+        lambda x: (
+            f"{x.rows} rows in {x.chunks} items are {x.chunk_rows} rows each, and a tile has a power of two; "
+            f"legal numbers of items: {', '.join(map(str, item_counts(x.rows)))}"
+        ),
+    ),
+    (
+        lambda x: x.bounded and x.topology.num_nodes > 1,
+        lambda x: f"{x.topology.name} has several nodes, between which no slots lie",
+    ),
+    (
+        lambda x: x.in_place and (not x.push or isinstance(x.mover, CommSms)),
+        lambda x: f"{x.name} is put together in place by pushes of tiles or of copy engines",
+    ),
+    (
+        lambda x: x.pooled and not x.fused,
+        lambda x: f"the host tells copy engines addresses, and peers tell only tiles where {x.name} lies",
+    ),
+    (
+        lambda x: x.in_place and x.fused and x.chunks > 1,
+        lambda x: f"tiles that store {x.name} in place signal nothing, so that there are no chunks",
+    ),
+    (
+        lambda x: x.fused and x.push and not x.by_tiles and not x.bounded,
+        lambda x: f"{x.source} is not made by tiles that could store to peers",
+    ),
+    (
+        lambda x: x.fused and not x.push and x.read_whole,
+        lambda x: f"{x.name} is read whole, so its tiles cannot be loaded from peers one by one",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """A tile loop, as far as rules are about it. `counted`: its tiles are, since they make what an exchange sends. `adds`: parts
+    that the tiles of another loop make. `folded`: in the epilogue of the tiles that make them."""
+
+    name: str
+    loop: TritonLoop
+    counted: bool
+    adds: bool
+    folded: bool
+
+
+TILE_RULES: tuple[tuple[Callable[[Tiled], bool], Callable[[Tiled], str]], ...] = (
+    (
+        lambda x: x.folded and not x.adds,
+        lambda x: f"{x.name} adds no parts that a tile loop scatters, so there is no epilogue to add them in",
+    ),
+    (
+        lambda x: bool(x.loop.halves) and x.counted,
+        lambda x: f"tiles of {x.name} cannot be halved: they are counted, or add what others have made",
+    ),
+    (
+        lambda x: bool(x.loop.late) and not (x.counted and x.loop.prefetch),
+        lambda x: f"tiles of {x.name} cannot be counted late: they are not counted, or not prefetched",
+    ),
+    (
+        lambda x: x.loop.tile.warpgroups > 1 and bool(x.loop.halves or x.loop.late),
+        lambda x: (
+            f"tiles of {x.name} cannot be computed by warpgroups in turns: they are not computed in halves, "
+            "and are counted at once"
+        ),
+    ),
+)
+
+
+def why_no_loop(structure: Structure, group: Group, choice: ComputeChoice) -> str:
+    """The reason of the first rule that the loop breaks, or nothing."""
+    if not isinstance(choice.loop, TritonLoop):
+        return ""
+    sent = (one for one in structure.relations if group.makes(one.source) and one.kind is not Kind.SHIFT)
+    counted = any(not structure.in_place(one) for one in sent)
+    added = structure.graph.relation(group.anchor.reads[0].value)
+    adds = added is not None and added.kind is Kind.SCATTER and structure.by_tiles(added.source)
+    x = Tiled(group.name, choice.loop, counted, adds, choice.sum_in_epilogue)
+    return next((reason(x) for broken, reason in TILE_RULES if broken(x)), "")
+
+
+def why_not_beside(structure: Structure, relation: Relation, mover: Mover, loops: Mapping[str, ComputeChoice]) -> str:
+    """Why programs that communicate cannot run beside the tiles that make what they send, or else those that read it."""
+    if not isinstance(mover, CommSms) or relation.kind is Kind.SHIFT:
+        return ""
+    made = structure.by_tiles(relation.source)
+    hosts = (structure.maker(relation.source),) if made else structure.readers(relation.name)[:1]
+    for host in hosts:
+        loop = loops[structure.groups[host].name].loop
+        if isinstance(loop, TritonLoop) and loop.tile.warpgroups > 1:
+            return "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
+        if isinstance(loop, TritonLoop) and (per_sm := loop.tile.per_sm) > 1:
+            return f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one"
+    return ""
+
+
+def why_illegal(structure: Structure, relation: Relation, choice: ExchangeChoice) -> str:
+    """The reason of the first rule that the exchange breaks, or nothing."""
+    x = carried(structure, relation, choice)
+    return next((reason(x) for broken, reason in RULES if broken(x)), "")
+
+
+def carried(structure: Structure, relation: Relation, choice: ExchangeChoice) -> Carried:
+    """The facts that rules are about."""
+    by_library = any(structure.is_library(index) for index in structure.readers(relation.name))
+    return Carried(
+        name=relation.name,
+        source=relation.source,
+        mover=choice.mover,
+        push=choice.transfer is Transfer.PUSH,
+        chunks=choice.chunks,
+        rows=relation.part[0],
+        bounded=relation.kind is Kind.SHIFT,
+        by_tiles=structure.by_tiles(relation.source),
+        in_place=structure.in_place(relation),
+        pooled=structure.pooled(relation),
+        read_whole=by_library or structure.needs_own_copy(relation),
+        topology=structure.topology,
+    )
+
+
+def item_counts(rows: int) -> list[int]:
+    """Into how many items `rows` rows can be cut: the rows of an item are a power of two, as those of a tile are."""
+    sizes = [1 << power for power in range(rows.bit_length() + 1)]
+    return [-(-rows // size) for size in sizes if -(-rows // -(-rows // size)) == size]
+
+
+def peer_atomics(topology: Topology) -> bool:
+    """Whether every link carries atomics on a peer's memory."""
+    return all(level.peer_atomics for level in topology.levels)

@@ -1,0 +1,123 @@
+"""The structure of a schedule: which tile graph it has and how that is cut into groups. All else are fields (`choices`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from tilelink.ir.graph import Relation, TileGraph
+from tilelink.ir.nodes import Algorithm, CopyEngine, Kind, Transfer
+from tilelink.ir.user_op import UserOp
+from tilelink.planner.choices import ExchangeChoice
+from tilelink.planner.group import Group
+from topologies.topology import Topology
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """The algorithm of each collective, which matmuls the library computes, and of each one that could run in the loop of
+    another one whether it does; the graph and the groups that follow, and the machine.
+
+    A structure compares by identity, so that it is a cheap part of keys. Its methods are facts of all its schedules.
+    """
+
+    topology: Topology
+    algorithms: tuple[tuple[str, Algorithm], ...]
+    library: frozenset[str]
+    loops: tuple[tuple[str, bool], ...]
+    graph: TileGraph
+    groups: tuple[Group, ...]
+
+    @cached_property
+    def relations(self) -> tuple[Relation, ...]:
+        """Those that are carried out by exchanges, in program order."""
+        return tuple(relation for relation in self.graph.relations() if not relation.library)
+
+    def maker(self, value: str) -> int:
+        """Index of the group that makes `value`, -1 for an input or a relation."""
+        return self._makers.get(value, -1)
+
+    @cached_property
+    def _makers(self) -> dict[str, int]:
+        return {value: i for i, group in enumerate(self.groups) for value in group.made}
+
+    def readers(self, value: str) -> tuple[int, ...]:
+        """Indices of the groups that read `value`."""
+        return self._readers.get(value, ())
+
+    @cached_property
+    def _readers(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for index, group in enumerate(self.groups):
+            for value in group.reads():
+                found[value] = (*found.get(value, ()), index)
+        return found
+
+    def is_library(self, index: int) -> bool:
+        """Whether the library computes group `index`."""
+        return self.groups[index].anchor.name in self.library
+
+    def is_made_by_library(self, value: str) -> bool:
+        return self.maker(value) >= 0 and self.is_library(self.maker(value))
+
+    def by_tiles(self, value: str) -> bool:
+        """Whether tiles of a Triton loop make `value` during the call."""
+        return self.maker(value) >= 0 and not self.is_library(self.maker(value))
+
+    def is_kept(self, value: str) -> bool:
+        """Whether the plain tensor is needed after its maker: by the user, by other groups, or as source of a SHIFT."""
+        shifted = any(r.source == value and r.kind is Kind.SHIFT for r in self.graph.relations())
+        others = any(reader != self.maker(value) for reader in self.readers(value))
+        return value in self.graph.outputs or others or shifted
+
+    def in_place(self, relation: Relation) -> bool:
+        """Whether peers put their parts straight into an output, which the caller reads after the call."""
+        return relation.name in self.graph.outputs and relation.kind is Kind.GATHER and not relation.library
+
+    def pooled(self, relation: Relation) -> bool:
+        """Whether that output lies in a pool, in another place from call to call."""
+        return self.in_place(relation) and dict(self.algorithms).get(relation.name) is Algorithm.POOLED
+
+    def queue_of(self, group: Group) -> Relation | None:
+        """The bounded relation whose items the tiles of `group` are."""
+        relation = self.graph.relation(group.anchor.reads[0].value)
+        return relation if relation is not None and relation.kind is Kind.SHIFT else None
+
+    def is_plain(self, relation: Relation) -> bool:
+        """Whether the target is one ordinary tensor that is complete when its readers are launched."""
+        return relation.library and (relation.summed or relation.dim == 0)
+
+    def split_source(self, relation: Relation, choice: ExchangeChoice) -> bool:
+        """Whether a library matmul makes the source chunk by chunk for this relation."""
+        return (
+            self.is_made_by_library(relation.source)
+            and isinstance(choice.mover, CopyEngine)
+            and choice.transfer is Transfer.PUSH
+            and relation.kind is Kind.SCATTER
+            and relation.dim == 0
+        )
+
+    def needs_own_copy(self, relation: Relation) -> bool:
+        """A user's body that reduces over the gathered axis wants one plain tensor."""
+        for op in self.graph.consumers(relation.name):
+            if isinstance(op.operation, UserOp) and not relation.stacked:
+                for read in op.reads:
+                    if read.value == relation.name and op.axis(read.axis_of(relation.dim)).reduction:
+                        return True
+        return False
+
+    def folds_into(self, index: int) -> int:
+        """The group in whose epilogue group `index` adds parts if it runs there, else -1: the maker of these parts."""
+        relation = self.graph.relation(self.groups[index].anchor.reads[0].value)
+        return self.maker(relation.source) if relation is not None else index
+
+
+@lru_cache(maxsize=4096)
+def around(structure: Structure, members: tuple[int, ...]) -> tuple[str, ...]:
+    """Relations by exchanges whose parts groups of `members` read or make."""
+    groups = structure.groups
+    return tuple(
+        relation.name
+        for relation in structure.relations
+        if any(groups[i].makes(relation.source) or relation.name in groups[i].reads() for i in members)
+    )

@@ -1,0 +1,214 @@
+"""A tile loop among the exchanges that feed it and that it feeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilelink.ir.nodes import ComputeRole, Exchange, Fused, Kind, Transfer
+from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
+from tilelink.planner.draft import Parts
+from tilelink.planner.loop import Index, Loop, Positions, Times, positions
+from tilelink.planner.tile_cost import TileCost
+from tilelink.planner.tile_work import Programs
+from tilelink.planner.transfers import State, Transfers
+from tilelink.proof.contract import flat
+from topologies.topology import Topology
+
+_SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
+
+
+@dataclass(frozen=True, eq=False)
+class TileLoop:
+    """A tile loop by itself: what does not depend on when it begins."""
+
+    parts: Parts
+    role: ComputeRole
+    cost: TileCost
+    at: Positions
+
+    @cached_property
+    def least_us(self) -> float:
+        """What the program with the most tiles takes at least."""
+        return -(-self.role.whole // self.role.programs) * self.cost.tile_us + self.cost.drain_us
+
+    @cached_property
+    def segments(self) -> int:
+        return self.role.axis(self.role.order.major).segments
+
+    @cached_property
+    def own_place(self) -> int:
+        """Place of the own segment in the order, -1 if there is but one segment."""
+        first = self.role.order.ranks.first
+        return (0 if first == 0 else self.segments - 1) if self.segments > 1 else -1
+
+    @cached_property
+    def produced(self) -> tuple[str, ...]:
+        """Exchanges whose source the tiles make."""
+        return tuple(sorted({step.exchange for step in flat(self.role.body) if isinstance(step, Notify)}))
+
+    @cached_property
+    def sums(self) -> list[SumParts]:
+        """Sums that own tiles add to what they have made."""
+        return [s for s in flat(self.role.body) if isinstance(s, SumParts) and s.onto and s.wait is not None]
+
+    @cached_property
+    def waits(self) -> list[Wait]:
+        return _waits(self.role)
+
+    @cached_property
+    def own(self) -> NDArray[np.bool_]:
+        """Which tiles add such sums."""
+        return self.at.place == self.own_place if self.sums else np.zeros(len(self.at.place), dtype=bool)
+
+    @cached_property
+    def stages(self) -> Index | None:
+        """Of each tile, the chunk of the parts that it adds."""
+        waits = [step.wait for step in self.sums if step.wait is not None]
+        return self.at.last_chunk(self.parts.exchange(waits[0].exchange)) if len(waits) == 1 else None
+
+
+def tile_loop(parts: Parts, topology: Topology, role: ComputeRole, on: Programs) -> TileLoop:
+    """The tile loop of `role` on these programs."""
+    return TileLoop(parts, role, TileCost(parts, topology, role, on), positions(role))
+
+
+def run_tiles(transfers: Transfers, loop: TileLoop, begin: float, meet_share: float) -> Times:
+    """When each tile is done of a loop that begins then; what the tiles make is then on its way in `transfers`."""
+    after, ends = _ran(loop, begin, meet_share, transfers.state(tuple(loop.parts.exchanges)))
+    transfers.take(after)
+    return ends
+
+
+@lru_cache(maxsize=512)  # a change of what is launched later leaves all before as it is
+def _ran(loop: TileLoop, begin: float, meet_share: float, state: State) -> tuple[Transfers, Times]:
+    transfers = Transfers.at(loop.parts, loop.cost.topology, state)
+    return transfers, TileRun(transfers, loop, begin, meet_share).ends()
+
+
+class TileRun:
+    """One run of it, from `begin` on; `meet_share`: of the call so far, until ranks have met."""
+
+    def __init__(self, transfers: Transfers, loop: TileLoop, begin: float, meet_share: float) -> None:
+        self.transfers, self.loop, self.begin, self.meet_share = transfers, loop, begin, meet_share
+        self.seen: dict[str, int] = {}  # exchange -> the last chunk whose arrival is known
+
+    def ends(self) -> Times:
+        """When each tile is done; what the tiles make is then on its way."""
+        loop, cost, role = self.loop, self.loop.cost, self.loop.role
+        extra = cost.own_extra_us if loop.sums else 0.0
+        half_us = cost.half_us if role.halved else 0.0
+        turns = role.warpgroups, cost.behind_us, cost.pieces_us
+        run = Loop(role.programs, self.begin, cost.tile_us, extra, role.halved, half_us, *turns)
+        ends = run.run(self._ready(), loop.own, self._late, loop.stages)
+        made = [loop.parts.exchange(name) for name in loop.produced]
+        for exchange in made:
+            if exchange.kind is Kind.SCATTER:
+                self._complete(exchange, ends)
+                if not self._pulled(exchange):
+                    self.transfers.move(exchange)
+        gathered = [exchange for exchange in made if exchange.kind is Kind.GATHER]
+        counted = self._counted(ends) if gathered else ends
+        for exchange in gathered:
+            mine = loop.own if loop.sums else np.ones(len(ends), dtype=bool)
+            chunk = self._chunk_of_source(exchange)
+            for number in range(exchange.chunks):
+                of_chunk = counted[mine & (chunk == number)]
+                self.transfers.made[exchange.name][:, number] = of_chunk.max() if len(of_chunk) else ends.max()
+            if not self._pulled(exchange):
+                self.transfers.move(exchange)
+        return ends
+
+    @staticmethod
+    def _pulled(exchange: Exchange) -> bool:
+        return isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PULL
+
+    def _ready(self) -> Times:
+        """When what a tile waits for before its matmul is there."""
+        ready = np.full(len(self.loop.at.place), self.begin)
+        for wait in self.loop.waits:
+            exchange = self.loop.parts.exchange(wait.exchange)
+            arrivals = self._arrivals(exchange)
+            if self.loop.own_place < 0 or wait.slot != self.loop.role.order.major or wait.every:
+                rows_known = wait.rows == self.loop.role.order.major and self.loop.segments == 1
+                if rows_known and wait.every:
+                    ready = np.maximum(ready, arrivals.max(axis=0)[self.loop.at.last_chunk(exchange)])
+                else:
+                    ready = np.maximum(ready, arrivals.max(initial=0.0))
+                continue
+            place = self.loop.at.place - (1 if self.loop.own_place == 0 else 0)
+            needed = arrivals[np.clip(place, 0, len(arrivals) - 1), self.loop.at.last_chunk(exchange)]
+            ready = np.maximum(ready, np.where(self.loop.at.place == self.loop.own_place, 0.0, needed))
+        return ready
+
+    def _arrivals(self, exchange: Exchange) -> Times:
+        """Loads from peers find a chunk one link time after it is published; what peers compute may be late."""
+        if self._pulled(exchange) and exchange.name not in self.transfers.arrivals:
+            self.transfers.arrivals[exchange.name] = np.maximum(self.transfers.made[exchange.name], self.begin)
+        counted = exchange.name in self.loop.parts.counted
+        arrivals = self.transfers.arrivals[exchange.name]
+        if counted and exchange.kind is Kind.GATHER:  # the last thing of a call that ranks make: they meet here
+            return arrivals * (1.0 + self.meet_share)
+        return arrivals + _skew(arrivals) if counted else arrivals
+
+    def _late(self, ends: Times, at: Index) -> Times:
+        """When the parts are there that the own tiles at positions `at` add."""
+        late = np.zeros(len(at))
+        for step in self.loop.sums:
+            assert step.wait is not None
+            exchange = self.loop.parts.exchange(step.wait.exchange)
+            chunk = self.loop.at.last_chunk(exchange)[at]
+            if int(chunk.max()) > self.seen.get(exchange.name, -1):
+                self.seen[exchange.name] = int(chunk.max())
+                self._complete(exchange, ends)
+                if not self._pulled(exchange):
+                    self.transfers.move(exchange)
+            pulled = self._pulled(exchange)
+            arrivals = self.transfers.made[exchange.name] if pulled else self.transfers.arrivals[exchange.name]
+            late = np.maximum(late, (arrivals + _skew(arrivals)).max(axis=0)[chunk])
+        return late
+
+    def _complete(self, exchange: Exchange, ends: Times) -> None:
+        """Source chunks of a scatter are complete when their tiles are; those that have not run count as done at once."""
+        made = self.loop.at.latest(exchange, self._counted(ends))
+        places = [place for place in range(self.loop.segments) if place != self.loop.own_place]
+        whole = np.maximum.accumulate(made[places], axis=1)  # a tile may reach into the chunk before
+        self.transfers.made[exchange.name] = (
+            whole
+            if len(places) == self.transfers.peers
+            else np.full((self.transfers.peers, exchange.chunks), float(ends.max()))
+        )
+
+    def _counted(self, ends: Times) -> Times:
+        """When tiles are counted: when they are done, or when the next one of their program is, if that is of the same loop."""
+        if not self.loop.role.counts_late:
+            return ends
+        loop = len(ends) // self.loop.segments * (self.loop.segments - 1) if self.loop.sums else len(ends)
+        counted, programs = ends.copy(), self.loop.role.programs
+        counted[: max(0, loop - programs)] = ends[programs:loop]
+        return counted
+
+    def _chunk_of_source(self, exchange: Exchange) -> Index:
+        """Of each tile, the chunk of the one part that a gather sends."""
+        if self.loop.segments == 1 or self.loop.sums:
+            return self.loop.at.last_chunk(exchange)
+        # the part is cut in segments for another exchange
+        return self.loop.at.shifted(self.loop.role.axis(self.loop.role.order.major).extent).last_chunk(exchange)
+
+
+def _skew(times: Times) -> Times:
+    return np.minimum(_SKEW_US, _SKEW_SHARE * times)
+
+
+def _waits(role: ComputeRole) -> list[Wait]:
+    """Waits of tiles that are not folded sums."""
+    found = [step for step in role.body if isinstance(step, Wait)]
+    for step in flat(role.body):
+        if isinstance(step, MatmulBody):
+            found += step.waits
+        if isinstance(step, SumParts) and step.wait is not None and not step.onto:
+            found.append(step.wait)
+    return found

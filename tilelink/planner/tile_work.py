@@ -1,0 +1,107 @@
+"""What a tile of a matmul takes by itself: tensor cores, shared memory, and what memory has to bring. Constants are fitted to
+2 and 4 x H200."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilelink.ir.nodes import Kernel
+from tilelink.ir.spec import DTYPE_BYTES
+from topologies.topology import Gpu
+
+START_US = 1.2  # fill and drain of the software pipeline of one tile
+PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
+MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
+STREAM_SHARE = 0.72  # of it, loops that load and store
+_TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
+TURN_US = 0.2  # between the products of two warpgroups
+_SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
+SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
+_REDUCTION_STEP_US = 0.27  # a step along k takes at least this long, however small the tile
+_LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
+_ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
+_ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
+_INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
+_TALL = 0.94  # tiles of more rows than columns
+
+
+def tile_share(m: int, n: int, warps: int) -> float:
+    """Share of the best GEMM rate that a tile shape reaches: sums a thread holds, operand bytes a flop."""
+    held = min(1.0, m * n / (32 * warps) / _ACCUMULATORS) ** _ACCUMULATOR_EXPONENT
+    share = held * (m * n / (m + n) / _INTENSITY) ** _INTENSITY_EXPONENT
+    return float(min(1.0, share) * (1.0 if n >= m else _TALL))
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What programs run the tiles; `beside` others that communicate."""
+
+    warps: int
+    stages: int
+    per_sm: int
+    beside: bool
+
+
+def programs_of(kernel: Kernel) -> Programs:
+    return Programs(kernel.warps, kernel.stages, kernel.per_sm, bool(kernel.comm))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a tile multiplies: `bodies` loops over `reduction` elements in steps of `step`, each of so many `matmuls`."""
+
+    m: int
+    n: int
+    dims: int  # of the tile
+    matmuls: int
+    bodies: int
+    reduction: int
+    step: int
+    turns: bool  # two warpgroups, in turns
+
+
+def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
+    """What an SM does for a tile while all else is there."""
+    step = max(_REDUCTION_STEP_US, _LOAD_US / on.stages)
+    steps = work.bodies * work.reduction / work.step * step
+    return max(flops_us(work, on, dtype, gpu), _shared_us(work, on, dtype), steps)
+
+
+def flops_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
+    """What the tensor cores take for it."""
+    # matmuls in one loop feed the tensor cores like one that is so many times as wide
+    m, n = work.m, work.n * work.matmuls
+    share = _TURNS_SHARE if work.turns else tile_share(m, n, on.warps)
+    rate = gpu.tflops(dtype) * gpu.gemm_efficiency * share / gpu.num_sms / on.per_sm
+    return work.bodies * 2 * m * n * work.reduction / rate / 1e6
+
+
+def _shared_us(work: Work, on: Programs, dtype: str) -> float:
+    """What passes the shared memory of an SM: operands are stored there once, and read for each 64 rows of the product,
+    which is what an instruction of Hopper's tensor cores computes."""
+    if work.dims != 2 or max(work.m, work.n) < 64:
+        return 0.0
+    m, n = work.m, work.n * work.matmuls
+    rows, cols = (n, m) if m < 64 else (m, n)
+    beside = max(1.0, on.warps / 4 / (rows / 64))  # groups of four warps that share rows read them each
+    passed = (rows + cols) + rows / 64 * (64 * beside + cols)
+    return work.bodies * passed * work.reduction * DTYPE_BYTES[dtype] / (_SHARED_GB_PER_S / on.per_sm) / 1e3
+
+
+def least_tile_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float, *, prefetch: bool) -> float:
+    """What a tile of a matmul takes at least, of which a round loads `memory` us from memory or more."""
+    computed = compute_us(work, on, dtype, gpu)
+    if work.turns:
+        return max(computed, memory) + TURN_US
+    start = PREFETCHED_START_US if prefetch else START_US
+    return float((computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS)) + start
+
+
+def stream_memory_us(num_bytes: float, gpu: Gpu) -> float:
+    """To load and store so much, for a loop that does nothing else."""
+    return num_bytes / (gpu.memory_gb_per_s * STREAM_SHARE) / 1e3
+
+
+def matmul_memory_us(num_bytes: float, gpu: Gpu) -> float:
+    """To load so much from memory, for a matmul."""
+    return num_bytes / (gpu.memory_gb_per_s * MEMORY_SHARE) / 1e3
