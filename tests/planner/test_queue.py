@@ -82,12 +82,12 @@ def test_all_that_is_left_consumes() -> None:
 def test_the_review_shows_the_protocol() -> None:
     text = str(planned(mover=CommSms(5), chunks=25, slots=3))
     for line in (
-        "symmetric out_queue [3 x 4 x 24] bf16",
-        "signal out_queue_free[3] number of the use of a slot, raised by a peer",
-        "wait out_queue_free[slot] == use",
-        "notify out_queue_arrived[slot] = use + 1 at peer",
-        "wait out_queue_arrived[slot] == use + 1",
-        "notify out_queue_free[slot] = use + 1 at the sender",
+        "symmetric out_queue[3, 4, 24] bf16",
+        "signal out_queue_free[3]",
+        "wait out_queue_free[slot] >= use\n",
+        "notify out_queue_arrived[slot]@((rank + 1) % 4) = use + 1",
+        "wait out_queue_arrived[slot] >= use + 1 for out_queue",
+        "notify out_queue_free[slot]@((rank - 1) % 4) = use + 1",
     ):
         assert line in text
 
