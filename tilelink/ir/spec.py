@@ -25,6 +25,7 @@ from tilelink.errors import (
     UnknownSize,
     did_you_mean,
 )
+from tilelink.ir.dtype import DTYPE_BYTES as DTYPE_BYTES
 from tilelink.ir.dtype import DTYPES, dtype_name
 from tilelink.ir.location import Location
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     import torch
 
 LARGEST_FP32 = 3.4028234663852886e38
-DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +209,12 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, given: str | torc
     _check_sizes(spec, sizes, known)
     values = [*spec.inputs, *(node.output for node in spec.nodes)]
     if dtype not in DTYPES:
-        raise UnknownDtype(spec.location, dtype=given, hint=did_you_mean(given, DTYPES))
+        raise UnknownDtype(spec.location, dtype=given, hint=did_you_mean(given, DTYPES), legal=", ".join(DTYPES))
     for value in values:
         if value.dtype and value.dtype not in DTYPES:
-            raise UnknownDtype(value.location, dtype=value.dtype, hint=did_you_mean(value.dtype, DTYPES))
+            raise UnknownDtype(
+                value.location, dtype=value.dtype, hint=did_you_mean(value.dtype, DTYPES), legal=", ".join(DTYPES)
+            )
     for node in spec.nodes:
         if isinstance(node.operation, SendRecv) and node.operation.by % num_ranks == 0:
             reason = f"on {num_ranks} ranks every rank would send to itself"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.nodes import (
     Buffer,
     CommSms,
@@ -90,8 +91,13 @@ def smaller_buffer(schedule: Schedule) -> Edits:
 
 def narrower_buffer(schedule: Schedule) -> Edits:
     """Elements of another type of the same or half the size."""
-    other = {"bf16": "fp16", "fp16": "bf16", "fp32": "bf16"}
-    return variants(schedule, Buffer, lambda site: [replace(site.node, dtype=other[site.node.dtype])])
+
+    def change(site: Site[Buffer]) -> Iterator[Buffer]:
+        dtype = site.node.dtype
+        fitting = (other for other, size in DTYPE_BYTES.items() if other != dtype and size <= DTYPE_BYTES[dtype])
+        yield replace(site.node, dtype=next(fitting))
+
+    return variants(schedule, Buffer, change)
 
 
 def drop_buffer(schedule: Schedule) -> Edits:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 
 from lowering.selfcheck.near import Near
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
     AllGather,
@@ -29,7 +30,7 @@ from tilelink.ir.spec import (
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.meaning import evaluate
 
-TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, row.torch) for name, row in DTYPES.items()}
 
 Parts = Sequence[Mapping[str, torch.Tensor]]  # local inputs by rank, then by name
 
