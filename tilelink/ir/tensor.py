@@ -23,8 +23,11 @@ from tilelink.ir.cutting import chunk_bounds, index_bounds, split_bounds
 from tilelink.ir.dtype import dtype_name
 from tilelink.ir.location import Location, here
 from tilelink.ir.names import split_names
+from tilelink.ir.ops.elementwise import Elementwise, why_no_constant
+from tilelink.ir.ops.matmul import Matmul
+from tilelink.ir.ops.slices import Slice
 from tilelink.ir.placement import Placement, Replicate, Shard, as_placement
-from tilelink.ir.spec import Elementwise, Matmul, Operation, Slice, why_no_constant
+from tilelink.ir.spec import Operation
 from tilelink.ir.symbolic import Symbolic
 
 if TYPE_CHECKING:  # who imports tilelink need not have torch's placements
@@ -89,7 +92,7 @@ class Tensor(Symbolic):
         return self.elementwise("div", other, "/")
 
     def __neg__(self) -> Tensor:
-        return self._record(Elementwise("neg"), (self,), "-")
+        return record(Elementwise("neg"), (self,), "-")
 
     # Python tries these when the left operand is no Tensor: it is a number, or a mistake
     def __radd__(self, other: Scalar) -> Tensor:
@@ -106,8 +109,8 @@ class Tensor(Symbolic):
 
     def __matmul__(self, other: Tensor | Transposed) -> Tensor:
         if isinstance(other, Transposed):
-            return self._record(Matmul(transposed=True), (self, other.tensor), "@")
-        return self._record(Matmul(), (self, other), "@")
+            return record(Matmul(transposed=True), (self, other.tensor), "@")
+        return record(Matmul(), (self, other), "@")
 
     def __getitem__(self, index: object) -> Tensor:
         """`y[a:b]`, `y[:, :F]`: a slice along axes that are not sharded, with bounds that are integers or expressions of sizes.
@@ -132,9 +135,7 @@ class Tensor(Symbolic):
     def _cut(self, dim: int, start: sympy.Expr, stop: sympy.Expr, location: Location) -> Tensor:
         if start == 0 and sympy.simplify(stop - self.shape[dim]) == 0:
             return self
-        self._check((self,), "[…]", location)
-        assert self.trace is not None, "checked"
-        return self.trace.record(Slice(dim, start, stop), (self,), location)
+        return record(Slice(dim, start, stop), (self,), "[…]")
 
     @property
     def T(self) -> Transposed:
@@ -155,27 +156,10 @@ class Tensor(Symbolic):
         """`function` of this tensor and `other`, which may be a number, on the left if `reflected`."""
         if not isinstance(other, Real | sympy.Expr) or isinstance(other, bool):
             operands = (other, self) if reflected else (self, other)
-            return self._record(Elementwise(function), operands, what)
+            return record(Elementwise(function), operands, what, self.trace)
         side = "left" if reflected else "right"
         constant = scalar(function, side, other, here())
-        return self._record(Elementwise(function, **{side: constant}), (self,), what)
-
-    def _record(self, operation: Operation, operands: Sequence[object], what: str) -> Tensor:
-        location = here()
-        tensors = self._check(operands, what, location)
-        assert self.trace is not None, "checked"
-        return self.trace.record(operation, tensors, location)
-
-    def _check(self, operands: Sequence[object], what: str, location: Location) -> list[Tensor]:
-        """The operands, which are tensors of this trace. Raises TransposedOperand, NotATensor."""
-        found = []
-        for operand in operands:
-            if isinstance(operand, Transposed):
-                raise TransposedOperand(location, what=what, tensor=operand.tensor.name)
-            if not isinstance(operand, Tensor) or self.trace is None or operand.trace is not self.trace:
-                raise NotATensor(location, what=what, value=operand)
-            found.append(operand)
-        return found
+        return record(Elementwise(function, **{side: constant}), (self,), what)
 
     def __repr__(self) -> str:
         return f"Tensor({_list(self.shape)}, placement={self.placement})"
@@ -209,6 +193,21 @@ class Transposed(Symbolic):
     __truediv__ = __rtruediv__ = _turned("/")
     __getitem__ = chunk = split = _turned("[…]")
     __matmul__ = __rmatmul__ = _turned("@")  # a Tensor on the left has taken it before
+
+
+def record(operation: Operation, operands: Sequence[object], what: str, trace: Recorder | None = None) -> Tensor:
+    """`operation` of tensors of one `trace`, that of the first of them unless it is given, written down there; `what` is how
+    the user wrote it. Raises TransposedOperand, NotATensor, and what the operation does."""
+    location, found = here(), []
+    trace = trace or (operands[0].trace if isinstance(operands[0], Tensor) else None)
+    for operand in operands:
+        if isinstance(operand, Transposed):
+            raise TransposedOperand(location, what=what, tensor=operand.tensor.name)
+        if not isinstance(operand, Tensor) or trace is None or operand.trace is not trace:
+            raise NotATensor(location, what=what, value=operand)
+        found.append(operand)
+    assert trace is not None, "checked"
+    return trace.record(operation, found, location)
 
 
 def scalar(function: str, side: str, value: object, location: Location) -> float | sympy.Expr:

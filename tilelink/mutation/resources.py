@@ -91,13 +91,11 @@ def smaller_buffer(schedule: Schedule) -> Edits:
 
 def narrower_buffer(schedule: Schedule) -> Edits:
     """Elements of another type of the same or half the size."""
-
-    def change(site: Site[Buffer]) -> Iterator[Buffer]:
-        dtype = site.node.dtype
-        fitting = (other for other, size in DTYPE_BYTES.items() if other != dtype and size <= DTYPE_BYTES[dtype])
-        yield replace(site.node, dtype=next(fitting))
-
-    return variants(schedule, Buffer, change)
+    other = {
+        dtype: next(name for name, size in DTYPE_BYTES.items() if name != dtype and size <= most)
+        for dtype, most in DTYPE_BYTES.items()
+    }
+    return variants(schedule, Buffer, lambda site: [replace(site.node, dtype=other[site.node.dtype])])
 
 
 def drop_buffer(schedule: Schedule) -> Edits:
