@@ -17,7 +17,6 @@ from tests.pipeline.random_specs import random_spec
 from tilelink import Shard, Tensor, all_reduce, dims, matmul, overlap
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.placement import Partial, Replicate
-from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.placement import Shard as ShardPlacement
 from tilelink.ir.spec import AllGather, AllReduce, BoundNode, BoundSpec, Elementwise, Matmul, ReduceScatter, SendRecv
 from tilelink.planner.sample import sample_schedule

@@ -20,8 +20,8 @@ from tests.pipeline import user_ops
 from tests.pipeline.random_specs import random_program
 from tilelink import Partial, Replicate, Shard, Tensor
 from tilelink.errors import TileLinkError
-from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.location import here
+from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.placement import Placement
 from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import Trace

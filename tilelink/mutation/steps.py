@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Apply,
@@ -33,16 +34,6 @@ _BODIES: tuple[type[MatmulBody | UserBody | SumParts | SumWords | Load | Apply],
     Apply,
 )
 _WAITS: tuple[type[Wait | AwaitPlaces], ...] = (Wait, AwaitPlaces)
-_FUNCTIONS = {
-    "silu": "gelu",
-    "gelu": "relu",
-    "relu": "silu",
-    "neg": "relu",
-    "add": "mul",
-    "mul": "add",
-    "sub": "add",
-    "div": "mul",
-}
 
 
 def drop_wait(schedule: Schedule) -> Edits:
@@ -261,9 +252,14 @@ def store_of_another_share(schedule: Schedule) -> Edits:
 
 
 def another_function(schedule: Schedule) -> Edits:
-    return variants(
-        schedule, Apply, lambda site: [replace(site.node, function=_FUNCTIONS.get(site.node.function, "copy"))]
-    )
+    """One of as many operands. A copy stays one."""
+
+    def change(site: Site[Apply]) -> Iterator[Apply]:
+        if (function := FUNCTIONS.get(site.node.function)) is not None:
+            alike = [name for name, other in FUNCTIONS.items() if other.num_operands == function.num_operands]
+            yield replace(site.node, function=alike[alike.index(site.node.function) - 1])
+
+    return variants(schedule, Apply, change)
 
 
 def another_constant(schedule: Schedule) -> Edits:
