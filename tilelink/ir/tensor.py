@@ -25,6 +25,7 @@ from tilelink.ir.location import Location, here
 from tilelink.ir.names import split_names
 from tilelink.ir.ops.elementwise import Elementwise, why_no_constant
 from tilelink.ir.ops.matmul import Matmul
+from tilelink.ir.ops.op import text
 from tilelink.ir.ops.slices import Slice
 from tilelink.ir.placement import Placement, Replicate, Shard, as_placement
 from tilelink.ir.spec import Operation
@@ -73,7 +74,7 @@ class Tensor(Symbolic):
         self.location = location or here()
         self.shape = tuple(_size(size, shape, self.location) for size in shape)
         if not 1 <= len(shape) <= 2:
-            raise BadShape(self.location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")
+            raise BadShape(self.location, what="Tensor", rank=len(shape), shape=text(shape), legal="1 or 2")
         self.placement = _placement(placement, shape, name, self.location)
         self.dtype = dtype_name(dtype)
         self.name = name
@@ -142,7 +143,7 @@ class Tensor(Symbolic):
         """The right operand of a matmul, of a tensor that lies as [N, K]. Raises BadShape unless it has two dimensions."""
         if len(self.shape) != 2:
             what = f"transposed tensor {self.name}"
-            raise BadShape(here(), what=what, rank=len(self.shape), shape=_list(self.shape), legal="2")
+            raise BadShape(here(), what=what, rank=len(self.shape), shape=text(self.shape), legal="2")
         return Transposed(self)
 
     def t(self) -> Transposed:
@@ -162,7 +163,7 @@ class Tensor(Symbolic):
         return record(Elementwise(function, **{side: constant}), (self,), what)
 
     def __repr__(self) -> str:
-        return f"Tensor({_list(self.shape)}, placement={self.placement})"
+        return f"Tensor({text(self.shape)}, placement={self.placement})"
 
 
 def _turned(sign: str) -> Callable[..., NoReturn]:
@@ -225,7 +226,7 @@ def scalar(function: str, side: str, value: object, location: Location) -> float
 def _placement(given: object, shape: Sequence[object], name: str, location: Location) -> Placement:
     """The placement of a tensor of `shape`, its dimension counted from the first one on. Raises UnknownPlacement,
     UnknownReduction, ShardOutOfRange."""
-    tensor = name or f"Tensor({_list(shape)})"
+    tensor = name or f"Tensor({text(shape)})"
     placement = as_placement(given)
     if placement is None:
         if hasattr(given, "reduce_op"):
@@ -239,13 +240,9 @@ def _placement(given: object, shape: Sequence[object], name: str, location: Loca
     return Shard(placement.dim % len(shape))
 
 
-def _list(shape: Sequence[object]) -> str:
-    return ", ".join(map(str, shape))
-
-
 def _size(size: object, shape: Sequence[object], location: Location) -> sympy.Expr:
     if isinstance(size, sympy.Expr) and not size.is_number:
         return size
     if hasattr(size, "__index__") and not isinstance(size, bool | Symbolic) and operator.index(size) > 0:
         return sympy.Integer(operator.index(size))
-    raise BadShape(location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")
+    raise BadShape(location, what="Tensor", rank=len(shape), shape=text(shape), legal="1 or 2")

@@ -19,6 +19,8 @@ from tilelink.ir.spec import Node, Operation, Spec, Value
 from tilelink.ir.tensor import Tensor
 from tilelink.ir.user_op import UserOp, clashing
 
+_GIVEN = "dtype of plan"
+
 
 class Trace:
     """Records the nodes of one call. Names are made up here and replaced by the user's variable names at the end."""
@@ -39,14 +41,8 @@ class Trace:
             self._check_functions(operation, location)
         for value in values[1:]:
             if value.dtype != values[0].dtype:
-                raise MixedDtypes(
-                    location,
-                    op=operation.word,
-                    left=values[0].name,
-                    left_dtype=values[0].dtype or "dtype of plan",
-                    right=value.name,
-                    right_dtype=value.dtype or "dtype of plan",
-                )
+                dtypes = {"left_dtype": values[0].dtype or _GIVEN, "right_dtype": value.dtype or _GIVEN}
+                raise MixedDtypes(location, op=operation.word, left=values[0].name, right=value.name, **dtypes)
         shape, placement = operation.infer(values, location)
         name = self._fresh(operation.result(values[0]))
         value = Value(name, shape, placement, values[0].dtype, location)
