@@ -17,7 +17,8 @@ from tilelink.bench.contender import Inputs, matrices
 from tilelink.bench.job import read_job
 from tilelink.bench.plans import PlannedRow
 from tilelink.bench.problem import input_shapes, make_inputs
-from tilelink.bench.rows import ELEMENT_BYTES, Operator, Row
+from tilelink.bench.rows import Operator, Row
+from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.runtime.load import fabric_class, load_source, operator_class
 
 _COLD_BYTES = 500 << 20  # of different inputs in one graph: ten times what the L2 holds
@@ -80,7 +81,7 @@ def operator_on_one(
 
 def cold_inputs(row: Row, ranks: int) -> list[Inputs]:
     """As many sets of inputs of rank 0 as it takes for weights to come from memory in each call."""
-    size = sum(math.prod(shape) for shape in input_shapes(row, ranks)) * ELEMENT_BYTES[row.dtype]
+    size = sum(math.prod(shape) for shape in input_shapes(row, ranks)) * DTYPE_BYTES[row.dtype]
     count = max(2, min(_MOST_SETS, _COLD_BYTES // size + 1))
     return [make_inputs(row, 0, ranks, seed, torch.device("cuda")) for seed in range(count)]
 

@@ -10,7 +10,7 @@ from lowering.libraries import library_values
 from lowering.names import TORCH, class_name
 from lowering.selfcheck.text import needed_by
 from lowering.source import Source
-from tilelink.ir.functions import FUNCTIONS, in_fp32, with_constants
+from tilelink.ir.ops.elementwise import FUNCTIONS, in_fp32, with_constants
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import (
@@ -25,13 +25,6 @@ from tilelink.ir.spec import (
     Slice,
 )
 from tilelink.ir.user_op import UserOp
-
-# what each elementwise function is in torch, where it is written otherwise than in a kernel
-TORCH_FUNCTIONS = {
-    "silu": "torch.nn.functional.silu({0})",
-    "gelu": "torch.nn.functional.gelu({0})",
-    "relu": "torch.relu({0})",
-}
 
 
 def print_reference(schedule: Schedule) -> str:
@@ -109,9 +102,9 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
             return f"{operands[0]}.times({operands[1]}{'.T' if transposed else ''}{split})"
         case Elementwise(function, left, right):
             names = [f"x{number}" for number in range(len(operands))]
-            text = TORCH_FUNCTIONS.get(function, FUNCTIONS[function].text)
             numbers = (None if one is None else in_fp32(one) for one in (left, right))
-            return f"Near.map(lambda {', '.join(names)}: {text.format(*with_constants(names, *numbers))}, {listed})"
+            computed = FUNCTIONS[function].on_tensors(*with_constants(names, *numbers))
+            return f"Near.map(lambda {', '.join(names)}: {computed}, {listed})"
         case UserOp(name=name):
             exact = f"lambda *tensors: in_float64({name}_reference, tensors)"
             return f"Near.user({exact}, {TORCH[node.output.dtype]}, {listed})"

@@ -10,6 +10,7 @@ from lowering.positions import rank_at
 from lowering.signalling import print_wait, waits_in
 from lowering.source import Source
 from lowering.sums import print_load
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.nodes import Axis
 from tilelink.ir.steps import Access, MatmulBody, Operand
 
@@ -39,7 +40,7 @@ def _turned(scope: TileScope, bodies: Sequence[MatmulBody]) -> bool:
     no fewer than 64 rows."""
     m, n = (a.tile for a in scope.role.axes if not a.reduction)
     hopper = scope.schedule.machine.arch.startswith("sm_9")
-    return hopper and m < _WGMMA_ROWS <= n and scope.dtype(bodies[0].left.buffer) != "fp32"
+    return hopper and m < _WGMMA_ROWS <= n and DTYPES[scope.dtype(bodies[0].left.buffer)].tensor_cores
 
 
 def _print_parts(out: Source, scope: TileScope, bodies: Sequence[MatmulBody], axis: Axis, turned: bool) -> None:
@@ -67,7 +68,7 @@ def _print_reduction(out: Source, scope: TileScope, bodies: Sequence[MatmulBody]
     first, step, size = bodies[0], scope.tile(axis.name), scope.numbers.size(scope.role, axis)
     load_left = _print_operand(out, scope, first.left, "left")
     loads = [_print_operand(out, scope, body.right, "right") for body in bodies]
-    precision = ', input_precision="ieee"' if scope.dtype(first.left.buffer) == "fp32" else ""
+    precision = "" if DTYPES[scope.dtype(first.left.buffer)].tensor_cores else ', input_precision="ieee"'
     with out.block(f"for {axis.name} in range(0, {size}, {step}):"):
         loaded = (first.left, *(body.right for body in bodies))
         if any(operand.access is Access.POINTER for operand in loaded):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterable
 
-from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.dtype import DTYPES
 
-TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
-TRITON = {"bf16": "tl.bfloat16", "fp16": "tl.float16", "fp32": "tl.float32"}
+TORCH = {name: f"torch.{row.torch}" for name, row in DTYPES.items()}
+TRITON = {name: f"tl.{row.triton}" for name, row in DTYPES.items()}
 INT32_LIMIT = 2**31
 
 _TAKEN = {
@@ -55,7 +55,7 @@ def class_name(name: str) -> str:
 
 
 def element_bytes(dtype: str) -> int:
-    return DTYPE_BYTES[dtype]
+    return DTYPES[dtype].bytes
 
 
 def in_order(parameters: Iterable[str]) -> list[str]:

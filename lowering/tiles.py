@@ -38,8 +38,8 @@ from lowering.source import Source
 from lowering.sums import print_load, print_sum
 from lowering.turns import print_turns
 from lowering.words import print_call_number, print_last_call, print_sum_words
-from tilelink.ir.functions import FUNCTIONS, with_constants
 from tilelink.ir.nodes import ComputeRole, Memory, turn_cols
+from tilelink.ir.ops.elementwise import FUNCTIONS, with_constants
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import (
     Access,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tilelink.api import *  # noqa: F403  # their list stands there, once
     from tilelink.api import __all__ as __all__
+    from tilelink.ir.functions import *  # noqa: F403  # mypy does not follow a list that is added to another
 else:
 
     def __getattr__(name: str) -> object:

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from tilelink.declaration import Overlap, overlap
 from tilelink.errors import TileLinkError, UnknownOp, did_you_mean
+from tilelink.ir import functions
+from tilelink.ir.functions import *  # noqa: F403  # their list stands there, once
 from tilelink.ir.location import here
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, TileShape, Transfer
-from tilelink.ir.ops import (
-    add,
-    all_gather,
-    all_reduce,
-    div,
-    gelu,
-    matmul,
-    mul,
-    neg,
-    op,
-    reduce_scatter,
-    relu,
-    send_recv,
-    silu,
-    sub,
-)
 from tilelink.ir.order import Nest
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
@@ -45,29 +31,16 @@ __all__ = [
     "TileLinkError",
     "TileShape",
     "Transfer",
-    "add",
-    "all_gather",
-    "all_reduce",
     "axes",
     "dims",
-    "div",
-    "gelu",
-    "matmul",
-    "mul",
-    "neg",
-    "op",
     "overlap",
-    "reduce_scatter",
-    "relu",
-    "send_recv",
-    "silu",
-    "sub",
 ]
+__all__ += functions.__all__
 
 _NO_OPERATION = ("axes", "dims", "op", "overlap")
 
 
 def unknown(name: str) -> UnknownOp:
     """What is raised where a user asks the package for a name that it does not have."""
-    known = [word for word in __all__ if word.islower() and word not in _NO_OPERATION]
+    known = sorted(word for word in __all__ if word.islower() and word not in _NO_OPERATION)
     return UnknownOp(here(), name=name, hint=did_you_mean(name, __all__), known=", ".join(known))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilelink.declaration import overlap
-from tilelink.ir.ops import all_gather, matmul
+from tilelink.ir.functions import all_gather, matmul
 from tilelink.ir.placement import Shard
 from tilelink.ir.tensor import Tensor, dims
 

@@ -250,9 +250,7 @@ class NotDivisible(TileLinkError):
 
 
 class UnknownDtype(TileLinkError):
-    template = (
-        "dtype {dtype!r} has no accumulate rule here.{hint}\nLegal dtypes: bf16, fp16, fp32 (all accumulate in fp32)."
-    )
+    template = "dtype {dtype!r} has no accumulate rule here.{hint}\nLegal dtypes: {legal} (all accumulate in fp32)."
 
 
 class MixedDtypes(TileLinkError):

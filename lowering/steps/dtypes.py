@@ -1,27 +1,20 @@
-"""Element types of buffers, a row each."""
+"""Element types of buffers: those of specs, and the integers of tables and packets."""
 
 from __future__ import annotations
 
+from tilelink.ir.dtype import DTYPES, Dtype, dtype_name
 from tilelink.schedule.memory import Buffer, Protocol
 
-NAMES = {
-    "float32": "float32",
-    "bfloat16": "bfloat16",
-    "float16": "float16",
-    "int32": "int32",
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-}
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int32": 4, "int64": 8}
+_PACKETS = Dtype("int64", 8, "int64", "int64", tensor_cores=False)
+_ELEMENTS = {**DTYPES, "int32": Dtype("int32", 4, "int32", "int32", tensor_cores=False)}
+ACCUMULATED = DTYPES["fp32"]
 DESCRIPTOR_BYTES = 16  # rows of what a descriptor describes begin at a multiple of so many
 
 
-def element(buffer: Buffer) -> str:
-    """The type of an element, as torch and Triton call it."""
-    return NAMES[buffer.dtype]
+def element(buffer: Buffer) -> Dtype:
+    return _ELEMENTS[dtype_name(buffer.dtype)]
 
 
-def stored(buffer: Buffer) -> str:
+def stored(buffer: Buffer) -> Dtype:
     """What lies in memory: an element, or a word that holds it together with the fact of its arrival."""
-    return element(buffer) if buffer.protocol is Protocol.SIMPLE else "int64"
+    return element(buffer) if buffer.protocol is Protocol.SIMPLE else _PACKETS

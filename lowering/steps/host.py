@@ -71,7 +71,7 @@ class HostClass:
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
 
     def _declared(self, buffer: Buffer) -> str:
-        return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer)})"
+        return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer).torch})"
 
     def _results(self) -> list[Buffer]:
         return [one for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
@@ -101,10 +101,10 @@ class HostClass:
             out.line("fabric.agree(self.SCHEDULE)")
             out.line("self.fabric = fabric")
             for name in self._of(Memory.SYMMETRIC):
-                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
+                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name]).torch
                 out.line(f"self.{name} = fabric.symmetric({shape}, torch.{dtype})")
             for name in self._of(Memory.LOCAL):
-                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
+                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name]).torch
                 out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
             self._words()
             out.line("self.last = fabric.main()")
@@ -138,7 +138,7 @@ class HostClass:
             out.line("main.after(self.last)  # calls on other streams stay in order")
             out.line("self.last = main")
             for name in self.fresh:
-                dtype = element(self.buffers[name])
+                dtype = element(self.buffers[name]).torch
                 shape = self.schedule.shapes[name]
                 out.line(f"{name} = torch.empty({shape}, dtype=torch.{dtype}, device=self.fabric.device)")
             out.line(f"self.fabric.run({', '.join(['self.enqueue', *self._tensors()])})")

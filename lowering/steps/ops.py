@@ -5,6 +5,7 @@ from __future__ import annotations
 from lowering.embed import defined
 from lowering.steps.errors import UnknownOpOfSteps
 from tilelink.errors import did_you_mean
+from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute
 
@@ -13,14 +14,9 @@ TEXTS = {
     "full": "tl.full({shape}, {0}, tl.float32)",
     "dot": "tl.dot({0}, {1}, {2}{precision})",
     "copy": "{0}",
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
     "trans": "tl.trans({0})",
-    "silu": "silu({0})",
-    "gelu": "gelu({0})",
-    "relu": "relu({0})",
     "halves": "halves({0})",
+    **{name: function.text for name, function in FUNCTIONS.items()},
 }
 
 

@@ -6,13 +6,14 @@ from math import prod
 
 from lowering.steps.body import Body
 from lowering.steps.choices import Choice, choices
-from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
+from lowering.steps.dtypes import ACCUMULATED, DESCRIPTOR_BYTES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.ops import op_text
 from lowering.steps.regions import Place, Regions, Side
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
+from tilelink.ir.dtype import Dtype
 from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.printing import in_a_line
@@ -59,7 +60,7 @@ class Programs(Body):
         self.regions = Regions(self.spell, self.needs)
         self.buffers = self.regions.buffers
         self.words = words
-        self.dtypes: dict[str, str] = {}  # of values that were loaded
+        self.dtypes: dict[str, Dtype] = {}  # of values that were loaded
         self.chosen: dict[
             If, tuple[str, list[str | Chain]]
         ] = {}  # the load that a branch in the loop at hand has become
@@ -165,7 +166,7 @@ class Programs(Body):
         place = self._place(step.result, step.region, step)
         if buffer.protocol is Protocol.LL:
             self.needs["call"] = ""
-            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, "call", f"tl.{element(buffer)}"])
+            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, "call", f"tl.{element(buffer).triton}"])
             return
         masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
         self.out.wrapped(f"{step.result} = tl.load(", [place.pointers, *masked])
@@ -173,7 +174,9 @@ class Programs(Body):
     def store(self, step: Store) -> None:
         buffer = self.buffers[step.region.buffer]
         dtype = element(buffer)
-        value = step.value if dtype == self.dtypes.get(step.value, "float32") else f"{step.value}.to(tl.{dtype})"
+        value = (
+            step.value if dtype == self.dtypes.get(step.value, ACCUMULATED) else f"{step.value}.to(tl.{dtype.triton})"
+        )
         if step.region.access is Access.DESCRIPTOR:
             name, row, col = self.described(step.value, step.region, step)
             self.out.line(f"{name}.store([{self.spell(row)}, {self.spell(col)}], {value})")
@@ -206,7 +209,7 @@ class Programs(Body):
         inside = not lead or self.scope.range(rows + region.extent[-2]).high <= shape[-2]
         if region.at != rank or len(sides) != 2 or any(side.ragged for side in sides) or not inside:
             self.not_printed("a descriptor of a peer or of a ragged tile", step, "Access.POINTER")
-        if shape[-1] * BYTES[element(self.buffers[region.buffer])] % DESCRIPTOR_BYTES:
+        if shape[-1] * element(self.buffers[region.buffer]).bytes % DESCRIPTOR_BYTES:
             what = f"a descriptor of rows that are no multiple of {DESCRIPTOR_BYTES} bytes"
             self.not_printed(what, step, "Access.POINTER")
         name = self._descriptor(region.buffer, sides)
@@ -308,11 +311,12 @@ class Programs(Body):
 
     def compute(self, step: Compute) -> None:
         shape = ", ".join(name for _, name in self.regions.shape(step.results[0], step.shape)) if step.shape else ""
-        exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
+        known = [self.dtypes[str(one)] for one in step.operands[:2] if str(one) in self.dtypes]
+        exact = not all(one.tensor_cores for one in known)
         text = op_text(self.schedule, self.scope.role, step, f"({shape})", exact)
         self.out.line(f"{', '.join(step.results)} = {text}")
         for name in step.results:
-            self.dtypes[name] = "float32"
+            self.dtypes[name] = ACCUMULATED
 
     def library(self, step: Call) -> None:
         raise EngineCannot(

@@ -91,7 +91,7 @@ class Regions:
             self.needs[buffer.name] = ""
             return buffer.name
         self.needs[f"{buffer.name}_peers"] = ""
-        return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer)})"
+        return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer).triton})"
 
     def place(self, value: str, region: Region) -> Place:
         """Where the elements of `region` are, as a tile of two dimensions."""

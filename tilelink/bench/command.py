@@ -27,6 +27,7 @@ from tilelink.bench.rows import Row, parse_operators, select
 from tilelink.bench.summary import wrong_or_missing
 from tilelink.bench.table import better_lines, rich_table
 from tilelink.errors import RunFailed
+from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.runtime.torchrun import check_gpus
 from topologies.topology import Topology
 
@@ -48,7 +49,7 @@ RowNames = Annotated[
         "--rows", metavar="NAMES", help="llama3-8b, llama3-70b-m1024, sweep, 8192x4096x14336; comma or repeat."
     ),
 ]
-Dtype = Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")]
+Dtype = Annotated[str, typer.Option("--dtype", help=f"One of {', '.join(DTYPE_BYTES)}.")]
 TopologyName = Annotated[
     str | None,
     typer.Option(

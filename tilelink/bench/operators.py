@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tilelink.bench.rows import Operator
 from tilelink.declaration import Overlap, overlap
-from tilelink.ir.ops import all_gather, all_reduce, matmul, mul, reduce_scatter, send_recv, silu
+from tilelink.ir.functions import all_gather, all_reduce, matmul, mul, reduce_scatter, send_recv, silu
 from tilelink.ir.placement import Shard
 from tilelink.ir.tensor import Tensor, dims
 

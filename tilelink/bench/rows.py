@@ -9,6 +9,7 @@ from enum import Enum
 
 from tilelink.bench.errors import RowNotDivisible, UnknownDtype, UnknownOperator, UnknownRow
 from tilelink.errors import did_you_mean
+from tilelink.ir.dtype import DTYPE_BYTES
 
 
 class Operator(Enum):
@@ -18,7 +19,6 @@ class Operator(Enum):
     MLP = "mlp"  # gather, two matmuls and a gate, matmul, scatter
 
 
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 MODELS = {  # hidden, ffn
     "llama-7b": (4096, 11008),
     "llama3-8b": (4096, 14336),
@@ -72,7 +72,7 @@ class Row:
 
     def bytes_in(self, num_ranks: int) -> float:
         """Bytes that any algorithm without multicast must bring into each rank in one call."""
-        whole = self.m * self.hidden * ELEMENT_BYTES[self.dtype] * (num_ranks - 1) / num_ranks
+        whole = self.m * self.hidden * DTYPE_BYTES[self.dtype] * (num_ranks - 1) / num_ranks
         match self.operator:
             case Operator.AG_GEMM | Operator.GEMM_RS:
                 return whole
@@ -94,8 +94,8 @@ def select(operators: Sequence[Operator], names: Iterable[str], dtype: str, num_
 
     Raises UnknownRow, UnknownDtype, RowNotDivisible.
     """
-    if dtype not in ELEMENT_BYTES:
-        raise UnknownDtype(dtype=dtype, hint=did_you_mean(dtype, ELEMENT_BYTES), legal=", ".join(ELEMENT_BYTES))
+    if dtype not in DTYPE_BYTES:
+        raise UnknownDtype(dtype=dtype, hint=did_you_mean(dtype, DTYPE_BYTES), legal=", ".join(DTYPE_BYTES))
     rows: dict[str, Row] = {}
     for operator in operators:
         for name in list(names) or ["default"]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import IfOwn, Notify, Step
 
 

@@ -1,9 +1,31 @@
-"""Element types by the names that specs use; those of torch are other spellings of the same."""
+"""Element types: a row each. Products and sums of all of them are accumulated in fp32, elementwise functions computed in it."""
 
 from __future__ import annotations
 
-DTYPES = ("bf16", "fp16", "fp32")
-_SPELLED = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """`name` is that of specs and descriptors, `torch` and `triton` are those of the two libraries, `spelled` are others that a
+    user may write. `tensor_cores`: whether tensor cores multiply it as it is, with nothing rounded before."""
+
+    name: str
+    bytes: int
+    torch: str
+    triton: str
+    tensor_cores: bool = True
+    spelled: tuple[str, ...] = ()
+
+
+_ROWS = (
+    Dtype("bf16", 2, "bfloat16", "bfloat16"),
+    Dtype("fp16", 2, "float16", "float16", spelled=("half",)),
+    Dtype("fp32", 4, "float32", "float32", tensor_cores=False, spelled=("float",)),
+)
+DTYPES = {row.name: row for row in _ROWS}
+DTYPE_BYTES = {row.name: row.bytes for row in _ROWS}
+_SPELLED = {spelled: row.name for row in _ROWS for spelled in (row.name, row.torch, *row.spelled)}
 
 
 def is_torch_dtype(value: object) -> bool:
@@ -14,5 +36,4 @@ def is_torch_dtype(value: object) -> bool:
 def dtype_name(dtype: object) -> str:
     """`bf16` for `torch.bfloat16`, `"bfloat16"` or `"torch.bfloat16"`; what is not known comes back as text, for `bind` to
     refuse."""
-    name = str(dtype).removeprefix("torch.")
-    return _SPELLED.get(name, name if name in DTYPES else str(dtype))
+    return _SPELLED.get(str(dtype).removeprefix("torch."), str(dtype))

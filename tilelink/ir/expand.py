@@ -23,6 +23,7 @@ import sympy
 
 from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation, Sum, TileGraph, TileOp, TileOperation
 from tilelink.ir.nodes import Algorithm, Kind
+from tilelink.ir.ops.user_op import WHOLE, UserOp
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import (
     DTYPE_BYTES,
@@ -36,7 +37,6 @@ from tilelink.ir.spec import (
     SendRecv,
     Slice,
 )
-from tilelink.ir.user_op import UserOp
 from tilelink.ir.word import Protocol
 
 _IN_ONE_SHOT = (Algorithm.LL, Algorithm.LL_TILES, Algorithm.LAMPORT, Algorithm.LAMPORT_TILES)  # by words
@@ -277,15 +277,29 @@ class _Expansion:
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:
         views = [self._view(name) for name in inputs]
-        axes, indices, write = _maps(operation, [view.shape for view in views])
-        shape = tuple(next(axis.extent for axis in axes if axis.name == str(index)) for index in write)
-        self.values[out] = GraphValue(out, shape, node.output.dtype)
-        reads = tuple(Map(view.value, _moved(index, view.first)) for view, index in zip(views, indices, strict=True))
-        self.nodes.append(TileOp(operation, axes, reads, Map(out, write), node.line))
+        indices, write = operation.indices([view.shape for view in views])
+        extents: dict[str, int] = {}
+        for view, index in zip(views, indices, strict=True):
+            extents |= {axis.removesuffix(WHOLE): extent for axis, extent in zip(index, view.shape, strict=True)}
+            extents |= dict(zip(index, view.shape, strict=True))
+        names = dict.fromkeys(
+            (*write, *(axis for index in indices for axis in index if axis))
+        )  # written axes come first
+        axes = tuple(GraphAxis(axis, extents[axis], axis not in write) for axis in names)
+        self.values[out] = GraphValue(out, tuple(extents[axis] for axis in write), node.output.dtype)
+        reads = tuple(Map(view.value, _from(view.first, index)) for view, index in zip(views, indices, strict=True))
+        self.nodes.append(TileOp(operation, axes, reads, Map(out, tuple(map(_symbol, write))), node.line))
 
 
-def _moved(index: Index, first: tuple[int, ...]) -> Index:
-    return tuple(expression + start for expression, start in zip(index, first, strict=True))
+def _from(first: tuple[int, ...], index: tuple[str, ...]) -> Index:
+    """Where the element lies, of which operations count from `first` on."""
+    return tuple(
+        (_symbol(axis) if axis else 0) + sympy.Integer(start) for start, axis in zip(first, index, strict=True)
+    )
+
+
+def _symbol(axis: str) -> sympy.Symbol:
+    return sympy.Symbol(axis, integer=True, nonnegative=True)
 
 
 def _needs_plain(op: UserOp, inputs: tuple[str, ...], value: str, dim: int) -> bool:
@@ -294,55 +308,3 @@ def _needs_plain(op: UserOp, inputs: tuple[str, ...], value: str, dim: int) -> b
     axes = [op.read_index(tensor)[dim] for (tensor, _), name in zip(op.reads, inputs, strict=True) if name == value]
     columns = [op.read_index(tensor)[1:] for tensor, _ in op.reads]
     return any((axis,) in columns for axis in axes)
-
-
-def _symbol(name: str) -> sympy.Symbol:
-    return sympy.Symbol(name, integer=True, nonnegative=True)
-
-
-def _maps(
-    operation: TileOperation, shapes: list[tuple[int, ...]]
-) -> tuple[tuple[GraphAxis, ...], tuple[Index, ...], Index]:
-    """Axes, access map of each operand, access map of the result."""
-    m, n, k, part = (_symbol(name) for name in ("m", "n", "k", "part"))
-    match operation:
-        case Matmul(transposed):
-            (rows, inner), right = shapes
-            cols = right[0] if transposed else right[1]
-            three = (GraphAxis("m", rows, False), GraphAxis("n", cols, False), GraphAxis("k", inner, True))
-            return three, ((m, k), (n, k) if transposed else (k, n)), (m, n)
-        case Elementwise() | Copy():
-            shape = _common(shapes)
-            written: Index = (m, n)[: len(shape)]
-            axes = tuple(GraphAxis(str(a), extent, False) for a, extent in zip(written, shape, strict=True))
-            return axes, tuple(_broadcast(s, shape, written) for s in shapes), written
-        case Sum():
-            ranks, *shape_ = shapes[0]
-            written = (m, n)[: len(shape_)]
-            axes = tuple(GraphAxis(str(a), extent, False) for a, extent in zip(written, shape_, strict=True))
-            return (*axes, GraphAxis("part", ranks, True)), ((part, *written),), written
-        case UserOp():
-            extents: dict[str, int] = {}
-            indices = [operation.read_index(tensor) for tensor, _ in operation.reads]
-            for (_, index), read, shape in zip(operation.reads, indices, shapes, strict=True):
-                extents.update(zip(index, shape, strict=True))
-                extents.update(zip(read, shape, strict=True))
-            axes = tuple(GraphAxis(name, extents[name], name not in operation.writes) for name in operation.axes)
-            reads = tuple(tuple(_symbol(axis) for axis in read) for read in indices)
-            return axes, reads, tuple(_symbol(axis) for axis in operation.writes)
-
-
-def _common(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of an elementwise result: along each dimension, from the last one on, the size that is not 1."""
-    padded = [(1,) * (max(map(len, shapes)) - len(shape)) + shape for shape in shapes]
-    return tuple(max(extents) for extents in zip(*padded, strict=True))
-
-
-def _broadcast(shape: tuple[int, ...], full: tuple[int, ...], written: Index) -> Index:
-    """Index of an operand below the full shape: trailing dimensions line up, extent 1 below more is constant."""
-    index: list[sympy.Expr] = []
-    for dim, extent in enumerate(shape):
-        axis = written[len(full) - len(shape) + dim]
-        repeated = extent == 1 and full[len(full) - len(shape) + dim] != 1
-        index.append(sympy.Integer(0) if repeated else axis)
-    return tuple(index)

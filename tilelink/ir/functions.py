@@ -1,51 +1,155 @@
-"""Elementwise functions: how many operands each takes, how it is written, and in which operands it is linear.
-
-A new function is a line here, its text for torch in `lowering.entry`, its meaning in `tilelink.runtime.meaning`, and, if
-its text is a call, a device function in `lowering.device.math`.
-"""
+"""The functions that a spec is written with. Each takes Tensors of one spec and returns a new one."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
-_ONE, _BOTH = (True,), (True, True)
-_LEFT, _RIGHT = (True, False), (False, True)
+import sympy
 
+from tilelink.errors import BadUserOp, NotATensor
+from tilelink.ir.location import here
+from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.tensor import Scalar, Tensor, Transposed, record
+from tilelink.ir.user_op import Axes, Claims, make_user_op
 
-@dataclass(frozen=True, slots=True)
-class Function:
-    """`text` has a place for each operand. `linear` lists which operands may be summands of ranks (Partial) at once: with
-    the others fixed the function is linear in those, so that the results are summands again."""
-
-    text: str
-    linear: frozenset[tuple[bool, ...]] = frozenset()
-
-    def on(self, *operands: object) -> str:
-        """The text of the function of `operands`."""
-        return self.text.format(*operands)
-
-
-FUNCTIONS = {
-    "silu": Function("silu({0})"),
-    "gelu": Function("gelu({0})"),
-    "relu": Function("relu({0})"),
-    "neg": Function("-{0}", frozenset({_ONE})),
-    "add": Function("{0} + {1}", frozenset({_BOTH})),
-    "sub": Function("{0} - {1}", frozenset({_BOTH})),
-    "mul": Function("{0} * {1}", frozenset({_LEFT, _RIGHT})),
-    "div": Function("{0} / {1}", frozenset({_LEFT})),
-}
+__all__ = [  # of `tilelink`, too
+    "add",
+    "all_gather",
+    "all_reduce",
+    "div",
+    "gelu",
+    "matmul",
+    "mul",
+    "neg",
+    "op",
+    "reduce_scatter",
+    "relu",
+    "send_recv",
+    "silu",
+    "sub",
+]
 
 
-def in_fp32(number: float) -> float:
-    """The number of fp32 nearest to `number`: functions are computed in fp32, with constants of it, as in torch."""
-    return float(struct.unpack("f", struct.pack("f", number))[0])
+def matmul(a: Tensor, b: Tensor | Transposed) -> Tensor:
+    """`[M, K] @ [K, N] -> [M, N]`, accumulated in fp32. Contraction over a sharded dimension yields Partial.
+
+    `matmul(x, w.T)` takes weights that lie as [N, K], as those of `torch.nn.Linear` do.
+    Raises BadShape, MatmulMismatch, MatmulPlacement, MixedDtypes, NotATensor, TransposedOperand.
+    """
+    if isinstance(b, Transposed):
+        return record(Matmul(transposed=True), (a, b.tensor), "matmul")
+    return record(Matmul(), (a, b), "matmul")
 
 
-def with_constants(values: Iterable[object], left: object, right: object) -> tuple[object, ...]:
-    """All operands in order: `values`, and the constants on their left and right where they are given."""
-    before = () if left is None else (str(left),)
-    behind = () if right is None else (str(right),)
-    return (*before, *values, *behind)
+def all_gather(x: Tensor, dim: int) -> Tensor:
+    """`Shard(dim) -> Replicate`; `dim` may count from the last one, -1. Raises BadDim, NothingToGather."""
+    return record(AllGather(_dim(x, dim)), (x,), "all_gather")
+
+
+def reduce_scatter(x: Tensor, dim: int) -> Tensor:
+    """`Partial -> Shard(dim)`; `dim` may count from the last one, -1. Raises BadDim, NothingToReduce."""
+    return record(ReduceScatter(_dim(x, dim)), (x,), "reduce_scatter")
+
+
+def all_reduce(x: Tensor) -> Tensor:
+    """`Partial -> Replicate`. Raises NothingToReduce."""
+    return record(AllReduce(), (x,), "all_reduce")
+
+
+def send_recv(x: Tensor, by: int = 1) -> Tensor:
+    """Each rank gets what the rank `by` before it holds: `Shard(dim) -> Shard(dim)`. Raises BadShift, NothingToSend."""
+    return record(SendRecv(by), (x,), "send_recv")
+
+
+def silu(x: Tensor) -> Tensor:
+    """`x * sigmoid(x)`, elementwise. Raises ElementwisePlacement."""
+    return record(Elementwise("silu"), (x,), "silu")
+
+
+def gelu(x: Tensor) -> Tensor:
+    """`x * (1 + erf(x / sqrt(2))) / 2`, elementwise. Raises ElementwisePlacement."""
+    return record(Elementwise("gelu"), (x,), "gelu")
+
+
+def relu(x: Tensor) -> Tensor:
+    """`max(x, 0)`, elementwise. Raises ElementwisePlacement."""
+    return record(Elementwise("relu"), (x,), "relu")
+
+
+def neg(x: Tensor) -> Tensor:
+    """`-x`, elementwise; summands stay summands."""
+    return record(Elementwise("neg"), (x,), "-")
+
+
+def add(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Elementwise sum. Rows `(N,)` or `(1, N)` and columns `(M, 1)` broadcast; one operand may be a number.
+
+    Raises ElementwiseMismatch, ElementwisePlacement, BadScalar.
+    """
+    return _binary("add", x, y, "+")
+
+
+def sub(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Elementwise difference, of what `add` takes; raises what it raises."""
+    return _binary("sub", x, y, "-")
+
+
+def mul(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Elementwise product, of what `add` takes; raises what it raises."""
+    return _binary("mul", x, y, "*")
+
+
+def div(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Elementwise quotient, of what `add` takes; raises what it raises."""
+    return _binary("div", x, y, "/")
+
+
+def op(
+    reads: Mapping[str, tuple[sympy.Symbol, ...]],
+    writes: tuple[sympy.Symbol, ...],
+    reference: Callable[..., object] | None = None,
+    *,
+    whole: Axes = (),
+    tiled: Axes = (),
+    sums: Axes = (),
+    linear: str | tuple[str, ...] = (),
+) -> Callable[[object], Callable[..., Tensor]]:
+    """Register a tile op of the user's; tilelink.ir.user_op has the conventions. Raises BadUserOp.
+
+    `reads` gives the axes of each tensor, `writes` those of the result. `reference` is a torch function of whole tensors.
+    Every tile reads all of a `whole` axis. Along a `tiled` axis it reads only what it writes. Over an axis of `sums` the
+    result is a sum, and in a tensor of `linear` it is linear. Without these the reference decides about written axes.
+    """
+
+    def decorate(function: object) -> Callable[..., Tensor]:
+        user_op = make_user_op(function, reads, writes, reference, Claims(whole, tiled, sums, linear))
+
+        def call(*tensors: Tensor) -> Tensor:
+            if len(tensors) != len(user_op.reads):
+                expected = ", ".join(name for name, _ in user_op.reads)
+                raise BadUserOp(
+                    here(),
+                    name=user_op.name,
+                    reason=f"called with {len(tensors)} tensors",
+                    legal=f"It reads: {expected}.",
+                )
+            return record(user_op, tensors, user_op.name)
+
+        return call
+
+    return decorate
+
+
+def _dim(x: object, dim: int) -> int:
+    """`dim` counted from the first one on; what is no dimension of `x` stays as it is, for `infer` to refuse."""
+    rank = len(x.shape) if isinstance(x, Tensor) else 0
+    return dim + rank if isinstance(dim, int) and -rank <= dim < 0 else dim
+
+
+def _binary(function: str, x: object, y: object, what: str) -> Tensor:
+    """`function` of two tensors, or of a tensor and a number on either side."""
+    if isinstance(x, Tensor):
+        return x.elementwise(function, y, what)
+    if isinstance(y, Tensor):
+        return y.elementwise(function, x, what, reflected=True)
+    raise NotATensor(here(), what=what, value=repr(x))

@@ -6,7 +6,7 @@ wait, notify and order is derived from these; nothing here knows about schedules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -15,8 +15,10 @@ import networkx as nx
 import sympy
 
 from tilelink.ir.nodes import Kind
-from tilelink.ir.spec import Elementwise, Matmul
-from tilelink.ir.user_op import UserOp
+from tilelink.ir.ops.elementwise import Elementwise, lined_up
+from tilelink.ir.ops.matmul import Matmul
+from tilelink.ir.ops.op import Indices
+from tilelink.ir.ops.user_op import UserOp
 from tilelink.ir.word import Protocol
 
 
@@ -24,10 +26,17 @@ from tilelink.ir.word import Protocol
 class Sum:
     """`out[m, n] = sum over ranks of parts[part, m, n]`."""
 
+    def indices(self, shapes: Sequence[tuple[int, ...]]) -> Indices:
+        _, write = lined_up([shape[1:] for shape in shapes])
+        return (("part", *write),), write
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """`out[m, n] = x[m, n]`."""
+
+    def indices(self, shapes: Sequence[tuple[int, ...]]) -> Indices:
+        return lined_up(shapes)
 
 
 TileOperation = Matmul | Elementwise | UserOp | Sum | Copy

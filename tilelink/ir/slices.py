@@ -67,18 +67,10 @@ def _moved(spec: BoundSpec, nodes: list[BoundNode], at: int) -> list[BoundNode] 
 
 def _dims(made: BoundNode, values: dict[str, BoundValue], dim: int) -> tuple[int | None, ...] | None:
     """Along which dimension each operand is cut if the result is along `dim`: None for an operand that stays whole."""
-    match made.operation:
-        case Matmul(transposed):
-            return (0, None) if dim == 0 else (None, 0 if transposed else 1)
-        case Elementwise():
-            return tuple(_below(values[operand].shape, made.output.shape, dim) for operand in made.inputs)
-    return None
-
-
-def _below(shape: tuple[int, ...], result: tuple[int, ...], dim: int) -> int | None:
-    """Which dimension of an operand lies below `dim` of the result; none if the operand is repeated along it."""
-    at = dim - len(result) + len(shape)
-    return None if at < 0 or shape[at] != result[dim] else at
+    if not isinstance(made.operation, Matmul | Elementwise):
+        return None
+    indices, write = made.operation.indices([values[operand].shape for operand in made.inputs])
+    return tuple(index.index(write[dim]) if write[dim] in index else None for index in indices)
 
 
 def _sliced(result: list[BoundNode], like: BoundNode, value: BoundValue, dim: int) -> str:

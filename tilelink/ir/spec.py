@@ -15,97 +15,35 @@ import sympy
 
 from tilelink.errors import (
     LARGEST_SIZE,
-    BadScalar,
     BadShift,
     IllegalSize,
     MissingSize,
     NotDivisible,
-    SliceOutOfRange,
     UnknownDtype,
     UnknownSize,
     did_you_mean,
 )
+from tilelink.ir.dtype import DTYPE_BYTES as DTYPE_BYTES
 from tilelink.ir.dtype import DTYPES, dtype_name
 from tilelink.ir.location import Location
-from tilelink.ir.placement import Partial, Placement, Replicate, Shard
-from tilelink.ir.user_op import UserOp
+from tilelink.ir.ops.collectives import AllGather as AllGather
+from tilelink.ir.ops.collectives import AllReduce as AllReduce
+from tilelink.ir.ops.collectives import ReduceScatter as ReduceScatter
+from tilelink.ir.ops.collectives import SendRecv as SendRecv
+from tilelink.ir.ops.elementwise import Elementwise as Elementwise
+from tilelink.ir.ops.matmul import Matmul as Matmul
+from tilelink.ir.ops.op import with_sizes
+from tilelink.ir.ops.slices import Slice as Slice
+from tilelink.ir.ops.user_op import UserOp
+from tilelink.ir.placement import Partial, Replicate, Shard
+from tilelink.ir.value import BoundValue as BoundValue
+from tilelink.ir.value import Value as Value
 
 if TYPE_CHECKING:
     import torch
 
-LARGEST_FP32 = 3.4028234663852886e38
-DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class Matmul:
-    """`[M, K] @ [K, N] -> [M, N]`, accumulated in fp32. With `transposed` the right operand lies as [N, K], row after row along
-    the contracted dimension, as the weights of `torch.nn.Linear` do."""
-
-    transposed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Elementwise:
-    """One of `tilelink.ir.functions`, computed in fp32; dimensions of size 1, and those that are missing, broadcast.
-
-    A constant may stand in the place of the `left` or the `right` operand: in a Spec an expression of sizes, in a BoundSpec
-    a number.
-    """
-
-    function: str
-    left: float | sympy.Expr | None = None
-    right: float | sympy.Expr | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """The elements from `start` up to `stop` along `dim` of its operand, which is not sharded there: nothing moves between
-    ranks. The bounds are expressions of sizes in a Spec, integers in a BoundSpec."""
-
-    dim: int
-    start: int | sympy.Expr
-    stop: int | sympy.Expr
-
-
-@dataclass(frozen=True, slots=True)
-class AllGather:
-    """`Shard(dim) -> Replicate`: every rank receives all parts along `dim`."""
-
-    dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReduceScatter:
-    """`Partial -> Shard(dim)`: the summands of each part meet on the rank that owns it."""
-
-    dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class AllReduce:
-    """`Partial -> Replicate`: every rank receives the sum."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendRecv:
-    """`Shard(dim) -> Shard(dim)`: every rank receives what the rank `by` before it holds."""
-
-    by: int
-
 
 Operation = Matmul | Elementwise | Slice | AllGather | ReduceScatter | AllReduce | SendRecv | UserOp
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A tensor of the spec. `shape` is global; `dtype` is empty where the dtype given to `plan` applies."""
-
-    name: str
-    shape: tuple[sympy.Expr, ...]
-    placement: Placement
-    dtype: str
-    location: Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,41 +70,10 @@ class Spec:
         """Names of all sizes the spec needs, in order of appearance in the signature, then in the body."""
         found: dict[str, None] = {}
         expressions = [extent for value in self.inputs for extent in value.shape]
-        expressions += [expression for node in self.nodes for expression in _expressions(node.operation)]
+        expressions += [expression for node in self.nodes for expression in node.operation.expressions()]
         for expression in expressions:
             found.update(dict.fromkeys(sorted(str(s) for s in expression.free_symbols)))
         return tuple(found)
-
-
-def _expressions(operation: Operation) -> tuple[sympy.Expr, ...]:
-    """What `bind` puts sizes into, apart from shapes."""
-    match operation:
-        case Elementwise(left=left, right=right):
-            found = (left, right)
-        case Slice(start=start, stop=stop):
-            found = (start, stop)
-        case _:
-            return ()
-    return tuple(one for one in found if isinstance(one, sympy.Expr))
-
-
-@dataclass(frozen=True, slots=True)
-class BoundValue:
-    """A tensor with its sizes: `shape` global, `local` what one rank holds (a Partial summand has the global shape)."""
-
-    name: str
-    shape: tuple[int, ...]
-    local: tuple[int, ...]
-    placement: Placement
-    dtype: str
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of one rank's part."""
-        size = DTYPE_BYTES[self.dtype]
-        for extent in self.local:
-            size *= extent
-        return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +116,12 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, given: str | torc
     _check_sizes(spec, sizes, known)
     values = [*spec.inputs, *(node.output for node in spec.nodes)]
     if dtype not in DTYPES:
-        raise UnknownDtype(spec.location, dtype=given, hint=did_you_mean(given, DTYPES))
+        raise UnknownDtype(spec.location, dtype=given, hint=did_you_mean(given, DTYPES), legal=", ".join(DTYPES))
     for value in values:
         if value.dtype and value.dtype not in DTYPES:
-            raise UnknownDtype(value.location, dtype=value.dtype, hint=did_you_mean(value.dtype, DTYPES))
+            raise UnknownDtype(
+                value.location, dtype=value.dtype, hint=did_you_mean(value.dtype, DTYPES), legal=", ".join(DTYPES)
+            )
     for node in spec.nodes:
         if isinstance(node.operation, SendRecv) and node.operation.by % num_ranks == 0:
             reason = f"on {num_ranks} ranks every rank would send to itself"
@@ -224,15 +133,15 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, given: str | torc
         num_ranks=num_ranks,
         sizes=tuple((name, sizes[name]) for name in known),
         inputs=tuple(bound[value.name] for value in spec.inputs),
-        nodes=tuple(
-            BoundNode(
-                _bind_operation(node, bound, sizes), node.inputs, bound[node.output.name], _short(node.output.location)
-            )
-            for node in spec.nodes
-        ),
+        nodes=tuple(_bind_node(node, bound, sizes) for node in spec.nodes),
         outputs=spec.outputs,
         source=spec.source,
     )
+
+
+def _bind_node(node: Node, bound: Mapping[str, BoundValue], sizes: Mapping[str, int]) -> BoundNode:
+    operation = node.operation.bound(bound[node.inputs[0]], sizes, node.output.location)
+    return BoundNode(operation, node.inputs, bound[node.output.name], _short(node.output.location))
 
 
 def _short(location: Location) -> str:
@@ -268,7 +177,7 @@ def _check_sizes(spec: Spec, sizes: Mapping[str, int], known: tuple[str, ...]) -
 
 def _extent(extent: sympy.Expr, sizes: Mapping[str, int], location: Location) -> int:
     """`extent` with its sizes; an expression such as M/2 may come out as no size, or too large. Raises IllegalSize."""
-    number = _with_sizes(extent, sizes)
+    number = with_sizes(extent, sizes)
     if not number.is_integer:
         raise IllegalSize(location, name=extent, value=number, reason="it is not an integer")
     if number < 1:
@@ -276,49 +185,6 @@ def _extent(extent: sympy.Expr, sizes: Mapping[str, int], location: Location) ->
     if number > LARGEST_SIZE:
         raise IllegalSize(location, name=extent, value=number, reason="kernels count rows and columns in 32 bits")
     return int(number)
-
-
-def _with_sizes(expression: sympy.Expr, sizes: Mapping[str, int]) -> sympy.Expr:
-    return expression.subs({symbol: sizes[str(symbol)] for symbol in expression.free_symbols})
-
-
-def _bind_operation(node: Node, bound: Mapping[str, BoundValue], sizes: Mapping[str, int]) -> Operation:
-    """The operation with numbers for its expressions. Raises BadScalar, SliceOutOfRange."""
-    location = node.output.location
-    match node.operation:
-        case Elementwise(function, left, right):
-            sides = (("left", left), ("right", right))
-            return Elementwise(function, *(_bind_constant(function, *side, sizes, location) for side in sides))
-        case Slice(dim, start, stop):
-            source = bound[node.inputs[0]]
-            first, end = (_with_sizes(sympy.sympify(bound), sizes) for bound in (start, stop))
-            if not first.is_integer or first < 0 or end > source.shape[dim]:
-                facts = {"start": first, "stop": end, "extent": source.shape[dim]}
-                raise SliceOutOfRange(location, tensor=source.name, dim=dim, **facts)
-            return Slice(dim, int(first), int(end))
-    return node.operation
-
-
-def _bind_constant(
-    function: str, side: str, constant: object, sizes: Mapping[str, int], location: Location
-) -> float | None:
-    if not isinstance(constant, sympy.Expr):
-        assert constant is None or isinstance(constant, float), "numbers have become floats where they were written"
-        return constant
-    number = _with_sizes(constant, sizes)
-    reason = "it is not a finite real number" if not number.is_real else why_no_constant(function, side, float(number))
-    if reason:
-        raise BadScalar(location, function=function, scalar=constant, reason=reason)
-    return float(number)
-
-
-def why_no_constant(function: str, side: str, number: float) -> str:
-    """Why `number` cannot be the operand of `function` on this `side`, or nothing."""
-    if not abs(number) <= LARGEST_FP32:  # nor is nan
-        return "it is not a finite number of fp32, in which elementwise functions are computed"
-    if function == "div" and side == "right" and number == 0:
-        return "every element would be infinite or not a number"
-    return ""
 
 
 def _bind_value(value: Value, sizes: Mapping[str, int], num_ranks: int, dtype: str) -> BoundValue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelink.ir.functions import with_constants
+from tilelink.ir.ops.elementwise import with_constants
 from tilelink.ir.word import Protocol, Word
 
 

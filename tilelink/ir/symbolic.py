@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tilelink.errors import NotATensor, NoValues, UnknownOp
 from tilelink.ir.location import here
-from tilelink.ir.spec import Elementwise
+from tilelink.ir.ops.elementwise import FUNCTIONS, Elementwise
 
 _KNOWN = "+, -, *, /, @, slices, chunk, split and the functions of tilelink such as matmul"
-_ELEMENTWISE = ("relu", "silu", "gelu")
 _OPERATORS = {
     "add": "__add__",
     "mul": "__mul__",
@@ -123,7 +122,7 @@ class Symbolic:
             if recorded is not NotImplemented:
                 return recorded
         module = (getattr(func, "__module__", None) or "torch.Tensor").replace("torch._C._nn", "torch.nn.functional")
-        hint = f" Its arguments {', '.join(given)} are not taken." if given and name in _ELEMENTWISE else ""
+        hint = f" Its arguments {', '.join(given)} are not taken." if given and _is_unary(name) else ""
         raise UnknownOp(here(), name=f"{module}.{name}", hint=hint, known=_KNOWN)
 
     def __array_ufunc__(self, ufunc: Callable[..., object], method: str, *args: object, **kwargs: object) -> object:
@@ -134,12 +133,17 @@ class Symbolic:
         raise UnknownOp(here(), name=f"numpy.{name}", hint="", known=_KNOWN)
 
 
+def _is_unary(name: str) -> bool:
+    """Whether it is an elementwise function of one tensor, which torch calls so, too."""
+    return name in FUNCTIONS and FUNCTIONS[name].num_operands == 1
+
+
 def _recorded(name: str, args: Sequence[object]) -> object:
     """What the operation `name` of torch gives on these operands; NotImplemented where specs have no such operation."""
     left, *rights = args
     if not isinstance(left, Symbolic):
         return NotImplemented
-    if name in _ELEMENTWISE and not rights:
+    if _is_unary(name) and not rights:
         trace = getattr(left, "trace", None)
         if trace is None:
             raise NotATensor(here(), what=name, value=left)

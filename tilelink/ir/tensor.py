@@ -23,8 +23,12 @@ from tilelink.ir.cutting import chunk_bounds, index_bounds, split_bounds
 from tilelink.ir.dtype import dtype_name
 from tilelink.ir.location import Location, here
 from tilelink.ir.names import split_names
+from tilelink.ir.ops.elementwise import Elementwise, why_no_constant
+from tilelink.ir.ops.matmul import Matmul
+from tilelink.ir.ops.op import text
+from tilelink.ir.ops.slices import Slice
 from tilelink.ir.placement import Placement, Replicate, Shard, as_placement
-from tilelink.ir.spec import Elementwise, Matmul, Operation, Slice, why_no_constant
+from tilelink.ir.spec import Operation
 from tilelink.ir.symbolic import Symbolic
 
 if TYPE_CHECKING:  # who imports tilelink need not have torch's placements
@@ -70,7 +74,7 @@ class Tensor(Symbolic):
         self.location = location or here()
         self.shape = tuple(_size(size, shape, self.location) for size in shape)
         if not 1 <= len(shape) <= 2:
-            raise BadShape(self.location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")
+            raise BadShape(self.location, what="Tensor", rank=len(shape), shape=text(shape), legal="1 or 2")
         self.placement = _placement(placement, shape, name, self.location)
         self.dtype = dtype_name(dtype)
         self.name = name
@@ -89,7 +93,7 @@ class Tensor(Symbolic):
         return self.elementwise("div", other, "/")
 
     def __neg__(self) -> Tensor:
-        return self._record(Elementwise("neg"), (self,), "-")
+        return record(Elementwise("neg"), (self,), "-")
 
     # Python tries these when the left operand is no Tensor: it is a number, or a mistake
     def __radd__(self, other: Scalar) -> Tensor:
@@ -106,8 +110,8 @@ class Tensor(Symbolic):
 
     def __matmul__(self, other: Tensor | Transposed) -> Tensor:
         if isinstance(other, Transposed):
-            return self._record(Matmul(transposed=True), (self, other.tensor), "@")
-        return self._record(Matmul(), (self, other), "@")
+            return record(Matmul(transposed=True), (self, other.tensor), "@")
+        return record(Matmul(), (self, other), "@")
 
     def __getitem__(self, index: object) -> Tensor:
         """`y[a:b]`, `y[:, :F]`: a slice along axes that are not sharded, with bounds that are integers or expressions of sizes.
@@ -132,16 +136,14 @@ class Tensor(Symbolic):
     def _cut(self, dim: int, start: sympy.Expr, stop: sympy.Expr, location: Location) -> Tensor:
         if start == 0 and sympy.simplify(stop - self.shape[dim]) == 0:
             return self
-        self._check((self,), "[…]", location)
-        assert self.trace is not None, "checked"
-        return self.trace.record(Slice(dim, start, stop), (self,), location)
+        return record(Slice(dim, start, stop), (self,), "[…]")
 
     @property
     def T(self) -> Transposed:
         """The right operand of a matmul, of a tensor that lies as [N, K]. Raises BadShape unless it has two dimensions."""
         if len(self.shape) != 2:
             what = f"transposed tensor {self.name}"
-            raise BadShape(here(), what=what, rank=len(self.shape), shape=_list(self.shape), legal="2")
+            raise BadShape(here(), what=what, rank=len(self.shape), shape=text(self.shape), legal="2")
         return Transposed(self)
 
     def t(self) -> Transposed:
@@ -155,30 +157,13 @@ class Tensor(Symbolic):
         """`function` of this tensor and `other`, which may be a number, on the left if `reflected`."""
         if not isinstance(other, Real | sympy.Expr) or isinstance(other, bool):
             operands = (other, self) if reflected else (self, other)
-            return self._record(Elementwise(function), operands, what)
+            return record(Elementwise(function), operands, what, self.trace)
         side = "left" if reflected else "right"
         constant = scalar(function, side, other, here())
-        return self._record(Elementwise(function, **{side: constant}), (self,), what)
-
-    def _record(self, operation: Operation, operands: Sequence[object], what: str) -> Tensor:
-        location = here()
-        tensors = self._check(operands, what, location)
-        assert self.trace is not None, "checked"
-        return self.trace.record(operation, tensors, location)
-
-    def _check(self, operands: Sequence[object], what: str, location: Location) -> list[Tensor]:
-        """The operands, which are tensors of this trace. Raises TransposedOperand, NotATensor."""
-        found = []
-        for operand in operands:
-            if isinstance(operand, Transposed):
-                raise TransposedOperand(location, what=what, tensor=operand.tensor.name)
-            if not isinstance(operand, Tensor) or self.trace is None or operand.trace is not self.trace:
-                raise NotATensor(location, what=what, value=operand)
-            found.append(operand)
-        return found
+        return record(Elementwise(function, **{side: constant}), (self,), what)
 
     def __repr__(self) -> str:
-        return f"Tensor({_list(self.shape)}, placement={self.placement})"
+        return f"Tensor({text(self.shape)}, placement={self.placement})"
 
 
 def _turned(sign: str) -> Callable[..., NoReturn]:
@@ -211,6 +196,21 @@ class Transposed(Symbolic):
     __matmul__ = __rmatmul__ = _turned("@")  # a Tensor on the left has taken it before
 
 
+def record(operation: Operation, operands: Sequence[object], what: str, trace: Recorder | None = None) -> Tensor:
+    """`operation` of tensors of one `trace`, that of the first of them unless it is given, written down there; `what` is how
+    the user wrote it. Raises TransposedOperand, NotATensor, and what the operation does."""
+    location, found = here(), []
+    trace = trace or (operands[0].trace if isinstance(operands[0], Tensor) else None)
+    for operand in operands:
+        if isinstance(operand, Transposed):
+            raise TransposedOperand(location, what=what, tensor=operand.tensor.name)
+        if not isinstance(operand, Tensor) or trace is None or operand.trace is not trace:
+            raise NotATensor(location, what=what, value=operand)
+        found.append(operand)
+    assert trace is not None, "checked"
+    return trace.record(operation, found, location)
+
+
 def scalar(function: str, side: str, value: object, location: Location) -> float | sympy.Expr:
     """The number that stands on one `side` of `function`: one of Python or numpy, or an expression of sizes, which `bind`
     makes one of. Raises BadScalar."""
@@ -226,7 +226,7 @@ def scalar(function: str, side: str, value: object, location: Location) -> float
 def _placement(given: object, shape: Sequence[object], name: str, location: Location) -> Placement:
     """The placement of a tensor of `shape`, its dimension counted from the first one on. Raises UnknownPlacement,
     UnknownReduction, ShardOutOfRange."""
-    tensor = name or f"Tensor({_list(shape)})"
+    tensor = name or f"Tensor({text(shape)})"
     placement = as_placement(given)
     if placement is None:
         if hasattr(given, "reduce_op"):
@@ -240,13 +240,9 @@ def _placement(given: object, shape: Sequence[object], name: str, location: Loca
     return Shard(placement.dim % len(shape))
 
 
-def _list(shape: Sequence[object]) -> str:
-    return ", ".join(map(str, shape))
-
-
 def _size(size: object, shape: Sequence[object], location: Location) -> sympy.Expr:
     if isinstance(size, sympy.Expr) and not size.is_number:
         return size
     if hasattr(size, "__index__") and not isinstance(size, bool | Symbolic) and operator.index(size) > 0:
         return sympy.Integer(operator.index(size))
-    raise BadShape(location, what="Tensor", rank=len(shape), shape=_list(shape), legal="1 or 2")
+    raise BadShape(location, what="Tensor", rank=len(shape), shape=text(shape), legal="1 or 2")

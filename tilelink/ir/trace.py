@@ -13,24 +13,13 @@ from types import FrameType, FunctionType
 
 from tilelink.errors import BadUserOp, MixedDtypes, NotAFunction, NothingReturned, SymbolicSize, UnreducedOutput
 from tilelink.ir.annotation import declarations
-from tilelink.ir.infer import infer
 from tilelink.ir.location import Location, here
 from tilelink.ir.placement import Partial
-from tilelink.ir.spec import (
-    AllGather,
-    AllReduce,
-    Elementwise,
-    Matmul,
-    Node,
-    Operation,
-    ReduceScatter,
-    SendRecv,
-    Slice,
-    Spec,
-    Value,
-)
+from tilelink.ir.spec import Node, Operation, Spec, Value
 from tilelink.ir.tensor import Tensor
 from tilelink.ir.user_op import UserOp, clashing
+
+_GIVEN = "dtype of plan"
 
 
 class Trace:
@@ -46,22 +35,16 @@ class Trace:
         return self._tensor(value)
 
     def record(self, operation: Operation, operands: Sequence[Tensor], location: Location) -> Tensor:
-        """Append `operation(*operands)`; raises what `infer` raises, and MixedDtypes."""
+        """Append `operation(*operands)`; raises what its `infer` raises, and MixedDtypes."""
         values = [self.values[operand.name] for operand in operands]
         if isinstance(operation, UserOp):
             self._check_functions(operation, location)
         for value in values[1:]:
             if value.dtype != values[0].dtype:
-                raise MixedDtypes(
-                    location,
-                    op=_stem(operation),
-                    left=values[0].name,
-                    left_dtype=values[0].dtype or "dtype of plan",
-                    right=value.name,
-                    right_dtype=value.dtype or "dtype of plan",
-                )
-        shape, placement = infer(operation, values, location)
-        name = self._fresh(_name(operation, values))
+                dtypes = {"left_dtype": values[0].dtype or _GIVEN, "right_dtype": value.dtype or _GIVEN}
+                raise MixedDtypes(location, op=operation.word, left=values[0].name, right=value.name, **dtypes)
+        shape, placement = operation.infer(values, location)
+        name = self._fresh(operation.result(values[0]))
         value = Value(name, shape, placement, values[0].dtype, location)
         self.values[name] = value
         self.nodes.append(Node(operation, tuple(v.name for v in values), value))
@@ -92,40 +75,6 @@ class Trace:
             count += 1
             name = f"{stem}_{count}"
         return name
-
-
-def _stem(operation: Operation) -> str:
-    match operation:
-        case Matmul():
-            return "matmul"
-        case Elementwise(function):
-            return function
-        case Slice():
-            return "slice"
-        case AllGather():
-            return "all_gather"
-        case ReduceScatter():
-            return "reduce_scatter"
-        case AllReduce():
-            return "all_reduce"
-        case SendRecv():
-            return "send_recv"
-        case UserOp():
-            return operation.name
-
-
-def _name(operation: Operation, operands: Sequence[Value]) -> str:
-    match operation:
-        case AllGather():
-            return f"{operands[0].name}_full"
-        case ReduceScatter() | AllReduce():
-            return f"{operands[0].name}_sum"
-        case SendRecv():
-            return f"{operands[0].name}_received"
-        case Slice(dim):
-            return f"{operands[0].name}_{'rows' if dim < len(operands[0].shape) - 1 else 'cols'}"
-        case Matmul() | Elementwise() | UserOp():
-            return _stem(operation) + "_out"
 
 
 def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:

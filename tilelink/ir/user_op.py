@@ -39,11 +39,10 @@ from tilelink.errors import BadUserOp
 from tilelink.ir.location import here
 from tilelink.ir.names import split_names
 from tilelink.ir.op_claims import Shown
+from tilelink.ir.ops.user_op import UserOp as UserOp
 from tilelink.ir.user_text import kernel_text, reference_text
 
 Axes: TypeAlias = sympy.Symbol | tuple[sympy.Symbol, ...]
-
-_ALL = "_whole"  # of the axis that stands for all of a written one
 
 _LAWS = {  # what is not so if a claim is false
     "tiled": "a part of {0} gives another result than the same part of all of {0}",
@@ -55,31 +54,6 @@ _LAWS = {  # what is not so if a claim is false
 def axes(names: str) -> tuple[sympy.Symbol, ...]:
     """Symbols for the axes of tile ops: `m, n, k = axes("m n k")`. Raises BadNames."""
     return tuple(sympy.Symbol(name, integer=True, nonnegative=True) for name in split_names(names, "axes"))
-
-
-@dataclass(frozen=True, slots=True)
-class UserOp:
-    """A registered tile op. All fields are text, so that a schedule that uses it can be printed, stored and compared."""
-
-    name: str
-    parameters: tuple[str, ...]  # of the body, in order
-    reads: tuple[tuple[str, tuple[str, ...]], ...]  # tensor parameter -> axis of each dimension
-    writes: tuple[str, ...]
-    body: str  # source of the @triton.jit function and of those it calls
-    reference: str  # source of a torch expression or function of the tensors, empty if none was given
-    whole: tuple[str, ...]  # written axes of which a tile may read all; the others are tiled
-    sums: tuple[str, ...]  # reduced axes over which the result is a sum
-    linear: tuple[str, ...]  # tensor parameters in which it is linear
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """Of its tile space: written axes first, then those that the body reduces over."""
-        read = (axis for tensor, _ in self.reads for axis in self.read_index(tensor))
-        return tuple(dict.fromkeys((*self.writes, *read)))
-
-    def read_index(self, tensor: str) -> tuple[str, ...]:
-        """Axes that a tile reads of `tensor`: where it reads all of a written axis, that is a reduced axis of its own."""
-        return tuple(f"{axis}{_ALL}" if axis in self.whole else axis for axis in dict(self.reads)[tensor])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilelink.ir.dtype import DTYPE_BYTES, DTYPES
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Buffer, ComputeRole, Kernel, Memory
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Access, IfOwn, MatmulBody, Notify, Operand, Place, Step, Store, Wait, in_pieces
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contract import flat
 from tilelink.proof.findings import Finding
 
-TURN_DTYPES = ("bf16", "fp16")  # of operands: fp32 products run on the ordinary cores
+TURN_DTYPES = tuple(row.name for row in DTYPES.values() if row.tensor_cores)  # of operands
 GROUP_WARPS = 4  # which issue the matrix products of Hopper together (PTX ISA, wgmma)
 _ROWS, _LEAST_COLS, _MOST_COLS = 64, 16, 256  # of a product that one instruction computes
 _ROW_BYTES = 16  # of a matrix that a descriptor is of: a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)

@@ -15,7 +15,6 @@ from tilelink.runtime.load import operator_class
 if TYPE_CHECKING:
     from triton.compiler import CompiledKernel
 
-_TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.int32: "i32", torch.int64: "i64"}
 _WARP = {"cuda": 32, "hip": 64}
 
 
@@ -187,13 +186,15 @@ def _source(launch: RecordedLaunch, arch: str) -> tuple[Any, Any, dict[str, obje
 
 
 def _type_of(value: object) -> str:
+    from triton._utils import canonicalize_dtype
+
     if isinstance(value, torch.Tensor):
-        return f"*{_TYPES[value.dtype]}"
+        return f"*{canonicalize_dtype(value.dtype)}"
     if isinstance(value, int):
         return "i32"
     block = list(value.block_shape)  # type: ignore[attr-defined]
     layout = f",{value.layout!r}" if hasattr(value, "layout") else ""  # of Gluon: how tiles lie in shared memory
-    return f"tensordesc<{_TYPES[value.base.dtype]}{block}{layout}>"  # type: ignore[attr-defined]
+    return f"tensordesc<{canonicalize_dtype(value.base.dtype)}{block}{layout}>"  # type: ignore[attr-defined]
 
 
 def _divisible(value: object) -> bool:

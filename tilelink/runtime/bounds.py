@@ -8,12 +8,13 @@ rounded before they are added (split-K), and partial sums that are rounded from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from lowering.selfcheck.near import Near
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
     AllGather,
@@ -29,7 +30,7 @@ from tilelink.ir.spec import (
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.meaning import evaluate
 
-TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, row.torch) for name, row in DTYPES.items()}
 
 Parts = Sequence[Mapping[str, torch.Tensor]]  # local inputs by rank, then by name
 
@@ -98,26 +99,17 @@ def _cut(near: Near, placement: Placement, num_ranks: int) -> list[Near]:
 
 def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.dtype | None) -> Near:
     match node.operation:
-        case Matmul(transposed=True):
-            return operands[0].times(operands[1].T, split)
-        case Matmul():
-            return operands[0].times(operands[1], split)
+        case Matmul(transposed):
+            return operands[0].times(operands[1].T if transposed else operands[1], split)
         case Elementwise():
-            return Near.map(_meaning(spec, node, operands), *operands)
+            return Near.map(_meaning(spec, node), *operands)
         case UserOp():
-            return Near.user(_meaning(spec, node, operands), TORCH_DTYPES[node.output.dtype], *operands)
+            return Near.user(_meaning(spec, node), TORCH_DTYPES[node.output.dtype], *operands)
         case _:
             raise AssertionError(f"{node.operation} moves tensors")
 
 
-def _meaning(spec: BoundSpec, node: BoundNode, operands: list[Near]):  # type: ignore[no-untyped-def]
-    """`node` as a function of tensors of these shapes, which may be parts."""
-    shapes = [tuple(near.value.shape) for near in operands]
-    named = zip(node.inputs, shapes, strict=True)
-    inputs = {name: replace(spec.value(name), shape=shape) for name, shape in named}
-    alone = replace(spec, inputs=tuple(inputs.values()), nodes=(node,))
-
-    def function(*tensors: torch.Tensor) -> torch.Tensor:
-        return evaluate(alone, dict(zip(node.inputs, tensors, strict=True)))[node.output.name]
-
-    return function
+def _meaning(spec: BoundSpec, node: BoundNode) -> Callable[..., torch.Tensor]:
+    """`node` as a function of tensors, which may be parts."""
+    alone = replace(spec, inputs=tuple(map(spec.value, dict.fromkeys(node.inputs))), nodes=(node,))
+    return lambda *tensors: evaluate(alone, dict(zip(node.inputs, tensors, strict=True)))[node.output.name]

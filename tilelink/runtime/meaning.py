@@ -3,7 +3,7 @@
 A spec is a program over global tensors. A placement says where their parts lie, and never changes a value. So the meaning is
 computed without ranks: `whole_inputs` puts the parts of all ranks together, `evaluate` runs the program, and `cut` gives
 each rank its part. Results of schedules are compared with this, so no rule of shapes, placements, graphs or plans is used here,
-and each elementwise function is defined here once more: a wrong line of `lowering` must not be compared with itself.
+and an elementwise function has a `meaning` beside the texts that are printed: a wrong text must not be compared with itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from tilelink.errors import NoReference, ReferenceFailed
+from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
     AllGather,
@@ -27,17 +28,6 @@ from tilelink.ir.spec import (
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.ir.user_reference import in_float64, reference_of
-
-ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
-    "silu": lambda x: x * torch.sigmoid(x),
-    "gelu": lambda x: x * (1 + torch.erf(x * 0.5**0.5)) / 2,
-    "relu": lambda x: x.clamp_min(0),
-    "neg": lambda x: -x,
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y,
-}
 
 
 def whole_inputs(spec: BoundSpec, ranks: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
@@ -74,7 +64,7 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             left, right = operands
             return left @ (right.T if transposed else right)
         case Elementwise(function, left, right):
-            return ELEMENTWISE[function](*_constant(left), *operands, *_constant(right))
+            return FUNCTIONS[function].meaning(*_constant(left), *operands, *_constant(right))
         case Slice(dim, start, stop):
             return operands[0].narrow(dim, start, stop - start)
         case AllGather() | ReduceScatter() | AllReduce():
