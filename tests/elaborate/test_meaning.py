@@ -66,7 +66,7 @@ CASES = [(name, ranks, topology) for name in WORKLOADS for ranks in (2, 3, 4) fo
 
 
 @pytest.mark.parametrize(("workload", "ranks", "topology"), random.Random(5).sample(CASES, len(CASES)))
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 def test_sampled_schedules(workload: str, ranks: int, topology: str) -> None:
     for seed in range(2):
         try:

@@ -52,11 +52,13 @@ def proof(schedule: Schedule) -> Outcome:
 
 
 @pytest.mark.parametrize("case", sorted({base for base, _, _ in CASES.values()}), ids=" ".join)
+@pytest.mark.quick(4)
 def test_right_ones_are_proved(case: tuple[str, ...]) -> None:
     assert proof(planned(*case)).refutation is None
 
 
 @pytest.mark.parametrize("name", ORDER)
+@pytest.mark.quick(12)
 def test_mistakes_of_order_are_refuted(name: str) -> None:
     base, change, _ = CASES[name]
     found = proof(change(planned(*base))).refutation

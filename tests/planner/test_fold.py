@@ -69,12 +69,14 @@ def test_what_depends_on_it_adds() -> None:
     assert found[1].anchor.axes[2].extent == FULL["N"] < FULL["K"]
 
 
+@pytest.mark.slow
 def test_both_orders_take_as_long() -> None:
     times = [planned(one, "h200-nvswitch", 4, FULL).predicted_us for one in (large_first, small_first)]
     assert times[0] == pytest.approx(times[1])
 
 
 @pytest.mark.parametrize("operator", [large_first, small_first, chained])
+@pytest.mark.quick(1)
 def test_all_give_what_torch_gives(operator: Overlap) -> None:
     schedule = planned(operator, "laptop-switch", 2, SMALL)
     assert run_emulated(schedule, schedule.emit(), calls=2).equal

@@ -73,6 +73,7 @@ def differs(operator: Operator, schedule: Schedule, calls: int, seed: int) -> bo
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.quick(10)
 def test_operators(name: str, seed: int) -> None:
     operator = OPERATORS[name]()
     assert not differs(operator, operator.schedule, 3, seed)
