@@ -25,7 +25,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What became of the mutants of schedules, and of those of emitted sources."""
+    """What became of the mutants of steps of schedules, and of those of emitted sources."""
 
     schedules: Report
     sources: Report
@@ -36,7 +36,7 @@ class Campaign:
         return merged(self.schedules, self.sources).score
 
     def text(self) -> str:
-        return f"Schedules\n{self.schedules.text()}\nEmitted sources\n{self.sources.text()}"
+        return f"Steps\n{self.schedules.text()}\nEmitted sources\n{self.sources.text()}"
 
     def markdown(self) -> str:
         """Two tables, and the reasons by which survivors are equivalent."""
