@@ -117,8 +117,8 @@ def main() -> None:
         found.append((name.partition(":")[2], pins, one))
         print(f"{name} {pins}\n  {one.schedules.summary()}\n  {one.sources.summary()}", flush=True)
         for report in (one.schedules, one.sources):
-            for outcome in (*report.of(Fate.SURVIVED), *report.of(Fate.UNDECIDED), *report.contradictions):
-                print(f"    {outcome.fate.value} {outcome.operator}: {outcome.site} {outcome.claimed} {outcome.by}")
+            for outcome in (*report.of(Fate.SURVIVED), *report.of(Fate.UNDECIDED)):
+                print(f"    {outcome.fate.value} {outcome.operator}: {outcome.site} {outcome.by}")
     whole = Campaign(merged(*(one.schedules for _, _, one in found)), merged(*(one.sources for _, _, one in found)))
     print(whole.text())
     if arguments.json:
@@ -139,11 +139,10 @@ def _summary(found: list[tuple[str, dict[str, str], Campaign]], whole: Campaign,
 
 def _page(whole: Campaign, schedules: int, sample: int) -> str:
     drawn = f"{sample} mutants of each kind, drawn evenly over the operators, for each" if sample else "all mutants"
-    head = f"""# Mutants of schedules and of emitted sources
+    head = f"""# Mutants of steps and of emitted sources
 Made by `benchmarks/mutation.py`: {schedules} schedules of the shipped workloads in their small forms, {drawn}.
-The judge is the verifier: for schedules the proof, then runs of what they are lowered to; for sources a dozen
-adversarial runs. *Equivalent* are survivors that a rule proves to do what the original does; the rules are in
-`order_rules.py`, `spelling_rules.py`, `source_rules.py`, `scope_rules.py` and `idle_rules.py` of `tilelink/mutation/`.
+The judge of steps is the happens-before proof, then the interpreter; that of sources a dozen adversarial runs. *Equivalent*
+are survivors that are still proved and compute the same, or whose runs write, raise and await the same.
 
 Killed of those that matter: **{100 * whole.score:.1f} %**.
 

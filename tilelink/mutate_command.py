@@ -27,7 +27,7 @@ def mutate(
     workers: Annotated[int, typer.Option("--workers", min=1, max=2, help="Number of worker processes.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: every mutant and what became of it.")] = False,
 ) -> None:
-    """Plant bugs in a schedule and in its source, and count those that `verify` finds. Exit 1 below 95 %."""
+    """Plant bugs in the steps of a schedule and in its source, and count those that are found. Exit 1 below 95 %."""
     declared, machine, schedule = planned(spec, sizes, topology, ranks, dtype, pin)
     small = small_form(declared, schedule, machine)
     with working("judging mutants"):

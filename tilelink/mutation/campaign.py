@@ -10,7 +10,7 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation import nodes, sources
 from tilelink.mutation.judges import SAME_MEANING, JudgeSteps
-from tilelink.mutation.report import Fate, Report
+from tilelink.mutation.report import Report
 from tilelink.mutation.runner import run
 from tilelink.mutation.verifier import SAME_ACCESSES, JudgeSource
 
@@ -25,7 +25,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What became of the mutants of schedules, and of those of emitted sources."""
+    """What became of the mutants of steps of schedules, and of those of emitted sources."""
 
     schedules: Report
     sources: Report
@@ -36,13 +36,11 @@ class Campaign:
         return merged(self.schedules, self.sources).score
 
     def text(self) -> str:
-        return f"Schedules\n{self.schedules.text()}\nEmitted sources\n{self.sources.text()}"
+        return f"Steps\n{self.schedules.text()}\nEmitted sources\n{self.sources.text()}"
 
     def markdown(self) -> str:
         """Two tables, and the reasons by which survivors are equivalent."""
-        both = (*self.schedules.of(Fate.EQUIVALENT), *self.sources.of(Fate.EQUIVALENT))
-        used = {outcome.by for outcome in both}
-        why = [f"- *{name}*: {reason}" for name, reason in REASONS.items() if name in used]
+        why = [f"- *{name}*: {reason}" for name, reason in REASONS.items()]
         parts = ["## Mutants of steps", self.schedules.markdown(), "## Mutants of emitted sources"]
         parts += [self.sources.markdown(), "## Why survivors are equivalent", "\n".join(why)]
         return "\n\n".join(parts) + "\n"

@@ -2,9 +2,10 @@
 
 A mutated expression that depends on ranks, programs and constants only takes all of its values in every run. So if the tasks
 of a mutant's run write and raise the same as those of the original's run under the same policy, and wait for as much, then the
-mutant orders at this size what the original orders: results and races of its own runs show the rest. Two things matter not:
+mutant orders at this size what the original orders: results and races of its own runs show the rest. Three things matter not:
 - what ordinary loads read, as results and races depend on it;
-- what a task does again or besides, if it changes nothing: polls, a wait or a barrier more, a word raised to what it is.
+- what a task does again or besides, if it changes nothing: polls, a wait or a barrier more, a word raised to what it is;
+- the order of neighbouring writes to different buffers that release nothing: no machine promises one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _ENDED = b"ended"
 class Done(NamedTuple):
     what: bytes
     idle: bool = False  # nothing in memory changed
+    free: str = ""  # the buffer, of a write that releases nothing
 
 
 Run = dict[tuple[int, str], list[Done]]  # what each task did, by its rank and name
@@ -44,8 +46,12 @@ class Fingerprint:
             return
         done = self.run.setdefault((event.task.rank, event.task.name), [])
         new = self._done(event, done)
-        if not (new.idle and done and done[-1].what == new.what):
-            done.append(new)
+        if new.idle and done and done[-1].what == new.what:
+            return
+        at = len(done)
+        while new.free and at and done[at - 1].free not in ("", new.free) and done[at - 1].what > new.what:
+            at -= 1
+        done.insert(at, new)
 
     def _done(self, event: Event, before: list[Done]) -> Done:
         """Lines are left out: they are what a mutant may change. Operations of a stream are known by what they do, not by
@@ -74,7 +80,8 @@ def _access(event: Access) -> Done:
     touched = (event.addresses - base).tobytes() if event.addresses.size < 1 << 16 else b""
     how = (event.kind, event.via, event.semantic, event.scope, event.item_bytes, event.scalar, event.value)
     what = hashlib.sha256(repr((place, how)).encode() + touched).digest()
-    return Done(what, not event.changed)
+    free = event.kind is not Kind.LOAD and event.semantic in (Semantic.NONE, Semantic.RELAXED)
+    return Done(what, not event.changed, repr(owner) if free else "")
 
 
 def runs(subject: Subject) -> tuple[Run, ...]:

@@ -177,19 +177,14 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _host_class(tree: ast.Module) -> ast.ClassDef:
-    found = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and any(_binds(statement, "INPUTS") for statement in node.body)
-    ]
+    found = [node for node in tree.body if isinstance(node, ast.ClassDef) and "INPUTS" in _bound(node)]
     if len(found) != 1:
         raise NoHostClass(reason=f"{len(found) or 'none'} of its classes declare INPUTS")
     return found[0]
 
 
-def _binds(statement: ast.stmt, name: str) -> bool:
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+def _bound(node: ast.ClassDef) -> set[str]:
+    return {ast.unparse(target) for one in node.body if isinstance(one, ast.Assign) for target in one.targets}
 
 
 def _kernels(tree: ast.Module, host: ast.ClassDef) -> tuple[Function, ...]:

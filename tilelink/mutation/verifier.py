@@ -47,10 +47,9 @@ class JudgeSource:
             return Verdict(True, "host", f"{type(error).__name__}: {error}")
         subject = of_schedule(self.schedule, "", build=host.build)  # with the inputs and the reference of the spec
         killed = refuted(subject)
-        if killed is not None:
-            return killed
-        same = does_the_same(_original(self.original, self.schedule), runs(subject))
-        return Verdict(False, SAME_ACCESSES if same else "", "")
+        if killed is None and does_the_same(_original(self.original, self.schedule), runs(subject)):
+            return Verdict(False, SAME_ACCESSES, "")
+        return killed or Verdict(False, "", "")
 
 
 def refuted(subject: Subject) -> Verdict | None:
