@@ -9,7 +9,6 @@ import pytest
 import torch
 import triton.language as tl
 
-from tests.imports.import_graph import import_graph
 from tilelink.ir.dtype import DTYPES, Dtype, dtype_name
 from tilelink.ir.ops.elementwise import FUNCTIONS
 
@@ -50,15 +49,3 @@ def test_no_other_file_knows_a_row(names: set[str], homes: set[str]) -> None:
 
 def _is_one(node: ast.AST, names: set[str]) -> bool:
     return isinstance(node, ast.Constant) and node.value in names
-
-
-def test_rows_need_no_torch() -> None:
-    graph = import_graph(ROOT, ("tilelink",))
-    assert "tilelink.ir.ops.elementwise" in graph
-    lines = [
-        line
-        for path in (ROOT / "tilelink/ir/ops").glob("*.py")
-        for line in path.read_text().splitlines()
-        if line.startswith(("import torch", "from torch"))
-    ]
-    assert not lines

@@ -9,7 +9,6 @@ import lowering
 from tilelink import Shard, Tensor, dims, matmul, overlap, reduce_scatter
 from tilelink.declaration import Overlap
 from tilelink.errors import ElementwisePlacement
-from tilelink.ir.functions import _binary
 from tilelink.ir.ops.elementwise import FUNCTIONS, Elementwise, Function
 from tilelink.ir.tensor import record
 from tilelink.runtime.run import run_emulated
@@ -25,7 +24,7 @@ def absolute(x: Tensor) -> Tensor:
 
 
 def larger(x: Tensor, y: Tensor) -> Tensor:
-    return _binary("larger", x, y, "larger")
+    return x.elementwise("larger", y, "larger")
 
 
 def spec() -> Overlap:
