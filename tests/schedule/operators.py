@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tests.schedule.references import FOLD, SOFTMAX, Tensors, attention, routes, summed_product, total
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Buffer, Law, Memory, Protocol, Region, Signal, Table
 from tilelink.schedule.roles import CopyEngine, Launch, MeshAxis, Network, Phase, Role, Schedule, Sms, Who
@@ -22,8 +23,6 @@ tile, segment, m, n, k, chunk = map(Index, ("tile", "segment", "m", "n", "k", "c
 peer, step, slot, use, source, i = map(Index, ("peer", "step", "slot", "use", "source", "i"))
 group, other, node, mine, lane = map(Index, ("group", "other", "node", "mine", "lane"))
 
-Tensors = list[torch.Tensor]  # one a rank
-
 
 @dataclass(frozen=True)
 class Operator:
@@ -35,14 +34,6 @@ class Operator:
 
 def ranks(size: int) -> tuple[MeshAxis, ...]:
     return (MeshAxis("ranks", size),)
-
-
-def total(parts: Tensors) -> torch.Tensor:
-    return torch.stack(parts).sum(0)
-
-
-def summed_product(x: Tensors, w: Tensors) -> torch.Tensor:
-    return total([a @ b for a, b in zip(x, w, strict=True)])
 
 
 def peer_after(size: int) -> Number:
@@ -188,32 +179,11 @@ def all_reduce_ll(size: int = 3, versions: int = 2) -> Operator:
 
 
 H = K * B  # elements of a token
-FOLD = '''
-@triton.jit
-def expert_fold(x, w):
-    """A token times the weights of its expert, then the square of its positive part."""
-    y = tl.maximum(tl.sum(tl.trans(x) * w, axis=0), 0)[None, :]
-    return y * y
-'''
 
 
 def _token(buffer: str, *start: Number, at: Number = rank) -> Region:
     *lead, row = start
     return Region(buffer, (*lead, row, 0), (*(1 for _ in lead), 1, H), at)
-
-
-def routes(size: int, tokens: int) -> dict[str, torch.Tensor]:
-    """Which rank each token goes to, which row it has there, how many come, and which token a row is."""
-    shapes = {"to": (size, tokens), "row": (size, tokens), "rows": (size, size), "token": (size, size, tokens)}
-    found = {name: torch.full(shape, -1, dtype=torch.int32) for name, shape in shapes.items()}
-    found["rows"][:] = 0
-    for r in range(size):
-        for t in range(tokens):
-            to = (r * 2 + t * t + 1) % size
-            found["to"][r, t], found["row"][r, t] = to, found["rows"][r, to]
-            found["token"][r, to, found["rows"][r, to]] = t
-            found["rows"][r, to] += 1
-    return found
 
 
 def _moe(name: str, size: int, tokens: int, expert: Role, combine: Role, returned: int, functions: str) -> Operator:
@@ -331,27 +301,6 @@ def two_level_rs(nodes: int = 2, local: int = 2) -> Operator:
     return Operator(schedule, lambda y: list(total(y).chunk(size)))
 
 
-SOFTMAX = """
-@triton.jit
-def softmax_step(top, total, acc, q, k, v):
-    scores = tl.dot(q, tl.trans(k))
-    new = tl.maximum(top, tl.max(scores, axis=1)[:, None])
-    weights = tl.exp(scores - new)
-    old = tl.exp(top - new)
-    return new, total * old + tl.sum(weights, axis=1)[:, None], tl.dot(weights, v, acc * old)
-
-
-@triton.jit
-def softmax_merge(top, total, acc, top2, total2, acc2):
-    new = tl.maximum(top, top2)
-    old, other = tl.exp(top - new), tl.exp(top2 - new)
-    return new, total * old + total2 * other, acc * old + acc2 * other
-
-
-@triton.jit
-def divided(acc, total):
-    return acc / total
-"""
 STATE = ("top", "total", "acc")
 WIDTHS = (1, 1, B)
 EMPTY = (
@@ -361,10 +310,6 @@ EMPTY = (
 )
 ENDED = (Compute(("acc",), "divided", ("acc", "total")), Store("acc", box("out", m, 0)))
 QUERY = Load("q_tile", box("q", m, 0))
-
-
-def attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    return torch.softmax(q @ keys.T, dim=1) @ values
 
 
 def flash_decode(size: int = 3) -> Operator:

@@ -3,7 +3,8 @@ sizes with names."""
 
 from __future__ import annotations
 
-from tests.schedule.operators import Operator, Tensors, matrix
+from tests.schedule.operators import Operator, matrix
+from tests.schedule.references import Tensors
 from tilelink.schedule.index import Index, Number, call, rank
 from tilelink.schedule.memory import Buffer, Dim, Memory, Region, Signal
 from tilelink.schedule.roles import CopyEngine, Host, Launch, MeshAxis, Phase, Role, Schedule, Sms, Who
