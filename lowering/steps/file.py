@@ -14,6 +14,7 @@ from lowering.steps.host import print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import HELPERS, checked_names
+from lowering.steps.packets import elements_of_words, in_words
 from lowering.steps.pieces import in_pieces
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
@@ -41,11 +42,12 @@ def passes(schedule: Schedule) -> Schedule:
 def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
     """The same of a schedule that has gone through all passes."""
     spelling = dialect("triton", arch)
-    frame = Frame(schedule, laid_out(schedule), Constants(checked_names(schedule)))
+    packed = in_words(schedule)
+    frame = Frame(packed, laid_out(packed, elements_of_words(schedule)), Constants(checked_names(schedule)))
     host_roles = [  # first: they say which values they copy
-        [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in schedule.launches
+        [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in packed.launches
     ]
-    kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in schedule.launches]
+    kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in packed.launches]
     end = None if frame.words.ends_in_last_launch else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
     host = print_class(frame, kernels, host_roles, end)
@@ -62,7 +64,7 @@ def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
         ("fabric: torch symmetric memory", reached("\n\n\n".join(map(_fabric, fabrics)), (host, spelling.fabric))),
     ]
     out = Source()
-    _header(out, frame)
+    _header(out, schedule, frame)
     out.lines(named_imports(spelling.imports, (text for _, text in sections)))
     for title, text in sections:
         if text:
@@ -87,8 +89,7 @@ def _texts(*kernels: Kernel | None) -> list[str]:
     return [kernel.text for kernel in kernels if kernel is not None]
 
 
-def _header(out: Source, frame: Frame) -> None:
-    schedule = frame.schedule
+def _header(out: Source, schedule: Schedule, frame: Frame) -> None:
     out.line(
         f'"""{schedule.name} on {schedule.num_ranks} ranks: a schedule of steps, printed. Yours to keep and edit."""'
     )

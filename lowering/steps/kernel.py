@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -37,6 +38,7 @@ class Frame:
     schedule: Schedule
     words: Words
     constants: Constants
+    wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
     def programs(self, out: Text, role: Role) -> Programs:
         scope = Scope(self.schedule, role.name, role.engine.programs)

@@ -92,7 +92,7 @@ class _Names:
             self.new("kernel", kernel)
         for role in launch.roles:
             if by_host(role):
-                self.new("kernel", f"{role.name}_wait_kernel")
+                self.one("wait kernel", f"{role.name}_wait_kernel")  # the printer numbers those of roles of a name
             elif role.name != kernel:
                 self.new("role", role.name)
             for phase in role.phases:

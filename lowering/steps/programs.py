@@ -13,8 +13,9 @@ from lowering.steps.ops import op_text
 from lowering.steps.regions import Place, Regions, Side
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
+from tilelink.ir.functions import FUNCTIONS
 from tilelink.schedule.index import Index, Number, names_in, rank
-from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.memory import Access, Buffer, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
 from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
@@ -42,6 +43,10 @@ class Needing(Spelling):
         assert not isinstance(index, int)
         self.needs[index.op] = ""
         return super().look_up(index)
+
+
+def _mask(place: Place) -> list[str | Chain]:
+    return [place.mask] if place.mask.parts else []
 
 
 # variables in front of the loop, those where the condition holds, and the load
@@ -163,9 +168,8 @@ class Programs(Body):
             self.out.line(f"{step.result} = {name}.load([{self.spell(row)}, {self.spell(col)}])")
             return
         place = self._place(step.result, step.region, step)
-        if buffer.protocol is Protocol.LL:
-            self.needs["call"] = ""
-            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, "call", f"tl.{element(buffer)}"])
+        if buffer.protocol is not Protocol.SIMPLE:
+            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *_mask(place)])
             return
         masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
         self.out.wrapped(f"{step.result} = tl.load(", [place.pointers, *masked])
@@ -179,23 +183,26 @@ class Programs(Body):
             self.out.line(f"{name}.store([{self.spell(row)}, {self.spell(col)}], {value})")
             return
         place = self._place(step.value, step.region, step)
-        if buffer.protocol is Protocol.LL:
-            self.needs["call"] = ""
-            self.out.wrapped("put_packets(", [place.pointers, value, "call"])
+        if buffer.protocol is not Protocol.SIMPLE:
+            packets = [place.pointers, step.value, *self._packets(buffer), *_mask(place)]
+            self.out.wrapped("put_packets(", packets)
             return
-        masked: list[str | Chain] = [place.mask] if place.mask.parts else []
-        self.out.wrapped("tl.store(", [place.pointers, value, *masked])
+        self.out.wrapped("tl.store(", [place.pointers, value, *_mask(place)])
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
-        protocol = self.buffers[region.buffer].protocol
-        if protocol is Protocol.LAMPORT:
-            self.not_printed("an element whose absence is a value", step, "Protocol.LL, Protocol.SIMPLE")
-        place = self.regions.place(value, region)
-        if protocol is not Protocol.SIMPLE and place.mask.parts:
-            self.not_printed("a tile of packets that sticks out of its buffer", step, "buffers of whole tiles")
+        packed = self.words.in_word.get(region.buffer, 1) > 1
+        place = self.regions.place(f"{value}_words" if packed else value, region)
+        if isinstance(step, Load) and step.fill and self.buffers[region.buffer].protocol is not Protocol.SIMPLE:
+            self.not_printed("a number in the place of packets that do not exist", step, "fill=0.0")
         for line in place.lines:
             self.out.line(line)
         return place
+
+    def _packets(self, buffer: Buffer) -> list[str | Chain]:
+        """What kind of packets lie in a buffer."""
+        self.needs["call"] = ""
+        numbered = buffer.protocol is Protocol.LL
+        return ["call", f"tl.{element(buffer)}", str(self.words.in_word[buffer.name]), f"NUMBERED={numbered}"]
 
     def described(self, value: str, region: Region, step: Step) -> tuple[str, Number, Number]:
         """The descriptor of a region on the own rank, and where the tile begins in the matrix of all rows."""
@@ -309,10 +316,16 @@ class Programs(Body):
     def compute(self, step: Compute) -> None:
         shape = ", ".join(name for _, name in self.regions.shape(step.results[0], step.shape)) if step.shape else ""
         exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
-        text = op_text(self.schedule, self.scope.role, step, f"({shape})", exact)
+        operands = [self._operand(one, step.op) for one in step.operands]
+        text = op_text(self.schedule, self.scope.role, step, operands, f"({shape})", exact)
         self.out.line(f"{', '.join(step.results)} = {text}")
         for name in step.results:
             self.dtypes[name] = "float32"
+
+    def _operand(self, one: str | float, op: str) -> str:
+        """Elementwise functions compute in fp32, whatever their operands were loaded as."""
+        loaded = self.dtypes.get(str(one), "float32")
+        return f"{one}.to(tl.float32)" if op in FUNCTIONS and loaded != "float32" else str(one)
 
     def library(self, step: Call) -> None:
         raise EngineCannot(
