@@ -110,9 +110,8 @@ class Blocks:
         """Elements of a block along each dimension."""
         left, sizes = self.launch.block * self.in_word, list[int]()
         for place, size in enumerate(reversed(self.part_shape)):
-            fits = min(left, 1 << (size - 1).bit_length()) if place < 2 else 1
-            sizes.insert(0, fits)
-            left //= fits
+            sizes.insert(0, min(left, size) if place < 2 else 1)
+            left = max(left >> (sizes[0] - 1).bit_length(), 1)  # registers hold powers of two
         return tuple(sizes)
 
     @property
