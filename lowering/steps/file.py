@@ -12,6 +12,7 @@ from lowering.steps.constants import Constants
 from lowering.steps.errors import SizeKnownOnCall
 from lowering.steps.host import print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
+from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import HELPERS, checked_names
 from lowering.steps.packets import elements_of_words, in_words
@@ -35,7 +36,7 @@ def lower(schedule: Schedule, arch: str = "sm_90") -> str:
 
 def passes(schedule: Schedule) -> Schedule:
     """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables."""
-    ordered = synchronised(in_pieces(schedule))  # a Sync may have to stand between pieces
+    ordered = synchronised(deferred(in_pieces(schedule)))  # a Sync may have to stand between pieces
     return named_lookups(ordered, checked_names(schedule))
 
 
@@ -64,7 +65,7 @@ def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
         ("fabric: torch symmetric memory", reached("\n\n\n".join(map(_fabric, fabrics)), (host, spelling.fabric))),
     ]
     out = Source()
-    _header(out, schedule, frame)
+    _header(out, undeferred(schedule), frame)
     out.lines(named_imports(spelling.imports, (text for _, text in sections)))
     for title, text in sections:
         if text:

@@ -70,6 +70,10 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
             if phase.who is not Who.LAST:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
+        for text in programs.functions:
+            functions.lines(text)
+            functions.line()
+            functions.line()
         if len(roles) > 1:
             _dispatch(frame, out, functions, body.text(), role, programs.needs, before)
             programs.needs.pop("program", "")
@@ -78,7 +82,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         _end(frame, out, launch, needs, before)
     parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
     kernel = Text()
-    kernel.lines(functions.text().removesuffix("\n") if len(roles) > 1 else "")
+    kernel.lines(functions.text())
     kernel.line(_decorator(parameters))
     what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
     with kernel.function(name, parameters, f"{what}."):

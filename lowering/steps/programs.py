@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from lowering.steps.body import Body
@@ -9,6 +10,7 @@ from lowering.steps.choices import Choice, choices
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.indices import Scope, Spelling
+from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.ops import op_text
 from lowering.steps.regions import Place, Regions, Side
 from lowering.steps.text import Chain, Text
@@ -69,6 +71,8 @@ class Programs(Body):
             If, tuple[str, list[str | Chain]]
         ] = {}  # the load that a branch in the loop at hand has become
         self.descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.functions: list[str] = []  # what the printed text calls
+        self.amount = ""  # what is added to words, if it is not 1
 
     # phases
 
@@ -103,7 +107,45 @@ class Programs(Body):
             header = "" if all_of_them else "if program == 0:"
         with self.out.maybe(header), self.scope.inside("tile", count, first):
             self.let(phase.let)
-            self.steps(phase.body)
+            if defers(phase):
+                before, late, stores = split(phase.body)
+                self.steps(before)
+                late_call = self._late(role, phase, late)
+                programs = ends[-1]
+                there = f"tile - {programs}" if first == 0 else f"tile - {programs} - {self.spell(first, 2)}"
+                late_call(f"tl.maximum(tile - {programs}, {self.spell(first)})", f"({there} >= 0).to(tl.int32)")
+                self.steps(stores)
+            else:
+                self.steps(phase.body)
+        if defers(phase):
+            own, end, programs = ends
+            last = f"({end} - 1 - {own}) // {programs} * {programs}"
+            late_call(f"tl.maximum({own} + {last}, {self.spell(first)})", f"({own} < {end}).to(tl.int32)")
+
+    def _late(self, role: Role, phase: Phase, late: tuple[Step, ...]) -> Callable[[str, str], None]:
+        """A function that notifies for a tile, and what prints its call. A loop that branches on its tile is not pipelined:
+        where there is no tile yet, words grow by nothing."""
+        inner = Programs(Text(), self.scope, self.spell, self.words)
+        with_amount = adds(late)
+        inner.amount = "tile_exists" if with_amount else ""
+        body = inner.out
+        with self.scope.inside("tile", phase.count, phase.first):
+            with body.maybe("" if with_amount else "if tile_exists == 1:"):
+                inner.let(needed(phase.let, late))
+                inner.steps(late)
+        name = f"notify_of_{role.name}{f'_{len(self.functions)}' if self.functions else ''}"
+        needs = [one for one in inner.needs if one]
+        out = Text()
+        out.line("@triton.jit")
+        with out.function(name, ["tile", "tile_exists", *needs], f"What tile `tile` of {role.name} tells, if it exists: 1, or 0."):
+            out.lines(body.text())
+        self.functions.append(out.text())
+        self.needs |= inner.needs
+
+        def called(tile: str, exists: str) -> None:
+            self.out.call(f"{name}(", [tile, exists, *needs])
+
+        return called
 
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
         """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited."""
@@ -114,7 +156,8 @@ class Programs(Body):
     def may_flatten(self, phase: Phase) -> bool:
         """Whether the compiler may run the tiles and the loop inside of each as one loop, and load ahead over its end: there is
         one inner loop, which does not wait. Of a loop with a single round, it would load in front of the wait for the tile."""
-        loops = [step for step in phase.body if isinstance(step, For)]
+        before, _, stores = split(phase.body) if defers(phase) else (phase.body, (), ())
+        loops = [step for step in (*before, *stores) if isinstance(step, For)]
         return len(loops) == 1 and not self.waits(loops[0].body) and self.scope.range(loops[0].count).low > 1
 
     # leaves
@@ -141,7 +184,7 @@ class Programs(Body):
         words = "signals" if here else f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
         word = self.word(words, step.signal, step.index)
         if step.to is None:
-            self.out.wrapped("count_up(", [word])
+            self.out.wrapped("count_up(", [word, *([self.amount] if self.amount else [])])
         else:
             self.out.wrapped("notify(", [word, self.spell(step.to)])
 

@@ -81,6 +81,23 @@ def test_masked_packets() -> None:
     alike(one, seeds=(7,), compiled=False)
 
 
+COUNTED_LATE = {"mover": "CopyEngine()", "compute": "triton", "tile": "16x16x16/4w2s", "count": "late"}
+LATE = {
+    "several tiles": ({"M": 256, "K": 64, "N": 48}, "2"),
+    "fewer tiles than programs": ({"M": 64, "K": 64, "N": 16}, "1"),
+    "a row of tiles a chunk": ({"M": 256, "K": 128, "N": 64}, "4"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "chunks"), LATE.values(), ids=LATE)
+def test_notifies_behind_the_next_tile(sizes: dict[str, int], chunks: str) -> None:
+    pins = {**COUNTED_LATE, "chunks": chunks}
+    one = load("03_gemm_rs.py:gemm_rs").plan_for(topologies.load("laptop-switch", 4), sizes, "bf16", pins)
+    assert "tile_exists" in lower(with_own_names(elaborated(one)))
+    alike(one)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PLANNED, ids=" ".join)
 def test_equal_to_what_is_emitted_today(case: tuple[str, ...]) -> None:
