@@ -77,14 +77,28 @@ def tile_of_data(data, DTYPE: tl.constexpr, COUNT: tl.constexpr):
 
 
 @triton.jit
-def put_packets(words, tile, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None):
-    """Store a tile of elements of DTYPE, COUNT in a word of 64 bits: NUMBERED with the number of the call, or else so that no
-    word is 0. Data is inverted then, because zeros are common, and a word of NaNs with all bits set is sent as other NaNs."""
-    data = data_of_tile(tile, DTYPE, COUNT)
+def packets_of(data, call, NUMBERED: tl.constexpr):
+    """Packets of `data`: NUMBERED with the number of the call, or else so that none is 0. Data is inverted then, because zeros
+    are common; a word of NaNs with all bits set is sent as other NaNs."""
     if NUMBERED:
-        packets = (tl.full(data.shape, 0, tl.int64) + call) << 32 | data
+        return (tl.full(data.shape, 0, tl.int64) + call) << 32 | data
     else:
-        packets = tl.where(data == -1, -(2**63), ~data)
+        return tl.where(data == -1, -(2**63), ~data)
+
+
+@triton.jit
+def absent(found, call, NUMBERED: tl.constexpr):
+    """1 for each of the packets `found` that is not of call number `call`, or is empty; else 0."""
+    if NUMBERED:
+        return ((found >> 32).to(tl.int32) != call).to(tl.int32)
+    else:
+        return (found == 0).to(tl.int32)
+
+
+@triton.jit
+def put_packets(words, tile, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None):
+    """Store a tile of elements of DTYPE, COUNT in a packet."""
+    packets = packets_of(data_of_tile(tile, DTYPE, COUNT), call, NUMBERED)
     tl.atomic_xchg(words, packets, mask=mask, sem="relaxed", scope="sys")
 
 
@@ -92,10 +106,7 @@ def put_packets(words, tile, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUM
 def get_packets(words, call, NUMBERED: tl.constexpr, mask):
     """What `words` hold, those that exist, and 1 if one of them has not arrived in call number `call`."""
     found = tl.atomic_add(words, tl.zeros(words.shape, tl.int64), mask=mask, sem="relaxed", scope="sys")
-    if NUMBERED:
-        missing = ((found >> 32).to(tl.int32) != call).to(tl.int32)
-    else:
-        missing = (found == 0).to(tl.int32)
+    missing = absent(found, call, NUMBERED)
     if mask is not None:
         missing = tl.where(mask, missing, 0)
     return found, tl.max(tl.max(missing, axis=1), axis=0)

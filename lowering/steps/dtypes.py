@@ -9,6 +9,7 @@ NAMES = {
     "bfloat16": "bfloat16",
     "float16": "float16",
     "int32": "int32",
+    "int64": "int64",
     "fp32": "float32",
     "bf16": "bfloat16",
     "fp16": "float16",

@@ -56,7 +56,8 @@ def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
         "\n"
     )
     constants = "\n".join(frame.constants.lines(globals_of(f"{body}\n\n\n{host}")))
-    fabrics = [name for name in spelling.fabrics if name != "pool"]
+    pooled = any(buffer.places for buffer in schedule.buffers)
+    fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
     sections = [
         ("constants: kernels read these directly, host code reads their `.value`", constants),
         ("device helpers: waits and notifies hold the rules of memory order", embed(body, HELPERS, spelling.jit)),

@@ -10,12 +10,14 @@ from lowering.source import Source
 from lowering.steps.dtypes import element, stored
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel
-from lowering.steps.streams import ARGUMENTS, HostRole, tensor_of
+from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
 from lowering.steps.words import MAIN
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Launch, Sms
+from tilelink.schedule.steps import Call
+from tilelink.schedule.walk import all_steps
 
 
 def print_class(
@@ -37,7 +39,8 @@ class HostClass:
         self.launched: Counter[str] = Counter()  # by stream
         self.joined: dict[tuple[str, str], int] = {}  # how many launches of the second stream the first one is behind
         self.inputs = [*self._of(Memory.INPUT), *(table.name for table in self.schedule.tables)]
-        self.fresh = self._of(Memory.OUTPUT)
+        self.pools = [buffer for buffer in self.schedule.buffers if buffer.places]
+        self.fresh = [*self._of(Memory.OUTPUT), *(buffer.name for buffer in self.pools)]
 
     def _of(self, memory: Memory) -> list[str]:
         return [buffer.name for buffer in self.schedule.buffers if buffer.memory is memory]
@@ -102,6 +105,10 @@ class HostClass:
             out.line("self.fabric = fabric")
             for name in self._of(Memory.SYMMETRIC):
                 shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
+                if self.buffers[name].places:
+                    out.line(f"self.{name} = Pool(fabric, {shape}, torch.{dtype})")
+                    out.line(f"self.{name}_pool = torch.cat([place.pointers for place in self.{name}.places])")
+                    continue
                 out.line(f"self.{name} = fabric.symmetric({shape}, torch.{dtype})")
             for name in self._of(Memory.LOCAL):
                 shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
@@ -140,9 +147,15 @@ class HostClass:
             for name in self.fresh:
                 dtype = element(self.buffers[name])
                 shape = self.schedule.shapes[name]
-                out.line(f"{name} = torch.empty({shape}, dtype=torch.{dtype}, device=self.fabric.device)")
-            out.line(f"self.fabric.run({', '.join(['self.enqueue', *self._tensors()])})")
-            out.line(f"return {', '.join(tensor_of(one.memory, one.name) for one in self._results())}")
+                new = f"torch.empty({shape}, dtype=torch.{dtype}, device=self.fabric.device)"
+                out.line(f"{name} = {f'self.{name}.take(main, {shape})' if self.buffers[name].places else new}")
+            if any(isinstance(step, Call) and step.function in COLLECTIVES for step in all_steps(self.schedule)):
+                out.line(f"self.enqueue({', '.join(self._tensors())})")
+            else:
+                out.line(f"self.fabric.run({', '.join(['self.enqueue', *self._tensors()])})")
+            for one in self.pools:
+                out.line(f"{one.name} = self.{one.name}.give(main, {one.name})")
+            out.line(f"return {', '.join(map(tensor_of, self._results()))}")
 
     def _tensors(self) -> list[str]:
         return ["main", *self.inputs, *self.fresh]
@@ -152,6 +165,8 @@ class HostClass:
         with out.block(f"def enqueue({', '.join(['self', *self._tensors()])}):"):
             out.line('"""All launches, copies and waits of a call, in order."""')
             out.line("rank = self.fabric.rank")
+            for one in self.pools:
+                out.line(f"{one.name}_here = self.{one.name}.place_of({one.name})")
             for side in self.sides:
                 out.line(f'{side} = self.fabric.stream("{side}")')
                 self._join(side, MAIN)
@@ -204,11 +219,13 @@ class HostClass:
             return ARGUMENTS[name]
         if name in kernel.descriptors:
             buffer, block = kernel.descriptors[name]
-            matrix = f"{tensor_of(self.buffers[buffer].memory, buffer)}.view(-1, {self.schedule.shapes[buffer][-1]})"
+            matrix = f"{tensor_of(self.buffers[buffer])}.view(-1, {self.schedule.shapes[buffer][-1]})"
             sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in block)
             return f"TensorDescriptor.from_tensor({matrix}, [{sizes}])"
         if name in self.buffers:
-            return tensor_of(self.buffers[name].memory, name)
+            return tensor_of(self.buffers[name])
+        if any(name == f"{one.name}_pool" for one in self.pools):
+            return f"self.{name}"
         if name.endswith("_peers") and name[: -len("_peers")] in self.buffers:
             return f"self.{name[: -len('_peers')]}.pointers"
         return name

@@ -41,9 +41,7 @@ def _with_phases(schedule: Schedule, in_front: bool) -> Schedule:
         return replace(phase, body=body)
 
     launches = tuple(
-        replace(
-            launch, roles=tuple(replace(role, phases=tuple(map(moved, role.phases))) for role in launch.roles)
-        )
+        replace(launch, roles=tuple(replace(role, phases=tuple(map(moved, role.phases))) for role in launch.roles))
         for launch in schedule.launches
     )
     return replace(schedule, launches=launches)

@@ -36,6 +36,7 @@ _CALLED = (  # helpers that the printer calls
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
+OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
 _OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
 
 
@@ -75,6 +76,8 @@ class _Names:
         for buffer in schedule.buffers:
             self.new("buffer", buffer.name)
             for beside in _OF_BUFFERS:
+                self.new("companion", f"{buffer.name}_{beside}")
+            for beside in OF_POOLS if buffer.places else ():
                 self.new("companion", f"{buffer.name}_{beside}")
         for signal in schedule.signals:
             self.new("signal", signal.name)

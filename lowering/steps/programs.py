@@ -118,34 +118,29 @@ class Programs(Body):
             else:
                 self.steps(phase.body)
         if defers(phase):
-            own, end, programs = ends
-            last = f"({end} - 1 - {own}) // {programs} * {programs}"
-            late_call(f"tl.maximum({own} + {last}, {self.spell(first)})", f"({own} < {end}).to(tl.int32)")
+            begin, end, programs = ends
+            last = f"({end} - 1 - {begin}) // {programs} * {programs}"
+            late_call(f"tl.maximum({begin} + {last}, {self.spell(first)})", f"({begin} < {end}).to(tl.int32)")
 
     def _late(self, role: Role, phase: Phase, late: tuple[Step, ...]) -> Callable[[str, str], None]:
         """A function that notifies for a tile, and what prints its call. A loop that branches on its tile is not pipelined:
         where there is no tile yet, words grow by nothing."""
         inner = Programs(Text(), self.scope, self.spell, self.words)
-        with_amount = adds(late)
-        inner.amount = "tile_exists" if with_amount else ""
-        body = inner.out
-        with self.scope.inside("tile", phase.count, phase.first):
-            with body.maybe("" if with_amount else "if tile_exists == 1:"):
-                inner.let(needed(phase.let, late))
-                inner.steps(late)
+        inner.amount = "tile_exists" if adds(late) else ""
+        guard = "" if inner.amount else "if tile_exists == 1:"
+        with self.scope.inside("tile", phase.count, phase.first), inner.out.maybe(guard):
+            inner.let(needed(phase.let, late))
+            inner.steps(late)
         name = f"notify_of_{role.name}{f'_{len(self.functions)}' if self.functions else ''}"
         needs = [one for one in inner.needs if one]
         out = Text()
         out.line("@triton.jit")
-        with out.function(name, ["tile", "tile_exists", *needs], f"What tile `tile` of {role.name} tells, if it exists: 1, or 0."):
-            out.lines(body.text())
+        what = f"What tile `tile` of {role.name} tells, if there is one: `tile_exists` is 1, or 0."
+        with out.function(name, ["tile", "tile_exists", *needs], what):
+            out.lines(inner.out.text())
         self.functions.append(out.text())
         self.needs |= inner.needs
-
-        def called(tile: str, exists: str) -> None:
-            self.out.call(f"{name}(", [tile, exists, *needs])
-
-        return called
+        return lambda tile, exists: self.out.call(f"{name}(", [tile, exists, *needs])
 
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
         """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited."""
@@ -206,6 +201,11 @@ class Programs(Body):
     def load(self, step: Load) -> None:
         buffer = self.buffers[step.region.buffer]
         self.dtypes[step.result] = element(buffer)
+        if any(one.places == buffer.name for one in self.schedule.buffers):  # one number, not a tile
+            word = Chain((self.regions.base(step.region), *self.spell.flat(step.region.start, buffer.name, 0)))
+            self.out.wrapped(f"{step.result} = tl.load(", [word])
+            self.regions.places[buffer.name] = step.result, step.region.start[0]
+            return
         if step.region.access is Access.DESCRIPTOR:
             name, row, col = self.described(step.result, step.region, step)
             self.out.line(f"{step.result} = {name}.load([{self.spell(row)}, {self.spell(col)}])")
@@ -357,6 +357,12 @@ class Programs(Body):
             self.notify(step.notify)
 
     def compute(self, step: Compute) -> None:
+        if step.op == "own_place":
+            (buffer,), (result,) = step.operands, step.results
+            self.needs[f"{buffer}_here"] = ""
+            self.out.line(f"{result} = {buffer}_here")
+            self.dtypes[result] = "int64"
+            return
         shape = ", ".join(name for _, name in self.regions.shape(step.results[0], step.shape)) if step.shape else ""
         exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
         operands = [self._operand(one, step.op) for one in step.operands]

@@ -11,15 +11,15 @@ from lowering.steps.errors import EngineCannot, NotContiguousCopy, ValueChangesI
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel, wait_kernel
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
-from tilelink.schedule.memory import Memory, Region
+from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
 from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
 from tilelink.schedule.walk import indices, steps_in
 
 _PRODUCTS = ("matmul", "matmul_transposed")
-_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
-_CALLS = (*_PRODUCTS, *_COLLECTIVES)  # of streams
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
+_CALLS = (*_PRODUCTS, *COLLECTIVES)  # of streams
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,16 @@ class Streams(Body):
         return self.tensor(region) + (f"[{', '.join(cut)}]" if cut else "")
 
     def tensor(self, region: Region) -> str:
-        held = tensor_of(self.buffers[region.buffer].memory, region.buffer)
-        return held if region.at == rank else f"self.{region.buffer}.peers[{self.spell(region.at)}]"
+        buffer = self.buffers[region.buffer]
+        if buffer.places and region.at != rank:
+            raise EngineCannot(
+                engine=self.engine,
+                role=self.role.name,
+                what="know the place that a peer has told",
+                step=region_text(region),
+                legal="a role on SMs",
+            )
+        return tensor_of(buffer) if region.at == rank else f"self.{region.buffer}.peers[{self.spell(region.at)}]"
 
     def _contiguous(self, region: Region) -> bool:
         """Whether the elements follow each other in memory."""
@@ -175,7 +183,7 @@ class Streams(Body):
             if out != operand:  # the library adds in place
                 self.out.call(f"{self.stream}.copy(", regions)
             regions = [out]
-        elif step.function in _COLLECTIVES:
+        elif step.function in COLLECTIVES:
             regions = [f"{view}{self._as_rows(one)}" for view, one in zip(regions, _all(step), strict=True)]
         turned = ".t()" if step.function == "matmul_transposed" else ""
         name = "matmul" if step.function in _PRODUCTS else step.function
@@ -220,12 +228,14 @@ ARGUMENTS = {
 }
 
 
-def tensor_of(memory: Memory, name: str) -> str:
+def tensor_of(buffer: Buffer) -> str:
     """The tensor of a buffer of this rank, as host code calls it."""
-    match memory:
+    if buffer.places:
+        return buffer.name
+    match buffer.memory:
         case Memory.INPUT | Memory.OUTPUT:
-            return name
+            return buffer.name
         case Memory.LOCAL:
-            return f"self.{name}"
+            return f"self.{buffer.name}"
         case Memory.SYMMETRIC:
-            return f"self.{name}.local"
+            return f"self.{buffer.name}.local"

@@ -121,7 +121,7 @@ def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:
     peer = (rank + STEP) % ranks
     told = Store("place", Region(places_of(exchange), (rank,), (1,), peer))
     return (
-        Compute(("place",), "own_place", shape=(1,)),
+        Compute(("place",), "own_place", (schedule.exchange(exchange).target,), (1,)),
         For("step", ranks, (told, Notify(f"{exchange}_place", (rank,), peer, call))),
     )
 

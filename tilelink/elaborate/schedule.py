@@ -78,7 +78,11 @@ def _words_of(launch: Launch) -> Iterator[Wait | Notify]:
 def _buffer(planned: Planned, buffer: nodes.Buffer) -> Buffer:
     memory = _MEMORY[buffer.memory]
     for_caller = memory is Memory.SYMMETRIC and buffer.name in planned.spec.outputs
-    return Buffer(buffer.name, memory, buffer.shape, buffer.dtype, for_caller=for_caller)
+    told = (one.exchange for one in planned.launches if isinstance(one, TellPlace))
+    places = next(
+        (movers.places_of(one) for one in told if planned.exchange(one).target == buffer.name), ""
+    )  # of a pool whose places nobody is told, the same one is as good
+    return Buffer(buffer.name, memory, buffer.shape, buffer.dtype, for_caller=for_caller, places=places)
 
 
 def _packets(planned: Planned) -> Iterator[Buffer]:

@@ -16,7 +16,7 @@ from tilelink.ir.calls import WordCollective
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Operand, SumWords
-from tilelink.schedule.index import Index, Number, call, least, rank, rounded_up
+from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step, Store
@@ -203,11 +203,11 @@ def sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
 
 def tile_share(tiles: Tiles, step: SumWords) -> int:
     """Rows of a tile that a rank adds, at most; of a tile of one dimension as many elements, in whole words."""
-    share = int(rounded_up(tiles.width(step.index[0]), tiles.schedule.num_ranks))
+    share = -(-tiles.width(step.index[0]) // tiles.schedule.num_ranks)
     if len(step.index) > 1:
         return share
     in_word = step.protocol.data_bytes // DTYPE_BYTES[tiles.schedule.buffer(step.result).dtype]
-    return int(rounded_up(share, in_word)) * in_word
+    return -(-share // in_word) * in_word
 
 
 def packets_of_tiles(tiles: Tiles, step: SumWords) -> tuple[tuple[int, ...], ...]:
@@ -215,7 +215,7 @@ def packets_of_tiles(tiles: Tiles, step: SumWords) -> tuple[tuple[int, ...], ...
     ranks, shape = tiles.schedule.num_ranks, tiles.schedule.buffer(step.result).shape
     if step.shots == 1:
         return ((2, ranks, *shape),)
-    places = int(rounded_up(shape[0], tiles.width(step.index[0])))
+    places = -(-shape[0] // tiles.width(step.index[0]))
     return (2, ranks, places, tile_share(tiles, step), *shape[1:]), (2, *shape)
 
 

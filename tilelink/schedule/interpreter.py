@@ -245,10 +245,13 @@ class _Program:
 
     def compute(self, step: Compute, env: Env) -> None:
         shape = tuple(self.number(one, env) for one in step.shape)
+        if step.op == "own_place":  # the only one
+            self.values[step.results[0]] = np.zeros(shape)
+            return
         operands = [
             self.values[one] if isinstance(one, str) and one in self.values else float(one) for one in step.operands
         ]
-        if step.op in ("zeros", "full", "own_place"):
+        if step.op in ("zeros", "full"):
             found: Array | tuple[Array, ...] = np.full(shape, operands[0] if step.op == "full" else 0.0)
         else:
             found = self.run.ops[step.op](*operands)
