@@ -82,7 +82,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         _end(frame, out, launch, needs, before)
     parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
     kernel = Text()
-    kernel.lines(functions.text())
+    kernel.lines(functions.text() if functions.text().strip() else "")
     kernel.line(_decorator(parameters, [f"{one.name}_here" for one in frame.schedule.buffers if one.places]))
     what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
     with kernel.function(name, parameters, f"{what}."):

@@ -16,6 +16,7 @@ TEXTS = {
     "full": "tl.full({shape}, {0}, tl.float32)",
     "dot": "tl.dot({0}, {1}, {2}{precision})",
     "copy": "{0}",
+    "in_fp32": "{0}.to(tl.float32)",
     "trans": "tl.trans({0})",
     "halves": "halves({0})",
     **{name: function.text for name, function in FUNCTIONS.items()},

@@ -201,6 +201,10 @@ class Programs(Body):
     def load(self, step: Load) -> None:
         buffer = self.buffers[step.region.buffer]
         self.dtypes[step.result] = element(buffer)
+        if step.origin:
+            first = Chain((self.regions.base(step.region), *self.spell.flat(step.origin, buffer.name, 0)))
+            self.out.line(f"{step.result} = {first}")
+            return
         if any(one.places == buffer.name for one in self.schedule.buffers):  # one number, not a tile
             word = Chain((self.regions.base(step.region), *self.spell.flat(step.region.start, buffer.name, 0)))
             self.out.wrapped(f"{step.result} = tl.load(", [word])
@@ -371,8 +375,10 @@ class Programs(Body):
         for name in step.results:
             self.dtypes[name] = "float32"
 
-    def _operand(self, one: str | float, op: str) -> str:
+    def _operand(self, one: str | float | Index, op: str) -> str:
         """Elementwise functions compute in fp32, whatever their operands were loaded as."""
+        if isinstance(one, Index):
+            return self.spell(one)
         loaded = self.dtypes.get(str(one), "float32")
         return f"{one}.to(tl.float32)" if op in FUNCTIONS and loaded != "float32" else str(one)
 

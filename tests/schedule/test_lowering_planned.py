@@ -86,6 +86,22 @@ def test_outputs_in_pools(pins: dict[str, object]) -> None:
     alike(load("04_gemm_ar.py:gemm_ar").plan_for(topology, SMALL, "bf16", {"algorithm": "pooled", **pins}))
 
 
+USERS = {
+    "SMs": (3, {"M": 36, "K": 40, "N": 78}, {"algorithm": "direct"}),
+    "words": (2, {"M": 36, "K": 78, "N": 50}, {"algorithm": "lamport"}),
+    "copies": (2, {"M": 64, "K": 64, "N": 64}, {"algorithm": "direct", "mover": "CopyEngine()"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", USERS.values(), ids=USERS)
+def test_functions_of_the_user(case: tuple[int, dict[str, int], dict[str, object]]) -> None:
+    """The addresses that they get are those that today's file passes."""
+    ranks, sizes, pins = case
+    workload = load("06_user_op.py:ag_squared_relu")
+    alike(workload.plan_for(topologies.load("laptop-mesh", ranks), sizes, "bf16", pins))
+
+
 COUNTED_LATE = {"mover": "CopyEngine()", "compute": "triton", "tile": "16x16x16/4w2s", "count": "late"}
 LATE = {
     "several tiles": ({"M": 256, "K": 64, "N": 48}, "2"),

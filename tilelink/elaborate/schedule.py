@@ -8,6 +8,7 @@ from tilelink.elaborate import movers
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
 from tilelink.elaborate.tiles import STEP, body, item_lets
+from tilelink.elaborate.user_body import functions
 from tilelink.elaborate.words import Blocks, packets_of_tiles, word_collective
 from tilelink.ir import nodes
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
@@ -66,7 +67,7 @@ def elaborated(planned: Planned) -> Schedule:
     used = {step.signal for launch in launches for step in _words_of(launch)}
     signals = tuple(signal for signal in _signals(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
-    return Schedule(planned.name, mesh, buffers, signals, launches)
+    return Schedule(planned.name, mesh, buffers, signals, launches, functions=functions(planned))
 
 
 def _words_of(launch: Launch) -> Iterator[Wait | Notify]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, box, own_region, part, region
+from tilelink.elaborate.user_body import user_body
 from tilelink.elaborate.words import sum_words
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, other_tiles, row_pieces
@@ -31,8 +32,7 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
         case MatmulBody():
             return () if step.beside else _matmuls(tiles, step)
         case UserBody():
-            loads = [load for name, operand in step.operands for load in _loaded(tiles, name, operand)]
-            return (*loads, Compute((step.result,), step.function, tuple(name for name, _ in step.operands)))
+            return user_body(tiles, step)
         case SumParts():
             return _sum_parts(tiles, step)
         case SumWords():
