@@ -37,9 +37,10 @@ def results(module: ModuleType, ranks: int, seed: int, calls: int = 3) -> list[t
             for rank, operator in enumerate(operators):
                 shapes = build.INPUTS.values()  # type: ignore[attr-defined]
                 inputs = [torch.randint(-2, 3, shape, generator=generator).to(dtype) for shape, dtype in shapes]
-                out = operator(*inputs)
-                kept.append(torch.empty(out.numel(), dtype=out.dtype))
-                world.fabrics[rank].main().copy(kept[-1], out.reshape(-1))
+                outs = operator(*inputs)
+                for out in outs if isinstance(outs, tuple) else (outs,):
+                    kept.append(torch.empty(out.numel(), dtype=out.dtype))
+                    world.fabrics[rank].main().copy(kept[-1], out.reshape(-1))
         world.run()
     return kept
 

@@ -38,10 +38,11 @@ def word_collective(schedule: Schedule, launch: WordCollective) -> tuple[Phase, 
     sent = Store("own", blocks.packets(words, rank, to, PEER))
     theirs = Load("part", blocks.packets(words, PEER, mine))
     if launch.function == "all_gather":
-        first = (load, _to_peers(ranks, sent), Store("own", blocks.of(launch.out, rank)))
+        own_part = Store("own", blocks.of(launch.out, rank))
         taken = _to_peers(ranks, theirs, Store("part", blocks.of(launch.out, PEER)))
-        return blocks.phase("blocks to the peers", *first), blocks.phase("blocks of the peers", taken)
-    first = (_to_peers(ranks, load, sent),) if scattered else (load, _to_peers(ranks, sent))
+        sending = blocks.phase("blocks to the peers", load, _to_peers(ranks, sent), own_part)
+        return sending, blocks.phase("blocks of the peers", taken)
+    first: tuple[Step, ...] = (_to_peers(ranks, load, sent),) if scattered else (load, _to_peers(ranks, sent))
     own = Load("part", blocks.of(launch.operand, mine))
     total: tuple[Step, ...] = (
         Compute(("sum",), "zeros", shape=blocks.tile),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.schedule.index import Ints, Number, evaluate, names_in
+from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in
 from tilelink.schedule.memory import Buffer, Memory, Protocol, Region
 from tilelink.schedule.ranges import range_of
 from tilelink.schedule.roles import Phase, Role, Schedule, Who
