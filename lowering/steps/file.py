@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,13 +27,23 @@ from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Schedule
 
 
-def lower(schedule: Schedule, arch: str = "sm_90") -> str:
+@dataclass(frozen=True)
+class Around:
+    """What a file has beside the schedule: its head, the text of its self-check, and the results in the order and in the shapes
+    of the caller."""
+
+    head: str
+    main: str
+    results: Mapping[str, tuple[int, ...]]
+
+
+def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
     """Source text of `schedule` for NVIDIA GPUs of `arch`, self-contained: it imports torch and Triton only.
 
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
-    return print_file(passes(schedule), arch)
+    return print_file(passes(schedule), arch, around)
 
 
 def passes(schedule: Schedule) -> Schedule:
@@ -40,7 +52,7 @@ def passes(schedule: Schedule) -> Schedule:
     return named_lookups(ordered, checked_names(schedule))
 
 
-def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
+def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
     """The same of a schedule that has gone through all passes."""
     spelling = dialect("triton", arch)
     packed = in_words(schedule)
@@ -51,7 +63,8 @@ def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
     kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in packed.launches]
     end = None if frame.words.ends_in_last_launch else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
-    host = print_class(frame, kernels, host_roles, end)
+    host = print_class(frame, kernels, host_roles, end, around.results if around else {})
+    main = around.main if around else ""
     body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *_texts(*waits, *kernels, end)])).strip(
         "\n"
     )
@@ -63,10 +76,18 @@ def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
         ("device helpers: waits and notifies hold the rules of memory order", embed(body, HELPERS, spelling.jit)),
         (f"kernels of {schedule.name}", body),
         ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
-        ("fabric: torch symmetric memory", reached("\n\n\n".join(map(_fabric, fabrics)), (host, spelling.fabric))),
+        (
+            "fabric: torch symmetric memory",
+            reached("\n\n\n".join(map(_fabric, fabrics)), (host, main or spelling.fabric)),
+        ),
+        ("self-check under torchrun", main),
     ]
     out = Source()
-    _header(out, undeferred(schedule), frame)
+    if around:
+        out.lines(around.head)
+        out.line()
+    else:
+        _header(out, undeferred(schedule), frame)
     out.lines(named_imports(spelling.imports, (text for _, text in sections)))
     for title, text in sections:
         if text:

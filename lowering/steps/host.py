@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from lowering.names import class_name
 from lowering.source import Source
@@ -21,16 +23,27 @@ from tilelink.schedule.walk import all_steps
 
 
 def print_class(
-    frame: Frame, kernels: list[Kernel | None], host_roles: list[list[HostRole]], end: Kernel | None
+    frame: Frame,
+    kernels: list[Kernel | None],
+    host_roles: list[list[HostRole]],
+    end: Kernel | None,
+    results: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> str:
-    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does."""
-    return HostClass(frame, kernels, host_roles, end).text()
+    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does.
+    `results`: in the order and in the shapes of the caller, where these are not those of buffers."""
+    return HostClass(frame, kernels, host_roles, end, results).text()
 
 
 class HostClass:
     def __init__(
-        self, frame: Frame, kernels: list[Kernel | None], host_roles: list[list[HostRole]], end: Kernel | None
+        self,
+        frame: Frame,
+        kernels: list[Kernel | None],
+        host_roles: list[list[HostRole]],
+        end: Kernel | None,
+        results: Mapping[str, tuple[int, ...]],
     ) -> None:
+        self.given = results
         self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
@@ -68,7 +81,8 @@ class HostClass:
         entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
         entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self.schedule.tables]
         self.out.call("INPUTS = {", entries, "}")
-        self.out.call("OUTPUTS = {", [f'"{one.name}": {self._declared(one)}' for one in self._results()], "}")
+        outputs = [f'"{one.name}": ({self._shape(one)}, torch.{element(one)})' for one in self._results()]
+        self.out.call("OUTPUTS = {", outputs, "}")
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
         self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
@@ -77,7 +91,17 @@ class HostClass:
         return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer)})"
 
     def _results(self) -> list[Buffer]:
-        return [one for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
+        found = [one for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
+        order = list(self.given)
+        return sorted(found, key=lambda one: order.index(one.name) if one.name in order else len(order))
+
+    def _shape(self, buffer: Buffer) -> tuple[int, ...]:
+        return self.given.get(buffer.name, self.schedule.shapes[buffer.name])
+
+    def _result(self, buffer: Buffer) -> str:
+        """What the caller gets."""
+        as_stored = self._shape(buffer) == self.schedule.shapes[buffer.name]
+        return tensor_of(buffer) + ("" if as_stored else f".view({self._shape(buffer)})")
 
     def _resident(self) -> int:
         """SMs for the largest launch of each stream, and one for each stream that a program holds up."""
@@ -155,7 +179,7 @@ class HostClass:
                 out.line(f"self.fabric.run({', '.join(['self.enqueue', *self._tensors()])})")
             for one in self.pools:
                 out.line(f"{one.name} = self.{one.name}.give(main, {one.name})")
-            out.line(f"return {', '.join(map(tensor_of, self._results()))}")
+            out.line(f"return {', '.join(map(self._result, self._results()))}")
 
     def _tensors(self) -> list[str]:
         return ["main", *self.inputs, *self.fresh]

@@ -11,6 +11,7 @@ from triton.compiler import CompiledKernel
 import topologies
 from lowering.emit import emit
 from lowering.steps.file import lower
+from lowering.steps.planned import lower_planned
 from lowering.steps.renaming import with_own_names
 from tests.pipeline.workloads import load
 from tests.proof.test_refuted import CASES, planned
@@ -21,6 +22,7 @@ from tilelink.emulator import RaceDetector, World
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.aot import compile_launch, record
 from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.run import run_emulated
 
 PLANNED = sorted({base for base, _, _ in CASES.values()})
 
@@ -156,3 +158,20 @@ def _matmul(module: ModuleType) -> CompiledKernel:
     """The largest kernel of a call."""
     (largest,) = [launch for launch in record(module, 4) if launch.grid[0] > 100]
     return compile_launch(largest, "sm_90")
+
+
+def test_a_file_of_a_planned_schedule_checks_itself() -> None:
+    """Random inputs, against torch on whole tensors; with the head and the reference of today's files."""
+    topology = topologies.load("laptop-switch", 2)
+    one = load("03_gemm_rs.py:gemm_rs").plan_for(topology, SMALL, "bf16", {"algorithm": "lamport-tiles"})
+    text = lower_planned(one)
+    assert "def reference(rank_inputs)" in text and f"schedule {one.hash}" in text
+    assert run_emulated(one, text, calls=3).equal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", PACKETS.values(), ids=PACKETS)
+def test_packets_of_random_inputs(case: tuple[str, int, dict[str, int], str]) -> None:
+    workload, ranks, sizes, algorithm = case
+    one = load(workload).plan_for(topologies.load("laptop-switch", ranks), sizes, "bf16", {"algorithm": algorithm})
+    assert run_emulated(one, lower_planned(one), calls=4).equal
