@@ -6,8 +6,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lowering.device.words import get_words, put_words
-
 
 @triton.jit
 def wait_until(word, value):
@@ -52,19 +50,81 @@ def flush_stores():
 
 
 @triton.jit
-def put_packets(words, data, call):
-    """Store a tile of 32-bit elements, each in one 64-bit word with the number of the call."""
-    bits = data.to(tl.int32, bitcast=True).to(tl.int64)
-    put_words(words, (tl.full(words.shape, 0, tl.int64) + call) << 32 | bits & 0xFFFFFFFF)
+def data_of_tile(tile, DTYPE: tl.constexpr, COUNT: tl.constexpr):
+    """A tile rounded to DTYPE as 64-bit data: COUNT elements that follow each other in a row, the first one in the low bits."""
+    BITS: tl.constexpr = DTYPE.primitive_bitwidth
+    INT: tl.constexpr = tl.int32 if BITS == 32 else tl.int16
+    data = tile.to(DTYPE).to(INT, bitcast=True).to(tl.int64) & (2**BITS - 1)
+    if COUNT >= 2:
+        low, high = tl.split(tl.reshape(data, (data.shape[0], data.shape[1] // 2, 2)))
+        data = low | high << BITS
+    if COUNT == 4:
+        low, high = tl.split(tl.reshape(data, (data.shape[0], data.shape[1] // 2, 2)))
+        data = low | high << 2 * BITS
+    return data
 
 
 @triton.jit
-def take_packets(words, call, DTYPE: tl.constexpr):
-    """The tile of elements in `words`, after a wait until all have arrived with the number of this call."""
-    found = get_words(words)
-    while tl.max(tl.max(((found >> 32).to(tl.int32) != call).to(tl.int32), axis=1), axis=0) > 0:
-        found = get_words(words)
-    return found.to(tl.int32).to(DTYPE, bitcast=True)
+def tile_of_data(data, DTYPE: tl.constexpr, COUNT: tl.constexpr):
+    """The tile of type DTYPE whose elements `data` holds, COUNT in each."""
+    BITS: tl.constexpr = DTYPE.primitive_bitwidth
+    INT: tl.constexpr = tl.int32 if BITS == 32 else tl.int16
+    if COUNT == 4:
+        data = tl.reshape(tl.join(data, data >> 2 * BITS), (data.shape[0], data.shape[1] * 2))
+    if COUNT >= 2:
+        data = tl.reshape(tl.join(data, data >> BITS), (data.shape[0], data.shape[1] * 2))
+    return data.to(INT).to(DTYPE, bitcast=True)
+
+
+@triton.jit
+def packets_of(data, call, NUMBERED: tl.constexpr):
+    """Packets of `data`: NUMBERED with the number of the call, or else so that none is 0. Data is inverted then, because zeros
+    are common; a word of NaNs with all bits set is sent as other NaNs."""
+    if NUMBERED:
+        return (tl.full(data.shape, 0, tl.int64) + call) << 32 | data
+    else:
+        return tl.where(data == -1, -(2**63), ~data)
+
+
+@triton.jit
+def absent(found, call, NUMBERED: tl.constexpr):
+    """1 for each of the packets `found` that is not of call number `call`, or is empty; else 0."""
+    if NUMBERED:
+        return ((found >> 32).to(tl.int32) != call).to(tl.int32)
+    else:
+        return (found == 0).to(tl.int32)
+
+
+@triton.jit
+def put_packets(words, tile, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None):
+    """Store a tile of elements of DTYPE, COUNT in a packet."""
+    packets = packets_of(data_of_tile(tile, DTYPE, COUNT), call, NUMBERED)
+    tl.atomic_xchg(words, packets, mask=mask, sem="relaxed", scope="sys")
+
+
+@triton.jit
+def get_packets(words, call, NUMBERED: tl.constexpr, mask):
+    """What `words` hold, those that exist, and 1 if one of them has not arrived in call number `call`."""
+    found = tl.atomic_add(words, tl.zeros(words.shape, tl.int64), mask=mask, sem="relaxed", scope="sys")
+    missing = absent(found, call, NUMBERED)
+    if mask is not None:
+        missing = tl.where(mask, missing, 0)
+    return found, tl.max(tl.max(missing, axis=1), axis=0)
+
+
+@triton.jit
+def take_packets(words, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None):
+    """The tile of elements in `words`, after a wait until all have arrived in this call; zeros where there are none. Packets
+    that are not NUMBERED are emptied: set to 0."""
+    found, missing = get_packets(words, call, NUMBERED, mask)
+    while missing > 0:
+        found, missing = get_packets(words, call, NUMBERED, mask)
+    if not NUMBERED:
+        tl.atomic_xchg(words, tl.zeros(words.shape, tl.int64), mask=mask, sem="relaxed", scope="sys")
+        found = ~found
+    if mask is not None:
+        found = tl.where(mask, found, 0)
+    return tile_of_data(found, DTYPE, COUNT)
 
 
 @triton.jit

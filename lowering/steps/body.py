@@ -106,8 +106,8 @@ class Body(ABC):
         raise NotPrinted(what=what, role=self.scope.role, step=in_a_line(step), legal=legal)
 
     def check_pipelining(self, role: Role, phase: Phase) -> None:
-        """Raises NotPrinted. What a prefetch may do early, a program may do in order as well; what it defers, it may not."""
-        if not isinstance(phase.pipelining, Plain) and phase.pipelining != Prefetch():
+        """Raises NotPrinted. What a prefetch may do early, a program may do in order as well."""
+        if not isinstance(phase.pipelining, Plain | Prefetch):
             what = f"{type(phase.pipelining).__name__} of a phase"
             raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal="Plain(), Prefetch()")
 

@@ -1,20 +1,21 @@
-"""Element types of buffers: those of specs, and the integers of tables and packets."""
+"""Element types of buffers, a row each."""
 
 from __future__ import annotations
 
-from tilelink.ir.dtype import DTYPES, Dtype, dtype_name
+from tilelink.ir.dtype import DTYPES, dtype_name
 from tilelink.schedule.memory import Buffer, Protocol
 
-_PACKETS = Dtype("int64", 8, "int64", "int64", tensor_cores=False)
-_ELEMENTS = {**DTYPES, "int32": Dtype("int32", 4, "int32", "int32", tensor_cores=False)}
-ACCUMULATED = DTYPES["fp32"]
+_INTEGERS = {"int32": 4, "int64": 8}  # of tables, words and places
+NAMES = {**{name: row.torch for name, row in DTYPES.items()}, **{name: name for name in _INTEGERS}}
+BYTES = {**{row.torch: row.bytes for row in DTYPES.values()}, **_INTEGERS}
 DESCRIPTOR_BYTES = 16  # rows of what a descriptor describes begin at a multiple of so many
 
 
-def element(buffer: Buffer) -> Dtype:
-    return _ELEMENTS[dtype_name(buffer.dtype)]
+def element(buffer: Buffer) -> str:
+    """The type of an element, as torch and Triton call it."""
+    return NAMES[dtype_name(buffer.dtype)]
 
 
-def stored(buffer: Buffer) -> Dtype:
+def stored(buffer: Buffer) -> str:
     """What lies in memory: an element, or a word that holds it together with the fact of its arrival."""
-    return element(buffer) if buffer.protocol is Protocol.SIMPLE else _PACKETS
+    return element(buffer) if buffer.protocol is Protocol.SIMPLE else "int64"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from lowering.steps.constants import Constants
 from lowering.steps.errors import SizeKnownOnCall
 from lowering.steps.host import print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
+from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import HELPERS, checked_names
+from lowering.steps.packets import elements_of_words, in_words
 from lowering.steps.pieces import in_pieces
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
@@ -23,46 +27,67 @@ from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Schedule
 
 
-def lower(schedule: Schedule, arch: str = "sm_90") -> str:
+@dataclass(frozen=True)
+class Around:
+    """What a file has beside the schedule: its head, the text of its self-check, and the results in the order and in the shapes
+    of the caller."""
+
+    head: str
+    main: str
+    results: Mapping[str, tuple[int, ...]]
+
+
+def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
     """Source text of `schedule` for NVIDIA GPUs of `arch`, self-contained: it imports torch and Triton only.
 
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
-    return print_file(passes(schedule), arch)
+    return print_file(passes(schedule), arch, around)
 
 
 def passes(schedule: Schedule) -> Schedule:
     """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables."""
-    ordered = synchronised(in_pieces(schedule))  # a Sync may have to stand between pieces
+    ordered = synchronised(deferred(in_pieces(schedule)))  # a Sync may have to stand between pieces
     return named_lookups(ordered, checked_names(schedule))
 
 
-def print_file(schedule: Schedule, arch: str = "sm_90") -> str:
+def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
     """The same of a schedule that has gone through all passes."""
     spelling = dialect("triton", arch)
-    frame = Frame(schedule, laid_out(schedule), Constants(checked_names(schedule)))
+    packed = in_words(schedule)
+    frame = Frame(packed, laid_out(packed, elements_of_words(schedule)), Constants(checked_names(schedule)))
     host_roles = [  # first: they say which values they copy
-        [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in schedule.launches
+        [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in packed.launches
     ]
-    kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in schedule.launches]
+    kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in packed.launches]
     end = None if frame.words.ends_in_last_launch else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
-    host = print_class(frame, kernels, host_roles, end)
+    host = print_class(frame, kernels, host_roles, end, around.results if around else {})
+    main = around.main if around else ""
     body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *_texts(*waits, *kernels, end)])).strip(
         "\n"
     )
     constants = "\n".join(frame.constants.lines(globals_of(f"{body}\n\n\n{host}")))
-    fabrics = [name for name in spelling.fabrics if name != "pool"]
+    pooled = any(buffer.places for buffer in schedule.buffers)
+    fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
     sections = [
         ("constants: kernels read these directly, host code reads their `.value`", constants),
         ("device helpers: waits and notifies hold the rules of memory order", embed(body, HELPERS, spelling.jit)),
         (f"kernels of {schedule.name}", body),
         ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
-        ("fabric: torch symmetric memory", reached("\n\n\n".join(map(_fabric, fabrics)), (host, spelling.fabric))),
+        (
+            "fabric: torch symmetric memory",
+            reached("\n\n\n".join(map(_fabric, fabrics)), (host, main or spelling.fabric)),
+        ),
+        ("self-check under torchrun", main),
     ]
     out = Source()
-    _header(out, frame)
+    if around:
+        out.lines(around.head)
+        out.line()
+    else:
+        _header(out, undeferred(schedule), frame)
     out.lines(named_imports(spelling.imports, (text for _, text in sections)))
     for title, text in sections:
         if text:
@@ -87,8 +112,7 @@ def _texts(*kernels: Kernel | None) -> list[str]:
     return [kernel.text for kernel in kernels if kernel is not None]
 
 
-def _header(out: Source, frame: Frame) -> None:
-    schedule = frame.schedule
+def _header(out: Source, schedule: Schedule, frame: Frame) -> None:
     out.line(
         f'"""{schedule.name} on {schedule.num_ranks} ranks: a schedule of steps, printed. Yours to keep and edit."""'
     )

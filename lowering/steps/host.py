@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from lowering.names import class_name
 from lowering.source import Source
 from lowering.steps.dtypes import element, stored
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel
-from lowering.steps.streams import ARGUMENTS, HostRole, tensor_of
+from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
 from lowering.steps.words import MAIN
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Launch, Sms
+from tilelink.schedule.steps import Call
+from tilelink.schedule.walk import all_steps
 
 
 def print_class(
-    frame: Frame, kernels: list[Kernel | None], host_roles: list[list[HostRole]], end: Kernel | None
+    frame: Frame,
+    kernels: list[Kernel | None],
+    host_roles: list[list[HostRole]],
+    end: Kernel | None,
+    results: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> str:
-    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does."""
-    return HostClass(frame, kernels, host_roles, end).text()
+    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does.
+    `results`: in the order and in the shapes of the caller, where these are not those of buffers."""
+    return HostClass(frame, kernels, host_roles, end, results).text()
 
 
 class HostClass:
     def __init__(
-        self, frame: Frame, kernels: list[Kernel | None], host_roles: list[list[HostRole]], end: Kernel | None
+        self,
+        frame: Frame,
+        kernels: list[Kernel | None],
+        host_roles: list[list[HostRole]],
+        end: Kernel | None,
+        results: Mapping[str, tuple[int, ...]],
     ) -> None:
+        self.given = results
         self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
@@ -37,7 +52,8 @@ class HostClass:
         self.launched: Counter[str] = Counter()  # by stream
         self.joined: dict[tuple[str, str], int] = {}  # how many launches of the second stream the first one is behind
         self.inputs = [*self._of(Memory.INPUT), *(table.name for table in self.schedule.tables)]
-        self.fresh = self._of(Memory.OUTPUT)
+        self.pools = [buffer for buffer in self.schedule.buffers if buffer.places]
+        self.fresh = [*self._of(Memory.OUTPUT), *(buffer.name for buffer in self.pools)]
 
     def _of(self, memory: Memory) -> list[str]:
         return [buffer.name for buffer in self.schedule.buffers if buffer.memory is memory]
@@ -65,16 +81,27 @@ class HostClass:
         entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
         entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self.schedule.tables]
         self.out.call("INPUTS = {", entries, "}")
-        self.out.call("OUTPUTS = {", [f'"{one.name}": {self._declared(one)}' for one in self._results()], "}")
+        outputs = [f'"{one.name}": ({self._shape(one)}, torch.{element(one)})' for one in self._results()]
+        self.out.call("OUTPUTS = {", outputs, "}")
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
         self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
 
     def _declared(self, buffer: Buffer) -> str:
-        return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer).torch})"
+        return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer)})"
 
     def _results(self) -> list[Buffer]:
-        return [one for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
+        found = [one for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
+        order = list(self.given)
+        return sorted(found, key=lambda one: order.index(one.name) if one.name in order else len(order))
+
+    def _shape(self, buffer: Buffer) -> tuple[int, ...]:
+        return self.given.get(buffer.name, self.schedule.shapes[buffer.name])
+
+    def _result(self, buffer: Buffer) -> str:
+        """What the caller gets."""
+        as_stored = self._shape(buffer) == self.schedule.shapes[buffer.name]
+        return tensor_of(buffer) + ("" if as_stored else f".view({self._shape(buffer)})")
 
     def _resident(self) -> int:
         """SMs for the largest launch of each stream, and one for each stream that a program holds up."""
@@ -101,10 +128,14 @@ class HostClass:
             out.line("fabric.agree(self.SCHEDULE)")
             out.line("self.fabric = fabric")
             for name in self._of(Memory.SYMMETRIC):
-                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name]).torch
+                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
+                if self.buffers[name].places:
+                    out.line(f"self.{name} = Pool(fabric, {shape}, torch.{dtype})")
+                    out.line(f"self.{name}_pool = torch.cat([place.pointers for place in self.{name}.places])")
+                    continue
                 out.line(f"self.{name} = fabric.symmetric({shape}, torch.{dtype})")
             for name in self._of(Memory.LOCAL):
-                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name]).torch
+                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
                 out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
             self._words()
             out.line("self.last = fabric.main()")
@@ -138,11 +169,17 @@ class HostClass:
             out.line("main.after(self.last)  # calls on other streams stay in order")
             out.line("self.last = main")
             for name in self.fresh:
-                dtype = element(self.buffers[name]).torch
+                dtype = element(self.buffers[name])
                 shape = self.schedule.shapes[name]
-                out.line(f"{name} = torch.empty({shape}, dtype=torch.{dtype}, device=self.fabric.device)")
-            out.line(f"self.fabric.run({', '.join(['self.enqueue', *self._tensors()])})")
-            out.line(f"return {', '.join(tensor_of(one.memory, one.name) for one in self._results())}")
+                new = f"torch.empty({shape}, dtype=torch.{dtype}, device=self.fabric.device)"
+                out.line(f"{name} = {f'self.{name}.take(main, {shape})' if self.buffers[name].places else new}")
+            if any(isinstance(step, Call) and step.function in COLLECTIVES for step in all_steps(self.schedule)):
+                out.line(f"self.enqueue({', '.join(self._tensors())})")
+            else:
+                out.line(f"self.fabric.run({', '.join(['self.enqueue', *self._tensors()])})")
+            for one in self.pools:
+                out.line(f"{one.name} = self.{one.name}.give(main, {one.name})")
+            out.line(f"return {', '.join(map(self._result, self._results()))}")
 
     def _tensors(self) -> list[str]:
         return ["main", *self.inputs, *self.fresh]
@@ -152,6 +189,8 @@ class HostClass:
         with out.block(f"def enqueue({', '.join(['self', *self._tensors()])}):"):
             out.line('"""All launches, copies and waits of a call, in order."""')
             out.line("rank = self.fabric.rank")
+            for one in self.pools:
+                out.line(f"{one.name}_here = self.{one.name}.place_of({one.name})")
             for side in self.sides:
                 out.line(f'{side} = self.fabric.stream("{side}")')
                 self._join(side, MAIN)
@@ -204,11 +243,13 @@ class HostClass:
             return ARGUMENTS[name]
         if name in kernel.descriptors:
             buffer, block = kernel.descriptors[name]
-            matrix = f"{tensor_of(self.buffers[buffer].memory, buffer)}.view(-1, {self.schedule.shapes[buffer][-1]})"
+            matrix = f"{tensor_of(self.buffers[buffer])}.view(-1, {self.schedule.shapes[buffer][-1]})"
             sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in block)
             return f"TensorDescriptor.from_tensor({matrix}, [{sizes}])"
         if name in self.buffers:
-            return tensor_of(self.buffers[name].memory, name)
+            return tensor_of(self.buffers[name])
+        if any(name == f"{one.name}_pool" for one in self.pools):
+            return f"self.{name}"
         if name.endswith("_peers") and name[: -len("_peers")] in self.buffers:
             return f"self.{name[: -len('_peers')]}.pointers"
         return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -37,6 +38,7 @@ class Frame:
     schedule: Schedule
     words: Words
     constants: Constants
+    wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
     def programs(self, out: Text, role: Role) -> Programs:
         scope = Scope(self.schedule, role.name, role.engine.programs)
@@ -68,6 +70,10 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
             if phase.who is not Who.LAST:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
+        for text in programs.functions:
+            functions.lines(text)
+            functions.line()
+            functions.line()
         if len(roles) > 1:
             _dispatch(frame, out, functions, body.text(), role, programs.needs, before)
             programs.needs.pop("program", "")
@@ -76,8 +82,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         _end(frame, out, launch, needs, before)
     parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
     kernel = Text()
-    kernel.lines(functions.text().removesuffix("\n") if len(roles) > 1 else "")
-    kernel.line(_decorator(parameters))
+    kernel.lines(functions.text() if functions.text().strip() else "")
+    kernel.line(_decorator(parameters, [f"{one.name}_here" for one in frame.schedule.buffers if one.places]))
     what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
     with kernel.function(name, parameters, f"{what}."):
         kernel.line("program = tl.program_id(0)")

@@ -36,6 +36,7 @@ _CALLED = (  # helpers that the printer calls
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
+OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
 _OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
 
 
@@ -76,6 +77,8 @@ class _Names:
             self.new("buffer", buffer.name)
             for beside in _OF_BUFFERS:
                 self.new("companion", f"{buffer.name}_{beside}")
+            for beside in OF_POOLS if buffer.places else ():
+                self.new("companion", f"{buffer.name}_{beside}")
         for signal in schedule.signals:
             self.new("signal", signal.name)
         for table in schedule.tables:
@@ -92,7 +95,7 @@ class _Names:
             self.new("kernel", kernel)
         for role in launch.roles:
             if by_host(role):
-                self.new("kernel", f"{role.name}_wait_kernel")
+                self.one("wait kernel", f"{role.name}_wait_kernel")  # the printer numbers those of roles of a name
             elif role.name != kernel:
                 self.new("role", role.name)
             for phase in role.phases:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lowering.embed import defined
 from lowering.steps.errors import UnknownOpOfSteps
 from tilelink.errors import did_you_mean
@@ -14,21 +16,22 @@ TEXTS = {
     "full": "tl.full({shape}, {0}, tl.float32)",
     "dot": "tl.dot({0}, {1}, {2}{precision})",
     "copy": "{0}",
+    "in_fp32": "{0}.to(tl.float32)",
     "trans": "tl.trans({0})",
     "halves": "halves({0})",
     **{name: function.text for name, function in FUNCTIONS.items()},
 }
 
 
-def op_text(schedule: Schedule, role: str, step: Compute, shape: str, exact: bool) -> str:
-    """The call of an op. `exact`: of products of operands in fp32. Raises UnknownOpOfSteps."""
+def op_text(schedule: Schedule, role: str, step: Compute, operands: Sequence[str], shape: str, exact: bool) -> str:
+    """The call of an op on `operands`, as text. `exact`: of products of operands in fp32. Raises UnknownOpOfSteps."""
     functions = defined(schedule.functions)
     if step.op in functions:
-        return f"{step.op}({', '.join(map(str, step.operands))})"
+        return f"{step.op}({', '.join(operands)})"
     if step.op not in TEXTS:
         known = [*TEXTS, *functions]
         raise UnknownOpOfSteps(
             op=step.op, role=role, schedule=schedule.name, hint=did_you_mean(step.op, known), known=", ".join(known)
         )
     precision = ', input_precision="ieee"' if exact else ""
-    return TEXTS[step.op].format(*step.operands, shape=shape, precision=precision)
+    return TEXTS[step.op].format(*operands, shape=shape, precision=precision)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from lowering.steps.body import Body
 from lowering.steps.choices import Choice, choices
-from lowering.steps.dtypes import ACCUMULATED, DESCRIPTOR_BYTES, element
+from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.indices import Scope, Spelling
+from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.ops import op_text
 from lowering.steps.regions import Place, Regions, Side
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
-from tilelink.ir.dtype import Dtype
+from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Index, Number, names_in, rank
-from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.memory import Access, Buffer, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
 from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
@@ -45,6 +47,10 @@ class Needing(Spelling):
         return super().look_up(index)
 
 
+def _mask(place: Place) -> list[str | Chain]:
+    return [place.mask] if place.mask.parts else []
+
+
 # variables in front of the loop, those where the condition holds, and the load
 Chosen = tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[str, list[str | Chain]]]
 
@@ -60,11 +66,13 @@ class Programs(Body):
         self.regions = Regions(self.spell, self.needs)
         self.buffers = self.regions.buffers
         self.words = words
-        self.dtypes: dict[str, Dtype] = {}  # of values that were loaded
+        self.dtypes: dict[str, str] = {}  # of values that were loaded
         self.chosen: dict[
             If, tuple[str, list[str | Chain]]
         ] = {}  # the load that a branch in the loop at hand has become
         self.descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.functions: list[str] = []  # what the printed text calls
+        self.amount = ""  # what is added to words, if it is not 1
 
     # phases
 
@@ -99,7 +107,40 @@ class Programs(Body):
             header = "" if all_of_them else "if program == 0:"
         with self.out.maybe(header), self.scope.inside("tile", count, first):
             self.let(phase.let)
-            self.steps(phase.body)
+            if defers(phase):
+                before, late, stores = split(phase.body)
+                self.steps(before)
+                late_call = self._late(role, phase, late)
+                programs = ends[-1]
+                there = f"tile - {programs}" if first == 0 else f"tile - {programs} - {self.spell(first, 2)}"
+                late_call(f"tl.maximum(tile - {programs}, {self.spell(first)})", f"({there} >= 0).to(tl.int32)")
+                self.steps(stores)
+            else:
+                self.steps(phase.body)
+        if defers(phase):
+            begin, end, programs = ends
+            last = f"({end} - 1 - {begin}) // {programs} * {programs}"
+            late_call(f"tl.maximum({begin} + {last}, {self.spell(first)})", f"({begin} < {end}).to(tl.int32)")
+
+    def _late(self, role: Role, phase: Phase, late: tuple[Step, ...]) -> Callable[[str, str], None]:
+        """A function that notifies for a tile, and what prints its call. A loop that branches on its tile is not pipelined:
+        where there is no tile yet, words grow by nothing."""
+        inner = Programs(Text(), self.scope, self.spell, self.words)
+        inner.amount = "tile_exists" if adds(late) else ""
+        guard = "" if inner.amount else "if tile_exists == 1:"
+        with self.scope.inside("tile", phase.count, phase.first), inner.out.maybe(guard):
+            inner.let(needed(phase.let, late))
+            inner.steps(late)
+        name = f"notify_of_{role.name}{f'_{len(self.functions)}' if self.functions else ''}"
+        needs = [one for one in inner.needs if one]
+        out = Text()
+        out.line("@triton.jit")
+        what = f"What tile `tile` of {role.name} tells, if there is one: `tile_exists` is 1, or 0."
+        with out.function(name, ["tile", "tile_exists", *needs], what):
+            out.lines(inner.out.text())
+        self.functions.append(out.text())
+        self.needs |= inner.needs
+        return lambda tile, exists: self.out.call(f"{name}(", [tile, exists, *needs])
 
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
         """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited."""
@@ -110,7 +151,8 @@ class Programs(Body):
     def may_flatten(self, phase: Phase) -> bool:
         """Whether the compiler may run the tiles and the loop inside of each as one loop, and load ahead over its end: there is
         one inner loop, which does not wait. Of a loop with a single round, it would load in front of the wait for the tile."""
-        loops = [step for step in phase.body if isinstance(step, For)]
+        before, _, stores = split(phase.body) if defers(phase) else (phase.body, (), ())
+        loops = [step for step in (*before, *stores) if isinstance(step, For)]
         return len(loops) == 1 and not self.waits(loops[0].body) and self.scope.range(loops[0].count).low > 1
 
     # leaves
@@ -137,7 +179,7 @@ class Programs(Body):
         words = "signals" if here else f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
         word = self.word(words, step.signal, step.index)
         if step.to is None:
-            self.out.wrapped("count_up(", [word])
+            self.out.wrapped("count_up(", [word, *([self.amount] if self.amount else [])])
         else:
             self.out.wrapped("notify(", [word, self.spell(step.to)])
 
@@ -159,14 +201,22 @@ class Programs(Body):
     def load(self, step: Load) -> None:
         buffer = self.buffers[step.region.buffer]
         self.dtypes[step.result] = element(buffer)
+        if step.origin:
+            first = Chain((self.regions.base(step.region), *self.spell.flat(step.origin, buffer.name, 0)))
+            self.out.line(f"{step.result} = {first}")
+            return
+        if any(one.places == buffer.name for one in self.schedule.buffers):  # one number, not a tile
+            word = Chain((self.regions.base(step.region), *self.spell.flat(step.region.start, buffer.name, 0)))
+            self.out.wrapped(f"{step.result} = tl.load(", [word])
+            self.regions.places[buffer.name] = step.result, step.region.start[0]
+            return
         if step.region.access is Access.DESCRIPTOR:
             name, row, col = self.described(step.result, step.region, step)
             self.out.line(f"{step.result} = {name}.load([{self.spell(row)}, {self.spell(col)}])")
             return
         place = self._place(step.result, step.region, step)
-        if buffer.protocol is Protocol.LL:
-            self.needs["call"] = ""
-            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, "call", f"tl.{element(buffer).triton}"])
+        if buffer.protocol is not Protocol.SIMPLE:
+            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *_mask(place)])
             return
         masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
         self.out.wrapped(f"{step.result} = tl.load(", [place.pointers, *masked])
@@ -174,31 +224,32 @@ class Programs(Body):
     def store(self, step: Store) -> None:
         buffer = self.buffers[step.region.buffer]
         dtype = element(buffer)
-        value = (
-            step.value if dtype == self.dtypes.get(step.value, ACCUMULATED) else f"{step.value}.to(tl.{dtype.triton})"
-        )
+        value = step.value if dtype == self.dtypes.get(step.value, "float32") else f"{step.value}.to(tl.{dtype})"
         if step.region.access is Access.DESCRIPTOR:
             name, row, col = self.described(step.value, step.region, step)
             self.out.line(f"{name}.store([{self.spell(row)}, {self.spell(col)}], {value})")
             return
         place = self._place(step.value, step.region, step)
-        if buffer.protocol is Protocol.LL:
-            self.needs["call"] = ""
-            self.out.wrapped("put_packets(", [place.pointers, value, "call"])
+        if buffer.protocol is not Protocol.SIMPLE:
+            packets = [place.pointers, step.value, *self._packets(buffer), *_mask(place)]
+            self.out.wrapped("put_packets(", packets)
             return
-        masked: list[str | Chain] = [place.mask] if place.mask.parts else []
-        self.out.wrapped("tl.store(", [place.pointers, value, *masked])
+        self.out.wrapped("tl.store(", [place.pointers, value, *_mask(place)])
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
-        protocol = self.buffers[region.buffer].protocol
-        if protocol is Protocol.LAMPORT:
-            self.not_printed("an element whose absence is a value", step, "Protocol.LL, Protocol.SIMPLE")
-        place = self.regions.place(value, region)
-        if protocol is not Protocol.SIMPLE and place.mask.parts:
-            self.not_printed("a tile of packets that sticks out of its buffer", step, "buffers of whole tiles")
+        packed = self.words.in_word.get(region.buffer, 1) > 1
+        place = self.regions.place(f"{value}_words" if packed else value, region)
+        if isinstance(step, Load) and step.fill and self.buffers[region.buffer].protocol is not Protocol.SIMPLE:
+            self.not_printed("a number in the place of packets that do not exist", step, "fill=0.0")
         for line in place.lines:
             self.out.line(line)
         return place
+
+    def _packets(self, buffer: Buffer) -> list[str | Chain]:
+        """What kind of packets lie in a buffer."""
+        self.needs["call"] = ""
+        numbered = buffer.protocol is Protocol.LL
+        return ["call", f"tl.{element(buffer)}", str(self.words.in_word[buffer.name]), f"NUMBERED={numbered}"]
 
     def described(self, value: str, region: Region, step: Step) -> tuple[str, Number, Number]:
         """The descriptor of a region on the own rank, and where the tile begins in the matrix of all rows."""
@@ -209,7 +260,7 @@ class Programs(Body):
         inside = not lead or self.scope.range(rows + region.extent[-2]).high <= shape[-2]
         if region.at != rank or len(sides) != 2 or any(side.ragged for side in sides) or not inside:
             self.not_printed("a descriptor of a peer or of a ragged tile", step, "Access.POINTER")
-        if shape[-1] * element(self.buffers[region.buffer]).bytes % DESCRIPTOR_BYTES:
+        if shape[-1] * BYTES[element(self.buffers[region.buffer])] % DESCRIPTOR_BYTES:
             what = f"a descriptor of rows that are no multiple of {DESCRIPTOR_BYTES} bytes"
             self.not_printed(what, step, "Access.POINTER")
         name = self._descriptor(region.buffer, sides)
@@ -310,13 +361,26 @@ class Programs(Body):
             self.notify(step.notify)
 
     def compute(self, step: Compute) -> None:
+        if step.op == "own_place":
+            (buffer,), (result,) = step.operands, step.results
+            self.needs[f"{buffer}_here"] = ""
+            self.out.line(f"{result} = {buffer}_here")
+            self.dtypes[result] = "int64"
+            return
         shape = ", ".join(name for _, name in self.regions.shape(step.results[0], step.shape)) if step.shape else ""
-        known = [self.dtypes[str(one)] for one in step.operands[:2] if str(one) in self.dtypes]
-        exact = not all(one.tensor_cores for one in known)
-        text = op_text(self.schedule, self.scope.role, step, f"({shape})", exact)
+        exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
+        operands = [self._operand(one, step.op) for one in step.operands]
+        text = op_text(self.schedule, self.scope.role, step, operands, f"({shape})", exact)
         self.out.line(f"{', '.join(step.results)} = {text}")
         for name in step.results:
-            self.dtypes[name] = ACCUMULATED
+            self.dtypes[name] = "float32"
+
+    def _operand(self, one: str | float | Index, op: str) -> str:
+        """Elementwise functions compute in fp32, whatever their operands were loaded as."""
+        if isinstance(one, Index):
+            return self.spell(one)
+        loaded = self.dtypes.get(str(one), "float32")
+        return f"{one}.to(tl.float32)" if op in FUNCTIONS and loaded != "float32" else str(one)
 
     def library(self, step: Call) -> None:
         raise EngineCannot(

@@ -7,7 +7,7 @@ from math import inf
 from typing import TypeGuard
 
 from lowering.steps.dtypes import stored
-from lowering.steps.errors import TileOfManyDimensions, UnboundedExtent
+from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
 from lowering.steps.text import Chain
 from tilelink.schedule.index import Index, Number, names_in, rank
@@ -50,6 +50,9 @@ class Regions:
         self.spell, self.needs = spell, needs
         self.scope, self.schedule = spell.scope, spell.schedule
         self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
+        self.places: dict[
+            str, tuple[str, Number]
+        ] = {}  # by buffer of places: the value that was loaded last, and of whom
 
     def shape(self, value: str, extents: tuple[Number, ...]) -> tuple[tuple[int, str], ...]:
         """The size of a tile along each of its dimensions, and what it is called."""
@@ -90,8 +93,24 @@ class Regions:
         if region.at == rank:
             self.needs[buffer.name] = ""
             return buffer.name
+        if buffer.places:
+            return self._in_pool(buffer, region)
         self.needs[f"{buffer.name}_peers"] = ""
-        return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer).triton})"
+        return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer)})"
+
+    def _in_pool(self, buffer: Buffer, region: Region) -> str:
+        """The first element of a buffer at a peer, in the place that it has told."""
+        place, owner = self.places.get(buffer.places, ("", rank))
+        if owner != region.at:
+            raise NotPrinted(
+                what="a place that has not been loaded",
+                role=self.scope.role,
+                step=region_text(region),
+                legal=f"a load of {buffer.places}[{region.at}] in front of it",
+            )
+        self.needs[f"{buffer.name}_pool"] = ""
+        at = self.spell(region.at, 1)
+        return f"on_peer({buffer.name}_pool, {place} * {self.spell.ranks()} + {at}, tl.{stored(buffer)})"
 
     def place(self, value: str, region: Region) -> Place:
         """Where the elements of `region` are, as a tile of two dimensions."""

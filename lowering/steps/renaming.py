@@ -55,6 +55,8 @@ def _with_values(step: Step, names: dict[str, str]) -> Step:
             return replace(step, result=names[step.result])
         case Store():
             return replace(step, value=names.get(step.value, step.value))
+        case Compute(op="own_place"):  # of a buffer
+            return replace(step, results=tuple(names[one] for one in step.results))
         case Compute():
             operands = tuple(names.get(one, one) if isinstance(one, str) else one for one in step.operands)
             return replace(step, results=tuple(names[one] for one in step.results), operands=operands)

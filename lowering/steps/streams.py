@@ -11,13 +11,15 @@ from lowering.steps.errors import EngineCannot, NotContiguousCopy, ValueChangesI
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel, wait_kernel
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
-from tilelink.schedule.memory import Memory, Region
+from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
 from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
 from tilelink.schedule.walk import indices, steps_in
 
-_CALLS = ("matmul", "all_gather", "reduce_scatter", "all_reduce")  # of streams
+_PRODUCTS = ("matmul", "matmul_transposed")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
+_CALLS = (*_PRODUCTS, *COLLECTIVES)  # of streams
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ class Streams(Body):
 
     def wait(self, step: Wait) -> None:
         """One program holds the stream."""
-        name = f"{self.role.name}_wait{'_' + str(len(self.kernels)) if self.kernels else ''}_kernel"
+        number = self.frame.wait_kernels[self.role.name]
+        self.frame.wait_kernels[self.role.name] += 1
+        name = f"{self.role.name}_wait{f'_{number}' if number else ''}_kernel"
         kernel = wait_kernel(self.frame, name, self.role.name, self.scope, step)
         self.kernels.append(kernel)
         arguments = [ARGUMENTS.get(one) or self.spell.name(one) for one in kernel.parameters]
@@ -148,8 +152,16 @@ class Streams(Body):
         return self.tensor(region) + (f"[{', '.join(cut)}]" if cut else "")
 
     def tensor(self, region: Region) -> str:
-        held = tensor_of(self.buffers[region.buffer].memory, region.buffer)
-        return held if region.at == rank else f"self.{region.buffer}.peers[{self.spell(region.at)}]"
+        buffer = self.buffers[region.buffer]
+        if buffer.places and region.at != rank:
+            raise EngineCannot(
+                engine=self.engine,
+                role=self.role.name,
+                what="know the place that a peer has told",
+                step=region_text(region),
+                legal="a role on SMs",
+            )
+        return tensor_of(buffer) if region.at == rank else f"self.{region.buffer}.peers[{self.spell(region.at)}]"
 
     def _contiguous(self, region: Region) -> bool:
         """Whether the elements follow each other in memory."""
@@ -162,7 +174,30 @@ class Streams(Body):
         if isinstance(self.role.engine, CopyEngine) or step.function not in _CALLS:
             self.cannot(f"call {step.function}", step, f"{', '.join(_CALLS)} on Host()")
         regions = [self.view(one) for one in (*step.results, *step.operands)]
-        self.out.call(f"{self.stream}.{step.function}(", regions)
+        if step.function in _PRODUCTS:
+            if len(step.operands) != 2:
+                self.cannot(f"multiply {len(step.operands)} matrices", step, "two operands")
+            regions = [f"{view}{self._as_matrix(one)}" for view, one in zip(regions, _all(step), strict=True)]
+        if step.function == "all_reduce":
+            out, operand = regions
+            if out != operand:  # the library adds in place
+                self.out.call(f"{self.stream}.copy(", regions)
+            regions = [out]
+        elif step.function in COLLECTIVES:
+            regions = [f"{view}{self._as_rows(one)}" for view, one in zip(regions, _all(step), strict=True)]
+        turned = ".t()" if step.function == "matmul_transposed" else ""
+        name = "matmul" if step.function in _PRODUCTS else step.function
+        self.out.call(f"{self.stream}.{name}(", [*regions[:-1], f"{regions[-1]}{turned}"])
+
+    def _as_matrix(self, region: Region) -> str:
+        """What makes a matrix of the view of a region: rows of all parts, behind each other."""
+        dims = sum(extent != 1 or number >= len(region.extent) - 2 for number, extent in enumerate(region.extent))
+        return f".view(-1, {self.schedule.shapes[region.buffer][-1]})" if dims != 2 else ""
+
+    def _as_rows(self, region: Region) -> str:
+        """The same for the library, which cuts the first dimension into parts for ranks."""
+        shape = self.schedule.shapes[region.buffer]
+        return f".view(-1, {shape[-1]})" if len(shape) > 2 else ""
 
     def cannot(self, what: str, step: Step, legal: str) -> NoReturn:
         raise EngineCannot(engine=self.engine, role=self.role.name, what=what, step=in_a_line(step), legal=legal)
@@ -180,6 +215,10 @@ class Streams(Body):
         """A stream does one operation after the other."""
 
 
+def _all(step: Call) -> tuple[Region, ...]:
+    return (*step.results, *step.operands)
+
+
 ARGUMENTS = {
     "epoch": "self.epoch",
     "counts": "self.counts",
@@ -189,12 +228,14 @@ ARGUMENTS = {
 }
 
 
-def tensor_of(memory: Memory, name: str) -> str:
+def tensor_of(buffer: Buffer) -> str:
     """The tensor of a buffer of this rank, as host code calls it."""
-    match memory:
+    if buffer.places:
+        return buffer.name
+    match buffer.memory:
         case Memory.INPUT | Memory.OUTPUT:
-            return name
+            return buffer.name
         case Memory.LOCAL:
-            return f"self.{name}"
+            return f"self.{buffer.name}"
         case Memory.SYMMETRIC:
-            return f"self.{name}.local"
+            return f"self.{buffer.name}.local"

@@ -28,6 +28,7 @@ class Words:
     signals: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     values: list[Number] = field(default_factory=list)
+    in_word: dict[str, int] = field(default_factory=dict)  # elements in a word of each buffer of packets
     num_signals: int = 0
     num_counts: int = 0
 
@@ -69,9 +70,9 @@ def kernel_name(launch: Launch) -> str:
     return name if name.endswith("_kernel") else f"{name}_kernel"
 
 
-def laid_out(schedule: Schedule) -> Words:
+def laid_out(schedule: Schedule, in_word: dict[str, int]) -> Words:
     """Words for all signals, for a count a rank and word where somebody comes last, and for the ends of launches."""
-    words = Words(schedule)
+    words = Words(schedule, in_word=in_word)
     for signal in schedule.signals:
         words.signals[signal.name] = words.num_signals
         words.num_signals += prod(schedule.shapes[signal.name])

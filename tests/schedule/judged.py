@@ -73,7 +73,7 @@ def drawn(operator: Operator, generator: torch.Generator) -> dict[str, list[torc
     for buffer in schedule.buffers:
         if buffer.memory is Memory.INPUT:
             shape = schedule.shapes[buffer.name]
-            dtype = getattr(torch, element(buffer).torch)
+            dtype = getattr(torch, element(buffer))
             draw = [torch.randint(-3, 4, shape, generator=generator).to(dtype) for _ in range(schedule.num_ranks)]
             draw = draw[:1] * schedule.num_ranks if buffer.name in operator.replicated else draw
             found[buffer.name] = [one / 4 for one in draw] if schedule.name in HALVED else draw

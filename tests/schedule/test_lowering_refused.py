@@ -94,10 +94,17 @@ REFUSED: dict[str, tuple[type[TileLinkError], Schedule]] = {
     "a tile of three dimensions": (TileOfManyDimensions, schedule(Load("v", Region("out", (0, 0, 0), (2, 16, 16))))),
     "a tile of no size": (UnboundedExtent, schedule(Load("v", Region("x", (0, 0), (call, 16))))),
     "a size that is known on the call": (SizeKnownOnCall, schedule(LOAD, dims=(Dim("M", 64, on_call=True),))),
-    "Lamport packets": (
+    "a part of a packet": (
         NotPrinted,
         schedule(
-            Load("v", Region("packets", (0, 0), (16, 16))),
+            Load("v", Region("packets", (0, 1), (16, 8))),
+            buffers=(*BUFFERS, Buffer("packets", Memory.SYMMETRIC, (16, 16), "float32", Protocol.LAMPORT)),
+        ),
+    ),
+    "a number in the place of packets": (
+        NotPrinted,
+        schedule(
+            Load("v", Region("packets", (0, 0), (16, 16)), 1.0),
             buffers=(*BUFFERS, Buffer("packets", Memory.SYMMETRIC, (16, 16), "float32", Protocol.LAMPORT)),
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_part
 from tilelink.elaborate.tiles import SLOT, STEP, USE, item_lets
-from tilelink.ir.calls import Collective, LibraryGemm, WordCollective
+from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.counting import source_arrivals
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish, Transfer
 from tilelink.ir.schedule import Schedule
@@ -13,7 +13,7 @@ from tilelink.ir.steps import Operand
 from tilelink.schedule.index import Index, Number, call, rank
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import CopyEngine, Host, Phase, Role
-from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Step, Store, Wait
+from tilelink.schedule.steps import Call, Compute, For, If, Move, Notify, Step, Store, Wait
 
 PEER, CHUNK, PROGRAM = Index("peer"), Index("chunk"), Index("program")
 
@@ -121,7 +121,7 @@ def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:
     peer = (rank + STEP) % ranks
     told = Store("place", Region(places_of(exchange), (rank,), (1,), peer))
     return (
-        Compute(("place",), "own_place", shape=(1,)),
+        Compute(("place",), "own_place", (schedule.exchange(exchange).target,), (1,)),
         For("step", ranks, (told, Notify(f"{exchange}_place", (rank,), peer, call))),
     )
 
@@ -189,67 +189,3 @@ def library_collective(schedule: Schedule, launch: Collective) -> Role:
     """By the library: its own ranks meet in it, and it reads and writes the memory of its own rank as far as this tells."""
     regions = (whole_region(schedule, launch.out),), (whole_region(schedule, launch.operand),)
     return Role(launch.out, Host(), (Phase(1, (Call(launch.function, *regions),)),))
-
-
-def word_collective(schedule: Schedule, launch: WordCollective) -> Phase:
-    """Each program has a share of every part: it stores that at the peers, before it waits for the same share of theirs.
-
-    Shares are cut along the longest dimension of a part here, as boxes; programs cut them as words that lie behind each other.
-    """
-    ranks, words = schedule.num_ranks, f"{launch.out}_words"
-    parts = ranks if launch.shots > 1 else 1  # of one tensor
-    shares = _Shares(schedule, launch, parts)
-    scattered = launch.function == "reduce_scatter" or launch.shots > 1
-    to, mine = (PEER, rank) if scattered else (None, None)
-    peers = (("peer", (rank + STEP) % ranks),)
-
-    def each(*body: Step) -> For:
-        return For("step", ranks, body, peers)
-
-    send = each(Load("own", shares.of(launch.operand, to)), Store("own", shares.packets(words, rank, to, PEER)))
-    theirs = Load("part", shares.packets(words, PEER, mine))
-    if launch.function == "all_gather":
-        return Phase(1, (send, each(theirs, Store("part", shares.of(launch.out, PEER)))), every=True)
-    add = each(theirs, Compute(("sum",), "add", ("sum", "part")))
-    start = Compute(("sum",), "zeros", shape=(1,))
-    if launch.shots == 1:
-        return Phase(1, (send, start, add, Store("sum", shares.of(launch.out, None))), every=True)
-    sums = f"{launch.out}_sums"
-    tell = each(Store("sum", shares.packets(sums, rank, rank, PEER)))
-    take = each(Load("sum", shares.packets(sums, PEER, PEER)), Store("sum", shares.of(launch.out, PEER)))
-    return Phase(1, (send, start, add, tell, take), every=True)
-
-
-class _Shares:
-    """Boxes of the share of a program, in each of `parts` parts of a tensor, or in a tensor of its own for each part."""
-
-    def __init__(self, schedule: Schedule, launch: WordCollective, parts: int) -> None:
-        self.schedule, self.parts, self.programs = schedule, parts, launch.programs
-        self.shape = word_shape(schedule, launch)
-        self.dim = self.shape.index(max(self.shape))
-
-    def box(self, number: Number | None) -> tuple[list[Number], list[Number]]:
-        size = self.shape[self.dim]
-        begin: Number = 0
-        end: Number = size
-        if self.parts > 1 and number is not None:
-            begin, end = number * size // self.parts, (number + 1) * size // self.parts
-        first = begin + (end - begin) * PROGRAM // self.programs
-        last = begin + (end - begin) * (PROGRAM + 1) // self.programs
-        starts: list[Number] = [0] * len(self.shape)
-        extents: list[Number] = list(self.shape)
-        starts[self.dim], extents[self.dim] = first, last - first
-        return starts, extents
-
-    def of(self, buffer: str, number: Number | None) -> Region:
-        starts, extents = self.box(number)
-        return part(self.schedule, buffer, None if self.parts > 1 else number, starts, extents)
-
-    def packets(self, buffer: str, sender: Number, number: Number | None, at: Number = rank) -> Region:
-        starts, extents = self.box(number)
-        return Region(buffer, (call % 2, sender, *starts), (1, 1, *extents), at)
-
-
-def word_shape(schedule: Schedule, launch: WordCollective) -> tuple[int, ...]:
-    """Shape of what a rank sends, or of what it sends in parts."""
-    return schedule.buffer(launch.operand if launch.function != "reduce_scatter" else launch.out).shape

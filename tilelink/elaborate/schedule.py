@@ -8,6 +8,8 @@ from tilelink.elaborate import movers
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
 from tilelink.elaborate.tiles import STEP, body, item_lets
+from tilelink.elaborate.user_body import functions
+from tilelink.elaborate.words import Blocks, packets_of_tiles, word_collective
 from tilelink.ir import nodes
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
@@ -65,7 +67,7 @@ def elaborated(planned: Planned) -> Schedule:
     used = {step.signal for launch in launches for step in _words_of(launch)}
     signals = tuple(signal for signal in _signals(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
-    return Schedule(planned.name, mesh, buffers, signals, launches)
+    return Schedule(planned.name, mesh, buffers, signals, launches, functions=functions(planned))
 
 
 def _words_of(launch: Launch) -> Iterator[Wait | Notify]:
@@ -77,7 +79,11 @@ def _words_of(launch: Launch) -> Iterator[Wait | Notify]:
 def _buffer(planned: Planned, buffer: nodes.Buffer) -> Buffer:
     memory = _MEMORY[buffer.memory]
     for_caller = memory is Memory.SYMMETRIC and buffer.name in planned.spec.outputs
-    return Buffer(buffer.name, memory, buffer.shape, buffer.dtype, for_caller=for_caller)
+    told = (one.exchange for one in planned.launches if isinstance(one, TellPlace))
+    places = next(
+        (movers.places_of(one) for one in told if planned.exchange(one).target == buffer.name), ""
+    )  # of a pool whose places nobody is told, the same one is as good
+    return Buffer(buffer.name, memory, buffer.shape, buffer.dtype, for_caller=for_caller, places=places)
 
 
 def _packets(planned: Planned) -> Iterator[Buffer]:
@@ -86,22 +92,19 @@ def _packets(planned: Planned) -> Iterator[Buffer]:
         if isinstance(launch, TellPlace):
             yield Buffer(movers.places_of(launch.exchange), Memory.SYMMETRIC, (planned.num_ranks,), "int64")
         if isinstance(launch, WordCollective):
-            shape = movers.word_shape(planned, launch)
-            dtype = planned.buffer(launch.out).dtype
-            yield from _sets(planned, launch.out, shape, dtype, launch.protocol, launch.shots)
+            shape = (2, planned.num_ranks, *Blocks(planned, launch).part_shape)
+            yield from _sets(planned, launch.out, (shape,) * launch.shots, launch.protocol)
         if isinstance(launch, Kernel) and launch.compute is not None:
             for step in launch.compute.body:
                 if isinstance(step, SumWords):
-                    buffer = planned.buffer(step.result)
-                    yield from _sets(planned, step.result, buffer.shape, buffer.dtype, step.protocol, step.shots)
+                    shapes = packets_of_tiles(Tiles(planned, launch.compute), step)
+                    yield from _sets(planned, step.result, shapes, step.protocol)
 
 
-def _sets(
-    planned: Planned, name: str, shape: tuple[int, ...], dtype: str, protocol: Words, shots: int
-) -> Iterator[Buffer]:
+def _sets(planned: Planned, name: str, shapes: tuple[tuple[int, ...], ...], protocol: Words) -> Iterator[Buffer]:
     kind = Protocol.LL if protocol is Words.LL else Protocol.LAMPORT
-    for what in ("words", "sums")[:shots]:
-        yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, (2, planned.num_ranks, *shape), dtype, kind)
+    for what, shape in zip(("words", "sums"), shapes, strict=False):
+        yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, shape, planned.buffer(name).dtype, kind)
 
 
 def _signals(planned: Planned) -> Iterator[Signal]:
@@ -169,15 +172,15 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
             case WordCollective(within=False):
-                phase = movers.word_collective(planned, launch)
-                yield Launch(MAIN, (Role(launch.out, Sms(launch.programs, 16, 1, launch.per_sm), (phase,)),))
+                phases = word_collective(planned, launch)
+                yield Launch(MAIN, (Role(launch.out, Sms(launch.programs, 16, 1, launch.per_sm), phases),))
             case Kernel(joined=False):
                 yield _kernel(planned, launch, finish)
             case Finish():
-                phases = () if launch.within else (Phase(1, finished(planned, launch), title=THIS_CALL),)
-                if phases or streams:
-                    engine: Engine = CopyEngine() if launch.by_copy else Sms(1, 1, 1) if phases else Host()
-                    yield Launch(MAIN, (Role("finish", engine, phases),), tuple(dict.fromkeys(streams)))
+                ending = () if launch.within else (Phase(1, finished(planned, launch), title=THIS_CALL),)
+                if ending or streams:
+                    engine: Engine = CopyEngine() if launch.by_copy else Sms(1, 1, 1) if ending else Host()
+                    yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
 
 
 def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
@@ -205,7 +208,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
                 first += _gather_first(planned, carried)
             case Finish():
                 last.append(Phase(1, finished(planned, carried), who=Who.LAST, title=THIS_CALL))
-    every = tuple(phase for phase in first if phase.every)
+    every = tuple(phase for phase in first if phase.who is not Who.FIRST)
     roles = [
         Role(comm.exchange, Sms(comm.programs, kernel.warps), (*every, movers.programs(planned, comm)))
         for comm in kernel.comm
@@ -218,7 +221,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
             Role(kernel.name, Sms(engine.programs, engine.warps, engine.stages, kernel.per_sm), (*every, *phases))
         )
     front, back = roles[0], roles[-1]
-    own = tuple(phase for phase in first if not phase.every)
+    own = tuple(phase for phase in first if phase.who is Who.FIRST)
     roles[0] = Role(front.name, front.engine, (*own, *front.phases))
     back = roles[-1]
     roles[-1] = Role(back.name, back.engine, (*back.phases, *last))
@@ -227,10 +230,9 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
 
 def _gather_first(planned: Planned, launch: WordCollective) -> list[Phase]:
     """All programs gather, and none goes on before all have."""
-    phase = movers.word_collective(planned, launch)
     word = f"{launch.out}_gathered"
     there = (Notify(word, (0,), rank), Wait(word, (0,), call * launch.programs, (launch.out,)))
-    return [Phase(1, (*phase.body, *there), every=True)]
+    return [*word_collective(planned, launch), Phase(1, there, every=True, title="all programs have gathered")]
 
 
 def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, box, own_region, part, region
+from tilelink.elaborate.user_body import user_body
+from tilelink.elaborate.words import sum_words
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, other_tiles, row_pieces
 from tilelink.ir.nodes import Exchange, Memory
@@ -30,12 +32,11 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
         case MatmulBody():
             return () if step.beside else _matmuls(tiles, step)
         case UserBody():
-            loads = [load for name, operand in step.operands for load in _loaded(tiles, name, operand)]
-            return (*loads, Compute((step.result,), step.function, tuple(name for name, _ in step.operands)))
+            return user_body(tiles, step)
         case SumParts():
             return _sum_parts(tiles, step)
         case SumWords():
-            return _sum_words(tiles, step)
+            return sum_words(tiles, step)
         case ir.Load():
             return _loaded(tiles, step.result, step.operand)
         case ir.Apply():
@@ -209,66 +210,6 @@ def _sum_parts(tiles: Tiles, step: SumParts) -> tuple[Step, ...]:
     loaded = _loaded(tiles, tile, step.operand)
     rounds = For("step", ranks, (*loaded, adding), _each_part(tiles, step.operand.slot))
     return (Compute((step.result,), "zeros", shape=shape), *before, rounds)
-
-
-def _sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
-    """Words to the rank whose share it is, or to every rank; then the sum of what has come, or of a share of it for each rank."""
-    ranks, words = tiles.schedule.num_ranks, f"{step.result}_words"
-    shares = ranks if step.cut else 1
-    operand = Operand(words, step.index, ir.Access.POINTER, own_slots=shares, cut=step.cut)
-    tile = f"{words}_tile"
-    adding = Compute((step.result,), "add", (step.result, tile))
-    shape = tuple(tiles.width(one.name) for one in tiles.written)
-    zeros = Compute((step.result,), "zeros", shape=shape)
-    if step.shots == 1:
-        sent = Store(step.value, words_region(tiles, operand, rank, PEER))
-        taken = Load(tile, words_region(tiles, operand, PEER, rank))
-        return (
-            For("step", ranks, (sent,), _peers(tiles)),
-            zeros,
-            For("step", ranks, (taken, adding), _peers(tiles)),
-        )
-    sums = Operand(f"{step.result}_sums", step.index, ir.Access.POINTER)
-    sent = Store(step.value, _share(words_region(tiles, operand, rank, PEER), PEER, ranks))
-    taken = Load(tile, _share(words_region(tiles, operand, PEER, rank), rank, ranks))
-    told = Store(step.result, _share(words_region(tiles, sums, rank, PEER), rank, ranks))
-    back = Load(step.result, _share(words_region(tiles, sums, PEER, rank), PEER, ranks))
-    return (
-        For("step", ranks, (sent,), _peers(tiles)),
-        zeros,
-        For("step", ranks, (taken, adding), _peers(tiles)),
-        For("step", ranks, (told,), _peers(tiles)),
-        For("step", ranks, (back,), _peers(tiles)),
-    )
-
-
-def words_region(tiles: Tiles, operand: Operand, sender: Number, at: Number) -> Region:
-    """The words of a tile from `sender`, at rank `at`, in the set that this call has."""
-    found = region_at(tiles, operand, at)
-    return Region(found.buffer, (call % 2, sender, *found.start), (1, 1, *found.extent), at)
-
-
-def region_at(tiles: Tiles, operand: Operand, owner: Number) -> Region:
-    """The box of `operand`; along an axis that is cut, in the share of `owner`."""
-    starts: list[Number] = []
-    extents: list[Number] = []
-    for name in operand.index:
-        axis = tiles.axis(name)
-        start, extent = tiles.span(name)
-        start = tiles.segment(name) * axis.extent + start
-        if name == operand.cut:
-            start = start - owner * (axis.extent * axis.segments // operand.own_slots)
-        starts.append(start)
-        extents.append(extent)
-    return Region(operand.buffer, tuple(starts), tuple(extents))
-
-
-def _share(whole: Region, of: Number, ranks: int) -> Region:
-    """An equal share of the rows of a tile for each rank, of whole rows."""
-    *lead, first, cols = whole.start
-    *ones, rows, width = whole.extent
-    begin, end = rows * of // ranks, rows * (of + 1) // ranks
-    return Region(whole.buffer, (*lead, first + begin, cols), (*ones, end - begin, width), whole.at)
 
 
 def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:

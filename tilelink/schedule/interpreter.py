@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.schedule.index import Ints, Number, evaluate, names_in
+from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in
 from tilelink.schedule.memory import Buffer, Memory, Protocol, Region
 from tilelink.schedule.ranges import range_of
 from tilelink.schedule.roles import Phase, Role, Schedule, Who
@@ -28,6 +28,7 @@ OPS: dict[str, Op] = {
     "dot": lambda a, b, c: c + a @ b,
     "trans": lambda x: x.T,
     "copy": lambda x: x,
+    "in_fp32": lambda x: x,
     "neg": lambda x: -x,
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - y,
@@ -245,15 +246,21 @@ class _Program:
 
     def compute(self, step: Compute, env: Env) -> None:
         shape = tuple(self.number(one, env) for one in step.shape)
-        operands = [
-            self.values[one] if isinstance(one, str) and one in self.values else float(one) for one in step.operands
-        ]
-        if step.op in ("zeros", "full", "own_place"):
+        if step.op == "own_place":  # the only one
+            self.values[step.results[0]] = np.zeros(shape)
+            return
+        operands = [self.operand(one, env) for one in step.operands]
+        if step.op in ("zeros", "full"):
             found: Array | tuple[Array, ...] = np.full(shape, operands[0] if step.op == "full" else 0.0)
         else:
             found = self.run.ops[step.op](*operands)
         several = found if isinstance(found, tuple) else (found,)
         self.values.update(zip(step.results, several, strict=True))
+
+    def operand(self, one: str | float | Index, env: Env) -> Array | float:
+        if isinstance(one, Index):
+            return self.number(one, env)
+        return self.values[one] if isinstance(one, str) and one in self.values else float(one)
 
     def library(self, step: Call, env: Env) -> None:
         if step.function not in ("matmul", "matmul_transposed") or len(step.operands) != 2:

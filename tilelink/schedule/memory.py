@@ -57,7 +57,11 @@ class Protocol(Word):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A row-major tensor of each rank. `for_caller`: an output that lies in symmetric memory."""
+    """A row-major tensor of each rank. `for_caller`: an output that lies in symmetric memory.
+
+    `places`: it lies in one of several places, each call in one that is free. Element r of the buffer of that name holds the
+    number of the place on rank r; the op "own_place" of this buffer is that of the own rank, which tells the others.
+    """
 
     name: str
     memory: Memory
@@ -65,6 +69,7 @@ class Buffer:
     dtype: str
     protocol: Protocol = Protocol.SIMPLE
     for_caller: bool = False
+    places: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,16 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`result` = the tile; elements that are masked are `fill`."""
+    """`result` = the tile; elements that are masked are `fill`.
+
+    With an `origin`, `result` is the address of that element of the buffer instead, for an op right behind this step, which
+    loads the region itself and counts from there.
+    """
 
     result: ValueName
     region: Region
     fill: float = 0.0
+    origin: tuple[Number, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +73,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """`results = op(*operands)` on tiles. `shape`: of the tiles of an op that makes them out of nothing."""
+    """`results = op(*operands)` on tiles, numbers, and indices. `shape`: of the tiles of an op that makes them out of nothing."""
 
     results: tuple[ValueName, ...]
     op: OpName
-    operands: tuple[ValueName | float, ...] = ()
+    operands: tuple[ValueName | float | Index, ...] = ()
     shape: tuple[Number, ...] = ()
 
 

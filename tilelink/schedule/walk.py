@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tilelink.schedule.index import Number
+from tilelink.schedule.index import Index, Number
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule
 from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Step, Store, Wait
@@ -108,6 +108,10 @@ def indices(step: Step) -> tuple[Number, ...]:
     for notify in notifies(step):
         found += [*notify.index, notify.at, notify.last_of, *(() if notify.to is None else (notify.to,))]
     match step:
+        case Load():
+            found += step.origin
+        case Compute():
+            found += [one for one in step.operands if isinstance(one, Index)]
         case Wait():
             found += [*step.index, step.until]
         case For():
@@ -137,7 +141,9 @@ def reindexed(step: Step, change: Callable[[Number], Number]) -> Step:
             return replace(step, index=all_of(step.index), until=change(step.until))
         case Notify():
             return raised(step)
-        case Load() | Store():
+        case Load():
+            return replace(step, region=regions((step.region,))[0], origin=all_of(step.origin))
+        case Store():
             return replace(step, region=regions((step.region,))[0])
         case Move():
             notify = raised(step.notify) if step.notify else None
@@ -145,7 +151,8 @@ def reindexed(step: Step, change: Callable[[Number], Number]) -> Step:
         case Call():
             return replace(step, results=regions(step.results), operands=regions(step.operands))
         case Compute():
-            return replace(step, shape=all_of(step.shape))
+            operands = tuple(change(one) if isinstance(one, Index) else one for one in step.operands)
+            return replace(step, shape=all_of(step.shape), operands=operands)
         case For():
             let = tuple((name, change(index)) for name, index in step.let)
             return replace(step, count=change(step.count), let=let)

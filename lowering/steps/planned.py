@@ -1,0 +1,22 @@
+"""Planned schedule -> its steps in a file with all that today's files have: where it comes from, and a check of itself."""
+
+from __future__ import annotations
+
+from lowering.entry import print_main
+from lowering.header import print_header
+from lowering.source import Source
+from lowering.steps.file import Around, lower
+from lowering.steps.renaming import with_own_names
+from lowering.targets import dialect
+from tilelink.elaborate.schedule import elaborated
+from tilelink.ir.schedule import Schedule
+
+
+def lower_planned(planned: Schedule) -> str:
+    """Source text of `planned` for NVIDIA GPUs, printed from its steps. Raises errors of `lowering.steps.errors`."""
+    spelling, head = dialect("triton", planned.machine.arch), Source()
+    print_header(head, planned, spelling, kernels=True)
+    spec = planned.spec
+    results = {name: spec.value(name).local for name in spec.outputs}
+    around = Around(head.text(), print_main(planned, spelling).rstrip(), results)
+    return lower(with_own_names(elaborated(planned)), planned.machine.arch, around)

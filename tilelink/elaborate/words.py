@@ -1,0 +1,241 @@
+"""Steps of what travels in packets: collectives, and sums of tiles over all ranks.
+
+Sums are added in the order of the ranks on every rank, so that they are equal bit by bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tilelink.elaborate.positions import TILE
+from tilelink.elaborate.regions import Tiles, part
+from tilelink.ir import steps as ir
+from tilelink.ir.calls import WordCollective
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.steps import Operand, SumWords
+from tilelink.schedule.index import Index, Number, call, least, rank
+from tilelink.schedule.memory import Region
+from tilelink.schedule.roles import Phase
+from tilelink.schedule.steps import Compute, For, If, Let, Load, Step, Store
+
+STEP, PEER = Index("step"), Index("peer")
+_NAMES = ("plane", "row", "col")  # of the first element of a block
+
+
+# ---- collectives -------------------------------------------------------------------------------------------------------
+
+
+def word_collective(schedule: Schedule, launch: WordCollective) -> tuple[Phase, ...]:
+    """Programs take blocks of a part in turn: they store all of theirs at the peers, before they wait for the same blocks of
+    the peers."""
+    blocks, ranks, words = Blocks(schedule, launch), schedule.num_ranks, f"{launch.out}_words"
+    scattered = launch.function == "reduce_scatter" or launch.shots > 1
+    to, mine = (PEER, rank) if scattered else (None, None)
+    load = Load("own", blocks.of(launch.operand, to))
+    sent = Store("own", blocks.packets(words, rank, to, PEER))
+    theirs = Load("part", blocks.packets(words, PEER, mine))
+    if launch.function == "all_gather":
+        own_part = Store("own", blocks.of(launch.out, rank))
+        taken = _to_peers(ranks, theirs, Store("part", blocks.of(launch.out, PEER)))
+        sending = blocks.phase("blocks to the peers", load, _to_peers(ranks, sent), own_part)
+        return sending, blocks.phase("blocks of the peers", taken)
+    first: tuple[Step, ...] = (_to_peers(ranks, load, sent),) if scattered else (load, _to_peers(ranks, sent))
+    own = Load("part", blocks.of(launch.operand, mine))
+    total: tuple[Step, ...] = (
+        Compute(("sum",), "zeros", shape=blocks.tile),
+        For("peer", ranks, (If(PEER, rank, (own,), (theirs,)), Compute(("sum",), "add", ("sum", "part")))),
+        Store("sum", blocks.of(launch.out, rank if launch.shots > 1 else None)),
+    )
+    if launch.shots == 1:
+        return blocks.phase("summands to the peers", *first), blocks.phase("sums", *total)
+    sums = f"{launch.out}_sums"
+    tell = _to_peers(ranks, Store("sum", blocks.packets(sums, rank, rank, PEER)))
+    take = _to_peers(ranks, Load("part", blocks.packets(sums, PEER, PEER)), Store("part", blocks.of(launch.out, PEER)))
+    return (
+        blocks.phase("summands to the peers", *first),
+        blocks.phase("sums of the own part, to the peers", *total, tell),
+        blocks.phase("sums of the peers", take),
+    )
+
+
+def _to_peers(ranks: int, *body: Step) -> For:
+    return For("step", ranks - 1, body, (("peer", (rank + 1 + STEP) % ranks),))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What a rank sends, cut into boxes of as many elements as a program moves at a time. With several parts of one tensor,
+    they are parts along `dim`, of `part_shape` each; the last one may be smaller."""
+
+    schedule: Schedule
+    launch: WordCollective
+
+    @cached_property
+    def whole(self) -> tuple[int, ...]:
+        """Shape of what a rank sends, or of what it sends in parts."""
+        launch = self.launch
+        return self.schedule.buffer(launch.operand if launch.function != "reduce_scatter" else launch.out).shape
+
+    @property
+    def parts(self) -> int:
+        return self.schedule.num_ranks if self.launch.shots > 1 else 1
+
+    @cached_property
+    def in_word(self) -> int:
+        """Elements that a word has room for."""
+        return self.launch.protocol.data_bytes // DTYPE_BYTES[self.schedule.buffer(self.launch.out).dtype]
+
+    @cached_property
+    def dim(self) -> int:
+        """The dimension along which parts lie: one that they divide, or else the longest."""
+        last = len(self.whole) - 1
+        for dim, size in enumerate(self.whole):
+            if size % (self.parts * (self.in_word if dim == last else 1)) == 0:
+                return dim
+        return self.whole.index(max(self.whole))
+
+    @cached_property
+    def part_shape(self) -> tuple[int, ...]:
+        shape = list(self.whole)
+        if self.parts > 1:
+            size = -(-shape[self.dim] // self.parts)
+            last = self.dim == len(shape) - 1
+            shape[self.dim] = -(-size // self.in_word) * self.in_word if last else size
+        return tuple(shape)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of a block along each dimension."""
+        left, sizes = self.launch.block * self.in_word, list[int]()
+        for place, size in enumerate(reversed(self.part_shape)):
+            sizes.insert(0, min(left, size) if place < 2 else 1)
+            left = max(left >> (sizes[0] - 1).bit_length(), 1)  # registers hold powers of two
+        return tuple(sizes)
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """Shape of a block in registers."""
+        return self.sizes[-2:]
+
+    @cached_property
+    def starts(self) -> tuple[Number, ...]:
+        """First element of a block in its part, in names of `let`; 0 where a block has all there is."""
+        names = _NAMES[-len(self.whole) :]
+        given = zip(names, self.part_shape, self.sizes, strict=True)
+        return tuple(Index(name) if size < extent else 0 for name, extent, size in given)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(-(-extent // size) for extent, size in zip(self.part_shape, self.sizes, strict=True))
+
+    @property
+    def let(self) -> Let:
+        found = list[tuple[str, Number]]()
+        for dim, start in enumerate(self.starts):
+            if isinstance(start, Index):
+                place = TILE // prod(self.counts[dim + 1 :])
+                outermost = all(count == 1 for count in self.counts[:dim])
+                found.append((start.op, (place if outermost else place % self.counts[dim]) * self.sizes[dim]))
+        return tuple(found)
+
+    def phase(self, title: str, *body: Step) -> Phase:
+        return Phase(prod(self.counts), body, self.let, title=title)
+
+    def extents(self, number: Number | None) -> tuple[Number, ...]:
+        """Of the block in part `number`: less at the end of the part, or of the tensor."""
+        found = list[Number]()
+        for dim, (size, start, extent) in enumerate(zip(self.sizes, self.starts, self.part_shape, strict=True)):
+            exist: Number = size if extent % size == 0 else least(size, extent - start)
+            if self.parts > 1 and number is not None and dim == self.dim and extent * self.parts > self.whole[dim]:
+                exist = least(exist, self.whole[dim] - number * extent - start)
+            found.append(exist)
+        return tuple(found)
+
+    def of(self, buffer: str, number: Number | None) -> Region:
+        """The block in part `number` of a buffer."""
+        starts, extents = list(self.starts), list(self.extents(number))
+        if self.parts > 1 and number is not None:
+            starts[self.dim] = number * self.part_shape[self.dim] + starts[self.dim]
+        return part(self.schedule, buffer, None if self.parts > 1 else number, starts, extents)
+
+    def packets(self, buffer: str, sender: Number, number: Number | None, at: Number = rank) -> Region:
+        """The block from `sender` at rank `at`, in the set that this call has."""
+        return Region(buffer, (call % 2, sender, *self.starts), (1, 1, *self.extents(number)), at)
+
+
+# ---- sums of tiles -----------------------------------------------------------------------------------------------------
+
+
+def sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
+    """Packets to the rank whose share it is, or to every rank; then the sum of what has come. In two shots each rank adds a
+    share of the rows of a tile, and sends the sums of it to every rank."""
+    ranks, words = tiles.schedule.num_ranks, f"{step.result}_words"
+    to_all = (("peer", (rank + STEP) % ranks),)
+    tile = f"{words}_tile"
+    if step.shots == 1:
+        shares = ranks if step.cut else 1
+        operand = Operand(words, step.index, ir.Access.POINTER, own_slots=shares, cut=step.cut)
+        sent = Store(step.value, _words_region(tiles, operand, rank, PEER))
+        taken = Load(tile, _words_region(tiles, operand, PEER, rank))
+        zeros = Compute((step.result,), "zeros", shape=tuple(tiles.width(name) for name in step.index))
+        adding = Compute((step.result,), "add", (step.result, tile))
+        return For("step", ranks, (sent,), to_all), zeros, For("peer", ranks, (taken, adding))
+    share, total, sums = tile_share(tiles, step), f"{step.result}_share", f"{step.result}_sums"
+    starts, extents = _box(tiles, Operand(words, step.index, ir.Access.POINTER), rank)
+    place, width = starts[0] // tiles.width(step.index[0]), least(share, extents[0] - rank * share)
+    rest, cols = tuple(starts[1:]), tuple(extents[1:])
+    lead = (call % 2, rank, place)
+    sent = Store(step.value, Region(words, (*lead, PEER * -share, *rest), (1, 1, 1, *extents), PEER))
+    taken = Load(tile, Region(words, (call % 2, PEER, place, 0, *rest), (1, 1, 1, width, *cols)))
+    told = Store(total, Region(sums, (call % 2, starts[0] + rank * share, *rest), (1, width, *cols), PEER))
+    back = Load(step.result, Region(sums, (call % 2, *starts), (1, *extents)))
+    shape = (share, *(tiles.width(name) for name in step.index[1:]))
+    return (
+        For("step", ranks, (sent,), to_all),
+        Compute((total,), "zeros", shape=shape),
+        For("peer", ranks, (taken, Compute((total,), "add", (total, tile)))),
+        For("step", ranks, (told,), to_all),
+        back,
+    )
+
+
+def tile_share(tiles: Tiles, step: SumWords) -> int:
+    """Rows of a tile that a rank adds, at most; of a tile of one dimension as many elements, in whole words."""
+    share = -(-tiles.width(step.index[0]) // tiles.schedule.num_ranks)
+    if len(step.index) > 1:
+        return share
+    in_word = step.protocol.data_bytes // DTYPE_BYTES[tiles.schedule.buffer(step.result).dtype]
+    return -(-share // in_word) * in_word
+
+
+def packets_of_tiles(tiles: Tiles, step: SumWords) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the buffers of packets, of each shot."""
+    ranks, shape = tiles.schedule.num_ranks, tiles.schedule.buffer(step.result).shape
+    if step.shots == 1:
+        return ((2, ranks, *shape),)
+    places = -(-shape[0] // tiles.width(step.index[0]))
+    return (2, ranks, places, tile_share(tiles, step), *shape[1:]), (2, *shape)
+
+
+def _words_region(tiles: Tiles, operand: Operand, sender: Number, at: Number) -> Region:
+    """The packets of a tile from `sender`, at rank `at`, in the set that this call has."""
+    starts, extents = _box(tiles, operand, at)
+    return Region(operand.buffer, (call % 2, sender, *starts), (1, 1, *extents), at)
+
+
+def _box(tiles: Tiles, operand: Operand, owner: Number) -> tuple[list[Number], list[Number]]:
+    """The box of `operand`; along an axis that is cut, in the share of `owner`."""
+    starts: list[Number] = []
+    extents: list[Number] = []
+    for name in operand.index:
+        axis = tiles.axis(name)
+        start, extent = tiles.span(name)
+        start = tiles.segment(name) * axis.extent + start
+        if name == operand.cut:
+            start = start - owner * (axis.extent * axis.segments // operand.own_slots)
+        starts.append(start)
+        extents.append(extent)
+    return starts, extents
