@@ -173,7 +173,7 @@ def _print_chunks(
     axis, local = scope.axis(rows), rows == slot or rows in scope.own_axes
     first, end = row_span(scope, axis, local)
     size = scope.numbers.chunk_rows(exchange)
-    if scope.numbers.in_one_chunk(scope.role, axis, exchange, local=local):
+    if scope.numbers.in_one_chunk(scope.role, axis, exchange, local=local) and not _may_be_empty(scope, axis):
         row = first if first.isidentifier() else f"({first})"
         for text in lines(f"{row} // {size}"):
             out.line(text)
@@ -183,11 +183,17 @@ def _print_chunks(
             out.line(text)
 
 
+def _may_be_empty(scope: TileScope, axis: Axis) -> bool:
+    """Whether the tile may have no rows: the second half of a tile that ends behind its segment."""
+    return scope.in_halves and axis.name == scope.role.order.minor and axis.extent % (2 * axis.tile) != 0
+
+
 def row_span(scope: TileScope, axis: Axis, local: bool) -> tuple[str, str]:
     """First row of the tile and the end of it, in rows of a part."""
     name, tile, size = axis.name, scope.tile(axis.name), scope.numbers.size(scope.role, axis)
     base = "" if local or axis.segments == 1 else f"{name}_segment * {size} + "
-    end = f"{name} + {tile}" if axis.extent % axis.tile == 0 else f"tl.minimum({name} + {tile}, {size})"
+    whole = axis.extent % axis.tile == 0 and not _may_be_empty(scope, axis)
+    end = f"{name} + {tile}" if whole else f"tl.minimum({name} + {tile}, {size})"
     return f"{base}{name}", f"{base}{end}"
 
 

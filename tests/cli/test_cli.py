@@ -259,7 +259,7 @@ def test_demo(invoke: Invoke, spec_path: Path) -> None:
     result = invoke("demo")
     assert result.exit_code == 0
     assert "schedule ag_gemm on laptop-switch x2" in result.stdout
-    for word in ("2 chunks", "wait x_full_arrived", "notify x_full_arrived", "copy engine", "on 8 SMs"):
+    for word in ("2 chunks", "wait x_full_arrived", "notify x_full_arrived", "copy engine", "on 8 programs of "):
         assert word in result.stdout
     assert "emitted: ag_gemm_tilelink.py" in result.stdout
     assert Path("ag_gemm_tilelink.py").read_text().startswith('"""ag_gemm: one overlapped kernel for 2 ranks.')

@@ -150,7 +150,7 @@ def test_what_is_made_of_them_needs_no_memory_in_between() -> None:
     assert {b.name for b in own.buffers} - {b.name for b in shared.buffers} == {"silu_out"}
     steps = role_of(shared).body
     assert [type(step) for step in steps[1:]] == [MatmulBody, MatmulBody, Apply, Apply, Store]
-    assert "up = x_full|own x @ w_up over k in the loop of gate, descriptor and descriptor" in str(shared)
+    assert "gate = dot(left, right, gate)\n" in str(shared) and "up = dot(left, right1, up)\n" in str(shared)
     assert shared.predicted_us < own.predicted_us
     text = lowering.emit(shared)
     loop = text[text.index("def hidden_tiles") : text.index("def hidden_kernel")]

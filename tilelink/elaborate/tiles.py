@@ -116,7 +116,8 @@ def _chunks(tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callab
     first, count = tiles.span(rows)
     first = first if local else tiles.segment(rows) * axis.extent + first
     starts_even = local or axis.segments == 1 or axis.extent % size == 0 or size % axis.extent == 0
-    if size % tiles.width(rows) == 0 and starts_even:
+    empty = tiles.halves and rows == tiles.role.order.minor and axis.extent % axis.tile != 0  # a half may be
+    if size % tiles.width(rows) == 0 and starts_even and not empty:
         return (made(first // size),)
     chunks = (first + count - 1) // size - first // size + 1
     return (For("number", chunks, (made(CHUNK),), (("chunk", first // size + Index("number")),)),)
