@@ -38,7 +38,7 @@ COMMANDS = (
         "mutate",
         "tilelink.mutate_command",
         "mutate",
-        "Plant bugs in a schedule and in its source, and count those that `verify` finds. Exit 1 below 95 %.",
+        "Plant bugs in the steps of a schedule and in its source, and count those that are found. Exit 1 below 95 %.",
     ),
     Late(
         "demo",

@@ -100,7 +100,7 @@ class Regions:
 
     def _in_pool(self, buffer: Buffer, region: Region) -> str:
         """The first element of a buffer at a peer, in the place that it has told."""
-        place, owner = self.places.get(buffer.places, ("", rank))
+        place, owner = self.places.get(buffer.places or "", ("", rank))
         if owner != region.at:
             raise NotPrinted(
                 what="a place that has not been loaded",

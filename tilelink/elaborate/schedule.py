@@ -81,7 +81,7 @@ def _buffer(planned: Planned, buffer: nodes.Buffer) -> Buffer:
     for_caller = memory is Memory.SYMMETRIC and buffer.name in planned.spec.outputs
     told = (one.exchange for one in planned.launches if isinstance(one, TellPlace))
     places = next(
-        (movers.places_of(one) for one in told if planned.exchange(one).target == buffer.name), ""
+        (movers.places_of(one) for one in told if planned.exchange(one).target == buffer.name), None
     )  # of a pool whose places nobody is told, the same one is as good
     return Buffer(buffer.name, memory, buffer.shape, buffer.dtype, for_caller=for_caller, places=places)
 

@@ -69,7 +69,7 @@ class Buffer:
     dtype: str
     protocol: Protocol = Protocol.SIMPLE
     for_caller: bool = False
-    places: str = ""
+    places: BufferName | None = None
 
 
 @dataclass(frozen=True, slots=True)
