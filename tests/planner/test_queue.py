@@ -130,3 +130,11 @@ def test_more_slots_are_never_predicted_to_be_slower() -> None:
     times = [planned(mover=CommSms(8), chunks=100, slots=n, consumers=8).predicted_us for n in (1, 2, 8, 32)]
     assert times == sorted(times, reverse=True)
     assert times[0] > 2 * times[-1]
+
+
+def test_no_number_of_slots_beats_what_is_planned() -> None:
+    """More programs that produce need more slots, so that the two are chosen together."""
+    sizes, topology = {"B": 8100, "C": 128}, topologies.load("h200-nvswitch", 4)
+    found = QUEUE.plan_for(topology, sizes, "bf16", {}).predicted_us
+    pinned = [QUEUE.plan_for(topology, sizes, "bf16", {"slots": slots}).predicted_us for slots in ("8", "32", "128")]
+    assert found <= min(pinned) * 1.001

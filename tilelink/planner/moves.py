@@ -82,7 +82,7 @@ FIELDS: tuple[Field, ...] = (
     _exchange("chunks", when=When.THEN, both=True),
     _exchange("nest", when=When.THEN, both=True),
     _exchange("per_peer", when=When.THEN),
-    _exchange("slots", when=When.THEN),
+    _exchange("slots"),  # with the mover: more programs need more slots
     _exchange("consumers", when=When.THEN),
     Field("library", COMPUTE, _by_library, kind=_same),
     Field("sum_in_epilogue", COMPUTE, _in_epilogue, kind=_same),
