@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 from lowering.names import class_name
 from lowering.source import Source
+from lowering.steps.closing import MAIN
 from lowering.steps.dtypes import element, stored
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
-from lowering.steps.words import MAIN
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.printing import printed
@@ -149,6 +149,12 @@ class HostClass:
         if words.num_signals:
             out.line(f"self.signals = fabric.symmetric(({words.num_signals},), torch.int32)")
         where = "dtype=torch.int32, device=fabric.device"
+        for signal, anew in words.anew.items():
+            if anew.first:
+                place = self.frame.constants.name(signal, words.first(signal), f"first word of signal {signal}")
+                first, size = f"{place}.value", words.size(signal)
+                out.comment("no call before the first one: all of it counts as done")
+                out.line(f"self.signals.local[{first} : {first} + {size}].fill_({anew.first})")
         if words.num_counts:
             out.line(f"self.counts = torch.zeros({words.num_counts}, {where})")
         out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")

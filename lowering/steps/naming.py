@@ -8,9 +8,10 @@ from functools import cache
 from pathlib import Path
 
 from lowering.embed import defined
+from lowering.steps.closing import MAIN, by_host
 from lowering.steps.errors import NameTaken, ReservedName, UnknownName
 from lowering.steps.ops import TEXTS
-from lowering.steps.words import MAIN, by_host, kernel_name
+from lowering.steps.words import kernel_name
 from tilelink.errors import did_you_mean
 from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule

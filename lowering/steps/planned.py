@@ -18,5 +18,5 @@ def lower_planned(planned: Schedule) -> str:
     print_header(head, planned, spelling, kernels=True)
     spec = planned.spec
     results = {name: spec.value(name).local for name in spec.outputs}
-    around = Around(head.text(), print_main(planned, spelling).rstrip(), results)
+    around = Around(head.text(), print_main(planned, spelling).rstrip(), results, planned.machine.stream_waits)
     return lower(with_own_names(elaborated(planned)), planned.machine.arch, around)

@@ -159,12 +159,18 @@ class Programs(Body):
 
     def word(self, words: str, signal: str, index: tuple[Number, ...]) -> Chain:
         """The place of a word; `words` are those of a rank."""
-        first = self.spell.number(signal, self.words.signals[signal], f"first word of signal {signal}")
+        first = self.spell.number(signal, self.words.first(signal), f"first word of signal {signal}")
         return Chain((words, first, *self.spell.flat(index, signal, 0)))
 
     def wait(self, step: Wait) -> None:
-        self.needs["signals"] = ""
-        self.out.wrapped("wait_until(", [self.word("signals", step.signal, step.index), self.spell(step.until)])
+        here = self.own(step.signal)
+        self.out.wrapped("wait_until(", [self.word(here, step.signal, step.index), self.spell(step.until)])
+
+    def own(self, signal: str) -> str:
+        """The memory of the own rank in which a signal lies."""
+        name = "counts" if self.words.own(signal) else "signals"
+        self.needs[name] = ""
+        return name
 
     def notify(self, step: Notify) -> None:
         if step.last_of == 1:
@@ -174,9 +180,11 @@ class Programs(Body):
             self.raised(step)
 
     def raised(self, step: Notify) -> None:
-        here = step.at == rank
-        self.needs["signals" if here else "signal_peers"] = ""
-        words = "signals" if here else f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
+        if step.at == rank:
+            words = self.own(step.signal)
+        else:
+            self.needs["signal_peers"] = ""
+            words = f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
         word = self.word(words, step.signal, step.index)
         if step.to is None:
             self.out.wrapped("count_up(", [word, *([self.amount] if self.amount else [])])
