@@ -13,7 +13,7 @@ from lowering.source import Source
 from lowering.steps.closing import by_host
 from lowering.steps.constants import Constants
 from lowering.steps.errors import SizeKnownOnCall
-from lowering.steps.host import print_class
+from lowering.steps.host import Facts, print_class
 from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
 from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
@@ -31,10 +31,13 @@ from tilelink.schedule.roles import Schedule
 
 @dataclass(frozen=True)
 class Around:
-    """What a file has beside the schedule: its head, the text of its self-check, and the results in the order and in the shapes
-    of the caller. `stream_waits`: streams of the machine can wait for a word of memory."""
+    """What a file has beside the schedule: its head, the docstring of the host class, what ranks compare, the text of its
+    self-check, and the results in the order and in the shapes of the caller. `stream_waits`: streams of the machine can wait
+    for a word of memory."""
 
     head: str
+    doc: str
+    digest: str
     main: str
     results: Mapping[str, tuple[int, ...]]
     stream_waits: bool = True
@@ -67,7 +70,8 @@ def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = 
     kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in packed.launches]
     end = None if frame.words.closing else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
-    host = print_class(frame, kernels, host_roles, end, around.results if around else {})
+    facts = Facts(around.doc, around.digest, around.results) if around else None
+    host = print_class(frame, kernels, host_roles, end, facts)
     main = around.main if around else ""
     body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *_texts(*waits, *kernels, end)])).strip(
         "\n"

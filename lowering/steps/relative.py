@@ -14,7 +14,7 @@ when nobody waits any more, changes no comparison. Words of the own rank have go
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tilelink.schedule.index import Number, names_in, rank
@@ -112,6 +112,6 @@ def affine(index: Number) -> tuple[Number, Number] | None:
     return (left[0] * right[0], left[1] * right[0] + left[0] * right[1])
 
 
-def counted_off(found: dict[str, Anew]) -> Iterable[tuple[str, int]]:
+def counted_off(found: Mapping[str, Anew]) -> Iterable[tuple[str, int]]:
     """Signals of which the end of a call takes something off, and how much."""
     return ((name, one.per_call) for name, one in found.items() if not one.own)
