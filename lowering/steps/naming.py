@@ -10,9 +10,9 @@ from pathlib import Path
 from lowering.embed import defined
 from lowering.steps.closing import MAIN, by_host
 from lowering.steps.errors import NameTaken, ReservedName, UnknownName
-from lowering.steps.ops import TEXTS
 from lowering.steps.words import kernel_name
 from tilelink.errors import did_you_mean
+from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
@@ -33,7 +33,7 @@ _CALLED = (  # helpers that the printer calls
         "floor_div",
     ),
     *("take_packets", "put_packets", "program_barrier", "fence_descriptors", "flush_stores", "clear_counts"),
-    *(op for op, text in TEXTS.items() if text.startswith(f"{op}(")),
+    "halves",
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
@@ -54,7 +54,8 @@ def is_reserved(kind: str, name: str) -> bool:
     """Whether printed code has the name for itself. Signals are spelled in capitals, functions stand beside all helpers."""
     if kind == "signal":
         return False
-    return name in _RESERVED or (kind == "function" and name in _helpers())
+    called = name in FUNCTIONS and FUNCTIONS[name].text.startswith(f"{name}(")
+    return called or name in _RESERVED or (kind == "function" and name in _helpers())
 
 
 def checked_names(schedule: Schedule) -> frozenset[str]:

@@ -87,7 +87,7 @@ class Streams(Body):
 
     def wait(self, step: Wait) -> None:
         """One program holds the stream; where a number is awaited, the stream holds itself."""
-        if self.frame.stream_waits and not names_in(step.until) - set(self.schedule.sizes):
+        if self.frame.stream_waits and "call" not in names_in(step.until) and not tables_in(step.until):
             self.out.call(
                 f"{self.stream}.wait_at_least(", [self._word(step.signal, step.index), self.spell(step.until)]
             )

@@ -36,12 +36,13 @@ class Words:
     def closing(self) -> Launch | None:
         """The launch whose last program is the last of the call: there is nothing behind it, and all streams have been joined
         before it, or it waits for what they do last."""
-        behind = [launch for launch in self.schedule.launches if any(role.phases for role in launch.roles)]
-        if not behind or behind[-1].stream != MAIN or any(map(by_host, behind[-1].roles)):
+        working = [launch for launch in self.schedule.launches if any(role.phases for role in launch.roles)]
+        last = next((launch for launch in reversed(working) if launch.stream == MAIN), None)
+        if last is None or any(map(by_host, last.roles)):
             return None
-        last, open_streams = behind[-1], dict[str, Launch]()
-        for launch in behind:
-            for name in launch.joins if launch.stream == MAIN else ():
+        open_streams = dict[str, Launch]()  # what each of them does last
+        for number, launch in enumerate(working):
+            for name in launch.joins if launch.stream == MAIN and number <= working.index(last) else ():
                 open_streams.pop(name, None)
             if launch.stream != MAIN:
                 open_streams[launch.stream] = launch
