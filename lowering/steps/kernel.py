@@ -171,7 +171,7 @@ def end_kernel(frame: Frame) -> Kernel:
     """The last launch of a call that no program of another launch can end."""
     out, needs = Text(), dict[str, str]()
     end_of_call(frame, out, needs)
-    return one_program("end_of_call_kernel", "Ends a call, when all its streams have joined.", frame, needs, out.text())
+    return one_program("end_of_call", "Ends a call, when all its streams have joined.", frame, needs, out.text())
 
 
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:

@@ -41,7 +41,7 @@ OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of th
 _OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
 
 
-_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, "end_of_call_kernel", *keyword.kwlist})
+_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, "end_of_call", *keyword.kwlist})
 
 
 @cache
@@ -92,12 +92,12 @@ class _Names:
 
     def launch(self, launch: Launch) -> None:
         """Roles of the host are no function, and a role that is alone may have the name of its kernel."""
-        kernel = kernel_name(launch)
-        if not all(map(by_host, launch.roles)):
+        kernel = "" if all(map(by_host, launch.roles)) else kernel_name(launch)
+        if kernel:
             self.new("kernel", kernel)
         for role in launch.roles:
             if by_host(role):
-                self.one("wait kernel", f"{role.name}_wait_kernel")  # the printer numbers those of roles of a name
+                self.one("wait kernel", f"{role.name}_waits")  # the printer numbers those of roles of a name
             elif role.name != kernel:
                 self.new("role", role.name)
             for phase in role.phases:

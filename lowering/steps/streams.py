@@ -94,7 +94,7 @@ class Streams(Body):
             return
         number = self.frame.wait_kernels[self.role.name]
         self.frame.wait_kernels[self.role.name] += 1
-        name = f"{self.role.name}_wait{f'_{number}' if number else ''}_kernel"
+        name = f"{self.role.name}_waits{f'_{number}' if number else ''}"
         kernel = wait_kernel(self.frame, name, self.role.name, self.scope, step)
         self.kernels.append(kernel)
         arguments = [ARGUMENTS.get(one) or self.spell.name(one) for one in kernel.parameters]

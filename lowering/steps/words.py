@@ -72,7 +72,8 @@ class Words:
 
 
 def kernel_name(launch: Launch) -> str:
-    name = "_".join(role.name for role in launch.roles if not by_host(role))
+    """The kernel of a launch has the name of its last role, without what says that it computes tiles."""
+    name = [role.name for role in launch.roles if not by_host(role)][-1].removesuffix("_tiles")
     return name if name.endswith("_kernel") else f"{name}_kernel"
 
 
