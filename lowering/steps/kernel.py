@@ -110,7 +110,8 @@ def _dispatch(
     first = bool(before)
     before += _counts(frame, [role])
     with out.block(f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
-        out.call(f"{role.name}(", [*parameters[:-1], _program_of(before[:-1])])
+        own = {"program": _program_of(before[:-1])}
+        out.call(f"{role.name}(", [own.get(name, name) for name in parameters])
 
 
 def _program_of(before: list[str]) -> str:

@@ -375,13 +375,15 @@ class Programs(Body):
             self.out.line(f"{result} = {buffer}_here")
             self.dtypes[result] = "int64"
             return
-        shape = ", ".join(name for _, name in self.regions.shape(step.results[0], step.shape)) if step.shape else ""
+        sides = [name for _, name in self.regions.shape(step.results[0], step.shape)] if step.shape else []
+        shape = ", ".join(["1"] * (len(sides) == 1) + sides)  # a vector is a row
         exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
         operands = [self._operand(one, step.op) for one in step.operands]
         text = op_text(self.schedule, self.scope.role, step, operands, f"({shape})", exact)
         self.out.line(f"{', '.join(step.results)} = {text}")
+        kept = self.dtypes.get(str(step.operands[0])) if step.op in ("copy", "trans") else None
         for name in step.results:
-            self.dtypes[name] = "float32"
+            self.dtypes[name] = kept or "float32"
 
     def _operand(self, one: str | float | Index, op: str) -> str:
         """Elementwise functions compute in fp32, whatever their operands were loaded as."""
