@@ -32,7 +32,15 @@ _CALLED = (  # helpers that the printer calls
         "floor_mod",
         "floor_div",
     ),
-    *("take_packets", "put_packets", "program_barrier", "fence_descriptors", "flush_stores", "clear_counts"),
+    *(
+        "take_packets",
+        "put_packets",
+        "program_barrier",
+        "fence_descriptors",
+        "flush_stores",
+        "clear_counts",
+        "take_off",
+    ),
     "halves",
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
