@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from lowering.names import class_name
 from lowering.source import Source
+from lowering.steps.descriptors import Described, layout_attribute
 from lowering.steps.dtypes import element, stored
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel
@@ -47,6 +48,7 @@ class HostClass:
         self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
+        self.spell = HostSpelling(Scope(frame.schedule), frame.constants)
         self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
         self.sides = [one for one in dict.fromkeys(launch.stream for launch in self.schedule.launches) if one != MAIN]
         self.launched: Counter[str] = Counter()  # by stream
@@ -86,6 +88,8 @@ class HostClass:
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
         self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
+        for layout in dict.fromkeys(found.layout for _, found in self._described() if found.layout):
+            self.out.line(f"{layout_attribute(layout)} = {layout}  # layout of operands in shared memory")
 
     def _declared(self, buffer: Buffer) -> str:
         return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer)})"
@@ -137,6 +141,11 @@ class HostClass:
             for name in self._of(Memory.LOCAL):
                 shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
                 out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
+            there = {name: found for name, found in self._described() if found.peer is not None}
+            if any(found.part for found in there.values()):
+                out.line("rank = fabric.rank")
+            for name, found in there.items():  # made once: a call would make one for each rank and place
+                out.line(f"self.{name} = {self._descriptor(found)}")
             self._words()
             out.line("self.last = fabric.main()")
             with out.block("with fabric.loading():  # kernels are loaded before one of them spins"):
@@ -242,10 +251,8 @@ class HostClass:
         if name in ARGUMENTS:
             return ARGUMENTS[name]
         if name in kernel.descriptors:
-            buffer, block = kernel.descriptors[name]
-            matrix = f"{tensor_of(self.buffers[buffer])}.view(-1, {self.schedule.shapes[buffer][-1]})"
-            sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in block)
-            return f"TensorDescriptor.from_tensor({matrix}, [{sizes}])"
+            found = kernel.descriptors[name]
+            return self._descriptor(found) if found.peer is None else f"self.{name}"
         if name in self.buffers:
             return tensor_of(self.buffers[name])
         if any(name == f"{one.name}_pool" for one in self.pools):
@@ -253,3 +260,21 @@ class HostClass:
         if name.endswith("_peers") and name[: -len("_peers")] in self.buffers:
             return f"self.{name[: -len('_peers')]}.pointers"
         return name
+
+    def _descriptor(self, found: Described) -> str:
+        """The call that makes a descriptor."""
+        tensor = tensor_of(self.buffers[found.buffer])
+        if found.peer is not None:
+            place = "" if found.place is None else f".places[{found.place}]"
+            part = f"[{', '.join(map(self.spell, found.part))}]" if found.part else ""
+            tensor = f"self.{found.buffer}{place}.peers[{found.peer}]{part}"
+        matrix = f"{tensor}.view(-1, {self.schedule.shapes[found.buffer][-1]})"
+        sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in found.block)
+        if found.layout:
+            return f"SharedDescriptor.from_tensor({matrix}, [{sizes}], self.{layout_attribute(found.layout)})"
+        return f"TensorDescriptor.from_tensor({matrix}, [{sizes}])"
+
+    def _described(self) -> Iterator[tuple[str, Described]]:
+        """All descriptors, by the parameter that takes them."""
+        for kernel in self.kernels:
+            yield from kernel.descriptors.items() if kernel else ()

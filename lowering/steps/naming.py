@@ -18,6 +18,7 @@ from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
 from tilelink.schedule.walk import indices
 
 HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+OF_GLUON = ("turns", "pieces", "gluon_steps")  # kernels in Gluon have these instead, where names are the same
 PARAMETERS = ("epoch", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _CALLED = (  # helpers that the printer calls
     *(
@@ -37,7 +38,7 @@ _CALLED = (  # helpers that the printer calls
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
-_OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
+_OF_BUFFERS = ("peers", "desc", "there", "ring", "moved")  # what printed code calls beside a buffer
 
 
 _RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, "end_of_call_kernel", *keyword.kwlist})
