@@ -11,7 +11,7 @@ from dataclasses import replace
 from lowering.steps.choices import Choice
 from lowering.steps.dtypes import element
 from lowering.steps.errors import NotPrinted
-from lowering.steps.gluon_product import GROUP_WARPS, Product, check_tile, loads_of, product_of, whole
+from lowering.steps.gluon_product import GROUP_WARPS, Product, check_tile, loads_of, product_of
 from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.gluon_rest import Rest, flushed
 from lowering.steps.gluon_slices import paced
@@ -71,7 +71,7 @@ class Turns(GluonPrograms):
             return
         self.needs["program"] = ""
         self.out.comment(phase.title or f"tiles of {role.name}")
-        product = product_of(role, phase)
+        product = product_of(role, phase, self.schedule.sizes)
         with self.scope.inside("tile", phase.count):
             for _ in self.scope.bind(phase.let):
                 pass
@@ -102,7 +102,7 @@ class Turns(GluonPrograms):
 
     def _rings(self, role: Role, product: Product, places: str) -> list[str]:
         """Places of both operands in shared memory."""
-        names, extents, dtypes = list[str](), list[tuple[int, ...]](), set[str]()
+        names, dtypes = list[str](), set[str]()
         for operand in (product.left, product.right):
             load = loads_of(operand)[0]
             descriptor, _, _ = self.described(load.result, load.region, load)
@@ -111,10 +111,8 @@ class Turns(GluonPrograms):
             name, dtype = f"{buffer.name}_ring", element(buffer)
             self.out.line(f"{name} = gl.allocate_shared_memory(tl.{dtype}, [{places}, {block}], {descriptor}.layout)")
             names.append(name)
-            extents.append(tuple(map(whole, load.region.extent[-2:])))
             dtypes |= {element(self.buffers[one.region.buffer]) for one in loads_of(operand)}
-        cols = extents[1][0 if product.transposed else 1]
-        check_tile(role, product, extents[0][0], cols, dtypes)
+        check_tile(role, product, dtypes)
         return names
 
     def _inner(self) -> Turns:
@@ -180,8 +178,7 @@ class Turns(GluonPrograms):
                 inner.out.line("begun = cycles()")
                 with inner.out.block(f"if tile >= {end} - {programs}:"):
                     inner.out.line("took = 0  # the last tile: the other consumer has no product to disturb")
-            rows, cols = map(whole, product.shape)
-            rest = Rest(inner, product.result, rows, cols, GROUP_WARPS)
+            rest = Rest(inner, product, GROUP_WARPS)
             rest.steps(product.rest)
         what = "Consumer warpgroup GROUP: compute every other tile of this program, and run its epilogue."
         own = ["turns", "leaving"] if pieces else ["turns"]

@@ -11,29 +11,32 @@ store y -> ...                                       the rest
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lowering.steps.choices import Choice, choice_of
 from lowering.steps.errors import NotPrinted
 from tilelink.ir.dtype import DTYPES
 from tilelink.schedule.index import Index, Number, names_in, replaced
-from tilelink.schedule.memory import Access, Region
+from tilelink.schedule.memory import Access
 from tilelink.schedule.roles import Phase, PingPong, Role, Sms, Who
 from tilelink.schedule.steps import Compute, For, If, Load, Step, Sync, Wait
 from tilelink.schedule.walk import steps_in
 
 GROUP_WARPS = 4  # which issue the matrix products of Hopper together (PTX ISA, wgmma)
 ROWS, LEAST_COLS, MOST_COLS = 64, 16, 256  # of a product that one instruction computes
+Sizes = Mapping[str, int]  # what names of sizes stand for
 TENSOR_CORES = tuple(row.torch for row in DTYPES.values() if row.tensor_cores)
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """`result` = left x right over the rounds of `loop`, each of `step` along k. `before` waits for the operands, `rest` is what
-    comes behind. `transposed`: the right operand lies as [columns, k]."""
+    """`result` of `rows` x `cols` = left x right over the rounds of `loop`, each of `step` along k. `before` waits for the
+    operands, `rest` is what comes behind. `transposed`: the right operand lies as [columns, k]."""
 
     result: str
-    shape: tuple[Number, ...]
+    rows: int
+    cols: int
     left: Load | Choice
     right: Load | Choice
     loop: For
@@ -43,8 +46,8 @@ class Product:
     rest: tuple[Step, ...]
 
 
-def product_of(role: Role, phase: Phase) -> Product:
-    """The product of a phase in ping-pong. Raises NotPrinted."""
+def product_of(role: Role, phase: Phase, sizes: Sizes) -> Product:
+    """The product of a phase in ping-pong, of a schedule with such `sizes`. Raises NotPrinted."""
     _check_phase(role, phase)
     number = next((number for number, step in enumerate(phase.body) if _multiplies(step)), None)
     if number is None:
@@ -60,9 +63,10 @@ def product_of(role: Role, phase: Phase) -> Product:
         what = "something else than waits in front of a product in ping-pong"
         raise _refused(role, what, phase.title or "tiles", "waits, and zeros for the sums")
     left, right, transposed = _operands(role, loop, zeros[0].results[0])
-    step = _step(role, loop, left, right, transposed)
+    step = _step(role, loop, (left, right), transposed, sizes)
+    rows, cols = (whole(extent, sizes) for extent in zeros[0].shape)
     return Product(
-        zeros[0].results[0], zeros[0].shape, left, right, loop, step, transposed, before, phase.body[number + 1 :]
+        zeros[0].results[0], rows, cols, left, right, loop, step, transposed, before, phase.body[number + 1 :]
     )
 
 
@@ -115,45 +119,38 @@ def _operands(role: Role, loop: For, result: str) -> tuple[Load | Choice, Load |
     raise _refused(role, "a round of a product in ping-pong that does something else", f"for {loop.variable}", legal)
 
 
-def _step(role: Role, loop: For, left: Load | Choice, right: Load | Choice, transposed: bool) -> int:
+def _step(role: Role, loop: For, operands: tuple[Load | Choice, ...], transposed: bool, sizes: Sizes) -> int:
     """Elements of a round along k: both operands go on by so many, through all of k."""
-    let = dict(loop.let)
-    variable = Index(loop.variable)
-    sizes = set[int]()
-    for load, dim in [
-        *((one, -1) for one in loads_of(left)),
-        *((one, -1 if transposed else -2) for one in loads_of(right)),
-    ]:
-        region = load.region
-        most = whole(region.extent[dim])
-        others = [start for place, start in enumerate(region.start) if place != len(region.start) + dim]
-        steady = not any(names_in(one) & {loop.variable, *let} for one in (*others, region.at))
-        if region.access is not Access.DESCRIPTOR or replaced(region.start[dim], let) != variable * most or not steady:
-            what = "an operand in ping-pong that does not go through k by descriptor, tile by tile"
-            raise _refused(role, what, f"for {loop.variable}", "Access.DESCRIPTOR, from k = 0 on in whole tiles")
-        sizes.add(most)
-    if len(sizes) != 1 or 0 in sizes:
+    let, variable, found = dict(loop.let), Index(loop.variable), set[int]()
+    for operand, back in zip(operands, (1, 1 if transposed else 2), strict=True):
+        for region in (load.region for load in loads_of(operand)):
+            most = whole(region.extent[-back], sizes)
+            start = replaced(replaced(region.start[-back], let), sizes)
+            others = [one for place, one in enumerate(region.start) if place != len(region.start) - back]
+            steady = not any(names_in(one) & {loop.variable, *let} for one in (*others, region.at))
+            if region.access is not Access.DESCRIPTOR or start != variable * most or not steady:
+                what = "an operand in ping-pong that does not go through k by descriptor, tile by tile"
+                raise _refused(role, what, f"for {loop.variable}", "Access.DESCRIPTOR, from k = 0 on in whole tiles")
+            found.add(most)
+    if len(found) != 1 or 0 in found:
         raise _refused(role, "operands of unequal extents along k", f"for {loop.variable}", "tiles of one extent")
-    return sizes.pop()
+    return found.pop()
 
 
-def whole(extent: Number) -> int:
+def whole(extent: Number, sizes: Sizes) -> int:
     """The extent of a tile that may stick out of its buffer; 0 if it is none."""
-    if isinstance(extent, int):
-        return extent
-    numbers = [one for one in extent.args if isinstance(one, int)] if extent.op == "min" else []
+    found = replaced(extent, sizes)
+    if isinstance(found, int):
+        return found
+    numbers = [one for one in found.args if isinstance(one, int)] if found.op == "min" else []
     return min(numbers, default=0)
 
 
-def check_tile(role: Role, product: Product, rows: int, cols: int, dtypes: set[str]) -> None:
+def check_tile(role: Role, product: Product, dtypes: set[str]) -> None:
     """Raises NotPrinted for tiles that the tensor cores of a warpgroup do not multiply."""
-    if rows % ROWS or not LEAST_COLS <= cols <= MOST_COLS:
+    if product.rows % ROWS or not LEAST_COLS <= product.cols <= MOST_COLS:
         legal = f"a multiple of {ROWS} rows and {LEAST_COLS} to {MOST_COLS} columns"
-        raise _refused(role, f"a product in ping-pong of {rows} x {cols}", product.result, legal)
+        raise _refused(role, f"a product in ping-pong of {product.rows} x {product.cols}", product.result, legal)
     if len(dtypes) != 1 or not dtypes <= set(TENSOR_CORES):
         what = f"a product in ping-pong of {' and '.join(sorted(dtypes))}"
         raise _refused(role, what, product.result, f"both operands {' or '.join(TENSOR_CORES)}")
-
-
-def regions_of(operand: Load | Choice) -> tuple[Region, ...]:
-    return tuple(load.region for load in loads_of(operand))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lowering.steps.gluon_product import Product
 from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.gluon_slices import NUMBER, OF_A_PACE, Slice, column_name, cut, paced, slice_cols
 from lowering.steps.late import needed
@@ -36,11 +37,11 @@ def flushed(body: Body) -> Body:
 
 
 class Rest:
-    """Prints to `around` what is done with `rows` x `cols` elements of the product `result` by groups of `warps` warps."""
+    """Prints to `around` what groups of `warps` warps do with `product`."""
 
-    def __init__(self, around: GluonPrograms, result: str, rows: int, cols: int, warps: int) -> None:
-        self.around, self.out = around, around.out
-        self.result, self.rows, self.cols, self.warps = result, rows, cols, warps
+    def __init__(self, around: GluonPrograms, product: Product, warps: int) -> None:
+        self.around, self.out, self.warps = around, around.out, warps
+        self.result, self.rows, self.cols = product.result, product.rows, product.cols
         # type and columns of what leaves in pieces -> what these are called
         self.leaving: dict[tuple[str, int], str] = {}
 
@@ -100,12 +101,13 @@ class Rest:
         sums = any(isinstance(step, Compute) and step.op != "copy" for step in steps_in(work))
         what = f"columns of a slice of a tile{' to which parts are added' if sums else ''}"
         name = around.spell.number("sum_slice_cols" if sums else "slice_cols", width, what)
-        column = column_name(work, self.cols)
+        sizes = around.schedule.sizes
+        column = column_name(work, self.cols, sizes)
         if column is None and width < self.cols:
             what = "slices of tiles whose columns do not begin where one name says"
             around.not_printed(what, work[0], "regions from a column n on, pipelining=Plain()")
         inner = Slice(around, self.result, self.rows, (width, name))
-        sliced = mapped(work, lambda step: (cut(step, self.cols, width),))
+        sliced = mapped(work, lambda step: (cut(step, self.cols, width, sizes),))
         with around.scope.inside():
             if column is not None:
                 known = around.scope.names[column]

@@ -5,12 +5,15 @@ Elements lie 16 bytes a thread along a row, in the layout SLICE, where pointers 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import chain, count
 
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
-from lowering.steps.gluon_product import whole
+from lowering.steps.gluon_product import Sizes, whole
 from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.gluon_ranks import first_of_ranks
+from lowering.steps.indices import Spelling
 from lowering.steps.order import terms_of
 from lowering.steps.programs import Programs
 from lowering.steps.regions import Place, Regions, Side
@@ -47,12 +50,12 @@ def slice_cols(schedule: Schedule, steps: tuple[Step, ...], cols: int) -> int:
     return min(cols, TURN_SLICE_BYTES // max(leaves or ([_SUM_BYTES] if computes else stored)))
 
 
-def cut(step: Step, cols: int, width: int) -> Step:
+def cut(step: Step, cols: int, width: int, sizes: Sizes) -> Step:
     """`step` on `width` columns from where it begins, where it is on `cols` columns."""
 
     def region(one: Region) -> Region:
-        extent = one.extent[-1]
-        if extent == 1 or width == cols:
+        extent = replaced(one.extent[-1], sizes)
+        if whole(extent, sizes) != cols or width == cols:
             return one
         size: Number = width
         if isinstance(extent, Index):  # sticks out of the buffer, or of a part of it
@@ -67,14 +70,14 @@ def cut(step: Step, cols: int, width: int) -> Step:
     return step
 
 
-def column_name(steps: tuple[Step, ...], cols: int) -> str | None:
+def column_name(steps: tuple[Step, ...], cols: int, sizes: Sizes) -> str | None:
     """The name that says where the columns of a tile begin, in all regions of `steps` and in nothing else of them."""
     starts, others = list[Number](), set[str]()
     for step in steps_in(steps):
         regions = (*read(step), *written(step))
         others |= frozenset[str]().union(*map(names_in, () if regions else indices(step)))
         for one in regions:
-            tile = whole(one.extent[-1]) == cols
+            tile = whole(one.extent[-1], sizes) == cols
             starts += one.start[-1:] if tile else ()
             others |= frozenset[str]().union(
                 *map(names_in, (*one.start[:-1], *(() if tile else one.start[-1:]), one.at))
@@ -88,16 +91,30 @@ def column_name(steps: tuple[Step, ...], cols: int) -> str | None:
 
 
 class SliceRegions(Regions):
-    """`width`: columns of a slice, and what they are called."""
+    """`rows`, `width`: rows and columns of a slice, and what they are called. `vectors`: rows and columns of regions, in front
+    of all steps where they do not depend on what these bind."""
 
-    width: tuple[int, str] = (0, "")
+    def __init__(
+        self, spell: Spelling, needs: dict[str, str], rows: tuple[int, str], width: tuple[int, str], bound: set[str]
+    ) -> None:
+        super().__init__(spell, needs)
+        self.rows, self.width, self.bound = rows, width, bound
+        self.vectors: dict[str, str] = {}
 
     def _size(self, value: str, kind: str, extent: Number) -> tuple[int, str]:
-        most = self._whole(extent)
-        return self.width if kind == "columns" and most == self.width[0] else super()._size(value, kind, extent)
+        known = self.rows if kind == "rows" else self.width
+        return known if self._whole(extent) == known[0] else super()._size(value, kind, extent)
 
     def vector(self, column: bool, first: str, size: str) -> str:
-        return f"{'slice_cols' if column else 'slice_rows'}({first}, {size}, SLICE)"
+        text = f"{'slice_cols' if column else 'slice_rows'}({first}, {size}, SLICE)"
+        if self.bound & set(re.findall(r"\w+", first)):
+            return text
+        kind = "cols" if column else "rows"
+        names = chain((kind,), (f"{kind}_{number}" for number in count(2)))
+        taken = {*self.vectors.values(), *self.spell.constants.taken}
+        if text not in self.vectors:
+            self.vectors[text] = next(name for name in names if name not in taken)
+        return self.vectors[text]
 
 
 class Slice(GluonPrograms):
@@ -105,18 +122,25 @@ class Slice(GluonPrograms):
 
     def __init__(self, around: GluonPrograms, result: str, rows: int, width: tuple[int, str]) -> None:
         super().__init__(Text(), around.scope, around.spell, around.words, around.order)
-        self.regions = SliceRegions(self.spell, self.needs)
-        self.regions.width = width
         self.result, self.rows, self.width = result, rows, width
         self.leaves: set[str] = set()  # types of what is sent in pieces
 
     def print(self, steps: tuple[Step, ...], warps: int) -> None:
         """All of `steps`, which are cut."""
         inner = list(steps_in(steps))
+        bound = {name for step in inner if isinstance(step, For) for name in (step.variable, *dict(step.let))}
+        rows = self.spell.number(f"{self.result}_rows", self.rows, f"rows of tile {self.result}")
+        regions = SliceRegions(self.spell, self.needs, (self.rows, rows), self.width, bound)
+        self.regions = regions
         pointers = [one for step in inner for one in (*read(step), *written(step)) if one.access is Access.POINTER]
         if any(extent != 1 for one in pointers for extent in one.extent):
             self._layout(inner, warps)
+        out, self.out = self.out, Text()
         self.steps(steps)
+        body, self.out = self.out, out
+        for vector, name in regions.vectors.items():
+            self.out.line(f"{name} = {vector}")
+        self.out.lines(body.text())
 
     def _layout(self, inner: list[Step], warps: int) -> None:
         """The layout in which a warpgroup goes through memory. What is only stored comes into it as what it is stored as."""
@@ -219,7 +243,12 @@ class Slice(GluonPrograms):
         row = region.start[-2] + region.extent[-2] if len(sides) == 2 else 0
         fixed = not any(names_in(one) - {"rank"} for one in region.start[:-2])  # nothing lies behind its part
         ragged = any(side.ragged for side in sides) or (not fixed and self.scope.range(row).high > shape[-2])
-        if len(sides) != 2 or ragged or self.rows % PIECE_ROWS or region.extent[-2] != self.rows:
+        if (
+            len(sides) != 2
+            or ragged
+            or self.rows % PIECE_ROWS
+            or whole(region.extent[-2], self.schedule.sizes) != self.rows
+        ):
             legal = f"whole tiles of a multiple of {PIECE_ROWS} rows, Access.POINTER"
             self.not_printed("a tile that is no whole pieces", step, legal)
         if self.width[0] * size != TURN_SLICE_BYTES or shape[-1] * size % DESCRIPTOR_BYTES:
