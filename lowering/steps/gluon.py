@@ -58,8 +58,8 @@ def _with_phases(schedule: Schedule, change: Callable[[Phase], Phase]) -> Schedu
 
 
 def _short(role: Role) -> str:
-    """The name of a role beside its kernel, which may have the same one."""
-    return role.name.removesuffix("_kernel")
+    """What the functions of a role's groups are called after: `y_loads` of the role `y_tiles`."""
+    return role.name.removesuffix("_kernel").removesuffix("_tiles")
 
 
 class Turns(GluonPrograms):

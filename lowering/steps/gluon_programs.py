@@ -91,14 +91,13 @@ class GluonPrograms(Programs):
         self._wait_for_ranks(found)
 
     def _wait_for_ranks(self, found: OfRanks) -> None:
-        self.needs["signals"] = ""
         wait, shape = found.wait, self.schedule.shapes[found.wait.signal]
         index = tuple(0 if dim == found.dim else one for dim, one in enumerate(wait.index))
         what = f"words of {wait.signal} from one rank to the next"
         stride = strides(shape)[found.dim]
         name = self.spell.number(f"{wait.signal}_stride", stride, what) if stride > 1 else "1"
         sizes: list[str | Chain] = [f"STRIDE={name}", f"NUM_RANKS={self.spell.ranks()}"]
-        word = self.word("signals", wait.signal, index)
+        word = self.word(self.own(wait.signal), wait.signal, index)
         if found.peers:
             self.needs["rank"] = ""
             self.out.wrapped("wait_epochs(", [word, self.spell(wait.until), "rank", *sizes])

@@ -5,22 +5,31 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass
 
 from lowering.names import class_name
 from lowering.source import Source
+from lowering.steps.closing import MAIN
 from lowering.steps.descriptors import Described, layout_attribute
 from lowering.steps.dtypes import element, stored
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
-from lowering.steps.words import MAIN
-from tilelink.schedule.index import replaced
+from tilelink.schedule.index import rank, replaced
 from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.printing import printed
-from tilelink.schedule.roles import Launch, Sms
-from tilelink.schedule.steps import Call
-from tilelink.schedule.walk import all_steps
+from tilelink.schedule.roles import Launch, Schedule, Sms
+from tilelink.schedule.steps import Call, Step
+from tilelink.schedule.walk import all_steps, notifies
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the schedule does not say: a docstring, what ranks compare, and the results in the order and shapes of the caller."""
+
+    doc: str
+    digest: str
+    results: Mapping[str, tuple[int, ...]]
 
 
 def print_class(
@@ -28,11 +37,15 @@ def print_class(
     kernels: list[Kernel | None],
     host_roles: list[list[HostRole]],
     end: Kernel | None,
-    results: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    facts: Facts | None = None,
 ) -> str:
-    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does.
-    `results`: in the order and in the shapes of the caller, where these are not those of buffers."""
-    return HostClass(frame, kernels, host_roles, end, results).text()
+    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does."""
+    return HostClass(frame, kernels, host_roles, end, facts or _facts(frame.schedule)).text()
+
+
+def _facts(schedule: Schedule) -> Facts:
+    doc = f'"""{schedule.name} on {schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""'
+    return Facts(doc, hashlib.sha256(printed(schedule).encode()).hexdigest()[:16], {})
 
 
 class HostClass:
@@ -42,9 +55,9 @@ class HostClass:
         kernels: list[Kernel | None],
         host_roles: list[list[HostRole]],
         end: Kernel | None,
-        results: Mapping[str, tuple[int, ...]],
+        facts: Facts,
     ) -> None:
-        self.given = results
+        self.given, self.facts = facts.results, facts
         self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
@@ -63,9 +76,7 @@ class HostClass:
     def text(self) -> str:
         out = self.out
         with out.block(f"class {class_name(self.schedule.name)}:"):
-            out.line(
-                f'"""{self.schedule.name} on {self.schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""'
-            )
+            out.lines(self.facts.doc.rstrip())
             out.line()
             self._constants()
             out.line()
@@ -77,8 +88,7 @@ class HostClass:
         return out.text()
 
     def _constants(self) -> None:
-        digest = hashlib.sha256(printed(self.schedule).encode()).hexdigest()[:12]
-        self.out.line(f'SCHEDULE = "{digest}"  # compared between ranks: different schedules would hang')
+        self.out.line(f'SCHEDULE = "{self.facts.digest}"  # compared between ranks: different schedules would hang')
         shapes = self.schedule.shapes
         entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
         entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self.schedule.tables]
@@ -88,6 +98,8 @@ class HostClass:
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
         self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
+        if not any(_adds_at_peer(step) for step in all_steps(self.schedule)):
+            self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
         for layout in dict.fromkeys(found.layout for _, found in self._described() if found.layout):
             self.out.line(f"{layout_attribute(layout)} = {layout}  # layout of operands in shared memory")
 
@@ -158,6 +170,12 @@ class HostClass:
         if words.num_signals:
             out.line(f"self.signals = fabric.symmetric(({words.num_signals},), torch.int32)")
         where = "dtype=torch.int32, device=fabric.device"
+        for signal, anew in words.anew.items():
+            if anew.first:
+                place = self.frame.constants.name(signal, words.first(signal), f"first word of signal {signal}")
+                first, size = f"{place}.value", words.size(signal)
+                out.comment("no call before the first one: all of it counts as done")
+                out.line(f"self.signals.local[{first} : {first} + {size}].fill_({anew.first})")
         if words.num_counts:
             out.line(f"self.counts = torch.zeros({words.num_counts}, {where})")
         out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")
@@ -268,7 +286,8 @@ class HostClass:
             place = "" if found.place is None else f".places[{found.place}]"
             part = f"[{', '.join(map(self.spell, found.part))}]" if found.part else ""
             tensor = f"self.{found.buffer}{place}.peers[{found.peer}]{part}"
-        matrix = f"{tensor}.view(-1, {self.schedule.shapes[found.buffer][-1]})"
+        shape = self.schedule.shapes[found.buffer][len(found.part) :]
+        matrix = tensor if len(shape) == 2 else f"{tensor}.view(-1, {shape[-1]})"
         sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in found.block)
         if found.layout:
             return f"SharedDescriptor.from_tensor({matrix}, [{sizes}], self.{layout_attribute(found.layout)})"
@@ -278,3 +297,7 @@ class HostClass:
         """All descriptors, by the parameter that takes them."""
         for kernel in self.kernels:
             yield from kernel.descriptors.items() if kernel else ()
+
+
+def _adds_at_peer(step: Step) -> bool:
+    return any(one.to is None and one.at != rank for one in notifies(step))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from lowering.steps.closing import by_host, last_phases
 from lowering.steps.constants import Constants
 from lowering.steps.descriptors import Described
 from lowering.steps.gluon import Turns, check_alone, in_gluon
@@ -13,8 +14,9 @@ from lowering.steps.indices import Scope, Spelling
 from lowering.steps.naming import PARAMETERS
 from lowering.steps.parameters import Needing
 from lowering.steps.programs import Programs
+from lowering.steps.relative import counted_off
 from lowering.steps.text import Text
-from lowering.steps.words import Words, by_host, kernel_name, last_phases
+from lowering.steps.words import Words, kernel_name
 from tilelink.schedule.index import call, names_in, replaced
 from tilelink.schedule.roles import Launch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Wait
@@ -42,6 +44,7 @@ class Frame:
     schedule: Schedule
     words: Words
     constants: Constants
+    stream_waits: bool = True
     wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
     def programs(self, out: Text, role: Role) -> Programs:
@@ -125,7 +128,8 @@ def _dispatch(
     first = bool(before)
     before += _counts(frame, [role])
     with out.block(f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
-        out.call(f"{role.name}(", [*parameters[:-1], _program_of(before[:-1])])
+        own = {"program": _program_of(before[:-1])}
+        out.call(f"{role.name}(", [own.get(name, name) for name in parameters])
 
 
 def _program_of(before: list[str]) -> str:
@@ -156,19 +160,23 @@ def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before:
             last = frame.programs(out, role)
             last.phase(role, phase)
             needs |= last.needs
-        if launch is frame.schedule.launches[-1] and words.ends_in_last_launch:
+        if launch is words.closing:
             end_of_call(frame, out, needs)
 
 
 def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
     """Everything of a call has ended: the words of this rank are made ready for the next one."""
     words, constants = frame.words, frame.constants
-    out.comment("the next call: no counts, one number more" + (", what streams copy" if words.values else ""))
+    out.comment("the next call" + (": what streams copy, too" if words.values else ""))
     if words.num_counts:
         size = constants.name("NUM_COUNTS", words.num_counts, "counts of this rank")
         block = constants.name("COUNTS_BLOCK", 1 << (words.num_counts - 1).bit_length(), "of them, cleared at once")
         out.line(f"clear_counts(counts, NUM_COUNTS={size}, BLOCK={block})")
         needs["counts"] = ""
+    for signal, each in counted_off(words.anew):
+        needs["signals"] = ""
+        first = constants.name(signal, words.first(signal), f"first word of signal {signal}")
+        out.line(f'tl.atomic_add(signals + {first}, -{each}, sem="relaxed", scope="sys")')
     scope = Scope(frame.schedule)
     spell = Needing(scope, Spelling(scope, constants), needs)
     for place, value in enumerate(words.values):
@@ -182,7 +190,7 @@ def end_kernel(frame: Frame) -> Kernel:
     """The last launch of a call that no program of another launch can end."""
     out, needs = Text(), dict[str, str]()
     end_of_call(frame, out, needs)
-    return one_program("end_of_call_kernel", "Ends a call, when all its streams have joined.", frame, needs, out.text())
+    return one_program("end_of_call", "Ends a call, when all its streams have joined.", frame, needs, out.text())
 
 
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:

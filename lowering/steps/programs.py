@@ -31,10 +31,6 @@ _ORDERS = {
 }
 
 
-def _mask(place: Place) -> list[str | Chain]:
-    return [place.mask] if place.mask.parts else []
-
-
 # variables in front of the loop, those where the condition holds, and the load
 Chosen = tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[str, list[str | Chain]]]
 
@@ -143,12 +139,18 @@ class Programs(Body):
 
     def word(self, words: str, signal: str, index: tuple[Number, ...]) -> Chain:
         """The place of a word; `words` are those of a rank."""
-        first = self.spell.number(signal, self.words.signals[signal], f"first word of signal {signal}")
+        first = self.spell.number(signal, self.words.first(signal), f"first word of signal {signal}")
         return Chain((words, first, *self.spell.flat(index, signal, 0)))
 
     def wait(self, step: Wait) -> None:
-        self.needs["signals"] = ""
-        self.out.wrapped("wait_until(", [self.word("signals", step.signal, step.index), self.spell(step.until)])
+        here = self.own(step.signal)
+        self.out.wrapped("wait_until(", [self.word(here, step.signal, step.index), self.spell(step.until)])
+
+    def own(self, signal: str) -> str:
+        """The memory of the own rank in which a signal lies."""
+        name = "counts" if self.words.own(signal) else "signals"
+        self.needs[name] = ""
+        return name
 
     def notify(self, step: Notify) -> None:
         if step.last_of == 1:
@@ -158,9 +160,11 @@ class Programs(Body):
             self.raised(step)
 
     def raised(self, step: Notify) -> None:
-        here = step.at == rank
-        self.needs["signals" if here else "signal_peers"] = ""
-        words = "signals" if here else f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
+        if step.at == rank:
+            words = self.own(step.signal)
+        else:
+            self.needs["signal_peers"] = ""
+            words = f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
         word = self.word(words, step.signal, step.index)
         if step.to is None:
             self.out.wrapped("count_up(", [word, *([self.amount] if self.amount else [])])
@@ -200,7 +204,7 @@ class Programs(Body):
             return
         place = self._place(step.result, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
-            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *_mask(place)])
+            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])
             return
         masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
         self.out.wrapped(f"{step.result} = tl.load(", [place.pointers, *masked])
@@ -215,10 +219,10 @@ class Programs(Body):
             return
         place = self._place(step.value, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
-            packets = [place.pointers, step.value, *self._packets(buffer), *_mask(place)]
+            packets = [place.pointers, step.value, *self._packets(buffer), *place.masks]
             self.out.wrapped("put_packets(", packets)
             return
-        self.out.wrapped("tl.store(", [place.pointers, value, *_mask(place)])
+        self.out.wrapped("tl.store(", [place.pointers, value, *place.masks])
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
         packed = self.words.in_word.get(region.buffer, 1) > 1
@@ -370,13 +374,15 @@ class Programs(Body):
             self.out.line(f"{result} = {buffer}_here")
             self.dtypes[result] = "int64"
             return
-        shape = ", ".join(name for _, name in self.regions.shape(step.results[0], step.shape)) if step.shape else ""
+        sides = [name for _, name in self.regions.shape(step.results[0], step.shape)] if step.shape else []
+        shape = ", ".join(["1"] * (len(sides) == 1) + sides)  # a vector is a row
         exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
         operands = [self._operand(one, step.op) for one in step.operands]
         text = op_text(self.schedule, self.scope.role, step, operands, f"({shape})", exact)
         self.out.line(f"{', '.join(step.results)} = {text}")
+        kept = self.dtypes.get(str(step.operands[0])) if step.op in ("copy", "trans") else None
         for name in step.results:
-            self.dtypes[name] = "float32"
+            self.dtypes[name] = kept or "float32"
 
     def _operand(self, one: str | float | Index, op: str) -> str:
         """Elementwise functions compute in fp32, whatever their operands were loaded as."""

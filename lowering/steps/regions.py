@@ -42,6 +42,11 @@ class Place:
     pointers: Chain
     mask: Chain
 
+    @property
+    def masks(self) -> list[str | Chain]:
+        """The mask as an argument, where there is one."""
+        return [self.mask] if self.mask.parts else []
+
 
 class Regions:
     """What regions of a schedule are in the kernel of a role."""
