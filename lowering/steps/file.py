@@ -13,7 +13,7 @@ from lowering.source import Source
 from lowering.steps.closing import by_host
 from lowering.steps.constants import Constants
 from lowering.steps.errors import SizeKnownOnCall
-from lowering.steps.gluon import pieces_flushed
+from lowering.steps.gluon import for_gpu, pieces_flushed
 from lowering.steps.host import Facts, print_class
 from lowering.steps.kernel import Frame, end_kernel, print_kernel
 from lowering.steps.late import deferred, undeferred
@@ -50,6 +50,7 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None)
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
+    schedule = for_gpu(schedule, arch, dialect("triton", arch).gluon)
     return print_file(passes(schedule), arch, around)
 
 

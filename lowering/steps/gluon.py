@@ -5,7 +5,7 @@ The kernel allocates a ring buffer of operands and starts the three groups. `low
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lowering.steps.choices import Choice
@@ -19,10 +19,13 @@ from lowering.steps.late import needed
 from lowering.steps.text import Text
 from tilelink.ir.nodes import PIECE_ROWS
 from tilelink.schedule.index import Number, names_in
-from tilelink.schedule.roles import Launch, Phase, PingPong, Role, Schedule
-from tilelink.schedule.steps import Load
+from tilelink.schedule.memory import Access
+from tilelink.schedule.roles import Phase, PingPong, Plain, Role, Schedule
+from tilelink.schedule.steps import Load, Step, Store
+from tilelink.schedule.walk import mapped, phases
 
 _REGISTERS = (240, 24)  # of a thread of the groups that multiply, and of the one that loads: 504 for a thread of each
+_ARCH = "sm_9"
 GROUPS = 2  # that alternate
 _RING = ("loaded", "used")  # barriers of its places
 
@@ -32,21 +35,51 @@ def in_gluon(role: Role) -> bool:
     return any(isinstance(phase.pipelining, PingPong) for phase in role.phases)
 
 
-def check_alone(launch: Launch) -> None:
+def check_alone(roles: Sequence[Role]) -> None:
     """Raises NotPrinted: the groups of a kernel are those of one role, which go through one phase of tiles."""
-    for role in launch.roles:
-        phases = [phase for phase in role.phases if isinstance(phase.pipelining, PingPong)]
-        if phases and (len(launch.roles) > 1 or len(phases) > 1):
+    for role in roles:
+        found = [phase for phase in role.phases if isinstance(phase.pipelining, PingPong)]
+        if found and (len(roles) > 1 or len(found) > 1):
             what = "ping-pong beside other roles or phases in ping-pong"
-            title = phases[-1].title or "tiles"
+            title = found[-1].title or "tiles"
             raise NotPrinted(what=what, role=role.name, step=title, legal="a launch of its own, pipelining=Plain()")
+
+
+def for_gpu(schedule: Schedule, arch: str, gluon: bool) -> Schedule:
+    """`schedule` as programs of a GPU of `arch` run it: where the language knows no `gluon`, one tile after the other, which
+    stores tiles at once. Raises NotPrinted for NVIDIA GPUs whose tensor cores no single group of warps feeds."""
+    if not gluon:
+        return one_by_one(schedule)
+    for _, role, phase in phases(schedule):
+        if isinstance(phase.pipelining, PingPong) and not arch.startswith(_ARCH):
+            what, legal = f"ping-pong, whose products are those of {_ARCH}0, on {arch}", "pipelining=Plain()"
+            raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal=legal)
+    return schedule
+
+
+def one_by_one(schedule: Schedule) -> Schedule:
+    """`schedule` without ping-pong: programs compute one tile after the other, and store each at once."""
+
+    def at_once(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Store) and step.region.access is Access.PACED:
+            return (replace(step, region=replace(step.region, access=Access.POINTER)),)
+        return (step,)
+
+    def plain(phase: Phase) -> Phase:
+        if not isinstance(phase.pipelining, PingPong):
+            return phase
+        return replace(phase, body=mapped(phase.body, at_once), pipelining=Plain())
+
+    return _with_phases(schedule, plain)
 
 
 def pieces_flushed(schedule: Schedule) -> Schedule:
     """`schedule`, in which stores in pieces have arrived before their warpgroup goes on."""
-    return _with_phases(
-        schedule, lambda phase: replace(phase, body=flushed(phase.body)) if paced(*phase.body) else phase
-    )
+
+    def change(phase: Phase) -> Phase:
+        return replace(phase, body=flushed(phase.body)) if paced(*phase.body) else phase
+
+    return _with_phases(schedule, change)
 
 
 def _with_phases(schedule: Schedule, change: Callable[[Phase], Phase]) -> Schedule:

@@ -12,16 +12,16 @@ from itertools import chain, count
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.gluon_product import Sizes, whole
 from lowering.steps.gluon_programs import GluonPrograms
-from lowering.steps.gluon_ranks import first_of_ranks
 from lowering.steps.indices import Spelling
 from lowering.steps.order import terms_of
 from lowering.steps.programs import Programs
+from lowering.steps.ranks import first_of_ranks
 from lowering.steps.regions import Place, Regions, Side
 from lowering.steps.text import Chain, Text
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Index, Number, least, names_in, replaced
-from tilelink.schedule.memory import Access, Region
+from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute, For, Load, Step, Store
 from tilelink.schedule.walk import indices, read, steps_in, written
@@ -162,6 +162,8 @@ class Slice(GluonPrograms):
     def _place(self, value: str, region: Region, step: Step) -> Place:
         if any("lane" in names_in(start) for start in region.start):
             self.not_printed("rows that a table finds, in ping-pong", step, "pipelining=Plain()")
+        if self.buffers[region.buffer].protocol is not Protocol.SIMPLE:
+            self.not_printed("packets in ping-pong", step, "Protocol.SIMPLE, pipelining=Plain()")
         return Programs._place(self, value, region, step)
 
     def compute(self, step: Compute) -> None:

@@ -68,8 +68,8 @@ class Frame:
 
 def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
-    check_alone(launch)
     roles = [role for role in launch.roles if not by_host(role)]
+    check_alone(roles)
     name, out, functions = kernel_name(launch), Text(), Text()
     needs: dict[str, str] = {"program": ""}
     descriptors: dict[str, Described] = {}
