@@ -22,7 +22,7 @@ from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.memory import Access
 from tilelink.schedule.roles import Phase, PingPong, Plain, Role, Schedule
 from tilelink.schedule.steps import Load, Step, Store
-from tilelink.schedule.walk import mapped, phases
+from tilelink.schedule.walk import mapped, phases, read, steps_in, written
 
 _REGISTERS = (240, 24)  # of a thread of the groups that multiply, and of the one that loads: 504 for a thread of each
 _ARCH = "sm_9"
@@ -104,6 +104,9 @@ class Turns(GluonPrograms):
             return
         self.needs["program"] = ""
         self.out.comment(phase.title or f"tiles of {role.name}")
+        for step in steps_in(phase.body):
+            if any(region.buffer in self.packets for region in (*read(step), *written(step))):
+                self.not_printed("packets in ping-pong", step, "Protocol.SIMPLE, pipelining=Plain()")
         product = product_of(role, phase, self.schedule.sizes)
         with self.scope.inside("tile", phase.count):
             for _ in self.scope.bind(phase.let):

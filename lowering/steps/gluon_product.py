@@ -109,13 +109,17 @@ def _operands(role: Role, loop: For, result: str) -> tuple[Load | Choice, Load |
         match step:
             case Load():
                 loads[step.result] = step
+                continue
             case If() if (choice := choice_of(step, bound)) is not None:
                 loads[choice.first.result] = choice
+                continue
             case Compute(results=(name,), op="trans", operands=(operand,)) if name == operand and name in loads:
                 turned.add(name)
+                continue
             case Compute(results=(name,), op="dot", operands=(str(left), str(right), total)) if step is loop.body[-1]:
                 if name == total == result and {left, right} == set(loads) and left not in turned:
                     return loads[left], loads[right], right in turned
+        break
     raise _refused(role, "a round of a product in ping-pong that does something else", f"for {loop.variable}", legal)
 
 

@@ -21,7 +21,7 @@ from lowering.steps.text import Chain, Text
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Index, Number, least, names_in, replaced
-from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.memory import Access, Memory, Region
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute, For, Load, Step, Store
 from tilelink.schedule.walk import indices, read, steps_in, written
@@ -137,10 +137,12 @@ class Slice(GluonPrograms):
             self._layout(inner, warps)
         out, self.out = self.out, Text()
         self.steps(steps)
-        body, self.out = self.out, out
+        body, self.out = self.out.text(), out
+        used = set(re.findall(r"\w+", body))
         for vector, name in regions.vectors.items():
-            self.out.line(f"{name} = {vector}")
-        self.out.lines(body.text())
+            if name in used:
+                self.out.line(f"{name} = {vector}")
+        self.out.lines(body)
 
     def _layout(self, inner: list[Step], warps: int) -> None:
         """The layout in which a warpgroup goes through memory. What is only stored comes into it as what it is stored as."""
@@ -162,8 +164,6 @@ class Slice(GluonPrograms):
     def _place(self, value: str, region: Region, step: Step) -> Place:
         if any("lane" in names_in(start) for start in region.start):
             self.not_printed("rows that a table finds, in ping-pong", step, "pipelining=Plain()")
-        if self.buffers[region.buffer].protocol is not Protocol.SIMPLE:
-            self.not_printed("packets in ping-pong", step, "Protocol.SIMPLE, pipelining=Plain()")
         return Programs._place(self, value, region, step)
 
     def compute(self, step: Compute) -> None:
@@ -241,6 +241,8 @@ class Slice(GluonPrograms):
     def _check_piece(self, step: Store, sides: tuple[Side, ...]) -> None:
         """Raises NotPrinted for what cannot leave in whole pieces of 128 bytes a row."""
         region = step.region
+        if self.buffers[region.buffer].memory is not Memory.SYMMETRIC:
+            self.not_printed("pieces for memory that peers do not reach", step, "Memory.SYMMETRIC, Access.POINTER")
         size, shape = BYTES[element(self.buffers[region.buffer])], self.schedule.shapes[region.buffer]
         row = region.start[-2] + region.extent[-2] if len(sides) == 2 else 0
         fixed = not any(names_in(one) - {"rank"} for one in region.start[:-2])  # nothing lies behind its part
