@@ -12,7 +12,7 @@ from lowering.steps.choices import Choice
 from lowering.steps.dtypes import element
 from lowering.steps.errors import NotPrinted
 from lowering.steps.gluon_product import GROUP_WARPS, Product, check_tile, loads_of, product_of
-from lowering.steps.gluon_programs import GluonPrograms
+from lowering.steps.gluon_programs import GluonPrograms, Own
 from lowering.steps.gluon_rest import Rest, flushed
 from lowering.steps.gluon_slices import paced
 from lowering.steps.late import needed
@@ -27,7 +27,6 @@ from tilelink.schedule.walk import mapped, phases, read, steps_in, written
 _REGISTERS = (240, 24)  # of a thread of the groups that multiply, and of the one that loads: 504 for a thread of each
 _ARCH = "sm_9"
 GROUPS = 2  # that alternate
-_RING = ("loaded", "used")  # barriers of its places
 
 
 def in_gluon(role: Role) -> bool:
@@ -90,6 +89,11 @@ def _with_phases(schedule: Schedule, change: Callable[[Phase], Phase]) -> Schedu
     return replace(schedule, launches=launches)
 
 
+def _of_groups(names: Own, pieces: bool) -> list[str]:
+    """What groups that multiply share beside the ring buffer."""
+    return [names.turns, names.leaving] if pieces else [names.turns]
+
+
 def _short(role: Role) -> str:
     """What the functions of a role's groups are called after: `y_loads` of the role `y_tiles`."""
     return role.name.removesuffix("_kernel").removesuffix("_tiles")
@@ -120,16 +124,17 @@ class Turns(GluonPrograms):
         rings = self._rings(role, product, places)
         loads = self._loads(role, phase, product, rings)
         multiplies, rest = self._multiplies(role, phase, product, rings)
-        own = ["turns", "leaving"] if paced(*product.rest) else ["turns"]
+        own = _of_groups(self.own_names, bool(paced(*product.rest)))
         name = _short(role)
         if paced(*product.rest):
             self._leaving(role, rest)
-        self.out.line(f"loaded, used, turns = ring_barriers({places}, {GROUPS})")
+        barriers = ", ".join((*self.own_names.ring, self.own_names.turns))
+        self.out.line(f"{barriers} = ring_barriers({places}, {GROUPS})")
         with self.out.block("gl.warp_specialize("), self.out.block("["):
             for group in range(GROUPS):
-                arguments = [*multiplies, *rings, *_RING, *own, "program", str(group)]
+                arguments = [*multiplies, *rings, *self.own_names.ring, *own, "program", str(group)]
                 self.out.call(f"({name}_turns, (", arguments, ")),")
-            self.out.call(f"({name}_loads, (", [*loads, *rings, *_RING, "program"], ")),")
+            self.out.call(f"({name}_loads, (", [*loads, *rings, *self.own_names.ring, "program"], ")),")
         self.out.line("    ],")
         self.out.line(f"    [{', '.join([str(GROUP_WARPS)] * GROUPS)}],  # warps of each warpgroup but the first")
         registers = ", ".join(map(str, [_REGISTERS[0]] * (GROUPS - 1) + [_REGISTERS[1]]))
@@ -170,9 +175,9 @@ class Turns(GluonPrograms):
             right, first, col = inner.operand(product.right, product)
             sizes = [f"STEPS={inner.rounds(product.loop)}", f"TRANSPOSED={product.transposed}"]
             where = [left, row, right, first if product.transposed else col]
-            inner.out.call("load_steps(", [*where, *rings, *_RING, f"tile // {programs}", *sizes])
+            inner.out.call("load_steps(", [*where, *rings, *self.own_names.ring, f"tile // {programs}", *sizes])
         what = f"Producer warp: load the operands of the tiles of {_short(role)}."
-        return self.function(f"{_short(role)}_loads", what, inner, [], [*rings, *_RING, "program"])
+        return self.function(f"{_short(role)}_loads", what, inner, [], [*rings, *self.own_names.ring, "program"])
 
     def operand(self, operand: Load | Choice, product: Product) -> tuple[str, str, str]:
         """The descriptor of an operand, and where its tiles begin: what does not depend on k counts."""
@@ -202,23 +207,25 @@ class Turns(GluonPrograms):
 
     def _multiplies(self, role: Role, phase: Phase, product: Product, rings: list[str]) -> tuple[list[str], Rest]:
         """The function of the groups that multiply; its arguments before the ring, and what they send."""
-        inner, pieces = self._inner(), bool(paced(*product.rest))
+        inner, pieces, names = self._inner(), bool(paced(*product.rest)), self.own_names
         end, programs = inner.ends(role, phase)
         header = f"for tile in range(program + GROUP * {programs}, {end}, {GROUPS} * {programs}):"
         with inner.out.block(header), inner.scope.inside():
             inner.let(needed(phase.let, product.rest))
             sizes = ["GROUP", f"STEPS={inner.rounds(product.loop)}", f"TRANSPOSED={product.transposed}"]
-            arguments = [*rings, *_RING, "turns", f"tile // {programs}", *sizes]
-            inner.out.call(f"{product.result}, {'took' if pieces else '_'} = multiply_in_turn(", arguments)
+            arguments = [*rings, *names.ring, names.turns, f"tile // {programs}", *sizes]
+            inner.out.call(f"{product.result}, {names.took if pieces else '_'} = multiply_in_turn(", arguments)
             if pieces:
-                inner.out.line("begun = cycles()")
+                inner.out.line(f"{names.begun} = cycles()")
                 with inner.out.block(f"if tile >= {end} - {programs}:"):
-                    inner.out.line("took = 0  # the last tile: the other consumer has no product to disturb")
+                    inner.out.line(f"{names.took} = 0  # the last tile: the other consumer has no product to disturb")
             rest = Rest(inner, product, GROUP_WARPS)
             rest.steps(product.rest)
         what = "Consumer warpgroup GROUP: compute every other tile of this program, and run its epilogue."
-        own = ["turns", "leaving"] if pieces else ["turns"]
-        return self.function(f"{_short(role)}_turns", what, inner, [], [*rings, *_RING, *own, "program", "GROUP"]), rest
+        own = _of_groups(names, pieces)
+        return self.function(
+            f"{_short(role)}_turns", what, inner, [], [*rings, *self.own_names.ring, *own, "program", "GROUP"]
+        ), rest
 
     def _leaving(self, role: Role, rest: Rest) -> None:
         """Where slices of the groups leave from: pieces of one buffer, as all have the same shape and type."""
@@ -233,4 +240,4 @@ class Turns(GluonPrograms):
         )
         pieces = f"{GROUPS * rest.rows // PIECE_ROWS}"
         shape = f"[{pieces}, {rows}, {cols}]"
-        self.out.line(f"leaving = gl.allocate_shared_memory(tl.{dtype}, {shape}, {name}[0].layout)")
+        self.out.line(f"{self.own_names.leaving} = gl.allocate_shared_memory(tl.{dtype}, {shape}, {name}[0].layout)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import product
+from typing import NamedTuple
 
 from lowering.steps.descriptors import Described, shared_layout
 from lowering.steps.errors import NotPrinted
@@ -25,13 +26,40 @@ POOL_PLACES = 4  # that `Pool` of lowering/host/pool.py has
 Order = Callable[[Iterable[str]], list[str]]
 
 
+class Own(NamedTuple):
+    """What groups share, and what they know of a tile, as the text calls it beside the names of a schedule."""
+
+    loaded: str = "loaded"
+    used: str = "used"
+    turns: str = "turns"
+    leaving: str = "leaving"
+    took: str = "took"
+    begun: str = "begun"
+    clocks: str = "clocks"
+    slice_number: str = "slice_number"
+
+    @classmethod
+    def beside(cls, taken: frozenset[str]) -> Own:
+        return cls(*(f"{name}_in_turns" if name in taken else name for name in cls._fields))
+
+    @property
+    def ring(self) -> tuple[str, str]:
+        """Barriers of the places of the ring buffer."""
+        return self.loaded, self.used
+
+    @property
+    def pace(self) -> tuple[str, ...]:
+        """Arguments of a function whose slices leave in pieces."""
+        return self.leaving, self.begun, self.slice_number, self.clocks, "GROUP"
+
+
 class GluonPrograms(Programs):
     """`order` sorts parameters. `there`: by buffer, the descriptors through which a program stores at all ranks; they are one
     tuple, parameter `{buffer}_there` of the functions that the kernel calls."""
 
     def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words, order: Order) -> None:
         super().__init__(out, scope, spell, words)
-        self.order = order
+        self.order, self.own_names = order, Own.beside(spell.constants.taken)
         self.there: dict[str, dict[str, Described]] = {}
 
     # functions

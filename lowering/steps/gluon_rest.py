@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from lowering.steps.gluon_product import Product
 from lowering.steps.gluon_programs import GluonPrograms
-from lowering.steps.gluon_slices import NUMBER, OF_A_PACE, Slice, column_name, cut, paced, slice_cols
+from lowering.steps.gluon_slices import Slice, column_name, cut, paced, slice_cols
 from lowering.steps.late import needed
 from tilelink.ir.nodes import PIECE_ROWS, PIECES_SPREAD
 from tilelink.schedule.index import names_in
@@ -117,19 +117,19 @@ class Rest:
 
     def _call(self, target: str, inner: Slice, sliced: Body, width: tuple[int, str], column: str | None) -> None:
         """The function of a slice, and its call for each one from left to right."""
-        around, function = self.around, f"{target}_slice"
+        around, function, names = self.around, f"{target}_slice", self.around.own_names
         others = sum(f"def {function}" in text for text in around.functions)
         function += f"_{others}" if others else ""
-        last = list(OF_A_PACE) if inner.leaves else []
+        last = list(names.pace) if inner.leaves else []
         first = [self.result, *_indices(sliced, {*_OF_KERNELS, *around.schedule.sizes})]
         what = f"One slice of columns of a tile of {self.result}: {_told(sliced)}."
         arguments = around.function(function, what, inner, first, last)
         if inner.leaves:
             self.leaving |= {(dtype, width[0]): width[1] for dtype in inner.leaves}
-            self.out.line(f"clocks = took // {self._pieces(self.cols // width[0])}")
+            self.out.line(f"{names.clocks} = {names.took} // {self._pieces(self.cols // width[0])}")
         for number, one in enumerate(self._names(width[0])):
             begins = f"{column} + {width[1] if number == 1 else f'{number} * {width[1]}'}" if number else column
-            given = {self.result: one, column: begins, NUMBER: str(number)}
+            given = {self.result: one, column: begins, names.slice_number: str(number)}
             self.out.call(f"{function}(", [given.get(one) or one for one in (*first, *arguments, *last)])
 
     def _pieces(self, slices: int) -> str:

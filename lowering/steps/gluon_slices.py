@@ -26,8 +26,6 @@ from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute, For, Load, Step, Store
 from tilelink.schedule.walk import indices, read, steps_in, written
 
-NUMBER = "slice_number"
-OF_A_PACE = ("leaving", "begun", NUMBER, "clocks", "GROUP")  # arguments of a function whose slices leave in pieces
 _OPS = ("copy", *FUNCTIONS)
 _SUM_BYTES = 4  # of an element that is computed with
 _THREAD_BYTES = 16  # that a thread loads or stores at once
@@ -234,9 +232,10 @@ class Slice(GluonPrograms):
             part = ()
         there = self.at_ranks(region.buffer, (rows, sides[-1].name), sides[-1].most, part)
         self.leaves.add(element(self.buffers[region.buffer]))
+        leaving, *pace = self.own_names.pace
         row = region.start[-2] if part else self.row(region)
         start = [self.spell(row), self.spell(region.start[-1], 0, self.width)]
-        return [step.value, "leaving", there, *start, *OF_A_PACE[1:]]
+        return [step.value, leaving, there, *start, *pace]
 
     def _check_piece(self, step: Store, sides: tuple[Side, ...]) -> None:
         """Raises NotPrinted for what cannot leave in whole pieces of 128 bytes a row."""

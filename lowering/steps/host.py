@@ -61,6 +61,7 @@ class HostClass:
         self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
+        self.described = dict[Described, str]()  # -> attribute that holds it
         self.spell = HostSpelling(Scope(frame.schedule), frame.constants)
         self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
         self.sides = [one for one in dict.fromkeys(launch.stream for launch in self.schedule.launches) if one != MAIN]
@@ -153,11 +154,7 @@ class HostClass:
             for name in self._of(Memory.LOCAL):
                 shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
                 out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
-            there = {name: found for name, found in self._described() if found.peer is not None}
-            if any(found.part for found in there.values()):
-                out.line("rank = fabric.rank")
-            for name, found in there.items():  # made once: a call would make one for each rank and place
-                out.line(f"self.{name} = {self._descriptor(found)}")
+            self._describe()
             self._words()
             out.line("self.last = fabric.main()")
             with out.block("with fabric.loading():  # kernels are loaded before one of them spins"):
@@ -270,7 +267,8 @@ class HostClass:
             return ARGUMENTS[name]
         if name in kernel.descriptors:
             found = kernel.descriptors[name]
-            return self._descriptor(found) if found.peer is None else f"self.{name}"
+            head, arguments = self._descriptor(found)
+            return self.described.get(found) or f"{head}{', '.join(arguments)})"
         if name in self.buffers:
             return tensor_of(self.buffers[name])
         if any(name == f"{one.name}_pool" for one in self.pools):
@@ -279,8 +277,23 @@ class HostClass:
             return f"self.{name[: -len('_peers')]}.pointers"
         return name
 
-    def _descriptor(self, found: Described) -> str:
-        """The call that makes a descriptor."""
+    def _describe(self) -> None:
+        """Descriptors of the operator's own memory, made once: a call makes those of what it is given."""
+        own = {name for memory in (Memory.LOCAL, Memory.SYMMETRIC) for name in self._of(memory)}
+        own -= {buffer.name for buffer in self.pools}
+        kept = [(name, found) for name, found in self._described() if found.buffer in own or found.peer is not None]
+        if any(found.part for _, found in kept):
+            self.out.line("rank = fabric.rank")
+        for name, found in kept:
+            if found not in self.described:
+                sides = "x".join(found.block).lower()
+                attribute = f"self.{name}" if f"self.{name}" not in self.described.values() else f"self.{name}_{sides}"
+                self.described[found] = attribute
+                head, arguments = self._descriptor(found)
+                self.out.call(f"{attribute} = {head}", arguments)
+
+    def _descriptor(self, found: Described) -> tuple[str, list[str]]:
+        """The call that makes a descriptor: its head and its arguments."""
         tensor = tensor_of(self.buffers[found.buffer])
         if found.peer is not None:
             place = "" if found.place is None else f".places[{found.place}]"
@@ -290,8 +303,9 @@ class HostClass:
         matrix = tensor if len(shape) == 2 else f"{tensor}.view(-1, {shape[-1]})"
         sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in found.block)
         if found.layout:
-            return f"SharedDescriptor.from_tensor({matrix}, [{sizes}], self.{layout_attribute(found.layout)})"
-        return f"TensorDescriptor.from_tensor({matrix}, [{sizes}])"
+            arguments = [matrix, f"[{sizes}]", f"self.{layout_attribute(found.layout)}"]
+            return "SharedDescriptor.from_tensor(", arguments
+        return "TensorDescriptor.from_tensor(", [matrix, f"[{sizes}]"]
 
     def _described(self) -> Iterator[tuple[str, Described]]:
         """All descriptors, by the parameter that takes them."""

@@ -122,6 +122,25 @@ def test_pieces_are_told_of_when_they_are_there(number: int) -> None:
     assert races("".join([head, between[0], parts[0], between[1], parts[1]]), one)
 
 
+def test_names_of_groups_give_way_to_those_of_the_schedule() -> None:
+    """A tensor may be called as what groups share."""
+    one = renamed_buffer(steps("gather"), "w", "used")
+    text = lower(one)
+    assert "used_in_turns" in text and "used_in_turns" not in lower(steps("gather"))
+    compile(text, "named", "exec")  # no function has two parameters of a name
+
+
+def renamed_buffer(schedule: Schedule, name: str, to: str) -> Schedule:
+    buffers = tuple(replace(one, name=to) if one.name == name else one for one in schedule.buffers)
+
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Load) and step.region.buffer == name:
+            return (replace(step, region=replace(step.region, buffer=to)),)
+        return (step,)
+
+    return replace(with_bodies(schedule, lambda body: mapped(body, change)), buffers=buffers)
+
+
 # ---- what they are compiled to ------------------------------------------------------------------------------------------
 
 
@@ -263,15 +282,17 @@ def with_phase(change: Callable[[Phase], Phase], engine: Sms | None = None) -> S
 
 def _stored(access: Access) -> Callable[[Step], Step]:
     def change(step: Step) -> Step:
-        is_out = isinstance(step, Store) and step.region.buffer == "out"
-        return replace(step, region=replace(step.region, access=access)) if is_out else step  # type: ignore[union-attr]
+        if isinstance(step, Store) and step.region.buffer == "out":
+            return replace(step, region=replace(step.region, access=access))
+        return step
 
     return change
 
 
 def _by_pointer(step: Step) -> Step:
-    is_right = isinstance(step, Load) and step.result == "right"
-    return replace(step, region=replace(step.region, access=Access.POINTER)) if is_right else step  # type: ignore[union-attr]
+    if isinstance(step, Load) and step.result == "right":
+        return replace(step, region=replace(step.region, access=Access.POINTER))
+    return step
 
 
 def _shifted(step: Step) -> Step:
