@@ -238,6 +238,6 @@ class Turns(GluonPrograms):
         name = next(
             one for one in self.order(self.needs) if one.endswith("_there") and one.removesuffix("_there") in self.there
         )
-        pieces = f"{GROUPS * rest.rows // PIECE_ROWS}"
-        shape = f"[{pieces}, {rows}, {cols}]"
+        height = self.spell.number(f"{rest.result}_rows", rest.rows, f"rows of tile {rest.result}")
+        shape = f"[{GROUPS} * {height} // {rows}, {rows}, {cols}]"
         self.out.line(f"{self.own_names.leaving} = gl.allocate_shared_memory(tl.{dtype}, {shape}, {name}[0].layout)")

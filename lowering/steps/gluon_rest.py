@@ -190,7 +190,8 @@ def _indices(work: Body, others: set[str]) -> list[str]:
 def _told(work: Body) -> str:
     """What is done with a slice, in a few words."""
     inner = list(steps_in(work))
-    parts = dict.fromkeys(one.region.buffer for one in inner if isinstance(one, Load))
+    taken = {operand for one in inner if isinstance(one, Compute) for operand in one.operands}
+    parts = dict.fromkeys(one.region.buffer for one in inner if isinstance(one, Load) and one.result in taken)
     targets = dict.fromkeys(one.region.buffer for one in inner if isinstance(one, Store))
-    added = f"add {', '.join(parts)}, then " if parts else ""
+    added = f"load {', '.join(parts)}, compute, then " if parts else ""
     return f"{added}{'send' if paced(*work) else 'store'} it to {', '.join(targets)}"
