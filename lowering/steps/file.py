@@ -34,7 +34,7 @@ from tilelink.schedule.roles import Schedule
 class Around:
     """What a file has beside the schedule: its head, the docstring of the host class, what ranks compare, the text of its
     self-check, and the results in the order and in the shapes of the caller. `stream_waits`: streams of the machine can wait
-    for a word of memory."""
+    for a word of memory; `peer_atomics`: every link carries atomics."""
 
     head: str
     doc: str
@@ -42,6 +42,7 @@ class Around:
     main: str
     results: Mapping[str, tuple[int, ...]]
     stream_waits: bool = True
+    peer_atomics: bool = True
 
 
 def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
@@ -72,7 +73,7 @@ def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = 
     kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in packed.launches]
     end = None if frame.words.closing else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
-    facts = Facts(around.doc, around.digest, around.results) if around else None
+    facts = Facts(around.doc, around.digest, around.results, around.peer_atomics) if around else None
     host = print_class(frame, kernels, host_roles, end, facts)
     main = around.main if around else ""
     printed_kernels = [kernel for kernel in (*waits, *kernels, end) if kernel is not None]

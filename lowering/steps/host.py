@@ -15,21 +15,23 @@ from lowering.steps.dtypes import element, stored
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
-from tilelink.schedule.index import rank, replaced
+from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Launch, Schedule, Sms
-from tilelink.schedule.steps import Call, Step
-from tilelink.schedule.walk import all_steps, notifies
+from tilelink.schedule.steps import Call
+from tilelink.schedule.walk import all_steps
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the schedule does not say: a docstring, what ranks compare, and the results in the order and shapes of the caller."""
+    """What the schedule does not say: a docstring, what ranks compare, the results in the order and shapes of the caller, and
+    whether every link of the machine carries atomics."""
 
     doc: str
     digest: str
     results: Mapping[str, tuple[int, ...]]
+    peer_atomics: bool = True
 
 
 def print_class(
@@ -99,7 +101,7 @@ class HostClass:
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
         self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
-        if not any(_adds_at_peer(step) for step in all_steps(self.schedule)):
+        if not self.facts.peer_atomics:
             self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
         for layout in dict.fromkeys(found.layout for _, found in self._described() if found.layout):
             self.out.line(f"{layout_attribute(layout)} = {layout}  # layout of operands in shared memory")
@@ -311,7 +313,3 @@ class HostClass:
         """All descriptors, by the parameter that takes them."""
         for kernel in self.kernels:
             yield from kernel.descriptors.items() if kernel else ()
-
-
-def _adds_at_peer(step: Step) -> bool:
-    return any(one.to is None and one.at != rank for one in notifies(step))

@@ -22,5 +22,7 @@ def lower_planned(planned: Schedule) -> str:
     doc = Source()
     print_doc(doc, planned)
     main = print_main(planned, spelling).rstrip()
-    around = Around(head.text(), doc.text(), planned.hash, main, results, planned.machine.stream_waits)
+    machine = planned.machine
+    limits = machine.stream_waits, machine.peer_atomics
+    around = Around(head.text(), doc.text(), planned.hash, main, results, *limits)
     return lower(with_own_names(elaborated(planned)), planned.machine.arch, around)
