@@ -49,6 +49,8 @@ class Rest:
         """Waits at once, slices when all of a run of steps is known."""
         run: list[Step] = []
         for step in body:
+            if not any(not isinstance(one, For | If) for one in steps_in((step,))):
+                continue  # it does nothing
             if isinstance(step, If) and _of_tiles(step):
                 run = self._end(run)
                 self._branch(step)

@@ -55,21 +55,25 @@ def notifies_of_ranks(step: For, schedule: Schedule) -> Notifies | None:
 
     Who comes last of some comes last for all ranks, where they raise that word in such loops only.
     """
-    *before, last = step.body
-    if not isinstance(last, Notify) or synchronises(tuple(before)):
+    before, last = step.body[:-1], step.body[-1] if step.body else None
+    if not isinstance(last, Notify) or synchronises(before):
         return None
     peers = _peers(step, replaced(last.at, _resolved(step)), schedule.num_ranks)
     one = replace(last, at=rank)
     used = frozenset[str]().union(*map(names_in, (*last.index, last.last_of, last.to or 0)))
     if peers is None or used & _bound(step) or (last.last_of != 1 and not _only_so(last.signal, schedule)):
         return None
-    return Notifies(replace(step, body=tuple(before)) if before else None, one, peers)
+    return Notifies(replace(step, body=before) if before else None, one, peers)
 
 
 def _only_so(signal: str, schedule: Schedule) -> bool:
     """Whether all who raise a word of `signal` do it at all ranks, and count to the same number."""
     raised = [one for step in all_steps(schedule) for one in notifies(step) if one.signal == signal]
-    loops = [step for step in all_steps(schedule) if isinstance(step, For) and isinstance(step.body[-1], Notify)]
+    loops = [
+        step
+        for step in all_steps(schedule)
+        if isinstance(step, For) and step.body and isinstance(step.body[-1], Notify)
+    ]
     whole = [step for step in loops if step.count == schedule.num_ranks and step.body[-1] in raised]
     at_all = [step for step in whole if _peers(step, _at(step), schedule.num_ranks) is not None]
     return len(at_all) == len(raised) and len({one.last_of for one in raised}) == 1

@@ -26,14 +26,16 @@ from tests.replay.normal import normal_ir
 from tests.schedule.test_lowering_planned import alike, results
 from tilelink.compiled.check import check_compiled
 from tilelink.elaborate.schedule import elaborated
+from tilelink.emulator import Deadlock, Race
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.schedule import Schedule as Planned
+from tilelink.mutation.sites import sites
 from tilelink.runtime.aot import RecordedLaunch, compile_launch, record
 from tilelink.runtime.load import load_source
 from tilelink.runtime.run import run_emulated
 from tilelink.schedule.memory import Access, Buffer, Memory, Protocol, Region
 from tilelink.schedule.roles import Phase, PingPong, Role, Schedule, Sms
-from tilelink.schedule.steps import Compute, For, Load, Step, Store, Wait
+from tilelink.schedule.steps import Compute, For, Load, Notify, Step, Store, Wait
 from tilelink.schedule.walk import mapped, with_bodies
 
 
@@ -139,6 +141,20 @@ def renamed_buffer(schedule: Schedule, name: str, to: str) -> Schedule:
         return (step,)
 
     return replace(with_bodies(schedule, lambda body: mapped(body, change)), buffers=buffers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gather", "sums by stores into pools"])
+def test_without_a_wait_or_a_notify_some_run_is_wrong(name: str) -> None:
+    """What a stream tells the last program is told by the order of streams as well, where nobody waits for it."""
+    one = steps(name)
+    waits = [(site.drop(), Race) for site in sites(one, Wait) if site.node.signal != "copied"]
+    raised = [(site.drop(), Deadlock) for site in sites(one, Notify) if site.node.signal != "copied"]
+    for mutant, wrong in (*waits, *raised):
+        module = load_source(lower(mutant), "mutant")
+        with pytest.raises(wrong):
+            for seed in (0, 1, 3, 5, 7):
+                results(module, 2, seed)
 
 
 # ---- what they are compiled to ------------------------------------------------------------------------------------------
