@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lowering.embed import embed, globals_of, named_imports, reached
+from lowering.embed import embed_both, globals_of, named_imports, reached
 from lowering.source import Source
 from lowering.steps.closing import by_host
 from lowering.steps.constants import Constants
 from lowering.steps.errors import SizeKnownOnCall
+from lowering.steps.gluon import for_gpu, pieces_flushed
 from lowering.steps.host import Facts, print_class
-from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
+from lowering.steps.kernel import Frame, end_kernel, print_kernel
 from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
-from lowering.steps.naming import HELPERS, checked_names
+from lowering.steps.naming import HELPERS, OF_GLUON, checked_names
 from lowering.steps.packets import elements_of_words, in_words
 from lowering.steps.pieces import in_pieces
 from lowering.steps.relative import relative
@@ -50,12 +51,13 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None)
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
+    schedule = for_gpu(schedule, arch, dialect("triton", arch).gluon)
     return print_file(passes(schedule), arch, around)
 
 
 def passes(schedule: Schedule) -> Schedule:
     """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables."""
-    ordered = synchronised(deferred(in_pieces(schedule)))  # a Sync may have to stand between pieces
+    ordered = synchronised(deferred(pieces_flushed(in_pieces(schedule))))  # a Sync may have to stand between pieces
     return named_lookups(ordered, checked_names(schedule))
 
 
@@ -74,15 +76,18 @@ def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = 
     facts = Facts(around.doc, around.digest, around.results, around.peer_atomics) if around else None
     host = print_class(frame, kernels, host_roles, end, facts)
     main = around.main if around else ""
-    body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *_texts(*waits, *kernels, end)])).strip(
-        "\n"
-    )
+    printed_kernels = [kernel for kernel in (*waits, *kernels, end) if kernel is not None]
+    plain = [schedule.functions, host, *(kernel.text for kernel in printed_kernels if not kernel.gluon)]
+    gluon = [kernel.text for kernel in printed_kernels if kernel.gluon]
+    helpers, renamed = embed_both(plain, gluon, HELPERS, OF_GLUON, spelling.jit)
+    texts = [renamed(kernel.text) if kernel.gluon else kernel.text for kernel in printed_kernels]
+    body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *texts])).strip("\n")
     constants = "\n".join(frame.constants.lines(globals_of(f"{body}\n\n\n{host}")))
     pooled = any(buffer.places for buffer in schedule.buffers)
     fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
     sections = [
         ("constants: kernels read these directly, host code reads their `.value`", constants),
-        ("device helpers: waits and notifies hold the rules of memory order", embed(body, HELPERS, spelling.jit)),
+        ("device helpers: waits and notifies hold the rules of memory order", helpers),
         (f"kernels of {schedule.name}", body),
         ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
         (
@@ -115,10 +120,6 @@ def _check_sizes(schedule: Schedule) -> None:
     for dim in schedule.dims:
         if dim.on_call:
             raise SizeKnownOnCall(name=dim.name, schedule=schedule.name, size=dim.size)
-
-
-def _texts(*kernels: Kernel | None) -> list[str]:
-    return [kernel.text for kernel in kernels if kernel is not None]
 
 
 def _header(out: Source, schedule: Schedule, frame: Frame) -> None:

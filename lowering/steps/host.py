@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lowering.names import class_name
 from lowering.source import Source
 from lowering.steps.closing import MAIN
+from lowering.steps.descriptors import Described, layout_attribute
 from lowering.steps.dtypes import element, stored
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel
@@ -62,6 +63,8 @@ class HostClass:
         self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
+        self.described = dict[Described, str]()  # -> attribute that holds it
+        self.spell = HostSpelling(Scope(frame.schedule), frame.constants)
         self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
         self.sides = [one for one in dict.fromkeys(launch.stream for launch in self.schedule.launches) if one != MAIN]
         self.launched: Counter[str] = Counter()  # by stream
@@ -100,6 +103,8 @@ class HostClass:
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
         if not self.facts.peer_atomics:
             self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
+        for layout in dict.fromkeys(found.layout for _, found in self._described() if found.layout):
+            self.out.line(f"{layout_attribute(layout)} = {layout}  # layout of operands in shared memory")
 
     def _declared(self, buffer: Buffer) -> str:
         return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer)})"
@@ -151,6 +156,7 @@ class HostClass:
             for name in self._of(Memory.LOCAL):
                 shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
                 out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
+            self._describe()
             self._words()
             out.line("self.last = fabric.main()")
             with out.block("with fabric.loading():  # kernels are loaded before one of them spins"):
@@ -262,11 +268,9 @@ class HostClass:
         if name in ARGUMENTS:
             return ARGUMENTS[name]
         if name in kernel.descriptors:
-            buffer, block = kernel.descriptors[name]
-            shape = self.schedule.shapes[buffer]
-            matrix = tensor_of(self.buffers[buffer]) + (f".view(-1, {shape[-1]})" if len(shape) != 2 else "")
-            sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in block)
-            return f"TensorDescriptor.from_tensor({matrix}, [{sizes}])"
+            found = kernel.descriptors[name]
+            head, arguments = self._descriptor(found)
+            return self.described.get(found) or f"{head}{', '.join(arguments)})"
         if name in self.buffers:
             return tensor_of(self.buffers[name])
         if any(name == f"{one.name}_pool" for one in self.pools):
@@ -274,3 +278,38 @@ class HostClass:
         if name.endswith("_peers") and name[: -len("_peers")] in self.buffers:
             return f"self.{name[: -len('_peers')]}.pointers"
         return name
+
+    def _describe(self) -> None:
+        """Descriptors of the operator's own memory, made once: a call makes those of what it is given."""
+        own = {name for memory in (Memory.LOCAL, Memory.SYMMETRIC) for name in self._of(memory)}
+        own -= {buffer.name for buffer in self.pools}
+        kept = [(name, found) for name, found in self._described() if found.buffer in own or found.peer is not None]
+        if any(found.part for _, found in kept):
+            self.out.line("rank = fabric.rank")
+        for name, found in kept:
+            if found not in self.described:
+                sides = "x".join(found.block).lower()
+                attribute = f"self.{name}" if f"self.{name}" not in self.described.values() else f"self.{name}_{sides}"
+                self.described[found] = attribute
+                head, arguments = self._descriptor(found)
+                self.out.call(f"{attribute} = {head}", arguments)
+
+    def _descriptor(self, found: Described) -> tuple[str, list[str]]:
+        """The call that makes a descriptor: its head and its arguments."""
+        tensor = tensor_of(self.buffers[found.buffer])
+        if found.peer is not None:
+            place = "" if found.place is None else f".places[{found.place}]"
+            part = f"[{', '.join(map(self.spell, found.part))}]" if found.part else ""
+            tensor = f"self.{found.buffer}{place}.peers[{found.peer}]{part}"
+        shape = self.schedule.shapes[found.buffer][len(found.part) :]
+        matrix = tensor if len(shape) == 2 else f"{tensor}.view(-1, {shape[-1]})"
+        sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in found.block)
+        if found.layout:
+            arguments = [matrix, f"[{sizes}]", f"self.{layout_attribute(found.layout)}"]
+            return "SharedDescriptor.from_tensor(", arguments
+        return "TensorDescriptor.from_tensor(", [matrix, f"[{sizes}]"]
+
+    def _described(self) -> Iterator[tuple[str, Described]]:
+        """All descriptors, by the parameter that takes them."""
+        for kernel in self.kernels:
+            yield from kernel.descriptors.items() if kernel else ()

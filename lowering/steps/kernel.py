@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 
 from lowering.steps.closing import by_host, last_phases
 from lowering.steps.constants import Constants
+from lowering.steps.descriptors import Described
+from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.naming import PARAMETERS
-from lowering.steps.programs import Needing, Programs
+from lowering.steps.parameters import Needing
+from lowering.steps.programs import Programs
 from lowering.steps.relative import counted_off
 from lowering.steps.text import Text
 from lowering.steps.words import Words, kernel_name
@@ -28,9 +31,10 @@ class Kernel:
     name: str
     text: str
     parameters: tuple[str, ...]
-    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    descriptors: dict[str, Described] = field(default_factory=dict)
     grid: str = "1"
     options: tuple[str, ...] = ("num_warps=1",)
+    gluon: bool = False
 
 
 @dataclass
@@ -45,14 +49,17 @@ class Frame:
 
     def programs(self, out: Text, role: Role) -> Programs:
         scope = Scope(self.schedule, role.name, role.engine.programs)
-        return Programs(out, scope, Spelling(scope, self.constants), self.words)
+        spell = Spelling(scope, self.constants)
+        if in_gluon(role):
+            return Turns(out, scope, spell, self.words, self.order)
+        return Programs(out, scope, spell, self.words)
 
     def order(self, needs: Iterable[str]) -> list[str]:
         """Parameters: tensors as the schedule has them, tables, words, the own rank, positions."""
         names = set(needs)
         order: list[str] = []
         for buffer in self.schedule.buffers:
-            order += [one for one in (buffer.name, f"{buffer.name}_peers") if one in names]
+            order += [one for one in (buffer.name, f"{buffer.name}_peers", f"{buffer.name}_there") if one in names]
             order += sorted(one for one in names if one.startswith(f"{buffer.name}_desc"))
         order += [table.name for table in self.schedule.tables if table.name in names]
         order += [one for one in PARAMETERS if one in names]
@@ -62,9 +69,11 @@ class Frame:
 def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
     roles = [role for role in launch.roles if not by_host(role)]
+    check_alone(roles)
     name, out, functions = kernel_name(launch), Text(), Text()
     needs: dict[str, str] = {"program": ""}
-    descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
+    descriptors: dict[str, Described] = {}
+    there: dict[str, dict[str, Described]] = {}
     before: list[str] = []
     for role in roles:
         body = Text() if len(roles) > 1 else out
@@ -73,6 +82,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
             if phase.who is not Who.LAST:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
+        there |= programs.there if isinstance(programs, Turns) else {}
         for text in programs.functions:
             functions.lines(text)
             functions.line()
@@ -83,18 +93,26 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         needs |= programs.needs
     if frame.words.ends(launch):
         _end(frame, out, launch, needs, before)
-    parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
+    tuples = {f"{buffer}_there": list(found) for buffer, found in there.items()}
+    order = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
+    parameters = [one for name in order for one in tuples.get(name, [name])]
+    gluon = any(map(in_gluon, roles))
     kernel = Text()
     kernel.lines(functions.text() if functions.text().strip() else "")
-    kernel.line(_decorator(parameters, [f"{one.name}_here" for one in frame.schedule.buffers if one.places]))
+    here = [f"{one.name}_here" for one in frame.schedule.buffers if one.places]
+    kernel.line(_decorator(parameters, here, "gluon" if gluon else "triton"))
     what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
     with kernel.function(name, parameters, f"{what}."):
         kernel.line("program = tl.program_id(0)")
+        for one, several in tuples.items():
+            kernel.call(f"{one} = (", several)
         if "call" in needs:
             kernel.line("call = tl.load(epoch)")
         kernel.lines(out.text())
+    for found in there.values():
+        descriptors |= found
     grid = " + ".join(f"{one}.value" if not one.isdigit() else one for one in _counts(frame, roles))
-    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, _options(roles))
+    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, _options(roles), gluon)
 
 
 def _dispatch(
@@ -201,10 +219,10 @@ def one_program(
     return Kernel(name, out.text(), tuple(parameters))
 
 
-def _decorator(parameters: list[str], positions: Iterable[str] = ()) -> str:
+def _decorator(parameters: list[str], positions: Iterable[str] = (), language: str = "triton") -> str:
     """Integers of a kernel differ between ranks, and between the rounds of loops of host code: they are not compiled in."""
     varying = ", ".join(f'"{one}"' for one in parameters if one in {"rank", *positions})
-    return f"@triton.jit(do_not_specialize=[{varying}])" if varying else "@triton.jit"
+    return f"@{language}.jit(do_not_specialize=[{varying}])" if varying else f"@{language}.jit"
 
 
 def _programs(role: Role) -> str:

@@ -14,11 +14,12 @@ from lowering.steps.words import kernel_name
 from tilelink.errors import did_you_mean
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Number, names_in
-from tilelink.schedule.roles import Launch, Phase, Role, Schedule
+from tilelink.schedule.roles import Launch, Phase, PingPong, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
-from tilelink.schedule.walk import indices
+from tilelink.schedule.walk import indices, phases
 
 HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+OF_GLUON = ("turns", "pieces", "gluon_steps")  # kernels in Gluon have these instead, where names are the same
 PARAMETERS = ("epoch", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _CALLED = (  # helpers that the printer calls
     *(
@@ -47,6 +48,7 @@ _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "la
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
 _OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
+_OF_TURNS = ("there", "ring")  # the same where groups of warps take turns
 
 
 _RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, "end_of_call", *keyword.kwlist})
@@ -81,11 +83,14 @@ class _Names:
 
     def __post_init__(self) -> None:
         schedule = self.schedule
+        turns = any(isinstance(phase.pipelining, PingPong) for _, _, phase in phases(schedule))
         for dim in schedule.dims:
             self.new("size", dim.name)
         for buffer in schedule.buffers:
             self.new("buffer", buffer.name)
             for beside in _OF_BUFFERS:
+                self.new("companion", f"{buffer.name}_{beside}")
+            for beside in _OF_TURNS if turns else ():
                 self.new("companion", f"{buffer.name}_{beside}")
             for beside in OF_POOLS if buffer.places else ():
                 self.new("companion", f"{buffer.name}_{beside}")
