@@ -156,7 +156,7 @@ class Spelling:
         step = strides(shape)[dim]
         if prod(shape) >= INT32_LIMIT:
             text = self.wide(text)
-        if dim == len(shape) - 1:
+        if step == 1:
             return text
         if dim == len(shape) - 2:
             return f"{text} * {self.number(f'{array}_COLS', step, f'columns of {array}')}"

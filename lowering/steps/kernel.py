@@ -176,10 +176,10 @@ def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
     for signal, each in counted_off(words.anew):
         needs["signals"] = ""
         first = constants.name(signal, words.first(signal), f"first word of signal {signal}")
-        size = words.size(signal)
-        count = constants.name(f"{signal}_words", size, f"words of {signal}") if size > 1 else "1"
-        block = 1 << (size - 1).bit_length()
-        out.line(f"take_off(signals + {first}, {each}, WORDS={count}, BLOCK={block})")
+        many = words.size(signal)
+        count = constants.name(f"{signal}_words", many, f"words of {signal}") if many > 1 else "1"
+        lanes = 1 << (many - 1).bit_length()
+        out.line(f"take_off(signals + {first}, {each}, WORDS={count}, BLOCK={lanes})")
     scope = Scope(frame.schedule)
     spell = Needing(scope, Spelling(scope, constants), needs)
     for place, value in enumerate(words.values):

@@ -24,6 +24,10 @@ PARAMETERS = ("epoch", "counts", "signals", "signal_peers", "stream_values", "ra
 _CALLED = (  # helpers that the printer calls
     *(
         "wait_until",
+        "wait_epochs",
+        "wait_ranks",
+        "notify_all",
+        "count_at_peers",
         "notify",
         "count_up",
         "count_arrival",
