@@ -20,7 +20,7 @@ from tilelink.schedule.walk import indices, phases
 
 HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
 OF_GLUON = ("turns", "pieces", "gluon_steps")  # kernels in Gluon have these instead, where names are the same
-PARAMETERS = ("epoch", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
+PARAMETERS = ("epoch", "calls", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _CALLED = (  # helpers that the printer calls
     *(
         "wait_until",

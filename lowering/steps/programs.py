@@ -7,7 +7,7 @@ from math import prod
 
 from lowering.steps.choices import Choice, choices
 from lowering.steps.descriptors import Described
-from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
+from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, NAMES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import adds, defers, needed, split
@@ -230,10 +230,23 @@ class Programs(Signalling):
         super().loop(step)
 
     def branch(self, step: If) -> None:
-        if step not in self.chosen:
-            super().branch(step)
+        if step in self.chosen:
+            self.out.wrapped(*self.chosen.pop(step))
             return
-        self.out.wrapped(*self.chosen.pop(step))
+        match step:
+            case If(left, right, (Compute((value,), op, (str() as own,)),), (Load(result) as load,)):
+                if op.startswith("in_") and value == result and load.region.buffer in self.packets:
+                    self._own_or_packets(own, f"{self.spell(left)} == {self.spell(right)}", load)
+                    return
+        super().branch(step)
+
+    def _own_or_packets(self, own: str, condition: str, step: Load) -> None:
+        """Data are chosen, not tiles, which the compiler cannot do for tiles in layouts of their own."""
+        buffer = self.buffers[step.region.buffer]
+        self.dtypes[step.result] = element(buffer)
+        place = self._place(step.result, step.region, step)
+        packets = [place.pointers, *self._packets(buffer), *place.masks]
+        self.out.wrapped(f"{step.result} = own_or_packets(", [own, condition, *packets])
 
     def _choose(self, choice: Choice) -> None:
         """Prints where a load loads from, if both are tiles of equal strides, and notes the load for the loop."""
@@ -325,7 +338,7 @@ class Programs(Signalling):
         operands = [self._operand(one, step.op) for one in step.operands]
         text = op_text(self.schedule, self.scope.role, step, operands, f"({shape})", exact)
         self.out.line(f"{', '.join(step.results)} = {text}")
-        kept = self.dtypes.get(str(step.operands[0])) if step.op in ("copy", "trans") else None
+        kept = self.dtypes.get(str(step.operands[0])) if step.op in ("copy", "trans") else NAMES.get(step.op[3:])
         for name in step.results:
             self.dtypes[name] = kept or "float32"
 

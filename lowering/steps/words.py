@@ -12,7 +12,7 @@ from math import prod
 from lowering.steps.closing import MAIN, by_host, last_phases, stream_ends
 from lowering.steps.relative import Anew
 from tilelink.schedule.index import Number
-from tilelink.schedule.roles import Launch, Schedule
+from tilelink.schedule.roles import Launch, PingPong, Schedule, Who
 from tilelink.schedule.steps import Notify
 from tilelink.schedule.walk import notifies, phases, steps_in
 
@@ -31,6 +31,8 @@ class Words:
     in_word: dict[str, int] = field(default_factory=dict)  # elements in a word of each buffer of packets
     num_signals: int = 0
     num_counts: int = 0
+    calls: dict[str, int] = field(default_factory=dict)  # of a kernel, the first of the numbers that its programs keep
+    num_calls: int = 0
 
     @cached_property
     def closing(self) -> Launch | None:
@@ -48,6 +50,15 @@ class Words:
                 open_streams[launch.stream] = launch
         return last if all(stream_ends(last, one) for one in open_streams.values()) else None
 
+    @cached_property
+    def apart(self) -> bool:
+        """Whether each program keeps the number of the call itself: nothing has to be made ready at the end of a call, which
+        then needs nobody who comes last. Streams that raise words read one number for all."""
+        whole = list(phases(self.schedule))
+        alone = not any(by_host(role) or isinstance(phase.pipelining, PingPong) for _, role, phase in whole)
+        nothing_last = not any(phase.who is Who.LAST for _, _, phase in whole) and not any(_counted(self.schedule))
+        return alone and nothing_last and not self.anew and self.closing is not None
+
     def own(self, signal: str) -> bool:
         """Whether the words of a signal lie among the counts."""
         return signal in self.anew and self.anew[signal].own
@@ -62,7 +73,7 @@ class Words:
 
     def ends(self, launch: Launch) -> bool:
         """Whether the last program of `launch` has something to do."""
-        return launch is self.closing or any(last_phases(launch))
+        return (launch is self.closing and not self.apart) or any(last_phases(launch))
 
     def lines(self) -> list[str]:
         """The layout, for the head of the printed file."""
@@ -93,6 +104,10 @@ def laid_out(schedule: Schedule, in_word: dict[str, int], anew: Mapping[str, Ane
         if name not in words.counts:
             words.counts[name] = words.num_counts
             words.num_counts += schedule.num_ranks * prod(schedule.shapes[notify.signal])
+    for launch in schedule.launches if words.apart else ():
+        if launch.roles and any(role.phases for role in launch.roles):
+            words.calls[kernel_name(launch)] = words.num_calls
+            words.num_calls += sum(role.engine.programs for role in launch.roles)
     for launch in schedule.launches:
         if words.ends(launch):
             words.counts[f"{kernel_name(launch)}_ended"] = words.num_counts
