@@ -28,8 +28,8 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass
 class Scope:
-    """What is known where a step stands: ranges of names and of entries of tables. `values`: of the rank, of the position, and
-    of names that depend on nothing else, for all ranks and positions: ranges of names know nothing of each other."""
+    """What is known where a step stands: ranges of names and of entries of tables. `values`: of the rank, the program, the
+    position, and of names that depend on nothing else, for all of these: ranges of names know nothing of each other."""
 
     schedule: Schedule
     role: str = ""
@@ -47,7 +47,14 @@ class Scope:
         }
 
     def range(self, index: Number) -> Range:
+        """Exact where all values of its names are known."""
+        if isinstance(index, Index) and not index.is_name and self._valued(index):
+            found = evaluate(index, self.values)
+            return Range(int(np.min(found)), int(np.max(found)))
         return range_of(index, self.names, self.tables)
+
+    def _valued(self, index: Number) -> bool:
+        return names_in(index) <= self.values.keys() and not tables_in(index)
 
     @contextmanager
     def inside(self, variable: str = "", count: Number = 1, first: Number = 0) -> Iterator[None]:
@@ -61,6 +68,8 @@ class Scope:
             if 0 < ranks * count <= MOST_VALUES:
                 self.values[POSITION] = np.arange(first, first + count)
                 self.values |= {"rank": np.arange(ranks)[:, None], **self.schedule.sizes}
+            if 0 < ranks * count * self.programs <= MOST_VALUES:
+                self.values["program"] = np.arange(self.programs)[:, None, None]
         yield
         self.names, self.values = before, values
 
@@ -70,7 +79,7 @@ class Scope:
             yield name, index
             self.values.pop(name, None)
             self.names[name] = self.range(index)
-            if names_in(index) <= self.values.keys() and not tables_in(index):
+            if self._valued(index):
                 self.values[name] = found = evaluate(index, self.values)
                 self.names[name] = Range(int(np.min(found)), int(np.max(found)))
 

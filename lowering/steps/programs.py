@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from lowering.names import INT32_LIMIT
 from lowering.steps.choices import Choice, choices
 from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, NAMES, element
 from lowering.steps.errors import EngineCannot
+from lowering.steps.flat import is_flat, run
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.ops import op_text
@@ -23,6 +25,7 @@ from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
 from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Order, Step, Store, Sync
 
+BLOCK_BYTES = 32768  # per step of a copy
 _ORDERS = {
     Order.BARRIER: "program_barrier()",
     Order.FENCE: "fence_descriptors()",
@@ -318,12 +321,29 @@ class Programs(Signalling):
         return before, instead, (f"{value} = tl.load(", [pointers, *masked])
 
     def move(self, step: Move) -> None:
+        flat = is_flat(self.scope, step)
         for source, target in zip(step.source, step.target, strict=True):
             name = f"{source.buffer}_moved"
+            if flat:
+                self._copy(name, source, target)
+                continue
             self.load(Load(name, source))
             self.store(Store(name, target))
         if step.notify is not None:
             self.notify(step.notify)
+
+    def _copy(self, name: str, source: Region, target: Region) -> None:
+        """All elements of a run, a block of them at a time: loads of so many are in flight at once, then stores."""
+        count = run(self.scope, source)
+        assert count is not None
+        size = 1 << (int(self.scope.range(count).high) - 1).bit_length()
+        block = min(size, BLOCK_BYTES // BYTES[element(self.buffers[source.buffer])])
+        what = f"elements of {source.buffer} that a program loads, then stores, at a time"
+        elements = self.spell(count)
+        if prod(self.schedule.shapes[source.buffer]) >= INT32_LIMIT:
+            elements = self.spell.wide(elements)
+        ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (target, source)]
+        self.out.wrapped("copy_share(", [*ends, elements, "0", "1", self.spell.number(f"{name}_block", block, what)])
 
     def compute(self, step: Compute) -> None:
         if step.op == "own_place":
