@@ -9,9 +9,9 @@ from tilelink.ir.graph import Interval, Map, Sum, TileGraph, TileOp, in_part
 from tilelink.ir.nodes import ComputeRole, Kind
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand
+from tilelink.ir.walk import Point, extent_of, has_axis
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
-from tilelink.proof.walk import Point, extent_of, has_axis
 
 
 def renaming(op: TileOp, role: ComputeRole) -> dict[str, str]:
