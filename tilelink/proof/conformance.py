@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilelink.ir.calls import LibraryGemm
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph, TileOp
-from tilelink.ir.nodes import Kernel, Kind
+from tilelink.ir.nodes import Fused, Kernel, Kind, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Apply, Load, MatmulBody, Place, Step, Store, SumParts, UserBody, tile_name
 from tilelink.ir.walk import Point, points, reads
@@ -144,10 +144,23 @@ def _store(schedule: Schedule, graph: TileGraph, at: Point, step: Store) -> Iter
     elif operand.slot != slots[operand.buffer]:
         fact = f"it goes to the part along {operand.slot or 'nothing'}, not along {slots[operand.buffer] or 'nothing'}"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
-    elif operand.own or operand.remote or (operand.buffer == op.name and step.place is not Place.HERE):
-        yield Finding(BugClass.WRONG_PLACE, where, "it goes to a part of its own, or to another rank")
+    elif operand.own or operand.remote:
+        yield Finding(BugClass.WRONG_PLACE, where, "it goes to a part of its own")
+    elif step.place is not (place := _place(schedule, operand.buffer, sent)):
+        fact = f"it is stored {step.place.value}, and {operand.buffer} is put together {place.value}"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
     else:
         yield from fits(schedule, at, operand, where)
+
+
+def _place(schedule: Schedule, buffer: str, sent: list[Relation]) -> Place:
+    """Whose memory tiles are stored to that lie in `buffer`."""
+    for exchange in schedule.exchanges:
+        if any(relation.name == exchange.name for relation in sent) and buffer in (exchange.source, exchange.target):
+            if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH:
+                return Place.PEER if exchange.kind is Kind.SCATTER else Place.EVERY_PEER
+            return Place.OWN if exchange.source == exchange.target else Place.HERE
+    return Place.HERE
 
 
 def _destinations(schedule: Schedule, relation: Relation, index: tuple[str, ...]) -> list[tuple[str, str]]:

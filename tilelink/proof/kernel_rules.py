@@ -157,6 +157,8 @@ def _described(schedule: Schedule) -> Iterator[Broken]:
         for at, step in points(index, role):
             stored = (step.operand,) if isinstance(step, Store) else ()
             for operand in (*(one for one, _ in reads(step)), *stored):
+                if operand.access is Access.PIECES and not stored:
+                    yield Broken(f"{at}, load of {operand.buffer}", "only stores leave in pieces")
                 if operand.access is Access.DESCRIPTOR and (reason := _why_not_described(schedule, role, operand)):
                     yield Broken(f"{at}, descriptor of {operand.buffer}", reason)
 
@@ -217,10 +219,10 @@ def _turns(schedule: Schedule) -> Iterator[Broken]:
         if role.warpgroups == 1 and pieces:
             fact = "its tiles leave in pieces, which a warpgroup sends while another one multiplies, and it has one"
             yield Broken(f"role {role.name}", fact)
-        elif role.warpgroups > 1:
+        elif role.warpgroups != 1:
             reason = _why_no_groups(schedule, kernel, role) or why_no_turns(role) or _why_no_pieces(schedule, role)
             if role.warpgroups != 2:
-                reason = f"{role.warpgroups} of them are too many"
+                reason = f"{role.warpgroups} of them are none or too many"
             if reason:
                 yield Broken(f"role {role.name}", f"its warpgroups cannot take turns: {reason}")
 

@@ -103,6 +103,8 @@ def _own_home(schedule: Schedule, read: Map, operand: Operand, where: str) -> It
     """The own part is read where it lies: in the target if it is copied there, else in the source."""
     exchange = next((x for x in schedule.exchanges if x.name == read.value), None)
     if exchange is None or not operand.slot:
+        if operand.own:
+            yield Finding(BugClass.WRONG_PLACE, where, f"it has no parts, of which the own one lies in {operand.own}")
         return
     parts = schedule.num_ranks if exchange.kind is Kind.SCATTER else 1
     home = "" if exchange.own_copied or not exchange.target else exchange.source

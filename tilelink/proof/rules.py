@@ -33,8 +33,8 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import AwaitPlaces, Notify, SlotWait, Step, SumWords
-from tilelink.ir.walk import flat, points, waits_of
-from tilelink.proof import kernel_rules
+from tilelink.ir.walk import flat, waits_of
+from tilelink.proof import kernel_rules, said_twice
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
@@ -150,16 +150,12 @@ def words_as_steps(schedule: Schedule, elaborated: roles.Schedule) -> Iterator[F
 
 
 def _targets(schedule: Schedule) -> Iterator[Broken]:
-    for index, kernel in enumerate(schedule.launches):
-        if not isinstance(kernel, Kernel) or kernel.compute is None:
-            continue
-        for at, step in points(index, kernel.compute):
-            for wait in waits_of(step):
-                counted = schedule.has_signal(wait.signal) and schedule.signal(wait.signal).scope is Scope.LOCAL
-                if counted != (wait.target > 0):
-                    kind = "a count" if counted else "an epoch"
-                    fact = f"{kind} is compared with {wait.target or 'the number of the call'}"
-                    yield Broken(str(at), fact, wait.signal)
+    for where, step in said_twice.tile_steps(schedule):
+        for wait in waits_of(step):
+            counted = schedule.has_signal(wait.signal) and schedule.signal(wait.signal).scope is Scope.LOCAL
+            if counted != (wait.target > 0):
+                kind = "a count" if counted else "an epoch"
+                yield Broken(where, f"{kind} is compared with {wait.target or 'the number of the call'}", wait.signal)
 
 
 def _counters(schedule: Schedule) -> Iterator[Broken]:
@@ -213,6 +209,8 @@ def _epochs(schedule: Schedule) -> Iterator[Broken]:
 def _met(schedule: Schedule) -> Iterator[Broken]:
     if any(isinstance(one, Finish) and one.meets for one in schedule.launches):
         for index, one in enumerate(schedule.launches):
+            if isinstance(one, Finish) and not one.turns:
+                yield Broken(f"launch {index}, finish", "it waits for a count of peers that nobody keeps", "done")
             if isinstance(one, AwaitPeers) or (isinstance(one, CopyProgram) and one.awaits_done):
                 yield Broken(f"launch {index}", "it waits for peers that the last call has met", "done")
 
@@ -223,6 +221,8 @@ def _ends(schedule: Schedule) -> Iterator[Broken]:
         if isinstance(one, Finish) and one.within and not (one.turns and all(copy.tells_end for copy in copies)):
             fact = "a program ends the call, and a stream that tells it nothing may still copy, or `begin` is to turn"
             yield Broken(f"launch {index}, finish", fact, "done")
+        if isinstance(one, Finish) and one.by_copy and (one.turns or one.within):
+            yield Broken(f"launch {index}, finish", "copies write words, and count nothing", "done")
 
 
 def _carried(schedule: Schedule) -> Iterator[Broken]:
@@ -283,5 +283,5 @@ RULES: tuple[Rule, ...] = (
     Rule(BugClass.WRONG_PLACE, "the caller would hold memory that the next call writes to", _outputs),
     Rule(BugClass.WRONG_PLACE, "only tiles look up the place that a rank has told", _places),
     Rule(BugClass.STALE_SIGNAL, "words of places are those of one call", _told),
-    *(Rule(bug, reason, broken) for bug, reason, broken in kernel_rules.RULES),
+    *(Rule(bug, reason, broken) for bug, reason, broken in (*said_twice.RULES, *kernel_rules.RULES)),
 )

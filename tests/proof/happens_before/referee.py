@@ -217,6 +217,8 @@ class Referee(Programs):
                 found = [self.value(start, {**env, "lane": lane}) for lane in range(many)]
             else:
                 found = list(range(self.value(start, env), self.value(start, env) + many)) if many > 0 else []
+            if extent == 1 and not all(0 <= one < most for one in found):
+                raise Wrong(f"{region.buffer} has no part {found}")
             places.append([one for one in found if 0 <= one < most])
         return [(region.buffer, at, *place) for place in product(*places)]
 

@@ -97,7 +97,22 @@ def _as_one(body: tuple[Step, ...], variable: str, count: Number) -> tuple[Step,
                 out.append(replace(step, body=inner, others=others))
             case _:
                 out.append(step)
+        out += _ends(step, variable, count)
     return tuple(out)
+
+
+def _ends(step: Step, variable: str, count: Number) -> tuple[Step, ...]:
+    """The step in the first and in the last round, where rounds go through parts: what sticks out of a box of several parts is
+    masked, and a part that does not exist is a mistake."""
+    through_parts = any(
+        extent == 1 and variable in names_in(start)
+        for region in (*read(step), *written(step))
+        for start, extent in zip(region.start, region.extent, strict=True)
+    )
+    if not through_parts or not isinstance(count, int) or count < 1:
+        return ()
+    ends = dict.fromkeys((0, count - 1))
+    return tuple(with_indices(step, lambda index, end=end: replaced(index, {variable: end})) for end in ends)  # type: ignore[misc]
 
 
 def _wide(region: Region, variable: str, count: Number) -> Region:
