@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from tilelink.ir.calls import LibraryGemm
 from tilelink.ir.nodes import CommSms, CopyEngine, CopyProgram, Exchange, Fused, Kernel, Memory, Transfer
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import Access, Notify, SlotNotify, SlotWait, Step, SumParts
-from tilelink.ir.walk import flat, waits_of
+from tilelink.ir.steps import Access, Notify, SlotNotify, SlotWait, Step, Store, SumParts
+from tilelink.ir.walk import flat, reads, waits_of
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 
@@ -92,14 +92,24 @@ def _parts(schedule: Schedule) -> Iterator[Broken]:
             yield Broken(where, f"programs go through items, and {step.rows} is an axis of tiles", step.signal)
 
 
+def _items(schedule: Schedule) -> Iterator[Broken]:
+    bounded = {exchange.target for exchange in schedule.exchanges if exchange.slots}
+    for where, step in tile_steps(schedule):
+        stored = (step.operand,) if isinstance(step, Store) else ()
+        for operand in (*(one for one, _ in reads(step)), *stored):
+            if operand.item != (operand.index[0] if operand.buffer in bounded else ""):
+                item = operand.item or "no item"
+                yield Broken(where, f"a tile of {operand.buffer} lies in the slot of {item}")
+
+
 def _library(schedule: Schedule) -> Iterator[Broken]:
     for index, launch in enumerate(schedule.launches):
         if isinstance(launch, LibraryGemm):
             for operand in (launch.out, launch.right):
-                if operand.own or operand.item:
+                if operand.own:
                     yield Broken(f"launch {index}, operand {operand.buffer}", "it lies in parts")
             for operand in (launch.out, launch.left, launch.right):
-                if operand.remote or operand.access is not Access.POINTER:
+                if operand.remote or operand.item or operand.access is not Access.POINTER:
                     yield Broken(
                         f"launch {index}, operand {operand.buffer}", "it lies at another rank, or is described"
                     )
@@ -127,6 +137,7 @@ RULES: tuple[tuple[BugClass, str, Callable[[Schedule], Iterator[Broken]]], ...] 
     (BugClass.ORDERING, "nothing else says when they are there", _in_place),
     (BugClass.WRONG_PLACE, "words of an exchange tell of it alone", _words),
     (BugClass.WAIT_TOO_LITTLE, "a sum goes through parts one by one, and waits for the one that it is at", _parts),
+    (BugClass.WRONG_PLACE, "items of a bounded exchange lie in its slots, and nothing else does", _items),
     (BugClass.WRONG_PLACE, "a library multiplies whole tensors of its rank", _library),
     (BugClass.WRONG_PLACE, "the caller gives inputs, and is given outputs", _memory),
 )
