@@ -259,6 +259,10 @@ class Referee(Programs):
 
 def refutes(schedule: Schedule, tables: Mapping[str, np.ndarray], calls: int) -> str:
     """Why it is wrong, or nothing."""
+    for one in schedule.buffers:
+        given = one.memory in (Memory.INPUT, Memory.OUTPUT) or one.for_caller
+        if (given and one.protocol is not Protocol.SIMPLE) or (one.for_caller and one.memory is not Memory.SYMMETRIC):
+            return f"{one.name} is not the caller's"
     try:
         Referee(schedule, tables, calls).run()
     except Wrong as wrong:

@@ -43,6 +43,12 @@ class _Expansion:
         self.in_order = True  # whether a Move is done in the order of a stream, and its loads do not float
 
     def all(self) -> Expanded:
+        for buffer in self.schedule.buffers:
+            shared, outside = buffer.memory is Memory.SYMMETRIC, buffer.memory in (Memory.INPUT, Memory.OUTPUT)
+            if (buffer.for_caller and not shared) or (
+                buffer.protocol is not Protocol.SIMPLE and (outside or buffer.for_caller)
+            ):
+                raise Refuted(Wrong.MALFORMED, detail=f"{buffer.name} cannot be given by, or to, the caller")
         for number, launch in enumerate(self.schedule.launches):
             self._launch(number, launch)
         caller = self.out.program("the caller")
