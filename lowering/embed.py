@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import symtable
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -44,6 +44,24 @@ def embed(module: str, files: tuple[str, ...], jit: str) -> str:
     visit(module)
     texts = (text for name, text in helpers.items() if name in wanted)
     return "\n\n\n".join(text.replace("@triton.jit", f"@{jit}", 1) for text in texts)
+
+
+def embed_both(
+    plain: Sequence[str], gluon: Sequence[str], files: tuple[str, ...], of_gluon: tuple[str, ...], jit: str
+) -> tuple[str, Callable[[str], str]]:
+    """Text of the helpers of two languages in one file, and what renames those that kernels in `gluon` call: they need some in
+    a form of their own, which then has a name of its own."""
+    first = embed("\n\n".join(plain), files, jit)
+    second = embed("\n\n".join(gluon), (*files, *of_gluon), jit) if gluon else ""
+    common = set(defined(first)) & set(defined(second))
+    if all(defined(first)[name] == defined(second)[name] for name in common):
+        missing = [text for name, text in defined(second).items() if name not in common]
+        return "\n\n\n".join(filter(None, [first, *missing])), lambda text: text
+
+    def renamed(text: str) -> str:
+        return re.sub(r"\w+", lambda word: f"{word[0]}_in_turns" if word[0] in common else word[0], text)
+
+    return f"{first}\n\n\n{renamed(second)}", renamed
 
 
 @lru_cache(256)  # sections are the same in many files

@@ -43,3 +43,29 @@ def get_words(words):
     return tl.inline_asm_elementwise(
         "ld.relaxed.sys.global.b64 $0, [$1];", "=l,l", [words.to(tl.int64)], dtype=tl.int64, is_pure=False, pack=1
     )
+
+
+@triton.jit
+def put_words_where(words, packets, mask):
+    """Store those of the words whose `mask` is set."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred there; setp.ne.s32 there, $3, 0; @there st.relaxed.sys.global.b64 [$1], $2; mov.u32 $0, 0; }",
+        "=r,l,l,r",
+        [words.to(tl.int64), packets, mask.to(tl.int32)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
+def get_words_where(words, mask):
+    """Load those of the words whose `mask` is set; others are 0."""
+    return tl.inline_asm_elementwise(
+        "{ .reg .pred there; setp.ne.s32 there, $2, 0; mov.u64 $0, 0; @there ld.relaxed.sys.global.b64 $0, [$1]; }",
+        "=&l,l,r",
+        [words.to(tl.int64), mask.to(tl.int32)],
+        dtype=tl.int64,
+        is_pure=False,
+        pack=1,
+    )

@@ -6,6 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from lowering.device.words import get_words, put_words
+
 
 @triton.jit
 def wait_until(word, value):
@@ -98,17 +100,39 @@ def absent(found, call, NUMBERED: tl.constexpr):
 @triton.jit
 def put_packets(words, tile, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None):
     """Store a tile of elements of DTYPE, COUNT in a packet."""
-    packets = packets_of(data_of_tile(tile, DTYPE, COUNT), call, NUMBERED)
+    store_words(words, packets_of(data_of_tile(tile, DTYPE, COUNT), call, NUMBERED), mask)
+
+
+@triton.jit
+def store_words(words, packets, mask):
+    """Store whole words, on this rank or a peer: those that exist."""
+    if mask is None:
+        put_words(words, packets)
+    else:
+        put_words_where(words, packets, mask)
+
+
+@triton.jit
+def put_words_where(words, packets, mask):
+    """Store those of the words whose `mask` is set."""
     tl.atomic_xchg(words, packets, mask=mask, sem="relaxed", scope="sys")
+
+
+@triton.jit
+def get_words_where(words, mask):
+    """Load those of the words whose `mask` is set; others are any number."""
+    return tl.atomic_add(words, tl.zeros(words.shape, tl.int64), mask=mask, sem="relaxed", scope="sys")
 
 
 @triton.jit
 def get_packets(words, call, NUMBERED: tl.constexpr, mask):
     """What `words` hold, those that exist, and 1 if one of them has not arrived in call number `call`."""
-    found = tl.atomic_add(words, tl.zeros(words.shape, tl.int64), mask=mask, sem="relaxed", scope="sys")
-    missing = absent(found, call, NUMBERED)
-    if mask is not None:
-        missing = tl.where(mask, missing, 0)
+    if mask is None:
+        found = get_words(words)
+        missing = absent(found, call, NUMBERED)
+    else:
+        found = get_words_where(words, mask)
+        missing = tl.where(mask, absent(found, call, NUMBERED), 0)
     return found, tl.max(tl.max(missing, axis=1), axis=0)
 
 
@@ -120,7 +144,7 @@ def take_packets(words, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED
     while missing > 0:
         found, missing = get_packets(words, call, NUMBERED, mask)
     if not NUMBERED:
-        tl.atomic_xchg(words, tl.zeros(words.shape, tl.int64), mask=mask, sem="relaxed", scope="sys")
+        store_words(words, tl.zeros(words.shape, tl.int64), mask)
         found = ~found
     if mask is not None:
         found = tl.where(mask, found, 0)
@@ -132,3 +156,12 @@ def clear_counts(counts, NUM_COUNTS: tl.constexpr, BLOCK: tl.constexpr):
     """Set the counts of this rank to 0 for the next call; every other program of the call has ended."""
     offsets = tl.arange(0, BLOCK)
     tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)
+
+
+@triton.jit
+def take_off(words, each, WORDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Take off WORDS words what a call adds to each of them; nobody waits for them any more in this call."""
+    offsets = tl.arange(0, BLOCK)
+    tl.atomic_add(
+        words + offsets, tl.zeros((BLOCK,), tl.int32) - each, mask=offsets < WORDS, sem="relaxed", scope="sys"
+    )

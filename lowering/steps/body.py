@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NoReturn
 
 from lowering.source import Source
 from lowering.steps.errors import NotPrinted
@@ -102,7 +103,7 @@ class Body(ABC):
             if region.access is Access.PACED:
                 self.not_printed("a store that is spread over time", step, "Access.POINTER")
 
-    def not_printed(self, what: str, step: Step, legal: str) -> None:
+    def not_printed(self, what: str, step: Step, legal: str) -> NoReturn:
         raise NotPrinted(what=what, role=self.scope.role, step=in_a_line(step), legal=legal)
 
     def check_pipelining(self, role: Role, phase: Phase) -> None:

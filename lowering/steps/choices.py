@@ -42,10 +42,11 @@ def choices(loop: For) -> list[Choice]:
     if any(isinstance(step, Wait) for step in steps_in(loop.body)):
         return []
     bound = frozenset({loop.variable, *(name for name, _ in loop.let)})
-    return [found for step in loop.body if (found := _choice(step, bound)) is not None]
+    return [found for step in loop.body if (found := choice_of(step, bound)) is not None]
 
 
-def _choice(step: Step, bound: frozenset[str]) -> Choice | None:
+def choice_of(step: Step, bound: frozenset[str]) -> Choice | None:
+    """A branch that does nothing but load one of two; None for any other step."""
     if not isinstance(step, If) or (names_in(step.left) | names_in(step.right)) & bound:
         return None
     match step.body, step.others:

@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lowering.embed import embed, globals_of, named_imports, reached
+from lowering.embed import embed_both, globals_of, named_imports, reached
 from lowering.source import Source
+from lowering.steps.closing import by_host
 from lowering.steps.constants import Constants
 from lowering.steps.errors import SizeKnownOnCall
-from lowering.steps.host import print_class
-from lowering.steps.kernel import Frame, Kernel, end_kernel, print_kernel
+from lowering.steps.gluon import for_gpu, pieces_flushed
+from lowering.steps.host import Facts, print_class
+from lowering.steps.kernel import Frame, end_kernel, print_kernel
 from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
-from lowering.steps.naming import HELPERS, checked_names
+from lowering.steps.naming import HELPERS, OF_GLUON, checked_names
 from lowering.steps.packets import elements_of_words, in_words
 from lowering.steps.pieces import in_pieces
+from lowering.steps.relative import relative
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
-from lowering.steps.words import by_host, laid_out
+from lowering.steps.words import laid_out
 from lowering.targets import dialect
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Schedule
@@ -29,12 +32,17 @@ from tilelink.schedule.roles import Schedule
 
 @dataclass(frozen=True)
 class Around:
-    """What a file has beside the schedule: its head, the text of its self-check, and the results in the order and in the shapes
-    of the caller."""
+    """What a file has beside the schedule: its head, the docstring of the host class, what ranks compare, the text of its
+    self-check, and the results in the order and in the shapes of the caller. `stream_waits`: streams of the machine can wait
+    for a word of memory; `peer_atomics`: every link carries atomics."""
 
     head: str
+    doc: str
+    digest: str
     main: str
     results: Mapping[str, tuple[int, ...]]
+    stream_waits: bool = True
+    peer_atomics: bool = True
 
 
 def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
@@ -43,37 +51,43 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None)
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
+    schedule = for_gpu(schedule, arch, dialect("triton", arch).gluon)
     return print_file(passes(schedule), arch, around)
 
 
 def passes(schedule: Schedule) -> Schedule:
     """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables."""
-    ordered = synchronised(deferred(in_pieces(schedule)))  # a Sync may have to stand between pieces
+    ordered = synchronised(deferred(pieces_flushed(in_pieces(schedule))))  # a Sync may have to stand between pieces
     return named_lookups(ordered, checked_names(schedule))
 
 
 def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
     """The same of a schedule that has gone through all passes."""
     spelling = dialect("triton", arch)
-    packed = in_words(schedule)
-    frame = Frame(packed, laid_out(packed, elements_of_words(schedule)), Constants(checked_names(schedule)))
+    packed, anew = relative(in_words(schedule))
+    words = laid_out(packed, elements_of_words(schedule), anew)
+    frame = Frame(packed, words, Constants(checked_names(schedule)), around.stream_waits if around else True)
     host_roles = [  # first: they say which values they copy
         [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in packed.launches
     ]
     kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in packed.launches]
-    end = None if frame.words.ends_in_last_launch else end_kernel(frame)
+    end = None if frame.words.closing else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
-    host = print_class(frame, kernels, host_roles, end, around.results if around else {})
+    facts = Facts(around.doc, around.digest, around.results, around.peer_atomics) if around else None
+    host = print_class(frame, kernels, host_roles, end, facts)
     main = around.main if around else ""
-    body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *_texts(*waits, *kernels, end)])).strip(
-        "\n"
-    )
+    printed_kernels = [kernel for kernel in (*waits, *kernels, end) if kernel is not None]
+    plain = [schedule.functions, host, *(kernel.text for kernel in printed_kernels if not kernel.gluon)]
+    gluon = [kernel.text for kernel in printed_kernels if kernel.gluon]
+    helpers, renamed = embed_both(plain, gluon, HELPERS, OF_GLUON, spelling.jit)
+    texts = [renamed(kernel.text) if kernel.gluon else kernel.text for kernel in printed_kernels]
+    body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *texts])).strip("\n")
     constants = "\n".join(frame.constants.lines(globals_of(f"{body}\n\n\n{host}")))
     pooled = any(buffer.places for buffer in schedule.buffers)
     fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
     sections = [
         ("constants: kernels read these directly, host code reads their `.value`", constants),
-        ("device helpers: waits and notifies hold the rules of memory order", embed(body, HELPERS, spelling.jit)),
+        ("device helpers: waits and notifies hold the rules of memory order", helpers),
         (f"kernels of {schedule.name}", body),
         ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
         (
@@ -106,10 +120,6 @@ def _check_sizes(schedule: Schedule) -> None:
     for dim in schedule.dims:
         if dim.on_call:
             raise SizeKnownOnCall(name=dim.name, schedule=schedule.name, size=dim.size)
-
-
-def _texts(*kernels: Kernel | None) -> list[str]:
-    return [kernel.text for kernel in kernels if kernel is not None]
 
 
 def _header(out: Source, schedule: Schedule, frame: Frame) -> None:

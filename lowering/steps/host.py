@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from lowering.names import class_name
 from lowering.source import Source
+from lowering.steps.closing import MAIN
+from lowering.steps.descriptors import Described, layout_attribute
 from lowering.steps.dtypes import element, stored
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
-from lowering.steps.words import MAIN
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.printing import printed
-from tilelink.schedule.roles import Launch, Sms
+from tilelink.schedule.roles import Launch, Schedule, Sms
 from tilelink.schedule.steps import Call
 from tilelink.schedule.walk import all_steps
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the schedule does not say: a docstring, what ranks compare, the results in the order and shapes of the caller, and
+    whether every link of the machine carries atomics."""
+
+    doc: str
+    digest: str
+    results: Mapping[str, tuple[int, ...]]
+    peer_atomics: bool = True
 
 
 def print_class(
@@ -27,11 +39,15 @@ def print_class(
     kernels: list[Kernel | None],
     host_roles: list[list[HostRole]],
     end: Kernel | None,
-    results: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    facts: Facts | None = None,
 ) -> str:
-    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does.
-    `results`: in the order and in the shapes of the caller, where these are not those of buffers."""
-    return HostClass(frame, kernels, host_roles, end, results).text()
+    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does."""
+    return HostClass(frame, kernels, host_roles, end, facts or _facts(frame.schedule)).text()
+
+
+def _facts(schedule: Schedule) -> Facts:
+    doc = f'"""{schedule.name} on {schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""'
+    return Facts(doc, hashlib.sha256(printed(schedule).encode()).hexdigest()[:16], {})
 
 
 class HostClass:
@@ -41,12 +57,14 @@ class HostClass:
         kernels: list[Kernel | None],
         host_roles: list[list[HostRole]],
         end: Kernel | None,
-        results: Mapping[str, tuple[int, ...]],
+        facts: Facts,
     ) -> None:
-        self.given = results
+        self.given, self.facts = facts.results, facts
         self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
+        self.described = dict[Described, str]()  # -> attribute that holds it
+        self.spell = HostSpelling(Scope(frame.schedule), frame.constants)
         self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
         self.sides = [one for one in dict.fromkeys(launch.stream for launch in self.schedule.launches) if one != MAIN]
         self.launched: Counter[str] = Counter()  # by stream
@@ -61,9 +79,7 @@ class HostClass:
     def text(self) -> str:
         out = self.out
         with out.block(f"class {class_name(self.schedule.name)}:"):
-            out.line(
-                f'"""{self.schedule.name} on {self.schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""'
-            )
+            out.lines(self.facts.doc.rstrip())
             out.line()
             self._constants()
             out.line()
@@ -75,8 +91,7 @@ class HostClass:
         return out.text()
 
     def _constants(self) -> None:
-        digest = hashlib.sha256(printed(self.schedule).encode()).hexdigest()[:12]
-        self.out.line(f'SCHEDULE = "{digest}"  # compared between ranks: different schedules would hang')
+        self.out.line(f'SCHEDULE = "{self.facts.digest}"  # compared between ranks: different schedules would hang')
         shapes = self.schedule.shapes
         entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
         entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self.schedule.tables]
@@ -86,6 +101,10 @@ class HostClass:
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
         self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
+        if not self.facts.peer_atomics:
+            self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
+        for layout in dict.fromkeys(found.layout for _, found in self._described() if found.layout):
+            self.out.line(f"{layout_attribute(layout)} = {layout}  # layout of operands in shared memory")
 
     def _declared(self, buffer: Buffer) -> str:
         return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer)})"
@@ -137,6 +156,7 @@ class HostClass:
             for name in self._of(Memory.LOCAL):
                 shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
                 out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
+            self._describe()
             self._words()
             out.line("self.last = fabric.main()")
             with out.block("with fabric.loading():  # kernels are loaded before one of them spins"):
@@ -149,6 +169,12 @@ class HostClass:
         if words.num_signals:
             out.line(f"self.signals = fabric.symmetric(({words.num_signals},), torch.int32)")
         where = "dtype=torch.int32, device=fabric.device"
+        for signal, anew in words.anew.items():
+            if anew.first:
+                place = self.frame.constants.name(signal, words.first(signal), f"first word of signal {signal}")
+                first, size = f"{place}.value", words.size(signal)
+                out.comment("no call before the first one: all of it counts as done")
+                out.line(f"self.signals.local[{first} : {first} + {size}].fill_({anew.first})")
         if words.num_counts:
             out.line(f"self.counts = torch.zeros({words.num_counts}, {where})")
         out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")
@@ -242,10 +268,9 @@ class HostClass:
         if name in ARGUMENTS:
             return ARGUMENTS[name]
         if name in kernel.descriptors:
-            buffer, block = kernel.descriptors[name]
-            matrix = f"{tensor_of(self.buffers[buffer])}.view(-1, {self.schedule.shapes[buffer][-1]})"
-            sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in block)
-            return f"TensorDescriptor.from_tensor({matrix}, [{sizes}])"
+            found = kernel.descriptors[name]
+            head, arguments = self._descriptor(found)
+            return self.described.get(found) or f"{head}{', '.join(arguments)})"
         if name in self.buffers:
             return tensor_of(self.buffers[name])
         if any(name == f"{one.name}_pool" for one in self.pools):
@@ -253,3 +278,38 @@ class HostClass:
         if name.endswith("_peers") and name[: -len("_peers")] in self.buffers:
             return f"self.{name[: -len('_peers')]}.pointers"
         return name
+
+    def _describe(self) -> None:
+        """Descriptors of the operator's own memory, made once: a call makes those of what it is given."""
+        own = {name for memory in (Memory.LOCAL, Memory.SYMMETRIC) for name in self._of(memory)}
+        own -= {buffer.name for buffer in self.pools}
+        kept = [(name, found) for name, found in self._described() if found.buffer in own or found.peer is not None]
+        if any(found.part for _, found in kept):
+            self.out.line("rank = fabric.rank")
+        for name, found in kept:
+            if found not in self.described:
+                sides = "x".join(found.block).lower()
+                attribute = f"self.{name}" if f"self.{name}" not in self.described.values() else f"self.{name}_{sides}"
+                self.described[found] = attribute
+                head, arguments = self._descriptor(found)
+                self.out.call(f"{attribute} = {head}", arguments)
+
+    def _descriptor(self, found: Described) -> tuple[str, list[str]]:
+        """The call that makes a descriptor: its head and its arguments."""
+        tensor = tensor_of(self.buffers[found.buffer])
+        if found.peer is not None:
+            place = "" if found.place is None else f".places[{found.place}]"
+            part = f"[{', '.join(map(self.spell, found.part))}]" if found.part else ""
+            tensor = f"self.{found.buffer}{place}.peers[{found.peer}]{part}"
+        shape = self.schedule.shapes[found.buffer][len(found.part) :]
+        matrix = tensor if len(shape) == 2 else f"{tensor}.view(-1, {shape[-1]})"
+        sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in found.block)
+        if found.layout:
+            arguments = [matrix, f"[{sizes}]", f"self.{layout_attribute(found.layout)}"]
+            return "SharedDescriptor.from_tensor(", arguments
+        return "TensorDescriptor.from_tensor(", [matrix, f"[{sizes}]"]
+
+    def _described(self) -> Iterator[tuple[str, Described]]:
+        """All descriptors, by the parameter that takes them."""
+        for kernel in self.kernels:
+            yield from kernel.descriptors.items() if kernel else ()

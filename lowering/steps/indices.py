@@ -7,13 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf, prod
 
+import numpy as np
+
 from lowering.names import INT32_LIMIT
 from lowering.steps.constants import Constants
-from tilelink.schedule.index import Index, Number, names_in
+from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in, tables_in
 from tilelink.schedule.ranges import Range, range_of, truncation_is_floor
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Let
 
+POSITION = "tile"  # what phases call it
+MOST_VALUES = 2**20  # of a name, for all ranks and positions
 _BINDS = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 
 
@@ -24,12 +28,14 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass
 class Scope:
-    """What is known where a step stands: ranges of names and of entries of tables."""
+    """What is known where a step stands: ranges of names and of entries of tables. `values`: of the rank, of the position, and
+    of names that depend on nothing else, for all ranks and positions: ranges of names know nothing of each other."""
 
     schedule: Schedule
     role: str = ""
     programs: int = 0  # of the role
     names: dict[str, Range] = field(default_factory=dict)
+    values: dict[str, int | Ints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         low = {dim.name: dim.multiple if dim.on_call else dim.size for dim in self.schedule.dims}
@@ -46,17 +52,27 @@ class Scope:
     @contextmanager
     def inside(self, variable: str = "", count: Number = 1, first: Number = 0) -> Iterator[None]:
         """A loop over `variable`, whose names end with it."""
-        before = dict(self.names)
+        before, values = dict(self.names), dict(self.values)
+        self.values.pop(variable, None)
         if variable:
             self.names[variable] = Range(self.range(first).low, self.range(first + count).high - 1)
+        if variable == POSITION and isinstance(first, int) and isinstance(count, int):
+            ranks = self.schedule.num_ranks
+            if 0 < ranks * count <= MOST_VALUES:
+                self.values[POSITION] = np.arange(first, first + count)
+                self.values |= {"rank": np.arange(ranks)[:, None], **self.schedule.sizes}
         yield
-        self.names = before
+        self.names, self.values = before, values
 
     def bind(self, let: Let) -> Iterator[tuple[str, Number]]:
         """The names of `let`, each known behind its turn."""
         for name, index in let:
             yield name, index
+            self.values.pop(name, None)
             self.names[name] = self.range(index)
+            if names_in(index) <= self.values.keys() and not tables_in(index):
+                self.values[name] = found = evaluate(index, self.values)
+                self.names[name] = Range(int(np.min(found)), int(np.max(found)))
 
 
 class Spelling:

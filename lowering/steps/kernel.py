@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from lowering.steps.closing import by_host, last_phases
 from lowering.steps.constants import Constants
+from lowering.steps.descriptors import Described
+from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.naming import PARAMETERS
-from lowering.steps.programs import Needing, Programs
+from lowering.steps.parameters import Needing
+from lowering.steps.programs import Programs
+from lowering.steps.relative import counted_off
 from lowering.steps.text import Text
-from lowering.steps.words import Words, by_host, kernel_name, last_phases
+from lowering.steps.words import Words, kernel_name
 from tilelink.schedule.index import call, names_in, replaced
 from tilelink.schedule.roles import Launch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Wait
@@ -26,9 +31,10 @@ class Kernel:
     name: str
     text: str
     parameters: tuple[str, ...]
-    descriptors: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    descriptors: dict[str, Described] = field(default_factory=dict)
     grid: str = "1"
     options: tuple[str, ...] = ("num_warps=1",)
+    gluon: bool = False
 
 
 @dataclass
@@ -38,18 +44,22 @@ class Frame:
     schedule: Schedule
     words: Words
     constants: Constants
+    stream_waits: bool = True
     wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
     def programs(self, out: Text, role: Role) -> Programs:
         scope = Scope(self.schedule, role.name, role.engine.programs)
-        return Programs(out, scope, Spelling(scope, self.constants), self.words)
+        spell = Spelling(scope, self.constants)
+        if in_gluon(role):
+            return Turns(out, scope, spell, self.words, self.order)
+        return Programs(out, scope, spell, self.words)
 
     def order(self, needs: Iterable[str]) -> list[str]:
         """Parameters: tensors as the schedule has them, tables, words, the own rank, positions."""
         names = set(needs)
         order: list[str] = []
         for buffer in self.schedule.buffers:
-            order += [one for one in (buffer.name, f"{buffer.name}_peers") if one in names]
+            order += [one for one in (buffer.name, f"{buffer.name}_peers", f"{buffer.name}_there") if one in names]
             order += sorted(one for one in names if one.startswith(f"{buffer.name}_desc"))
         order += [table.name for table in self.schedule.tables if table.name in names]
         order += [one for one in PARAMETERS if one in names]
@@ -59,9 +69,11 @@ class Frame:
 def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
     roles = [role for role in launch.roles if not by_host(role)]
+    check_alone(roles)
     name, out, functions = kernel_name(launch), Text(), Text()
     needs: dict[str, str] = {"program": ""}
-    descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
+    descriptors: dict[str, Described] = {}
+    there: dict[str, dict[str, Described]] = {}
     before: list[str] = []
     for role in roles:
         body = Text() if len(roles) > 1 else out
@@ -70,6 +82,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
             if phase.who is not Who.LAST:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
+        there |= programs.there if isinstance(programs, Turns) else {}
         for text in programs.functions:
             functions.lines(text)
             functions.line()
@@ -80,18 +93,26 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         needs |= programs.needs
     if frame.words.ends(launch):
         _end(frame, out, launch, needs, before)
-    parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
+    tuples = {f"{buffer}_there": list(found) for buffer, found in there.items()}
+    order = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
+    parameters = [one for name in order for one in tuples.get(name, [name])]
+    gluon = any(map(in_gluon, roles))
     kernel = Text()
     kernel.lines(functions.text() if functions.text().strip() else "")
-    kernel.line(_decorator(parameters, [f"{one.name}_here" for one in frame.schedule.buffers if one.places]))
+    here = [f"{one.name}_here" for one in frame.schedule.buffers if one.places]
+    kernel.line(_decorator(parameters, here, "gluon" if gluon else "triton"))
     what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
     with kernel.function(name, parameters, f"{what}."):
         kernel.line("program = tl.program_id(0)")
+        for one, several in tuples.items():
+            kernel.call(f"{one} = (", several)
         if "call" in needs:
             kernel.line("call = tl.load(epoch)")
         kernel.lines(out.text())
+    for found in there.values():
+        descriptors |= found
     grid = " + ".join(f"{one}.value" if not one.isdigit() else one for one in _counts(frame, roles))
-    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, _options(roles))
+    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, _options(roles), gluon)
 
 
 def _dispatch(
@@ -107,7 +128,8 @@ def _dispatch(
     first = bool(before)
     before += _counts(frame, [role])
     with out.block(f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
-        out.call(f"{role.name}(", [*parameters[:-1], _program_of(before[:-1])])
+        own = {"program": _program_of(before[:-1])}
+        out.call(f"{role.name}(", [own.get(name, name) for name in parameters])
 
 
 def _program_of(before: list[str]) -> str:
@@ -138,19 +160,26 @@ def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before:
             last = frame.programs(out, role)
             last.phase(role, phase)
             needs |= last.needs
-        if launch is frame.schedule.launches[-1] and words.ends_in_last_launch:
+        if launch is words.closing:
             end_of_call(frame, out, needs)
 
 
 def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
     """Everything of a call has ended: the words of this rank are made ready for the next one."""
     words, constants = frame.words, frame.constants
-    out.comment("the next call: no counts, one number more" + (", what streams copy" if words.values else ""))
+    out.comment("the next call" + (": what streams copy, too" if words.values else ""))
     if words.num_counts:
         size = constants.name("NUM_COUNTS", words.num_counts, "counts of this rank")
         block = constants.name("COUNTS_BLOCK", 1 << (words.num_counts - 1).bit_length(), "of them, cleared at once")
         out.line(f"clear_counts(counts, NUM_COUNTS={size}, BLOCK={block})")
         needs["counts"] = ""
+    for signal, each in counted_off(words.anew):
+        needs["signals"] = ""
+        first = constants.name(signal, words.first(signal), f"first word of signal {signal}")
+        size = words.size(signal)
+        count = constants.name(f"{signal}_words", size, f"words of {signal}") if size > 1 else "1"
+        block = 1 << (size - 1).bit_length()
+        out.line(f"take_off(signals + {first}, {each}, WORDS={count}, BLOCK={block})")
     scope = Scope(frame.schedule)
     spell = Needing(scope, Spelling(scope, constants), needs)
     for place, value in enumerate(words.values):
@@ -164,7 +193,7 @@ def end_kernel(frame: Frame) -> Kernel:
     """The last launch of a call that no program of another launch can end."""
     out, needs = Text(), dict[str, str]()
     end_of_call(frame, out, needs)
-    return one_program("end_of_call_kernel", "Ends a call, when all its streams have joined.", frame, needs, out.text())
+    return one_program("end_of_call", "Ends a call, when all its streams have joined.", frame, needs, out.text())
 
 
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:
@@ -190,10 +219,10 @@ def one_program(
     return Kernel(name, out.text(), tuple(parameters))
 
 
-def _decorator(parameters: list[str], positions: Iterable[str] = ()) -> str:
+def _decorator(parameters: list[str], positions: Iterable[str] = (), language: str = "triton") -> str:
     """Integers of a kernel differ between ranks, and between the rounds of loops of host code: they are not compiled in."""
     varying = ", ".join(f'"{one}"' for one in parameters if one in {"rank", *positions})
-    return f"@triton.jit(do_not_specialize=[{varying}])" if varying else "@triton.jit"
+    return f"@{language}.jit(do_not_specialize=[{varying}])" if varying else f"@{language}.jit"
 
 
 def _programs(role: Role) -> str:

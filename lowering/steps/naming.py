@@ -8,16 +8,18 @@ from functools import cache
 from pathlib import Path
 
 from lowering.embed import defined
+from lowering.steps.closing import MAIN, by_host
 from lowering.steps.errors import NameTaken, ReservedName, UnknownName
-from lowering.steps.ops import TEXTS
-from lowering.steps.words import MAIN, by_host, kernel_name
+from lowering.steps.words import kernel_name
 from tilelink.errors import did_you_mean
+from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Number, names_in
-from tilelink.schedule.roles import Launch, Phase, Role, Schedule
+from tilelink.schedule.roles import Launch, Phase, PingPong, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
-from tilelink.schedule.walk import indices
+from tilelink.schedule.walk import indices, phases
 
 HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+OF_GLUON = ("turns", "pieces", "gluon_steps")  # kernels in Gluon have these instead, where names are the same
 PARAMETERS = ("epoch", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _CALLED = (  # helpers that the printer calls
     *(
@@ -31,16 +33,25 @@ _CALLED = (  # helpers that the printer calls
         "floor_mod",
         "floor_div",
     ),
-    *("take_packets", "put_packets", "program_barrier", "fence_descriptors", "flush_stores", "clear_counts"),
-    *(op for op, text in TEXTS.items() if text.startswith(f"{op}(")),
+    *(
+        "take_packets",
+        "put_packets",
+        "program_barrier",
+        "fence_descriptors",
+        "flush_stores",
+        "clear_counts",
+        "take_off",
+    ),
+    "halves",
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
 _OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
+_OF_TURNS = ("there", "ring")  # the same where groups of warps take turns
 
 
-_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, "end_of_call_kernel", *keyword.kwlist})
+_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, "end_of_call", *keyword.kwlist})
 
 
 @cache
@@ -53,7 +64,8 @@ def is_reserved(kind: str, name: str) -> bool:
     """Whether printed code has the name for itself. Signals are spelled in capitals, functions stand beside all helpers."""
     if kind == "signal":
         return False
-    return name in _RESERVED or (kind == "function" and name in _helpers())
+    called = name in FUNCTIONS and FUNCTIONS[name].text.startswith(f"{name}(")
+    return called or name in _RESERVED or (kind == "function" and name in _helpers())
 
 
 def checked_names(schedule: Schedule) -> frozenset[str]:
@@ -71,11 +83,14 @@ class _Names:
 
     def __post_init__(self) -> None:
         schedule = self.schedule
+        turns = any(isinstance(phase.pipelining, PingPong) for _, _, phase in phases(schedule))
         for dim in schedule.dims:
             self.new("size", dim.name)
         for buffer in schedule.buffers:
             self.new("buffer", buffer.name)
             for beside in _OF_BUFFERS:
+                self.new("companion", f"{buffer.name}_{beside}")
+            for beside in _OF_TURNS if turns else ():
                 self.new("companion", f"{buffer.name}_{beside}")
             for beside in OF_POOLS if buffer.places else ():
                 self.new("companion", f"{buffer.name}_{beside}")
@@ -90,12 +105,12 @@ class _Names:
 
     def launch(self, launch: Launch) -> None:
         """Roles of the host are no function, and a role that is alone may have the name of its kernel."""
-        kernel = kernel_name(launch)
-        if not all(map(by_host, launch.roles)):
+        kernel = "" if all(map(by_host, launch.roles)) else kernel_name(launch)
+        if kernel:
             self.new("kernel", kernel)
         for role in launch.roles:
             if by_host(role):
-                self.one("wait kernel", f"{role.name}_wait_kernel")  # the printer numbers those of roles of a name
+                self.one("wait kernel", f"{role.name}_waits")  # the printer numbers those of roles of a name
             elif role.name != kernel:
                 self.new("role", role.name)
             for phase in role.phases:

@@ -11,7 +11,7 @@ from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute
 
-TEXTS = {
+_TEXTS = {
     "zeros": "tl.zeros({shape}, tl.float32)",
     "full": "tl.full({shape}, {0}, tl.float32)",
     "dot": "tl.dot({0}, {1}, {2}{precision})",
@@ -19,7 +19,6 @@ TEXTS = {
     "in_fp32": "{0}.to(tl.float32)",
     "trans": "tl.trans({0})",
     "halves": "halves({0})",
-    **{name: function.text for name, function in FUNCTIONS.items()},
 }
 
 
@@ -28,10 +27,11 @@ def op_text(schedule: Schedule, role: str, step: Compute, operands: Sequence[str
     functions = defined(schedule.functions)
     if step.op in functions:
         return f"{step.op}({', '.join(operands)})"
-    if step.op not in TEXTS:
-        known = [*TEXTS, *functions]
+    texts = _TEXTS | {name: function.text for name, function in FUNCTIONS.items()}
+    if step.op not in texts:
+        known = [*texts, *functions]
         raise UnknownOpOfSteps(
             op=step.op, role=role, schedule=schedule.name, hint=did_you_mean(step.op, known), known=", ".join(known)
         )
     precision = ', input_precision="ieee"' if exact else ""
-    return TEXTS[step.op].format(*operands, shape=shape, precision=precision)
+    return texts[step.op].format(*operands, shape=shape, precision=precision)

@@ -146,7 +146,7 @@ class _Analysis:
             self._check(step, path, region, (fact for fact in state if fact.lacks is Order.BARRIER and not fact.stored))
         new = {self._fact(region, Order.BARRIER, False) for region in loads}
         for region in stores:
-            if isinstance(step, Store) and region.access is Access.DESCRIPTOR:
+            if isinstance(step, Store) and region.access is not Access.POINTER:
                 new.add(self._fact(region, Order.FLUSH, True))
             else:
                 new |= {self._fact(region, order, True) for order in (Order.BARRIER, Order.FENCE)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lowering.steps.words import by_host
+from lowering.steps.closing import by_host
 from tilelink.schedule.index import Index, Number, least, rounded_up
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Role, Schedule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lowering.entry import print_main
 from lowering.header import print_header
+from lowering.host_doc import print_doc
 from lowering.source import Source
 from lowering.steps.file import Around, lower
 from lowering.steps.renaming import with_own_names
@@ -18,5 +19,10 @@ def lower_planned(planned: Schedule) -> str:
     print_header(head, planned, spelling, kernels=True)
     spec = planned.spec
     results = {name: spec.value(name).local for name in spec.outputs}
-    around = Around(head.text(), print_main(planned, spelling).rstrip(), results)
+    doc = Source()
+    print_doc(doc, planned)
+    main = print_main(planned, spelling).rstrip()
+    machine = planned.machine
+    limits = machine.stream_waits, machine.peer_atomics
+    around = Around(head.text(), doc.text(), planned.hash, main, results, *limits)
     return lower(with_own_names(elaborated(planned)), planned.machine.arch, around)

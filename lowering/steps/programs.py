@@ -7,11 +7,13 @@ from math import prod
 
 from lowering.steps.body import Body
 from lowering.steps.choices import Choice, choices
+from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.ops import op_text
+from lowering.steps.parameters import Needing
 from lowering.steps.regions import Place, Regions, Side
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
@@ -27,28 +29,6 @@ _ORDERS = {
     Order.FENCE: "fence_descriptors()",
     Order.FLUSH: "flush_stores()",
 }
-
-
-class Needing(Spelling):
-    """Notes what a kernel takes as parameters: `rank`, `call`, tables, positions of loops of the host."""
-
-    def __init__(self, scope: Scope, spell: Spelling, needs: dict[str, str]) -> None:
-        super().__init__(scope, spell.constants)
-        self.needs = needs
-
-    def name(self, name: str) -> str:
-        if name in ("rank", "call", "program"):
-            self.needs[name] = ""
-        return super().name(name)
-
-    def look_up(self, index: Number) -> str:
-        assert not isinstance(index, int)
-        self.needs[index.op] = ""
-        return super().look_up(index)
-
-
-def _mask(place: Place) -> list[str | Chain]:
-    return [place.mask] if place.mask.parts else []
 
 
 # variables in front of the loop, those where the condition holds, and the load
@@ -70,7 +50,7 @@ class Programs(Body):
         self.chosen: dict[
             If, tuple[str, list[str | Chain]]
         ] = {}  # the load that a branch in the loop at hand has become
-        self.descriptors: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.descriptors: dict[str, Described] = {}
         self.functions: list[str] = []  # what the printed text calls
         self.amount = ""  # what is added to words, if it is not 1
 
@@ -159,12 +139,18 @@ class Programs(Body):
 
     def word(self, words: str, signal: str, index: tuple[Number, ...]) -> Chain:
         """The place of a word; `words` are those of a rank."""
-        first = self.spell.number(signal, self.words.signals[signal], f"first word of signal {signal}")
+        first = self.spell.number(signal, self.words.first(signal), f"first word of signal {signal}")
         return Chain((words, first, *self.spell.flat(index, signal, 0)))
 
     def wait(self, step: Wait) -> None:
-        self.needs["signals"] = ""
-        self.out.wrapped("wait_until(", [self.word("signals", step.signal, step.index), self.spell(step.until)])
+        here = self.own(step.signal)
+        self.out.wrapped("wait_until(", [self.word(here, step.signal, step.index), self.spell(step.until)])
+
+    def own(self, signal: str) -> str:
+        """The memory of the own rank in which a signal lies."""
+        name = "counts" if self.words.own(signal) else "signals"
+        self.needs[name] = ""
+        return name
 
     def notify(self, step: Notify) -> None:
         if step.last_of == 1:
@@ -174,9 +160,11 @@ class Programs(Body):
             self.raised(step)
 
     def raised(self, step: Notify) -> None:
-        here = step.at == rank
-        self.needs["signals" if here else "signal_peers"] = ""
-        words = "signals" if here else f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
+        if step.at == rank:
+            words = self.own(step.signal)
+        else:
+            self.needs["signal_peers"] = ""
+            words = f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
         word = self.word(words, step.signal, step.index)
         if step.to is None:
             self.out.wrapped("count_up(", [word, *([self.amount] if self.amount else [])])
@@ -216,7 +204,7 @@ class Programs(Body):
             return
         place = self._place(step.result, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
-            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *_mask(place)])
+            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])
             return
         masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
         self.out.wrapped(f"{step.result} = tl.load(", [place.pointers, *masked])
@@ -231,10 +219,10 @@ class Programs(Body):
             return
         place = self._place(step.value, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
-            packets = [place.pointers, step.value, *self._packets(buffer), *_mask(place)]
+            packets = [place.pointers, step.value, *self._packets(buffer), *place.masks]
             self.out.wrapped("put_packets(", packets)
             return
-        self.out.wrapped("tl.store(", [place.pointers, value, *_mask(place)])
+        self.out.wrapped("tl.store(", [place.pointers, value, *place.masks])
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
         packed = self.words.in_word.get(region.buffer, 1) > 1
@@ -263,21 +251,28 @@ class Programs(Body):
         if shape[-1] * BYTES[element(self.buffers[region.buffer])] % DESCRIPTOR_BYTES:
             what = f"a descriptor of rows that are no multiple of {DESCRIPTOR_BYTES} bytes"
             self.not_printed(what, step, "Access.POINTER")
-        name = self._descriptor(region.buffer, sides)
-        row = rows
+        return self._descriptor(region.buffer, sides), self.row(region), region.start[-1]
+
+    def row(self, region: Region) -> Number:
+        """Where a tile begins in the matrix of all rows of its buffer."""
+        *lead, row, _ = region.start
         for dim, start in enumerate(lead):
-            row = start * prod(shape[dim + 1 : -1]) + row
-        return name, row, region.start[-1]
+            row = start * prod(self.schedule.shapes[region.buffer][dim + 1 : -1]) + row
+        return row
 
     def _descriptor(self, buffer: str, sides: tuple[Side, ...]) -> str:
         """The parameter for tiles of such sides; another one if tiles of other sizes go through a descriptor, too."""
         block = tuple(side.name for side in sides)
-        name = f"{buffer}_desc"
-        if self.descriptors.setdefault(name, (buffer, block))[1] != block:
+        name, made = f"{buffer}_desc", Described(buffer, block, self.layout(buffer, sides[-1].most))
+        if self.descriptors.setdefault(name, made) != made:
             name = f"{name}_{'x'.join(str(side.most) for side in sides)}"
-            self.descriptors[name] = buffer, block
+            self.descriptors[name] = made
         self.needs[name] = ""
         return name
+
+    def layout(self, buffer: str, cols: int) -> str:
+        """How tiles of a descriptor lie in shared memory, where the language leaves it to the printer."""
+        return ""
 
     # choices in front of loops
 
@@ -315,6 +310,18 @@ class Programs(Body):
 
     def _descriptors_of(self, choice: Choice) -> Chosen | None:
         value = choice.first.result
+        found = self.chosen_descriptor(choice)
+        if found is None:
+            return None
+        before, instead, (source, row, col) = found
+        return before, instead, (f"{value} = {source}.load(", [f"[{row}, {self.spell(col)}]"])
+
+    def chosen_descriptor(
+        self, choice: Choice
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[str, str, Number]] | None:
+        """Variables in front of the loop, those where the condition holds; the descriptor, the row and the column of a tile.
+        None if the two tiles do not lie equally far apart in all rounds."""
+        value = choice.first.result
         here, row, col = self.described(value, choice.first.region, choice.first)
         there, other_row, other_col = self.described(value, choice.second.region, choice.second)
         apart = choice.apart(row, other_row)
@@ -329,7 +336,7 @@ class Programs(Body):
                 [*instead, (first, "0")],
                 f"{first} + {place}",
             )
-        return before, instead, (f"{value} = {source}.load(", [f"[{place}, {self.spell(col)}]"])
+        return before, instead, (source, place, col)
 
     def _pointers_of(self, choice: Choice) -> Chosen | None:
         value, one, other = choice.first.result, choice.first.region, choice.second.region
@@ -367,13 +374,15 @@ class Programs(Body):
             self.out.line(f"{result} = {buffer}_here")
             self.dtypes[result] = "int64"
             return
-        shape = ", ".join(name for _, name in self.regions.shape(step.results[0], step.shape)) if step.shape else ""
+        sides = [name for _, name in self.regions.shape(step.results[0], step.shape)] if step.shape else []
+        shape = ", ".join(["1"] * (len(sides) == 1) + sides)  # a vector is a row
         exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
         operands = [self._operand(one, step.op) for one in step.operands]
         text = op_text(self.schedule, self.scope.role, step, operands, f"({shape})", exact)
         self.out.line(f"{', '.join(step.results)} = {text}")
+        kept = self.dtypes.get(str(step.operands[0])) if step.op in ("copy", "trans") else None
         for name in step.results:
-            self.dtypes[name] = "float32"
+            self.dtypes[name] = kept or "float32"
 
     def _operand(self, one: str | float | Index, op: str) -> str:
         """Elementwise functions compute in fp32, whatever their operands were loaded as."""

@@ -42,6 +42,11 @@ class Place:
     pointers: Chain
     mask: Chain
 
+    @property
+    def masks(self) -> list[str | Chain]:
+        """The mask as an argument, where there is one."""
+        return [self.mask] if self.mask.parts else []
+
 
 class Regions:
     """What regions of a schedule are in the kernel of a role."""
@@ -144,13 +149,16 @@ class Regions:
 
     def _side(self, buffer: Buffer, side: Side, dim: int, column: bool, limit: str) -> tuple[str, list[str]]:
         """Places along a dimension, and conditions for those that exist."""
-        count = "cols_from" if column else "rows_from"
         unit = (side.most, side.name) if side.most > 1 else (0, "")
-        offsets = f"{count}({self.spell(side.start, 0, unit)}, {side.name})"
+        offsets = self.vector(column, self.spell(side.start, 0, unit), side.name)
         if side.most == 1 and not column:
             offsets = self.spell(side.start, 2)
-        masks = [f"{count}(0, {side.name}) < {limit}"] if limit else []
+        masks = [f"{self.vector(column, '0', side.name)} < {limit}"] if limit else []
         return offsets, [*masks, *self._outside(buffer, dim, side.start, side.extent, offsets)]
+
+    def vector(self, column: bool, first: str, size: str) -> str:
+        """`size` numbers from `first` on, as a row for columns, else as a column."""
+        return f"{'cols_from' if column else 'rows_from'}({first}, {size})"
 
     def _lanes(self, side: Side, kind: str, limit: str, lines: list[str]) -> tuple[str, list[str]]:
         """Places that are looked up one by one: only those that exist may be."""

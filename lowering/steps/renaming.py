@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lowering.steps.closing import MAIN, by_host
 from lowering.steps.naming import is_reserved
-from lowering.steps.words import MAIN, by_host
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute, Load, Step, Store
 from tilelink.schedule.walk import all_steps, mapped, phases, with_bodies

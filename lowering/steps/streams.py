@@ -86,10 +86,15 @@ class Streams(Body):
         return f"range({count})"
 
     def wait(self, step: Wait) -> None:
-        """One program holds the stream."""
+        """One program holds the stream; where a number is awaited, the stream holds itself."""
+        if self.frame.stream_waits and "call" not in names_in(step.until) and not tables_in(step.until):
+            self.out.call(
+                f"{self.stream}.wait_at_least(", [self._word(step.signal, step.index), self.spell(step.until)]
+            )
+            return
         number = self.frame.wait_kernels[self.role.name]
         self.frame.wait_kernels[self.role.name] += 1
-        name = f"{self.role.name}_wait{f'_{number}' if number else ''}_kernel"
+        name = f"{self.role.name}_waits{f'_{number}' if number else ''}"
         kernel = wait_kernel(self.frame, name, self.role.name, self.scope, step)
         self.kernels.append(kernel)
         arguments = [ARGUMENTS.get(one) or self.spell.name(one) for one in kernel.parameters]
@@ -98,17 +103,21 @@ class Streams(Body):
     def notify(self, step: Notify) -> None:
         if step.to is None or step.last_of != 1:
             self.cannot("add to a word or count who comes last", step, "a word that is set to a value")
-        self.out.call(f"{self.stream}.copy(", [self._word(step), self._value(step, step.to)])
+        word = self._word(step.signal, step.index, step.at)
+        if isinstance(step.to, int) and step.at == rank:
+            self.out.call(f"{self.stream}.write(", [word, str(step.to)])
+            return
+        self.out.call(f"{self.stream}.copy(", [word, self._value(step, step.to)])
 
-    def _word(self, step: Notify) -> str:
-        words = "local" if step.at == rank else f"peers[{self.spell(step.at)}]"
-        first = self.spell.number(
-            step.signal, self.frame.words.signals[step.signal], f"first word of signal {step.signal}"
-        )
+    def _word(self, signal: str, index: tuple[Number, ...], at: Number = rank) -> str:
+        words = self.frame.words
+        memory = "self.counts" if words.own(signal) else "self.signals.local"
+        if at != rank:
+            memory = f"self.signals.peers[{self.spell(at)}]"
+        first = self.spell.number(signal, words.first(signal), f"first word of signal {signal}")
         own = {"program": 0} if self.role.engine.programs == 1 else {}
-        index = tuple(replaced(one, own) for one in step.index)
-        place = " + ".join([first, *self.spell.flat(index, step.signal, 0)])
-        return f"self.signals.{words}[{place} :][:1]"
+        place = " + ".join([first, *self.spell.flat(tuple(replaced(one, own) for one in index), signal, 0)])
+        return f"{memory}[{place} :][:1]"
 
     def _value(self, step: Notify, to: Number) -> str:
         """A word of the device that holds what the signal is raised to: the number of the call itself, or another one."""

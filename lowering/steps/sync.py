@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from lowering.steps.closing import by_host
 from lowering.steps.errors import LastNotAtEnd, OverlappingMove
 from lowering.steps.order import Path, disjoint, missing
-from lowering.steps.words import by_host
 from tilelink.schedule.memory import Access
 from tilelink.schedule.printing import region_text
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who

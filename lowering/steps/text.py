@@ -30,7 +30,8 @@ class Text(Source):
             return
         self.line(head)
         for argument in arguments:
-            if isinstance(argument, Chain) and 4 * self._depth + len(str(argument)) + 5 > WIDTH:
+            too_long = 4 * self._depth + len(str(argument)) + 5 > WIDTH
+            if isinstance(argument, Chain) and len(argument.parts) > 1 and too_long:
                 first, *rest = argument.parts
                 self.line(f"    {argument.before}{first}")
                 for number, part in enumerate(rest):

@@ -1,30 +1,30 @@
-"""Where words lie: signals in symmetric memory; counts, and values that streams copy, in local memory."""
+"""Where words lie: signals in symmetric memory; counts, and values that streams copy, in local memory.
+
+Signals that only the own rank raises, and that each call counts anew, lie among the counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
+from lowering.steps.closing import MAIN, by_host, last_phases, stream_ends
+from lowering.steps.relative import Anew
 from tilelink.schedule.index import Number
-from tilelink.schedule.roles import CopyEngine, Host, Launch, Phase, Role, Schedule, Who
+from tilelink.schedule.roles import Launch, Schedule
 from tilelink.schedule.steps import Notify
 from tilelink.schedule.walk import notifies, phases, steps_in
-
-MAIN = "main"
-
-
-def by_host(role: Role) -> bool:
-    """Whether host code issues the steps of a role, on a stream."""
-    return isinstance(role.engine, CopyEngine | Host)
 
 
 @dataclass
 class Words:
-    """First words, by name. `counts` are of whoever comes last of some, and of programs that have ended; the last program of
-    a call clears them. `values` are what streams raise words to, each prepared for the next call by the same program."""
+    """First words, by name. `counts` are of own signals, of whoever comes last of some, and of programs that have ended; the
+    last program of a call clears them. `values` are what streams raise words to, each prepared for the next call by the same
+    program. `anew`: how signals are counted anew in each call."""
 
     schedule: Schedule
+    anew: Mapping[str, Anew] = field(default_factory=dict)
     signals: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     values: list[Number] = field(default_factory=list)
@@ -32,15 +32,29 @@ class Words:
     num_signals: int = 0
     num_counts: int = 0
 
-    @property
-    def ends_in_last_launch(self) -> bool:
-        """Whether the last program of the last launch is the last of the call: all streams have been joined before it."""
-        open_streams: set[str] = set()
-        for launch in self.schedule.launches:
-            open_streams -= set(launch.joins) if launch.stream == MAIN else set()
-            open_streams |= {launch.stream} - {MAIN}
-        last = self.schedule.launches[-1]
-        return last.stream == MAIN and not open_streams and not any(map(by_host, last.roles))
+    @cached_property
+    def closing(self) -> Launch | None:
+        """The launch whose last program is the last of the call: there is nothing behind it, and all streams have been joined
+        before it, or it waits for what they do last."""
+        working = [launch for launch in self.schedule.launches if any(role.phases for role in launch.roles)]
+        last = next((launch for launch in reversed(working) if launch.stream == MAIN), None)
+        if last is None or any(map(by_host, last.roles)):
+            return None
+        open_streams = dict[str, Launch]()  # what each of them does last
+        for number, launch in enumerate(working):
+            for name in launch.joins if launch.stream == MAIN and number <= working.index(last) else ():
+                open_streams.pop(name, None)
+            if launch.stream != MAIN:
+                open_streams[launch.stream] = launch
+        return last if all(stream_ends(last, one) for one in open_streams.values()) else None
+
+    def own(self, signal: str) -> bool:
+        """Whether the words of a signal lie among the counts."""
+        return signal in self.anew and self.anew[signal].own
+
+    def first(self, signal: str) -> int:
+        """The first word of a signal, in the memory where it lies."""
+        return (self.counts if self.own(signal) else self.signals)[signal]
 
     def size(self, signal: str) -> int:
         """Words of a signal on a rank."""
@@ -48,7 +62,7 @@ class Words:
 
     def ends(self, launch: Launch) -> bool:
         """Whether the last program of `launch` has something to do."""
-        return (launch is self.schedule.launches[-1] and self.ends_in_last_launch) or any(last_phases(launch))
+        return launch is self.closing or any(last_phases(launch))
 
     def lines(self) -> list[str]:
         """The layout, for the head of the printed file."""
@@ -57,25 +71,23 @@ class Words:
         return found + [f"stream_values[{place}] = {value}" for place, value in enumerate(self.values)]
 
 
-def last_phases(launch: Launch) -> Iterator[tuple[Role, Phase]]:
-    """What the last program of a launch does, when all others have ended."""
-    for role in launch.roles:
-        for phase in role.phases:
-            if phase.who is Who.LAST and not by_host(role):
-                yield role, phase
-
-
 def kernel_name(launch: Launch) -> str:
-    name = "_".join(role.name for role in launch.roles if not by_host(role))
+    """The kernel of a launch has the name of its last role, without what says that it computes tiles."""
+    name = [role.name for role in launch.roles if not by_host(role)][-1].removesuffix("_tiles")
     return name if name.endswith("_kernel") else f"{name}_kernel"
 
 
-def laid_out(schedule: Schedule, in_word: dict[str, int]) -> Words:
+def laid_out(schedule: Schedule, in_word: dict[str, int], anew: Mapping[str, Anew]) -> Words:
     """Words for all signals, for a count a rank and word where somebody comes last, and for the ends of launches."""
-    words = Words(schedule, in_word=in_word)
+    words = Words(schedule, anew, in_word=in_word)
     for signal in schedule.signals:
-        words.signals[signal.name] = words.num_signals
-        words.num_signals += prod(schedule.shapes[signal.name])
+        size = prod(schedule.shapes[signal.name])
+        if words.own(signal.name):
+            words.counts[signal.name] = words.num_counts
+            words.num_counts += size
+        else:
+            words.signals[signal.name] = words.num_signals
+            words.num_signals += size
     for notify in _counted(schedule):
         name = f"{notify.signal}_raises"
         if name not in words.counts:

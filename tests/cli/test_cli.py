@@ -131,7 +131,7 @@ def test_plan_passes_everything_on(invoke: Invoke, spec_path: Path) -> None:
     result = invoke(*PLAN, *options)
     assert result.exit_code == 0
     assert result.stdout.startswith("schedule ag_gemm on h100-nvswitch x4, M=256 K=64 N=256 fp16\n")
-    assert "x_full on 16 programs of " in result.stdout
+    assert "x_full_send on 16 programs of " in result.stdout
 
 
 def test_plan_defaults_to_all_of_an_h200_node(invoke: Invoke, spec_path: Path) -> None:

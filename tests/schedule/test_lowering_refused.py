@@ -129,10 +129,10 @@ def test_it_is_refused(case: str) -> None:
     assert "Legal" in str(caught.value)
 
 
-def test_ping_pong_has_no_text_yet() -> None:
+def test_ping_pong_without_a_product_is_refused() -> None:
     one = schedule(LOAD)
     phase = replace(one.launches[0].roles[0].phases[0], pipelining=PingPong(4, 3))
-    with pytest.raises(NotPrinted, match="PingPong"):
+    with pytest.raises(NotPrinted, match="ping-pong without a product"):
         lower(replace(one, launches=(Launch("main", (Role("work", SMS, (phase,)),)),)))
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from lowering.steps.closing import by_host
 from lowering.steps.errors import LastNotAtEnd, OverlappingMove
 from lowering.steps.order import difference, missing
 from lowering.steps.sync import ordered, synchronised
-from lowering.steps.words import by_host
 from tests.schedule.operators import OPERATORS, ag_gemm, gemm_rs, queue, two_level_rs
 from tests.schedule.step_mutants import without_a_sync
 from tests.schedule.variants import by_descriptor

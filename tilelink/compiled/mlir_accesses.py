@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from tilelink.compiled.assembly import assembly_kind
+from tilelink.compiled.assembly import assembly_guard, assembly_kind
 from tilelink.compiled.errors import CannotFollow
 from tilelink.compiled.events import Descriptor, Kind
 from tilelink.compiled.mlir import Op
@@ -86,8 +86,9 @@ def _assembly(tracer: State, op: Op, values: dict[str, Value]) -> None:
     if not touches:
         tracer.event(kind, op)
         return
-    where = values[op.operands[0]]
-    found = _masked(where, 1, op)
+    guard = assembly_guard(text)
+    mask = 1 if guard is None else values[op.operands[guard]]
+    found = _masked(values[op.operands[0]], mask, op)
     if found is not None:
         tracer.event(kind, op, found)
 

@@ -131,7 +131,8 @@ def _select(_: State, op: Op, values: dict[str, Value]) -> None:
     if isinstance(condition, np.ndarray) and isinstance(a, int | np.ndarray) and isinstance(b, int | np.ndarray):
         values[op.results[0]] = np.where(condition, a, b)
     else:
-        values[op.results[0]] = None if condition is None else a if condition else b
+        unknown = condition is None or isinstance(condition, np.ndarray)
+        values[op.results[0]] = None if unknown else a if condition else b
 
 
 def _range(_: State, op: Op, values: dict[str, Value]) -> None:

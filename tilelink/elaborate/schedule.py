@@ -15,6 +15,7 @@ from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
+    CommRole,
     ComputeRole,
     CopyOwn,
     CopyProgram,
@@ -210,22 +211,25 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
                 last.append(Phase(1, finished(planned, carried), who=Who.LAST, title=THIS_CALL))
     every = tuple(phase for phase in first if phase.who is not Who.FIRST)
     roles = [
-        Role(comm.exchange, Sms(comm.programs, kernel.warps), (*every, movers.programs(planned, comm)))
+        Role(_mover(planned, comm), Sms(comm.programs, kernel.warps), (*every, movers.programs(planned, comm)))
         for comm in kernel.comm
     ]
     joined = planned.joined_to(kernel)
     phases = [phase for one in joined if one.compute is not None for phase in tile_phases(planned, one.compute)]
     if kernel.compute is not None:
-        engine = Sms(planned.grid(kernel) - sum(comm.programs for comm in kernel.comm), kernel.warps, kernel.stages)
-        roles.append(
-            Role(kernel.name, Sms(engine.programs, engine.warps, engine.stages, kernel.per_sm), (*every, *phases))
-        )
+        count = planned.grid(kernel) - sum(comm.programs for comm in kernel.comm)
+        engine = Sms(count, kernel.warps, kernel.stages, kernel.per_sm)
+        roles.append(Role(f"{kernel.compute.name}_tiles", engine, (*every, *phases)))
     front, back = roles[0], roles[-1]
     own = tuple(phase for phase in first if phase.who is Who.FIRST)
     roles[0] = Role(front.name, front.engine, (*own, *front.phases))
     back = roles[-1]
     roles[-1] = Role(back.name, back.engine, (*back.phases, *last))
     return Launch(MAIN, tuple(roles))
+
+
+def _mover(planned: Planned, comm: CommRole) -> str:
+    return f"{comm.exchange}_send" if planned.exchange(comm.exchange).source else comm.exchange
 
 
 def _gather_first(planned: Planned, launch: WordCollective) -> list[Phase]:

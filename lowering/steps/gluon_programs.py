@@ -1,0 +1,169 @@
+"""Steps of programs on SMs, in Gluon: where Triton chooses a layout, Gluon has to be told one.
+
+What a program does before and behind its tiles is done with numbers only. Tiles have layouts in slices of a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import product
+from typing import NamedTuple
+
+from lowering.steps.descriptors import Described, shared_layout
+from lowering.steps.errors import NotPrinted
+from lowering.steps.indices import Scope, Spelling, strides
+from lowering.steps.programs import Programs
+from lowering.steps.ranks import Waits, notifies_of_ranks, waits_of_ranks
+from lowering.steps.regions import Place
+from lowering.steps.text import Chain, Text
+from lowering.steps.words import Words
+from tilelink.schedule.index import Number
+from tilelink.schedule.memory import Protocol, Region
+from tilelink.schedule.roles import Phase
+from tilelink.schedule.steps import Compute, For, Notify, Step
+
+POOL_PLACES = 4  # that `Pool` of lowering/host/pool.py has
+Order = Callable[[Iterable[str]], list[str]]
+
+
+class Own(NamedTuple):
+    """What groups share, and what they know of a tile, as the text calls it beside the names of a schedule."""
+
+    loaded: str = "loaded"
+    used: str = "used"
+    turns: str = "turns"
+    leaving: str = "leaving"
+    took: str = "took"
+    begun: str = "begun"
+    clocks: str = "clocks"
+    slice_number: str = "slice_number"
+
+    @classmethod
+    def beside(cls, taken: frozenset[str]) -> Own:
+        return cls(*(f"{name}_in_turns" if name in taken else name for name in cls._fields))
+
+    @property
+    def ring(self) -> tuple[str, str]:
+        """Barriers of the places of the ring buffer."""
+        return self.loaded, self.used
+
+    @property
+    def pace(self) -> tuple[str, ...]:
+        """Arguments of a function whose slices leave in pieces."""
+        return self.leaving, self.begun, self.slice_number, self.clocks, "GROUP"
+
+
+class GluonPrograms(Programs):
+    """`order` sorts parameters. `there`: by buffer, the descriptors through which a program stores at all ranks; they are one
+    tuple, parameter `{buffer}_there` of the functions that the kernel calls."""
+
+    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words, order: Order) -> None:
+        super().__init__(out, scope, spell, words)
+        self.order, self.own_names = order, Own.beside(spell.constants.taken)
+        self.there: dict[str, dict[str, Described]] = {}
+
+    # functions
+
+    def function(self, name: str, what: str, inner: GluonPrograms, first: list[str], last: list[str]) -> list[str]:
+        """Notes the function `name` with the text of `inner`, and what that needs. Returns the arguments between `first` and
+        `last`."""
+        arguments = [one for one in self.order(inner.needs) if one and one not in {*first, *last}]
+        out = Text()
+        out.line("@gluon.jit")
+        given = [f"{one}: gl.constexpr" if one == "GROUP" else one for one in last]
+        with out.function(name, [*first, *arguments, *given], what):
+            out.lines(inner.out.text())
+        self.take(inner)
+        self.functions.append(out.text())
+        return arguments
+
+    def take(self, inner: GluonPrograms) -> None:
+        """What a part of the text needs, the whole needs as well."""
+        self.functions += inner.functions
+        self.needs |= inner.needs
+        self.descriptors |= inner.descriptors
+        self.there |= inner.there
+
+    # the language
+
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
+        return f"tl.static_range({count})" if unrolled else f"range({count})"
+
+    def may_flatten(self, phase: Phase) -> bool:
+        return False
+
+    def layout(self, buffer: str, cols: int) -> str:
+        return shared_layout(self.buffers[buffer], cols)
+
+    def _place(self, value: str, region: Region, step: Step) -> Place:
+        """Of one element: a tile would need a layout."""
+        buffer = self.buffers[region.buffer]
+        if any(extent != 1 for extent in region.extent) or buffer.protocol is not Protocol.SIMPLE:
+            self.not_printed("a tile beside the product in ping-pong", step, "a launch of its own for this phase")
+        pointer = Chain((self.regions.base(region), *self.spell.flat(region.start, buffer.name, 0)))
+        return Place((), pointer, Chain(()))
+
+    def compute(self, step: Compute) -> None:
+        if step.op != "own_place":
+            self.not_printed(
+                "a computation beside the product in ping-pong", step, "a launch of its own for this phase"
+            )
+        super().compute(step)
+
+    def loop(self, step: For) -> None:
+        """Words of all ranks are awaited at once, and raised at once."""
+        waits, raised = waits_of_ranks(step, self.schedule.num_ranks), notifies_of_ranks(step, self.schedule)
+        if waits is not None:
+            self._wait_for_ranks(waits)
+        elif raised is not None and raised.peers is (raised.notify.to is None):
+            if raised.before is not None:
+                super().loop(raised.before)
+            header = f"if {self.comes_last(raised.notify)}:" if raised.notify.last_of != 1 else ""
+            with self.out.maybe(header):
+                self._raise_at_ranks(raised.notify)
+        else:
+            super().loop(step)
+
+    def _raise_at_ranks(self, notify: Notify) -> None:
+        """Set a word of all ranks, or add to that of all peers."""
+        self.needs["signal_peers"] = ""
+        _, *place = self.word("", notify.signal, notify.index).parts
+        sizes = f"NUM_RANKS={self.spell.ranks()}"
+        if notify.to is not None:
+            self.out.wrapped("notify_all(", ["signal_peers", Chain(tuple(place)), self.spell(notify.to), sizes])
+            return
+        self.needs["rank"] = ""
+        self.out.wrapped("count_at_peers(", ["signal_peers", Chain(tuple(place)), "rank", sizes])
+
+    def _wait_for_ranks(self, found: Waits) -> None:
+        wait, shape = found.wait, self.schedule.shapes[found.wait.signal]
+        index = tuple(0 if dim == found.dim else one for dim, one in enumerate(wait.index))
+        what = f"words of {wait.signal} from one rank to the next"
+        stride = strides(shape)[found.dim]
+        name = self.spell.number(f"{wait.signal}_stride", stride, what) if stride > 1 else "1"
+        sizes: list[str | Chain] = [f"STRIDE={name}", f"NUM_RANKS={self.spell.ranks()}"]
+        word = self.word(self.own(wait.signal), wait.signal, index)
+        if found.peers:
+            self.needs["rank"] = ""
+            self.out.wrapped("wait_epochs(", [word, self.spell(wait.until), "rank", *sizes])
+        else:
+            self.out.wrapped("wait_ranks(", [word, self.spell(wait.until), *sizes])
+
+    # descriptors of all ranks
+
+    def at_ranks(self, buffer: str, block: tuple[str, ...], cols: int, part: tuple[Number, ...]) -> str:
+        """The parameter with descriptors of a part of `buffer` at every rank, and in every place of a pool."""
+        places = range(POOL_PLACES) if self.buffers[buffer].places else (None,)
+        layout = shared_layout(self.buffers[buffer], cols)
+        found = {
+            f"{buffer}_at_{peer}{'' if place is None else f'_in_{place}'}_desc": Described(
+                buffer, block, layout, peer, place, part
+            )
+            for place, peer in product(places, range(self.schedule.num_ranks))
+        }
+        if self.there.setdefault(buffer, found) != found:
+            name = self.scope.role
+            what = f"pieces of several shapes or parts of {buffer}"
+            raise NotPrinted(what=what, role=name, step=buffer, legal="one shape and part, Access.POINTER")
+        self.needs[f"{buffer}_there"] = ""
+        return f"{buffer}_there"
