@@ -358,7 +358,7 @@ def test_a_finding_names_step_and_signal() -> None:
     (finding,) = verify(each(Wait, 0, target=1)(schedule)).findings
     assert finding.signal == "x_full_arrived"
     assert (
-        "x_full" in finding.where and "of out_kernel." in finding.where and "its write need not be over" in finding.fact
+        "x_full" in finding.where and "of out_tiles." in finding.where and "its write need not be over" in finding.fact
     )
 
 
