@@ -30,6 +30,7 @@ from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Elementwise
 from tilelink.ir.steps import Store, Wait
+from tilelink.ir.walk import flat
 from tilelink.planner.access import produce
 from tilelink.planner.collective import collective, gather_within
 from tilelink.planner.cost import draft_us
@@ -50,7 +51,6 @@ from tilelink.planner.rules import peer_atomics
 from tilelink.planner.tile_loops import known_loop, parts_of
 from tilelink.planner.tile_run import TileLoop
 from tilelink.planner.tile_work import programs_of
-from tilelink.proof.contract import flat
 
 
 def build(spec: BoundSpec, problem: Problem) -> Schedule:

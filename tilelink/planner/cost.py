@@ -30,6 +30,7 @@ from tilelink.ir.nodes import (
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import MatmulBody
+from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
 from tilelink.planner.links import SIGNAL_COPY_US, library_us, queue_us, words_us
@@ -37,7 +38,6 @@ from tilelink.planner.loop import Index, Times
 from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
 from tilelink.planner.transfers import Transfers
-from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them

@@ -21,7 +21,7 @@ from tilelink.planner.choices import Choices
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
 from tilelink.planner.timing import Candidate
-from tilelink.proof.findings import Proof
+from tilelink.proof.proved import Proof
 from tilelink.proof.verify import verify
 
 _IN_ORDER = 64  # candidates that come strictly by time, before the best of each kind does

@@ -30,6 +30,7 @@ from tilelink.ir.steps import (
     tile_name,
 )
 from tilelink.ir.user_op import UserOp
+from tilelink.ir.walk import flat, one_step_behind_wait, points
 from tilelink.planner.access import (
     Space,
     access_of,
@@ -47,9 +48,6 @@ from tilelink.planner.structure import around
 from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
 from tilelink.planner.tiles import Held, why_not
 from tilelink.planner.turns import in_turns
-from tilelink.proof.contract import flat
-from tilelink.proof.orders import one_step_behind_wait
-from tilelink.proof.walk import points
 from topologies.topology import Gpu
 
 _SLICE_COLS = 64  # of a tile of 128 rows: 3 parts of them and the summand fit in registers

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilelink.ir.graph import Relation
+from tilelink.ir.links import why_no_exchange
 from tilelink.ir.nodes import CommSms, Fused, Kind, Mover, Transfer
 from tilelink.planner.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.structure import Structure
-from tilelink.proof.links import why_no_exchange
 from topologies.topology import Topology
 
 

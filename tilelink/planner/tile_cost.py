@@ -25,6 +25,7 @@ from tilelink.ir.steps import (
     in_pieces,
     matmuls_together,
 )
+from tilelink.ir.walk import flat
 from tilelink.ir.word import WORD_BYTES
 from tilelink.planner.draft import Parts
 from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, WORD_SHARE
@@ -41,7 +42,6 @@ from tilelink.planner.tile_work import (
     flops_us,
     tile_share,
 )
-from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile

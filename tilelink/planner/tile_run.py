@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from tilelink.ir.nodes import ComputeRole, Exchange, Fused, Kind, Transfer
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
+from tilelink.ir.walk import flat
 from tilelink.planner.draft import Parts
 from tilelink.planner.loop import Index, Loop, Positions, Times, positions
 from tilelink.planner.tile_cost import TileCost
 from tilelink.planner.tile_work import Programs
 from tilelink.planner.transfers import State, Transfers
-from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
