@@ -130,19 +130,21 @@ class TileRun:
         """When what a tile waits for before its matmul is there."""
         ready = np.full(len(self.loop.at.place), self.begin)
         for wait in self.loop.waits:
-            exchange = self.loop.parts.exchange(wait.exchange)
-            arrivals = self._arrivals(exchange)
-            if self.loop.own_place < 0 or wait.slot != self.loop.role.order.major or wait.every:
-                rows_known = wait.rows == self.loop.role.order.major and self.loop.segments == 1
-                if rows_known and wait.every:
-                    ready = np.maximum(ready, arrivals.max(axis=0)[self.loop.at.last_chunk(exchange)])
-                else:
-                    ready = np.maximum(ready, arrivals.max(initial=0.0))
-                continue
-            place = self.loop.at.place - (1 if self.loop.own_place == 0 else 0)
-            needed = arrivals[np.clip(place, 0, len(arrivals) - 1), self.loop.at.last_chunk(exchange)]
-            ready = np.maximum(ready, np.where(self.loop.at.place == self.loop.own_place, 0.0, needed))
+            ready = np.maximum(ready, self.ready_for(wait))
         return ready
+
+    def ready_for(self, wait: Wait) -> Times | float:
+        """When what each tile awaits by that is there, or when it is for all of them."""
+        exchange = self.loop.parts.exchange(wait.exchange)
+        arrivals = self._arrivals(exchange)
+        if self.loop.own_place < 0 or wait.slot != self.loop.role.order.major or wait.every:
+            rows_known = wait.rows == self.loop.role.order.major and self.loop.segments == 1
+            if rows_known and wait.every:
+                return np.asarray(arrivals.max(axis=0)[self.loop.at.last_chunk(exchange)])
+            return float(arrivals.max(initial=0.0))
+        place = self.loop.at.place - (1 if self.loop.own_place == 0 else 0)
+        needed = arrivals[np.clip(place, 0, len(arrivals) - 1), self.loop.at.last_chunk(exchange)]
+        return np.where(self.loop.at.place == self.loop.own_place, 0.0, needed)
 
     def _arrivals(self, exchange: Exchange) -> Times:
         """Loads from peers find a chunk one link time after it is published; what peers compute may be late."""
