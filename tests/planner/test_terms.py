@@ -14,7 +14,7 @@ from tilelink.planner.build import build
 from tilelink.planner.cost import predict_us
 from tilelink.planner.decisions import choices_of
 from tilelink.planner.layout import Illegal, Problem
-from tilelink.planner.terms import account_of
+from tilelink.planner.terms import Part, account_of
 from topologies.topology import Topology
 
 SAVES = {"higher clocks while tensor cores rest", "no launch between kernels that are one"}
@@ -28,6 +28,7 @@ def check(schedule: Schedule, topology: Topology) -> None:
     assert not any(term.hidden_by for term in account.critical)
     assert all(0 < term.us <= account.total_us + 10 and term.hidden_by for term in account.hidden), account.hidden
     assert len({term.what for term in account.critical}) == len(account.critical)
+    assert sum(map(account.us, Part)) == pytest.approx(account.total_us, abs=1e-6)
 
 
 @pytest.mark.quick(3)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +33,10 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import MatmulBody, SumParts, UserBody
+from tilelink.ir.word import Word
 from tilelink.planner.cost import Model, Span
 from tilelink.planner.draft import Draft, draft_of
+from tilelink.planner.loop import Times
 from tilelink.planner.tile_run import TileLoop, TileRun
 from tilelink.proof.contract import flat
 from topologies.topology import Topology
@@ -43,11 +44,26 @@ from topologies.topology import Topology
 _NOTHING = 1e-9  # us, what rounding leaves
 
 
+class Part(Word):
+    """What terms of different schedules are compared by."""
+
+    LOOP = "computing"  # matmuls, sums, and the memory traffic of both
+    TILES = "starts, signals and last wave of tiles"
+    SENDS = "stores and loads of tiles at peers"
+    WAIT = "waiting for peers"
+    COLLECTIVE = "collectives that nothing hides"
+    LAUNCH = "launches"
+    CALL = "beginning and end of the call"
+    BESIDE = "what runs beside the tiles"
+    CLOCKS = "clocks"
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """`us` microseconds of `what`. `hidden_by`: the term of the compute stream that runs meanwhile; empty where it is on the
     critical path."""
 
+    part: Part
     what: str
     us: float
     hidden_by: str = ""
@@ -61,9 +77,9 @@ class Account:
     critical: tuple[Term, ...]
     hidden: tuple[Term, ...]
 
-    def us(self, what: str) -> float:
-        """Of one term of the critical path, 0 if it has none of the name."""
-        return sum(term.us for term in self.critical if term.what == what)
+    def us(self, part: Part) -> float:
+        """Of all terms of that part on the critical path."""
+        return sum(term.us for term in self.critical if term.part is part)
 
 
 class _Stretch(NamedTuple):
@@ -90,9 +106,9 @@ def account(draft: Draft, topology: Topology) -> Account:
     end = model.spans[-1].end if model.spans else 0.0
     ledger.until(model.transfers.end, end)
     ended_at = max(model.now, model.transfers.end)
-    ledger.spend("tiles slowed by copies of copy engines", model.drag)
-    ledger.spend("higher clocks while tensor cores rest", -model.saved_us(ended_at))
-    return Account(total, tuple(Term(what, us) for what, us in ledger.spent.items()), tuple(ledger.hidden()))
+    ledger.spend(Part.BESIDE, "tiles slowed by copies of copy engines", model.drag)
+    ledger.spend(Part.CLOCKS, "higher clocks while tensor cores rest", -model.saved_us(ended_at))
+    return Account(total, tuple(ledger.critical()), tuple(ledger.hidden()))
 
 
 class _Ledger:
@@ -100,23 +116,26 @@ class _Ledger:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.spent: dict[str, float] = {}
+        self.spent: dict[tuple[Part, str], float] = {}
         self.stretches: list[_Stretch] = []
 
-    def spend(self, what: str, us: float) -> None:
-        if abs(us) > _NOTHING:
-            self.spent[what] = self.spent.get(what, 0.0) + us
+    def critical(self) -> Iterator[Term]:
+        return (Term(part, what, us) for (part, what), us in self.spent.items())
 
-    def stretch(self, what: str, begin: float, end: float, awaits: str = "") -> None:
+    def spend(self, part: Part, what: str, us: float) -> None:
+        if abs(us) > _NOTHING:
+            self.spent[part, what] = self.spent.get((part, what), 0.0) + us
+
+    def stretch(self, part: Part, what: str, begin: float, end: float, awaits: str = "") -> None:
         """Time of the stream that is one term."""
-        self.spend(what, end - begin)
+        self.spend(part, what, end - begin)
         self.stretches.append(_Stretch(begin, end, what, awaits))
 
     def until(self, ended: float, now: float) -> None:
         """Transfers that end after the stream's work."""
         if ended > now:
             name = self._last_moved(ended)
-            self.stretch(f"wait for the last of {name}", now, ended, name)
+            self.stretch(Part.WAIT, f"wait for the last of {name}", now, ended, name)
 
     def add(self, span: Span) -> None:
         launch, begin, end = span
@@ -125,25 +144,25 @@ class _Ledger:
                 ended = max(begin, self.model.transfers.end)
                 self.until(ended, begin)
                 last, met = self.model.end_us(launch, ended)
-                self.stretch("end of the call", ended, ended + last)
-                self.stretch("until the last peer has ended the call", ended + last, ended + last + met)
+                self.stretch(Part.CALL, "end of the call", ended, ended + last)
+                self.stretch(Part.CALL, "until the last peer has ended the call", ended + last, ended + last + met)
             case Kernel(compute=None):
                 began = begin if launch.joined else begin + self.model.gpu.kernel_launch_us
                 names = ", ".join(comm.exchange for comm in launch.comm)
-                self.stretch(f"launch of {launch.name}", begin, began)
-                self.stretch(f"wait for the last of {names}", began, end, launch.comm[0].exchange)
+                self.stretch(Part.LAUNCH, f"launch of {launch.name}", begin, began)
+                self.stretch(Part.WAIT, f"wait for the last of {names}", began, end, launch.comm[0].exchange)
             case Kernel():
                 self._kernel(launch, begin, end)
             case LibraryGemm():
                 self._library(launch, begin, end)
             case _:
-                self.stretch(_name(launch), begin, end)
+                self.stretch(_part(launch), _name(launch), begin, end)
 
     def _library(self, gemm: LibraryGemm, begin: float, end: float) -> None:
         launch_us, out = self.model.gpu.kernel_launch_us, gemm.out.buffer
         pieces = self.model.pieces(gemm)
-        self.stretch(f"launch of {out}", begin, begin + launch_us)
-        self.spend(f"launch of {out}", launch_us * (pieces - 1))
+        self.stretch(Part.LAUNCH, f"launch of {out}", begin, begin + launch_us)
+        self.spend(Part.LAUNCH, f"launch of {out}", launch_us * (pieces - 1))
         paused = [pause for pause in self.model.pauses if begin <= pause[1] < end] if gemm.split else []
         now = begin + launch_us
         for name, first, last in paused:
@@ -151,27 +170,27 @@ class _Ledger:
                 _Stretch(now, first, f"matmul of {out} by the library"),
                 _Stretch(first, last, f"wait for chunks of {name}", name),
             ]
-            self.spend(f"wait for chunks of {name}", last - first)
+            self.spend(Part.WAIT, f"wait for chunks of {name}", last - first)
             now = last
         self.stretches.append(_Stretch(now, end, f"matmul of {out} by the library"))
         rest = end - begin - launch_us * pieces - sum(last - first for _, first, last in paused)
         whole = min(rest, self.model.gemms[out].total_us)
-        self.spend(f"matmul of {out} by the library", whole)
-        self.spend(f"pieces of the matmul of {out} instead of a whole", rest - whole)
+        self.spend(Part.LOOP, f"matmul of {out} by the library", whole)
+        self.spend(Part.LOOP, f"pieces of the matmul of {out} instead of a whole", rest - whole)
 
     def _kernel(self, kernel: Kernel, begin: float, end: float) -> None:
         loop, times = self.model.loops[kernel.name], self.model.tiles[kernel.name]
-        self.stretch(f"launch of {loop.role.name}", begin, times.begin_us)
+        self.stretch(Part.LAUNCH, f"launch of {loop.role.name}", begin, times.begin_us)
         chain = _Chain(self.model, loop, times.begin_us, times.ends_us)
-        for what, us in chain.terms():
-            self.spend(what, us)
+        for part, what, us in chain.terms():
+            self.spend(part, what, us)
         for stretch in chain.stretches:
             if stretch.awaits:
-                self.spend(stretch.what, stretch.end - stretch.begin)
+                self.spend(Part.WAIT, stretch.what, stretch.end - stretch.begin)
         self.stretches += chain.stretches
         drained = times.begin_us + chain.total_us + loop.cost.drain_us
-        self.stretch(f"last stores of {loop.role.name} to peers", times.begin_us + chain.total_us, drained)
-        self.spend("no launch between kernels that are one", end - drained)
+        self.stretch(Part.SENDS, f"last stores of {loop.role.name} to peers", times.begin_us + chain.total_us, drained)
+        self.spend(Part.LAUNCH, "no launch between kernels that are one", end - drained)
 
     def _last_moved(self, ended: float) -> str:
         """The exchange whose transfers end then."""
@@ -189,13 +208,13 @@ class _Ledger:
                     shared = min(end, stretch.end) - max(begin, stretch.begin)
                     if shared > _NOTHING and stretch.awaits != name:
                         beside[stretch.what] = beside.get(stretch.what, 0.0) + shared
-            yield from (Term(_transfer(exchange), us, what) for what, us in beside.items())
+            yield from (Term(Part.BESIDE, _transfer(exchange), us, what) for what, us in beside.items())
 
 
 class _Chain:
     """The program of a tile loop that ends last: its tiles, and its stretches of work and of waits."""
 
-    def __init__(self, model: Model, loop: TileLoop, begin: float, ends: np.ndarray) -> None:  # type: ignore[type-arg]
+    def __init__(self, model: Model, loop: TileLoop, begin: float, ends: Times) -> None:
         self.loop, self.cost, self.role, self.begin, self.ends = loop, loop.cost, loop.role, begin, ends
         run = TileRun(model.transfers, loop, begin, model.meet_share)
         self.ready = {wait.exchange: np.broadcast_to(run.ready_for(wait), ends.shape) for wait in loop.waits}
@@ -209,27 +228,27 @@ class _Chain:
         else:
             self._one_by_one()
 
-    def terms(self) -> Iterator[tuple[str, float]]:
+    def terms(self) -> Iterator[tuple[Part, str, float]]:
         """What the program does, without waits."""
         name, count = self.role.name, len(self.places)
         even = min(count, (self.role.num_tiles - self.role.halved) / self.role.programs)
         parts = self.cost.parts_us
         memory = f"memory traffic of {name} beyond the matmul" if parts.computed else self.what
-        yield self.what, even * parts.computed
-        yield memory, even * parts.memory
-        yield f"loads of {name} from peers", even * parts.remote
-        yield f"stores of {name} to peers", even * parts.sends
-        yield f"loads behind the matmul of {name}", even * parts.loads
-        yield f"{name} slowed by programs that copy beside it", even * parts.beside
-        yield f"start of each tile of {name}", even * (parts.start + parts.again)
-        yield f"signals of tiles of {name}", even * parts.counts
-        yield f"words of {name} to and from peers", even * parts.words
-        yield f"tail of the last wave of {name}", (count - even) * sum(parts)
-        yield f"halves of the last tiles of {name}", self.cost.half_us if self.halved else 0.0
-        yield f"sum of parts into {name}", self._sums_us()
+        yield Part.LOOP, self.what, even * parts.computed
+        yield Part.LOOP, memory, even * parts.memory
+        yield Part.SENDS, f"loads of {name} from peers", even * parts.remote
+        yield Part.SENDS, f"stores of {name} to peers", even * parts.sends
+        yield Part.LOOP, f"loads behind the matmul of {name}", even * parts.loads
+        yield Part.BESIDE, f"{name} slowed by programs that copy beside it", even * parts.beside
+        yield Part.TILES, f"start of each tile of {name}", even * (parts.start + parts.again)
+        yield Part.TILES, f"signals of tiles of {name}", even * parts.counts
+        yield Part.SENDS, f"words of {name} to and from peers", even * parts.words
+        yield Part.TILES, f"tail of the last wave of {name}", (count - even) * sum(parts)
+        yield Part.TILES, f"halves of the last tiles of {name}", self.cost.half_us if self.halved else 0.0
+        yield Part.LOOP, f"sum of parts into {name}", self._sums_us()
         if self.role.warpgroups > 1:
             pieces = 0.0 if self.own[-1] else self.cost.pieces_us
-            yield f"what is behind the last matmul of {name}", self.cost.behind_us + pieces
+            yield Part.TILES, f"what is behind the last matmul of {name}", self.cost.behind_us + pieces
 
     def _sums_us(self) -> float:
         if not self.loop.sums:
@@ -270,12 +289,16 @@ class _Chain:
     def _in_turns(self) -> None:
         """Where warpgroups take turns, all waits but the first one stand together before the last tile ends."""
         now = self._wait(self.begin, self.places[0])
-        work = sum(us for _, us in self.terms())
+        work = sum(us for _, _, us in self.terms())
         end = float(self.ends[self.places[-1]])
         rest = end - now - work
         self._work(now, end - max(0.0, rest))
         if abs(rest) > _NOTHING:
-            waits = self._parts() if any(self.own) else next(iter(self._waits()), (f"wait for the other warpgroup of {self.role.name}", " "))
+            waits = (
+                self._parts()
+                if any(self.own)
+                else next(iter(self._waits()), (f"wait for the other warpgroup of {self.role.name}", " "))
+            )
             self._paused(end - rest, end, *waits)
 
     def _wait(self, now: float, place: int) -> float:
@@ -296,7 +319,8 @@ class _Chain:
     def _parts(self) -> tuple[str, str]:
         """The wait of own tiles for what peers make."""
         waits = [step.wait.exchange for step in self.loop.sums if step.wait is not None]
-        return f"wait for parts of {waits[0]}", waits[0]
+        others = " and for other sums of them" if self.role.warpgroups > 1 else ""
+        return f"wait for parts of {waits[0]}{others}", waits[0]
 
     def _work(self, begin: float, end: float) -> None:
         self.stretches.append(_Stretch(begin, end, self.what))
@@ -336,6 +360,17 @@ def _name(launch: Launch) -> str:
             return f"start of copies of {name}"
         case Finish() | Kernel() | LibraryGemm():
             raise AssertionError("these are several terms")
+
+
+def _part(launch: Launch) -> Part:
+    """What a launch of one term belongs to."""
+    match launch:
+        case AwaitPeers() | TellPlace() | Begin():
+            return Part.CALL
+        case LibraryCollective() | WordCollective():
+            return Part.COLLECTIVE
+        case CopyOwn() | Publish() | CopyProgram() | Finish() | Kernel() | LibraryGemm():
+            return Part.LAUNCH
 
 
 def _transfer(exchange: Exchange) -> str:

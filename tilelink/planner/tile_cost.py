@@ -104,7 +104,9 @@ class TileCost:
                 again = _AGAIN_US * (rounds - 1) / rounds
             both = max(memory, (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS))
         loaded = max(both, self._missed_us())
-        turns = role.warpgroups > 1  # the rest is done while the next tile is multiplied, but for stores that fill the link
+        turns = (
+            role.warpgroups > 1
+        )  # the rest is done while the next tile is multiplied, but for stores that fill the link
         if turns:
             start, again = TURN_US, 0.0
         busy = loaded if turns else max(loaded, self._remote_us())
