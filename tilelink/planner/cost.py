@@ -7,7 +7,7 @@ Constants are fitted to schedules measured on 2 and 4 x H200; links come from th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from typing import NamedTuple
@@ -71,6 +71,11 @@ def most_boost_us(total: float, tensor: float) -> float:
     return _boost_us(total, max(tensor, (1.0 - _RELIEF) * total))
 
 
+def drag_us(topology: Topology, copied: Iterable[Exchange]) -> float:
+    """What copies of copy engines slow the tiles that are computed meanwhile."""
+    return DRAG_US * sum((topology.num_ranks - 1) * x.chunks for x in copied)
+
+
 def _boost_us(total: float, tensor: float) -> float:
     """What higher clocks save: power that idle tensor cores do not draw."""
     idle = max(0.0, 1.0 - tensor / total) if total else 0.0
@@ -132,7 +137,7 @@ class Model:
         self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())  # at the sustained clock
         self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
         copied = (x for x in self.parts.exchanges.values() if isinstance(x.mover, CopyEngine))
-        self.drag = DRAG_US * sum(self.peers * x.chunks for x in copied)
+        self.drag = drag_us(topology, copied)
         self.tiles: dict[str, TileTimes] = {}  # by kernel
         self.spans: list[Span] = []
         self.pauses: list[tuple[str, float, float]] = []

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.planner.build import build, time_us
+from tilelink.planner.build import build
 from tilelink.planner.fields import decided
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
+from tilelink.planner.predicted import time_us
 from tilelink.planner.terms import Account, Part, Term, account_of
 from tilelink.planner.timing import Candidate
 from topologies.topology import Topology

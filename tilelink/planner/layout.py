@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from tilelink.ir.graph import Relation, TileGraph
@@ -21,7 +21,7 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.order import ChunkOrder, RankOrder
-from tilelink.planner.choices import APART, FOLDED, Choices, ExchangeChoice
+from tilelink.planner.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.rules import peer_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
@@ -82,6 +82,13 @@ class Problem:
     def members(self, index: int) -> tuple[int, ...]:
         """Groups that the kernel of group `index` runs."""
         return tuple(i for i, host in enumerate(self.hosts) if host == index)
+
+    def with_loop(self, group: str, loop: TritonLoop) -> Problem:
+        """The problem with another loop of that group."""
+        computes = tuple(
+            (name, replace(choice, loop=loop) if name == group else choice) for name, choice in self.choices.computes
+        )
+        return Problem(self.structure, replace(self.choices, computes=computes))
 
     def seen_by(self, index: int) -> Problem:
         """The problem with what decides the tiles of group `index` and no other choice: how it and what is folded into it are

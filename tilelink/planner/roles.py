@@ -75,7 +75,21 @@ def _role(problem: Problem, index: int, programs: int) -> ComputeRole | str:
 
 
 def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
-    group, loop = problem.groups[index], loop_of(problem, index)
+    loop = loop_of(problem, index)
+    if loop.halves or loop.late:  # all else is as in the loop that is neither
+        name = problem.groups[index].name
+        plain = problem.with_loop(name, replace(loop, halves=False, late=False))
+        role = compute_role(plain, index, programs)
+        if loop.tile.warpgroups > 1:
+            return in_turns(role, loop, problem.topology.gpu, problem.graph.values[name].dtype, {})
+        role = replace(role, halved=tiles_to_halve(role)) if loop.halves else role
+        return replace(role, counts_late=counted_late(role)) if loop.late else role
+    return _plain_role(problem, index, programs, loop)
+
+
+def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -> ComputeRole:
+    """The role without halves, whose tiles are counted at once."""
+    group = problem.groups[index]
     space = tile_space(problem, group, loop)
     folded = [i for i in range(len(problem.groups)) if i != index and problem.host(i) == index]
     if len(folded) > 1:
@@ -99,8 +113,7 @@ def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     if loop.tile.warpgroups > 1:
         dtype = problem.graph.values[group.name].dtype
         return in_turns(fitted, loop, problem.topology.gpu, dtype, _at_peers(problem, index))
-    fitted = replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
-    return replace(fitted, counts_late=counted_late(fitted)) if loop.late else fitted
+    return fitted
 
 
 def _at_peers(problem: Problem, index: int) -> dict[str, Buffer]:

@@ -57,7 +57,7 @@ _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
-_STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
+STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
 _STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 _LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 _SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
@@ -143,7 +143,7 @@ class TileCost:
         does not take."""
         sent = self._to_peers_us(self._others)
         if not self._parts_in_pieces:
-            return _STORES_EXPOSED * sent
+            return STORES_EXPOSED * sent
         least = 0.0
         if self.role.order.nest is Nest.CHUNK_MAJOR and self._own:  # own tiles send at the same time
             ranks = self.topology.num_ranks

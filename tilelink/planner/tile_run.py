@@ -32,8 +32,14 @@ class TileLoop:
 
     @cached_property
     def least_us(self) -> float:
-        """What the program with the most tiles takes at least."""
-        return -(-self.role.whole // self.role.programs) * self.cost.tile_us + self.cost.drain_us
+        """What the program with the most tiles takes at least, or all of them on average with what own tiles add."""
+        role, cost = self.role, self.cost
+        work = -(-role.whole // role.programs) * cost.tile_us
+        if self.sums:
+            adds = role.num_tiles / self.segments / role.programs * cost.own_extra_us
+            tiles = role.num_tiles / role.programs * cost.tile_us
+            work = max(work, adds if role.warpgroups > 1 else tiles + adds)
+        return work + cost.drain_us
 
     @cached_property
     def segments(self) -> int:
