@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tilelink.ir.graph import Copy, Sum
-from tilelink.ir.nodes import PIECES_SPREAD, CopyEngine, Kind
+from tilelink.ir.nodes import PIECES_SPREAD, CommSms, CopyEngine, Fused, Kind, Transfer
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.planner.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.planner.collective import FUNCTIONS
@@ -149,6 +149,39 @@ def alone_us(structure: Structure, name: str, option: Option) -> float:
         return _of_group(structure, name, option).compute
     one = _of_exchange(structure, name, option)
     return one.transfers + one.drag + one.read
+
+
+def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
+    """How many SMs the tiles of a loop may lack: those of programs that communicate, and of kernels that wait on side streams."""
+    topology, movers = structure.topology, {0}
+    for option in chosen.values():
+        if isinstance(option, ExchangeChoice):
+            waits = option.transfer is Transfer.PULL or not topology.gpu.stream_wait_value
+            match option.mover:
+                case CommSms(num_sms):
+                    numbers = [0, num_sms]
+                case CopyEngine():
+                    numbers = [0, topology.num_ranks - 1 if option.per_peer else 1] if waits else [0]
+                case Fused():
+                    numbers = [0]
+            movers = {one + more for one in movers for more in numbers}
+    return tuple(sorted(movers))
+
+
+@lru_cache(maxsize=1 << 14)
+def may_halve(structure: Structure, name: str, choice: ComputeChoice, taken: tuple[int, ...]) -> bool:
+    """Whether the last wave of a matmul may be halves, where tiles lack one of these numbers of SMs. True if it is not known."""
+    group, loop = next(group for group in structure.groups if group.name == name), choice.loop
+    if not isinstance(loop, TritonLoop) or not isinstance(group.anchor.operation, Matmul):
+        return True
+    rows, cols = (axis.extent for axis in group.anchor.axes if not axis.reduction)
+    tile, ranks = loop.tile, structure.topology.num_ranks
+    if rows % (tile.m * ranks) or cols % (tile.n * ranks):
+        return True  # parts are cut by themselves
+    tiles, sms = rows // tile.m * cols // tile.n, structure.topology.gpu.num_sms
+    return any(
+        0 < 2 * (tiles % programs) <= programs for programs in ((sms - n) * tile.per_sm for n in taken if n < sms)
+    )
 
 
 def _made_in(structure: Structure, name: str, loops: dict[str, float]) -> float:

@@ -14,7 +14,8 @@ from functools import cached_property
 from itertools import product
 
 from tilelink.ir.nodes import Kind
-from tilelink.planner.bounds import alone_us
+from tilelink.planner.bounds import alone_us, may_halve, taken_sms
+from tilelink.planner.choices import ComputeChoice, TritonLoop
 from tilelink.planner.decisions import Chosen, Option, Slot, Slots, legal_alone, slots_of
 from tilelink.planner.moves import (
     COMPUTE,
@@ -68,7 +69,7 @@ class Descent:
 
     def at(self, chosen: Chosen, limit: float = math.inf) -> Place:
         """The best that fields that come last make of the choices; of no interest if it takes `limit` or more."""
-        others = {slot: self.last.get((slot, option), ()) for slot, option in chosen.items()}
+        others = self._then_last(chosen)
         near = max(limit * _SLACK, limit + self._gain(chosen, others)) if any(others.values()) else limit
         here = Place(chosen, self.timing.us(chosen, near))
         if here.us < near:
@@ -77,6 +78,21 @@ class Descent:
                 us = self.timing.us(trial, min(limit, here.us))
                 here = Place(trial, us) if us < here.us else here
         return here
+
+    def _then_last(self, chosen: Chosen) -> dict[Slot, tuple[Option, ...]]:
+        """Of decisions with other values of fields that come last, the options that have these, as far as they may be legal."""
+        structure, found = self.timing.structure, dict[Slot, tuple[Option, ...]]()
+        taken = taken_sms(structure, chosen)
+        for slot, option in chosen.items():
+            if options := self.last.get((slot, option)):
+                found[slot] = tuple(
+                    one
+                    for one in options
+                    if not isinstance(one, ComputeChoice)
+                    or not (isinstance(one.loop, TritonLoop) and one.loop.halves)
+                    or may_halve(structure, slot[1], one, taken)
+                )
+        return found
 
     def _gain(self, chosen: Chosen, others: Mapping[Slot, tuple[Option, ...]]) -> float:
         """By how much less at least the choices take with fields that come last: a last wave of halves may save half a wave."""
