@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 from tilelink.ir.graph import Copy, Sum
@@ -17,6 +16,7 @@ from tilelink.planner.group import Group
 from tilelink.planner.layout import exchange_of
 from tilelink.planner.library_cost import library_matmul
 from tilelink.planner.links import COPY_START_US, FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, chunk_times, library_us
+from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
 from tilelink.planner.tile_cost import STORES_EXPOSED
 from tilelink.planner.tile_work import (
@@ -123,7 +123,7 @@ def _turns(chosen: Chosen, group: str) -> bool:
     return isinstance(option.loop, TritonLoop) and option.loop.tile.warpgroups > 1
 
 
-@lru_cache(maxsize=1 << 10)
+@remembered
 def _library_collectives_us(structure: Structure) -> float:
     """Collectives that the library carries out one after the other on the compute stream."""
     values, total = structure.graph.values, 0.0
@@ -135,7 +135,7 @@ def _library_collectives_us(structure: Structure) -> float:
     return total
 
 
-@lru_cache(maxsize=1 << 10)
+@remembered
 def library_least_us(structure: Structure) -> tuple[float, float]:
     """What the library's collectives and matmuls take at least, and how long its tensor cores are busy."""
     groups = [group for at, group in enumerate(structure.groups) if structure.is_library(at)]
@@ -168,7 +168,7 @@ def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
     return tuple(sorted(movers))
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered
 def may_halve(structure: Structure, name: str, choice: ComputeChoice, taken: tuple[int, ...]) -> bool:
     """Whether the last wave of a matmul may be halves, where tiles lack one of these numbers of SMs. True if it is not known."""
     group, loop = next(group for group in structure.groups if group.name == name), choice.loop
@@ -190,7 +190,7 @@ def _made_in(structure: Structure, name: str, loops: dict[str, float]) -> float:
     return loops[maker] if maker else 0.0
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered
 def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Least:
     exchange, topology = exchange_of(structure, name, choice), structure.topology
     if isinstance(exchange, str) or exchange.slots:
@@ -228,7 +228,7 @@ def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Lea
     )
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered
 def _pulled(structure: Structure, name: str, reader: str, choice: ComputeChoice) -> float:
     """What tiles of a matmul take at least that load the parts of relation `name` from peers: every tile all that it needs."""
     relation, loop = structure.graph.relation(name), choice.loop
@@ -248,7 +248,7 @@ def _pulled(structure: Structure, name: str, reader: str, choice: ComputeChoice)
     return tiles * elements / (topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE) / 1e3
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered
 def _of_group(structure: Structure, name: str, choice: ComputeChoice) -> Least:
     group = next(group for group in structure.groups if group.name == name)
     loop, operation = choice.loop, group.anchor.operation
@@ -297,7 +297,7 @@ def _of_matmul(structure: Structure, group: Group, loop: TritonLoop) -> Least:
     )
 
 
-@lru_cache(maxsize=1 << 10)
+@remembered
 def _streamed_bytes(structure: Structure, group: Group) -> int:
     """Bytes that lie in memory of this rank and that tiles of a loop without matmuls load or store, each once."""
     graph, found = structure.graph, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import (
@@ -23,6 +23,7 @@ from tilelink.ir.nodes import (
 from tilelink.ir.order import ChunkOrder, RankOrder
 from tilelink.planner.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
+from tilelink.planner.memo import Memo, remembered
 from tilelink.planner.rules import peer_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
 from topologies.topology import Topology
@@ -43,6 +44,10 @@ class Problem:
 
     def __hash__(self) -> int:
         return hash((self.structure, self.choices))
+
+    @property
+    def memo(self) -> Memo:
+        return self.structure.memo
 
     @property
     def graph(self) -> TileGraph:
@@ -146,7 +151,7 @@ def make_exchange(problem: Problem, relation: Relation) -> Exchange:
     return found
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered
 def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exchange | str:
     """The exchange, or why there is none."""
     relation = structure.graph.relation(name)

@@ -17,6 +17,7 @@ from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
 _ROUNDS = 2
+_WORTH = 1.9  # times the best, of a beginning: of 446 of recorded plans, 3 came below it, from at most so far above
 
 
 def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> Place:
@@ -62,8 +63,9 @@ def _in_step(search: Descent, here: Place, first: Slot, second: Slot) -> Iterato
 
 def _forced(search: Descent, slot: Slot, here: Place) -> Place:
     """The best with one of the options that are left for `slot`, or `here`."""
-    begun = next((one for one in _beginnings(search, slot, here) if search.timing.us(one) < math.inf), None)
-    if begun is None:
+    limit = _WORTH * here.us
+    begun = next((one for one in _beginnings(search, slot, here) if search.timing.us(one, limit) < math.inf), None)
+    if begun is None or search.timing.us(begun, limit) >= limit:
         return here
     # tiles first, which cost little to try and tell most
     loops = tuple(name for name in search.slots if name[0] == COMPUTE)

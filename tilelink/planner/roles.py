@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
@@ -43,6 +42,7 @@ from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
 from tilelink.planner.limits import MOST_TILES
+from tilelink.planner.memo import remembered
 from tilelink.planner.structure import around
 from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
 from tilelink.planner.tiles import Held, why_not
@@ -65,7 +65,7 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     return found
 
 
-@lru_cache(maxsize=1 << 14)  # a search changes one choice at a time, which most roles have nothing to do with
+@remembered  # a search changes one choice at a time, which most roles have nothing to do with
 def _role(problem: Problem, index: int, programs: int) -> ComputeRole | str:
     """The role, or why there is none: text has no traceback that would hold all that was built on the way."""
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,13 @@ _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share
 
 @dataclass(frozen=True, eq=False)
 class TileLoop:
-    """A tile loop by itself: what does not depend on when it begins."""
+    """A tile loop by itself: what does not depend on when it begins; `runs`: those that were computed, by what they found."""
 
     parts: Parts
     role: ComputeRole
     cost: TileCost
     at: Positions
+    runs: dict[tuple[float, float, State], tuple[Transfers, Times]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def least_us(self) -> float:
@@ -89,10 +90,13 @@ def run_tiles(transfers: Transfers, loop: TileLoop, begin: float, meet_share: fl
     return ends
 
 
-@lru_cache(maxsize=512)  # a change of what is launched later leaves all before as it is
 def _ran(loop: TileLoop, begin: float, meet_share: float, state: State) -> tuple[Transfers, Times]:
-    transfers = Transfers.at(loop.parts, loop.cost.topology, state)
-    return transfers, TileRun(transfers, loop, begin, meet_share).ends()
+    """A run, computed once: a change of what is launched later leaves all before as it is."""
+    key = begin, meet_share, state
+    if key not in loop.runs:
+        transfers = Transfers.at(loop.parts, loop.cost.topology, state)
+        loop.runs[key] = transfers, TileRun(transfers, loop, begin, meet_share).ends()
+    return loop.runs[key]
 
 
 class TileRun:
