@@ -19,7 +19,7 @@ _FEW_STRUCTURES = 8
 # of a piece, so many kinds of choices; those that take at most so many times the best are swept once more
 _KINDS, _WORTH_A_SWEEP = 6, 1.15
 # structures whose best schedule takes at most so many times the best, and how many of them
-_NEAR, _LOOKED_AT_AGAIN = 1.06, 3
+_NEAR, _LOOKED_AT_AGAIN = 1.1, 3
 
 
 class Climb:
