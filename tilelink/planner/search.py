@@ -276,7 +276,7 @@ def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], know
     them. Kinds that are good together only are tried at the end. What else hides the best is looked for where it may
     matter (`tilelink.planner.refine`)."""
     order = tuple(search.slots)
-    here = search.swept(order[::-1], start, sweeps=1)
+    here = search.swept(order[::-1], start)
     if here.us > FAR * known:
         return here
     for trial in [trial for pair in pairs for trial in _together(search, here, pair)]:
