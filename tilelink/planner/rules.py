@@ -50,6 +50,8 @@ class Carried:
         return why_no_exchange(self.mover, transfer, by_tiles=self.by_tiles)
 
 
+NOTHING_ELSE = "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
+
 Rule = tuple[Callable[[Carried], bool], Callable[[Carried], str]]  # broken, and why that is illegal
 
 RULES: tuple[Rule, ...] = (
@@ -155,7 +157,7 @@ def why_not_beside(structure: Structure, relation: Relation, mover: Mover, loops
     for host in hosts:
         loop = loops[structure.groups[host].name].loop
         if isinstance(loop, TritonLoop) and loop.tile.warpgroups > 1:
-            return "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
+            return NOTHING_ELSE
         if isinstance(loop, TritonLoop) and (per_sm := loop.tile.per_sm) > 1:
             return f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one"
     return ""
