@@ -17,6 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,12 +178,19 @@ def compared(today: list[Kernel], steps: list[Kernel], frame: bool) -> dict[str,
     """Difference by kernel, with - for today's; empty where outlines are equal."""
     found: dict[str, str] = {}
     before, after = (_of_call(side, frame) for side in (today, steps))
-    for number in range(max(len(before), len(after))):
-        old, new = (side[number] if number < len(side) else Kernel("none", []) for side in (before, after))
+    for old, new in _pairs(before, after):
         lines = list(difflib.unified_diff(old.outline, new.outline, lineterm="", n=2))[2:]
         if lines:
             found[f"{old.name} -> {new.name}"] = "\n".join(lines)
     return found
+
+
+def _pairs(before: list[Kernel], after: list[Kernel]) -> Iterator[tuple[Kernel, Kernel]]:
+    """Kernels of a name, and what lies between them, in order."""
+    names = [[one.name for one in side] for side in (before, after)]
+    none = Kernel("none", [])
+    for _, *ends in difflib.SequenceMatcher(None, *names, autojunk=False).get_opcodes():
+        yield from zip_longest(before[ends[0] : ends[1]], after[ends[2] : ends[3]], fillvalue=none)
 
 
 def _of_call(side: list[Kernel], frame: bool) -> list[Kernel]:

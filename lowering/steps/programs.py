@@ -24,6 +24,7 @@ from tilelink.schedule.memory import Access, Buffer, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
 from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Order, Step, Store, Sync
+from tilelink.schedule.walk import steps_in
 
 BLOCK_BYTES = 32768  # per step of a copy
 _ORDERS = {
@@ -77,9 +78,7 @@ class Programs(Signalling):
             programs = self.spell.number(f"{role.name}_programs", role.engine.programs, f"programs of {role.name}")
             own = (Index("program") - first) % role.engine.programs + first
             ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
-        header = f"for tile in {self.range(', '.join(ends), phase.body)}:"
-        if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
-            header = f"for tile in tl.range({', '.join(ends)}, flatten=True):"
+        header = f"for tile in {self._tiles(', '.join(ends), phase)}:"
         if not self.positions(phase):
             header = "" if all_of_them else "if program == 0:"
         with self.out.maybe(header), self.scope.inside("tile", count, first):
@@ -119,6 +118,21 @@ class Programs(Signalling):
         self.needs |= inner.needs
         return lambda tile, exists: self.out.call(f"{name}(", [tile, exists, *needs])
 
+    def _tiles(self, ends: str, phase: Phase) -> str:
+        """The range of a loop over tiles. The compiler leaves a loop as it is that has another one inside; any other one it would
+        pipeline, and load in front of the wait for the tile, or fail on branches behind a product (Triton 3.6)."""
+        if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
+            return f"tl.range({ends}, flatten=True)"
+        loops = any(isinstance(step, For) and self._stays(step) for step in phase.body)
+        product = any(isinstance(step, Compute) and step.op == "dot" for step in steps_in(phase.body))
+        if loops or not (product or self.awaits(phase.body)):
+            return f"tl.range({ends})"
+        return f"tl.range({ends}, num_stages=1)"
+
+    def _stays(self, step: For) -> bool:
+        """Whether a loop is one for the compiler as well."""
+        return not step.unrolled and self.scope.range(step.count).low > 1 and not self.as_one(step)
+
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
         """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited."""
         if unrolled:
@@ -129,8 +143,8 @@ class Programs(Signalling):
         """Whether the compiler may run the tiles and the loop inside of each as one loop, and load ahead over its end: there is
         one inner loop, which does not wait. Of a loop with a single round, it would load in front of the wait for the tile."""
         before, _, stores = split(phase.body) if defers(phase) else (phase.body, (), ())
-        loops = [step for step in (*before, *stores) if isinstance(step, For)]
-        return len(loops) == 1 and not self.waits(loops[0].body) and self.scope.range(loops[0].count).low > 1
+        loops = [step for step in (*before, *stores) if isinstance(step, For) and self._stays(step)]
+        return len(loops) == 1 and not self.waits(loops[0].body)
 
     # leaves
 
