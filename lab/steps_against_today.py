@@ -198,7 +198,13 @@ def _of_call(side: list[Kernel], frame: bool) -> list[Kernel]:
     if frame:
         return side
     cut = [Kernel(one.name, _without_frame(one.outline)) for one in side]
-    return [one for one in cut if any(kind(line) not in ("branches", "loops") for line in one.outline[1:])]
+    return [one for one in cut if any(_of_data(line) for line in one.outline)]
+
+
+def _of_data(line: str) -> bool:
+    """Whether a line accesses more than words of synchronisation."""
+    word, last = line.split()[0], line.split()[-1]
+    return word in ("put", "get", "dot") or (kind(line) == "loads and stores" and "f" in last)
 
 
 def _without_frame(lines: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from lowering.names import INT32_LIMIT
-from lowering.steps.choices import Choice, choices
+from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, NAMES, element
 from lowering.steps.errors import EngineCannot
@@ -255,7 +255,13 @@ class Programs(Signalling):
                 if op.startswith("in_") and value == result and load.region.buffer in self.packets:
                     self._own_or_packets(own, f"{self.spell(left)} == {self.spell(right)}", load)
                     return
-        super().branch(step)
+        choice = choice_of(step, frozenset())
+        if choice is not None:
+            self._choose(choice)
+        if step in self.chosen:
+            self.branch(step)
+        else:
+            super().branch(step)
 
     def _own_or_packets(self, own: str, condition: str, step: Load) -> None:
         """Data are chosen, not tiles, which the compiler cannot do for tiles in layouts of their own."""
