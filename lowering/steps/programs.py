@@ -123,7 +123,7 @@ class Programs(Signalling):
         pipeline, and load in front of the wait for the tile, or fail on branches behind a product (Triton 3.6)."""
         if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
             return f"tl.range({ends}, flatten=True)"
-        loops = any(isinstance(step, For) and self._stays(step) for step in phase.body)
+        loops = any(isinstance(step, Move) or (isinstance(step, For) and self._stays(step)) for step in phase.body)
         product = any(isinstance(step, Compute) and step.op == "dot" for step in steps_in(phase.body))
         if loops or not (product or self.awaits(phase.body)):
             return f"tl.range({ends})"
