@@ -119,25 +119,27 @@ class Programs(Signalling):
         return lambda tile, exists: self.out.call(f"{name}(", [tile, exists, *needs])
 
     def _tiles(self, ends: str, phase: Phase) -> str:
-        """The range of a loop over tiles. The compiler leaves a loop as it is that has another one inside; any other one it would
-        pipeline, and load in front of the wait for the tile, or fail on branches behind a product (Triton 3.6)."""
+        """The range of a loop over tiles. Around a product without a loop the compiler would fail on branches (Triton 3.6)."""
         if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
             return f"tl.range({ends}, flatten=True)"
-        loops = any(isinstance(step, Move) or (isinstance(step, For) and self._stays(step)) for step in phase.body)
         product = any(isinstance(step, Compute) and step.op == "dot" for step in steps_in(phase.body))
-        if loops or not (product or self.awaits(phase.body)):
-            return f"tl.range({ends})"
-        return f"tl.range({ends}, num_stages=1)"
+        held = not self._has_loop(phase.body) and (product or self.awaits(phase.body))
+        return f"tl.range({ends}{', num_stages=1' * held})"
+
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
+        """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited. It leaves loops
+        as they are that have another one inside."""
+        if unrolled:
+            return f"tl.static_range({count})"
+        held = self.awaits(body) and not self._has_loop(body)
+        return f"tl.range({count}, num_stages=1)" if held else f"range({count})"
+
+    def _has_loop(self, body: tuple[Step, ...]) -> bool:
+        return any(isinstance(step, Move) or (isinstance(step, For) and self._stays(step)) for step in body)
 
     def _stays(self, step: For) -> bool:
         """Whether a loop is one for the compiler as well."""
         return not step.unrolled and self.scope.range(step.count).low > 1 and not self.as_one(step)
-
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
-        """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited."""
-        if unrolled:
-            return f"tl.static_range({count})"
-        return f"tl.range({count}, num_stages=1)" if self.waits(body) else f"range({count})"
 
     def may_flatten(self, phase: Phase) -> bool:
         """Whether the compiler may run the tiles and the loop inside of each as one loop, and load ahead over its end: there is

@@ -227,12 +227,14 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     turned = _turned(tiles, first)
     shape = tuple(tiles.width(one.name) for one in tiles.written)[:: -1 if turned else 1]
     zeros = [Compute((one.result,), "zeros", shape=shape) for one in every]
-    rounds: list[Step] = [*_loaded(tiles, "left", first.left)]
-    rounds += [_trans("left")] if turned else []
+    left = (*_loaded(tiles, "left", first.left), *((_trans("left"),) if turned else ()))
+    rounds: list[Step] = []
     for number, one in enumerate(every):
         right = f"right{number or ''}"
-        rounds += _loaded(tiles, right, one.right)
-        rounds += [_trans(right)] if one.transposed != turned else []
+        second = (*_loaded(tiles, right, one.right), *((_trans(right),) if one.transposed != turned else ()))
+        # in the order in which the product takes them
+        both = (*second, *left) if turned else (*left, *second)
+        rounds += second if number else both
         operands = (right, "left") if turned else ("left", right)
         rounds.append(Compute((one.result,), "dot", (*operands, one.result)))
     back = tuple(_trans(one.result) for one in every) if turned else ()
