@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from lowering.steps.closing import by_host, last_phases
 from lowering.steps.constants import Constants
@@ -18,8 +19,10 @@ from lowering.steps.relative import counted_off
 from lowering.steps.text import Text
 from lowering.steps.words import Words, kernel_name
 from tilelink.schedule.index import call, names_in, replaced
-from tilelink.schedule.roles import Launch, Role, Schedule, Sms, Who
-from tilelink.schedule.steps import Wait
+from tilelink.schedule.memory import Region
+from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Sms, Who
+from tilelink.schedule.steps import Move, Step, Wait
+from tilelink.schedule.walk import indices, steps_in
 
 _OF_KERNEL = {"call": "epoch", "program": ""}  # what a kernel makes itself, and of what
 
@@ -75,11 +78,16 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     descriptors: dict[str, Described] = {}
     there: dict[str, dict[str, Described]] = {}
     before: list[str] = []
+    first = _shared(roles)
+    for phase in first:
+        programs = frame.programs(out, roles[0])
+        programs.phase(roles[0], phase)
+        needs |= programs.needs
     for role in roles:
         body = Text() if len(roles) > 1 else out
         programs = frame.programs(body, role)
         for phase in role.phases:
-            if phase.who is not Who.LAST:
+            if phase.who is not Who.LAST and phase not in first:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
         there |= programs.there if isinstance(programs, Turns) else {}
@@ -88,7 +96,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
             functions.line()
             functions.line()
         if len(roles) > 1:
-            _dispatch(frame, out, functions, body.text(), role, programs.needs, before)
+            _dispatch(frame, out, functions, body.text(), role, programs.needs, before, role is roles[-1])
             programs.needs.pop("program", "")
         needs |= programs.needs
     if frame.words.ends(launch):
@@ -106,8 +114,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     kernel.lines(functions.text() if functions.text().strip() else "")
     here = [f"{one.name}_here" for one in frame.schedule.buffers if one.places]
     kernel.line(_decorator(parameters, here, "gluon" if gluon else "triton"))
-    what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
-    with kernel.function(name, parameters, f"{what}."):
+    what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles) + "."
+    with kernel.function(name, parameters, what if len(roles) > 1 else _what(roles[0])):
         kernel.line("program = tl.program_id(0)")
         for one, several in tuples.items():
             kernel.call(f"{one} = (", several)
@@ -123,19 +131,57 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, _options(roles), gluon)
 
 
+def _shared(roles: list[Role]) -> list[Phase]:
+    """What every program of every role does first, and the first program in front of it: no role needs it for itself."""
+    if len(roles) == 1:
+        return []
+    alone = list(takewhile(lambda phase: phase.who is Who.FIRST, roles[0].phases))
+    begun = [roles[0].phases[len(alone) :], *(role.phases for role in roles[1:])]
+    together = [found[0] for found in zip(*begun, strict=False) if all(_for_all(one, found[0]) for one in found)]
+    return [*alone, *together] if together and tuple(together) == begun[0][: len(together)] else []
+
+
+def _for_all(phase: Phase, other: Phase) -> bool:
+    """Whether a phase is `other`, and the same for each program."""
+    inner = (index for step in steps_in(phase.body) for index in indices(step))
+    used = frozenset[str]().union(*map(names_in, (*inner, *(index for _, index in phase.let))))
+    return phase == other and phase.every and "program" not in used
+
+
+def _what(role: Role) -> str:
+    """A sentence for what a role does."""
+    moved = [region.buffer for phase in role.phases for step in steps_in(phase.body) for region in _moved(step)]
+    if role.name.endswith("_tiles"):
+        return f"Compute the tiles of {role.name.removesuffix('_tiles')}, on {_programs(role)}."
+    if moved:
+        return f"Move the chunks of {' and '.join(dict.fromkeys(moved))}, on {_programs(role)}."
+    return f"{role.name[0].upper()}{role.name[1:]}, on {_programs(role)}."
+
+
+def _moved(step: Step) -> tuple[Region, ...]:
+    return step.target if isinstance(step, Move) else ()
+
+
 def _dispatch(
-    frame: Frame, out: Text, functions: Text, text: str, role: Role, needs: dict[str, str], before: list[str]
+    frame: Frame,
+    out: Text,
+    functions: Text,
+    text: str,
+    role: Role,
+    needs: dict[str, str],
+    before: list[str],
+    rest: bool,
 ) -> None:
-    """The function of a role, and its call by the programs that are its own, behind those `before`."""
+    """The function of a role, and its call by the programs that are its own, behind those `before`: by the `rest`, or so many."""
     parameters = frame.order({*needs, "program"})
     functions.line("@triton.jit")
-    with functions.function(role.name, parameters, f"{role.name[0].upper()}{role.name[1:]}, on {_programs(role)}."):
+    with functions.function(role.name, parameters, _what(role)):
         functions.lines(text)
     functions.line()
     functions.line()
     first = bool(before)
     before += _counts(frame, [role])
-    with out.block(f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
+    with out.block("else:" if rest else f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
         own = {"program": _program_of(before[:-1])}
         out.call(f"{role.name}(", [own.get(name, name) for name in parameters])
 
