@@ -18,7 +18,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.replay import surface

@@ -6,6 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from lowering.device.barrier import program_barrier
 from lowering.device.words import get_words, put_words
 
 
@@ -17,6 +18,16 @@ def wait_until(word, value):
     """
     while tl.atomic_add(word, 0, sem="acquire", scope="sys") - value < 0:
         pass
+
+
+@triton.jit
+def notify_peers(peer_words, word, value, rank, NUM_RANKS: tl.constexpr):
+    """Raise word `word` of every peer to `value`: publishes all stores of this program and all data it has acquired."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    peers = (ranks < NUM_RANKS) & (ranks != rank)
+    there = tl.load(peer_words + ranks, mask=peers, other=0).to(tl.pointer_type(tl.int32))
+    program_barrier()
+    tl.atomic_xchg(there + word, value, mask=peers, sem="release", scope="sys")
 
 
 @triton.jit

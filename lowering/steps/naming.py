@@ -27,6 +27,7 @@ _CALLED = (  # helpers that the printer calls
         "wait_epochs",
         "wait_ranks",
         "notify_all",
+        "notify_peers",
         "count_at_peers",
         "notify",
         "count_up",
@@ -51,7 +52,7 @@ _CALLED = (  # helpers that the printer calls
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
-_OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
+_OF_BUFFERS = ("peers", "desc", "moved", "remote")  # what printed code calls beside a buffer
 _OF_TURNS = ("there", "ring")  # the same where groups of warps take turns
 
 

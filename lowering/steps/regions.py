@@ -41,6 +41,7 @@ class Place:
     lines: tuple[str, ...]
     pointers: Chain
     mask: Chain
+    leads: bool = False  # whether the mask has conditions for dimensions in front of the tile's
 
     @property
     def masks(self) -> list[str | Chain]:
@@ -58,6 +59,7 @@ class Regions:
         self.places: dict[
             str, tuple[str, Number]
         ] = {}  # by buffer of places: the value that was loaded last, and of whom
+        self.remote: dict[tuple[str, Number], str] = {}  # first elements at peers that have names
 
     def shape(self, value: str, extents: tuple[Number, ...]) -> tuple[tuple[int, str], ...]:
         """The size of a tile along each of its dimensions, and what it is called."""
@@ -100,6 +102,8 @@ class Regions:
             return buffer.name
         if buffer.places:
             return self._in_pool(buffer, region)
+        if (buffer.name, region.at) in self.remote:
+            return self.remote[buffer.name, region.at]
         self.needs[f"{buffer.name}_peers"] = ""
         return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer)})"
 
@@ -124,6 +128,7 @@ class Regions:
         lead = self.spell.flat(region.start, buffer.name, len(sides))
         terms, masks = [self.base(region), *lead], self._lead_masks(buffer, region, len(sides))
         lines: list[str] = []
+        leads = bool(masks)
         for number, side in enumerate(sides):
             dim = len(region.start) - len(sides) + number
             column = number == len(sides) - 1
@@ -135,7 +140,7 @@ class Regions:
             if side.most > 1 or side.start != 0 or column:
                 terms.append(self.spell.times(offsets, buffer.name, dim))
                 masks += mask
-        return Place(tuple(lines), Chain(tuple(terms)), Chain(tuple(_bracketed(masks)), "&", "mask="))
+        return Place(tuple(lines), Chain(tuple(terms)), Chain(tuple(_bracketed(masks)), "&", "mask="), leads)
 
     def _limit(self, side: Side, kind: str, lines: list[str]) -> str:
         """How many elements exist along a ragged side, as a variable; empty if all do."""

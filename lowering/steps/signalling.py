@@ -82,7 +82,7 @@ class Signalling(Body):
                 super().loop(raised.before)
             header = f"if {self.comes_last(raised.notify)}:" if raised.notify.last_of != 1 else ""
             with self.out.maybe(header):
-                self._raise_at_ranks(raised.notify)
+                self._raise_at_ranks(raised)
         else:
             super().loop(step)
 
@@ -95,20 +95,22 @@ class Signalling(Body):
 
     def _raised_at_once(self, step: For) -> Notifies | None:
         found = notifies_of_ranks(step, self.schedule)
-        if found is None or found.peers is not (found.notify.to is None) or self.amount:
+        if found is None or (found.notify.to is None and not found.peers) or self.amount:
             return None
         return found
 
-    def _raise_at_ranks(self, notify: Notify) -> None:
-        """Set a word of all ranks, or add to that of all peers."""
+    def _raise_at_ranks(self, raised: Notifies) -> None:
+        """Set a word of all ranks, or of all peers, or add to that of all peers."""
+        notify = raised.notify
         self.needs["signal_peers"] = ""
         _, *place = self.word("", notify.signal, notify.index).parts
         sizes = f"NUM_RANKS={self.spell.ranks()}"
-        if notify.to is not None:
-            self.out.wrapped("notify_all(", ["signal_peers", Chain(tuple(place)), self.spell(notify.to), sizes])
-            return
-        self.needs["rank"] = ""
-        self.out.wrapped("count_at_peers(", ["signal_peers", Chain(tuple(place)), "rank", sizes])
+        value = [self.spell(notify.to)] if notify.to is not None else []
+        name = "count_at_peers" if notify.to is None else "notify_peers" if raised.peers else "notify_all"
+        if raised.peers:
+            self.needs["rank"] = ""
+            value.append("rank")
+        self.out.wrapped(f"{name}(", ["signal_peers", Chain(tuple(place)), *value, sizes])
 
     def _wait_for_ranks(self, found: Waits) -> None:
         wait, shape = found.wait, self.schedule.shapes[found.wait.signal]

@@ -109,10 +109,13 @@ def publish(schedule: Schedule, launch: Publish) -> tuple[Step, ...]:
     if launch.copy_from:
         whole = [whole_region(schedule, name) for name in (launch.copy_from, exchange.source)]
         staged = (Move((whole[0],), (whole[1],)),)
-    chunk = (Notify(f"{exchange.name}_ready", (rank, CHUNK), PEER, call),)
     peers = (("peer", (rank + 1 + STEP) % schedule.num_ranks),)
-    told = For("step", schedule.num_ranks - 1, (For("chunk", exchange.chunks, chunk),), peers)
-    return (*staged, told)
+
+    def told(chunk: Number) -> Step:
+        notify = Notify(f"{exchange.name}_ready", (rank, chunk), PEER, call)
+        return For("step", schedule.num_ranks - 1, (notify,), peers)
+
+    return (*staged, told(0) if exchange.chunks == 1 else For("chunk", exchange.chunks, (told(CHUNK),)))
 
 
 def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:
