@@ -136,15 +136,16 @@ def get_words_where(words, mask):
 
 
 @triton.jit
-def get_packets(words, call, NUMBERED: tl.constexpr, mask):
-    """What `words` hold, those that exist, and 1 if one of them has not arrived in call number `call`."""
-    if mask is None:
-        found = get_words(words)
-        missing = absent(found, call, NUMBERED)
-    else:
-        found = get_words_where(words, mask)
-        missing = tl.where(mask, absent(found, call, NUMBERED), 0)
-    return found, tl.max(missing)
+def load_words(words, mask):
+    """What words hold: those that exist."""
+    return get_words(words) if mask is None else get_words_where(words, mask)
+
+
+@triton.jit
+def not_there(found, call, NUMBERED: tl.constexpr, mask):
+    """1 if one of the packets `found` that exist has not arrived in call number `call`, else 0."""
+    missing = absent(found, call, NUMBERED)
+    return tl.max(missing if mask is None else tl.where(mask, missing, 0))
 
 
 @triton.jit
@@ -168,9 +169,9 @@ def own_or_packets(
 def take_data(words, call, NUMBERED: tl.constexpr, mask):
     """What packets hold, after a wait until all have arrived in this call; 0 where there are none. Packets that are not NUMBERED
     are emptied."""
-    found, missing = get_packets(words, call, NUMBERED, mask)
-    while missing > 0:
-        found, missing = get_packets(words, call, NUMBERED, mask)
+    found = load_words(words, mask)
+    while not_there(found, call, NUMBERED, mask) > 0:
+        found = load_words(words, mask)
     if not NUMBERED:
         store_words(words, tl.zeros(words.shape, tl.int64), mask)
         found = ~found
