@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lowering.steps.body import Body
 from lowering.steps.indices import Scope, Spelling, strides
 from lowering.steps.parameters import Needing
@@ -39,10 +42,7 @@ class Signalling(Body):
         return name
 
     def notify(self, step: Notify) -> None:
-        if step.last_of == 1:
-            self.raised(step)
-            return
-        with self.out.block(f"if {self.comes_last(step)}:"):
+        with self.by_the_last(step):
             self.raised(step)
 
     def raised(self, step: Notify) -> None:
@@ -57,8 +57,12 @@ class Signalling(Body):
         else:
             self.out.wrapped("notify(", [word, self.spell(step.to)])
 
-    def comes_last(self, step: Notify) -> str:
-        """Whether this program is the last of so many that raise a word together."""
+    @contextmanager
+    def by_the_last(self, step: Notify) -> Iterator[None]:
+        """A block for the program that comes last of so many that raise a word together; none where that is any one."""
+        if step.last_of == 1:
+            yield
+            return
         self.needs["counts"] = ""
         name, many = f"{step.signal}_raises", step.last_of
         first = self.spell.number(name, self.words.counts[name], f"counts of who raises {step.signal}")
@@ -70,7 +74,8 @@ class Signalling(Body):
         last = self.spell(many - 1)
         if isinstance(many, int):
             last = f"{self.spell.number(f'{step.signal}_parts', many, f'parts that raise a word of {step.signal}')} - 1"
-        return f"count_arrival({' + '.join(terms)}) == {last}"
+        with self.out.condition("if count_arrival(", [Chain(tuple(terms))], f") == {last}:"):
+            yield
 
     def loop(self, step: For) -> None:
         """Words of all ranks are awaited at once, and raised at once."""
@@ -80,8 +85,7 @@ class Signalling(Body):
         elif raised is not None:
             if raised.before is not None:
                 super().loop(raised.before)
-            header = f"if {self.comes_last(raised.notify)}:" if raised.notify.last_of != 1 else ""
-            with self.out.maybe(header):
+            with self.by_the_last(raised.notify):
                 self._raise_at_ranks(raised)
         else:
             super().loop(step)
