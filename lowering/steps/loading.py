@@ -31,6 +31,12 @@ class Loading(Signalling):
         # the loads that branches in the loop at hand have become
         self.chosen: dict[If, tuple[tuple[str, ...], str, list[str | Chain]]] = {}
         self.descriptors: dict[str, Described] = {}
+        self.origins = dict(self.schedule.origins)  # of values that the phase at hand has not made yet
+
+    def origin(self, value: str) -> None:
+        """The user's line that makes a value, in front of the first step that does."""
+        if value in self.origins:
+            self.out.comment(self.origins.pop(value))
 
     def load(self, step: Load) -> None:
         buffer = self.buffers[step.region.buffer]

@@ -43,6 +43,7 @@ class Programs(Loading):
     def phase(self, role: Role, phase: Phase) -> None:
         """A phase of each program, or of one of them."""
         self.check_pipelining(role, phase)
+        self.origins = dict(self.schedule.origins)
         named = {Who.FIRST: "the first program", Who.LAST: "the program that ends last"}
         self.out.comment(
             phase.title or ("each program" if phase.every else named.get(phase.who, f"tiles of {role.name}"))
@@ -185,6 +186,8 @@ class Programs(Loading):
             self.out.line(f"{result} = {buffer}_here")
             self.dtypes[result] = "int64"
             return
+        for name in step.results:
+            self.origin(name)
         sides = [name for _, name in self.regions.shape(step.results[0], step.shape)] if step.shape else []
         shape = ", ".join(["1"] * (len(sides) == 1) + sides)  # a vector is a row
         exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
