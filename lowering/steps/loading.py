@@ -31,6 +31,7 @@ class Loading(Signalling):
         # the loads that branches in the loop at hand have become
         self.chosen: dict[If, tuple[tuple[str, ...], str, list[str | Chain]]] = {}
         self.descriptors: dict[str, Described] = {}
+        self.blocks: dict[str, tuple[int, ...]] = {}  # sizes of tiles of those that come first of a buffer
         self.origins = dict(self.schedule.origins)  # of values that the phase at hand has not made yet
 
     def origin(self, value: str) -> None:
@@ -101,9 +102,10 @@ class Loading(Signalling):
         """The parameter for tiles of such sides; another one if tiles of other sizes go through a descriptor, too."""
         block = tuple(side.name for side in sides)
         name, made = f"{buffer}_desc", Described(buffer, block, self.layout(buffer, sides[-1].most))
-        if self.descriptors.setdefault(name, made) != made:
-            name = f"{name}_{'x'.join(str(side.most) for side in sides)}"
-            self.descriptors[name] = made
+        sizes = tuple(side.most for side in sides)
+        if self.blocks.setdefault(name, sizes) != sizes:
+            name = f"{name}_{'x'.join(map(str, sizes))}"
+        self.descriptors.setdefault(name, made)
         self.needs[name] = ""
         return name
 

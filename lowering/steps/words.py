@@ -14,7 +14,7 @@ from lowering.steps.relative import Anew
 from tilelink.schedule.index import Number
 from tilelink.schedule.roles import Launch, PingPong, Schedule, Who
 from tilelink.schedule.steps import Notify
-from tilelink.schedule.walk import notifies, phases, steps_in
+from tilelink.schedule.walk import notifies, phases, steps_in, synchronises
 
 
 @dataclass
@@ -53,9 +53,12 @@ class Words:
     @cached_property
     def apart(self) -> bool:
         """Whether each program keeps the number of the call itself: nothing has to be made ready at the end of a call, which
-        then needs nobody who comes last. Streams that raise words read one number for all."""
+        then needs nobody who comes last. Streams that wait or raise words read one number for all."""
         whole = list(phases(self.schedule))
-        alone = not any(by_host(role) or isinstance(phase.pipelining, PingPong) for _, role, phase in whole)
+        alone = not any(
+            (by_host(role) and synchronises(phase.body)) or isinstance(phase.pipelining, PingPong)
+            for _, role, phase in whole
+        )
         nothing_last = not any(phase.who is Who.LAST for _, _, phase in whole) and not any(_counted(self.schedule))
         return alone and nothing_last and not self.anew and self.closing is not None
 
@@ -105,9 +108,9 @@ def laid_out(schedule: Schedule, in_word: dict[str, int], anew: Mapping[str, Ane
             words.counts[name] = words.num_counts
             words.num_counts += schedule.num_ranks * prod(schedule.shapes[notify.signal])
     for launch in schedule.launches if words.apart else ():
-        if launch.roles and any(role.phases for role in launch.roles):
+        if any(role.phases and not by_host(role) for role in launch.roles):
             words.calls[kernel_name(launch)] = words.num_calls
-            words.num_calls += sum(role.engine.programs for role in launch.roles)
+            words.num_calls += sum(role.engine.programs for role in launch.roles if not by_host(role))
     for launch in schedule.launches:
         if words.ends(launch):
             words.counts[f"{kernel_name(launch)}_ended"] = words.num_counts
