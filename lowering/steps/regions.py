@@ -11,6 +11,7 @@ from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExt
 from lowering.steps.indices import Spelling
 from lowering.steps.text import Chain
 from tilelink.schedule.index import Index, Number, names_in, rank
+from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import region_text
 
@@ -69,8 +70,8 @@ class Regions:
         if high == inf:
             raise UnboundedExtent(extent=extent, role=self.scope.role)
         most = 1 << (int(high) - 1).bit_length()
-        if not isinstance(extent, int) and extent.is_name and extent.op in self.spell.sizes and most == high:
-            return most, self.spell(extent)
+        if isinstance(high, Known) and most == high:
+            most = high
         if most == 1:
             return 1, "1"
         base = f"{value}_{'rows' if kind == 'rows' else 'cols'}"

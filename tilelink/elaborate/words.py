@@ -17,6 +17,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Operand, SumWords
 from tilelink.schedule.index import Index, Number, call, least, rank
+from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step, Store
@@ -81,7 +82,7 @@ class Blocks:
 
     @property
     def parts(self) -> int:
-        return self.schedule.num_ranks if self.launch.shots > 1 else 1
+        return int(self.schedule.num_ranks) if self.launch.shots > 1 else 1
 
     @cached_property
     def in_word(self) -> int:
@@ -108,7 +109,16 @@ class Blocks:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Elements of a block along each dimension."""
+        """Elements of a block along each dimension; those that could be others have names."""
+        names, last = _NAMES[-len(self.whole) :], len(self.whole) - 1
+        found = list[int]()
+        for dim, (name, extent, size) in enumerate(zip(names, self.part_shape, self._fitting, strict=True)):
+            chosen = 1 < size < extent and dim >= last - 1
+            found.append(Known(size, Index(f"{self.launch.out}_BLOCK_{name}S".upper())) if chosen else size)
+        return tuple(found)
+
+    @property
+    def _fitting(self) -> tuple[int, ...]:
         left, sizes = self.launch.block * self.in_word, list[int]()
         for place, size in enumerate(reversed(self.part_shape)):
             sizes.insert(0, min(left, size) if place < 2 else 1)

@@ -59,7 +59,7 @@ class _Expansion:
     def _launch(self, number: int, launch: Launch) -> None:
         programs: list[int] = []
         for role in launch.roles:
-            mine = [self.out.program(f"{role.name}.{one}") for one in range(role.engine.programs)]
+            mine = [self.out.program(f"{role.name}.{one}") for one in range(role.programs)]
             if not mine:
                 raise Refuted(Wrong.MALFORMED, detail=f"role {role.name} has no program")
             programs += mine
