@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
+from tilelink.elaborate.tiles import in_tiles
 from tilelink.elaborate.words import Blocks
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import WordCollective
-from tilelink.ir.counting import in_one_chunk
+from tilelink.ir.counting import chunk_arrivals, in_one_chunk
 from tilelink.ir.nodes import Axis, CommRole, ComputeRole, Exchange, Signal
 from tilelink.ir.order import RankOrder
 from tilelink.ir.schedule import Schedule as Planned
@@ -118,9 +119,10 @@ class Names:
         name, chunks, slots = exchange.name, exchange.chunks, exchange.slots
         rows = self.size(f"{name}_ROWS", exchange.rows, f"rows of a part of {name}")
         if chunks > 1:
-            chunks = self.choice(f"{name}_CHUNKS", chunks, f"{'items' if slots else 'chunks of a part'} of {name}")
+            title = f"{'items' if slots else 'chunks of a part'} of {name}"
+            chunks = self.size(f"{name}_CHUNKS", chunks, title, chosen=not slots)
         if slots:
-            slots = self.choice(f"{name}_SLOTS", slots, f"slots of the ring buffer {exchange.target}")
+            slots = self.size(f"{name}_SLOTS", slots, f"slots of the ring buffer {exchange.target}")
         order = _changed(exchange.order, self._node)
         found = replace(exchange, rows=rows, chunks=chunks, slots=slots, order=order)
         if chunks > 1:
@@ -199,6 +201,7 @@ class Names:
         if major.tiles % group == 0:
             self.rule(major.tiles, group)
         self._chunks_of(found)
+        self._counted(found, found.body, ())
         return found
 
     def _axis(self, role: ComputeRole, axis: Axis, before: str) -> Axis:
@@ -211,7 +214,9 @@ class Names:
             segments = self.ranks if same else self.size(f"{before}{name}_SEGMENTS", segments, title)
         if not tile:
             return replace(axis, extent=size, segments=segments)
-        tile = self.choice(f"{before}TILE_{name}", tile, f"extent along {name} of a tile of {role.name}")
+        item = any(isinstance(step, ir.SlotWait) for step in _nodes(role.body))  # is a tile, of which there is one
+        title = f"extent along {name} of a tile of {role.name}"
+        tile = self.size(f"{before}TILE_{name}", tile, title, chosen=not item)
         found = replace(axis, extent=size, segments=segments, tile=tile)
         whole = size % tile == 0
         self.derived(
@@ -232,6 +237,26 @@ class Names:
             self.rule(exchange.chunk_rows, axis.tile)
             if step.rows != step.slot and axis.segments > 1 and axis.extent % exchange.chunk_rows == 0:
                 self.rule(axis.extent, exchange.chunk_rows)
+
+    def _counted(self, role: ComputeRole, body: tuple[ir.Step, ...], own: tuple[str, ...]) -> None:
+        """Where tiles that complete a chunk are a number without names, what they depend on is no choice any more."""
+        for step in body:
+            match step:
+                case ir.IfOwn(axis, mine, others):
+                    self._counted(role, mine, (*own, axis))
+                    self._counted(role, others, own)
+                case ir.Notify():
+                    exchange = self.exchanges[step.exchange]
+                    counts = chunk_arrivals(role, step, exchange, own)
+                    same = len(set(counts)) == 1
+                    named = same and isinstance(in_tiles(role, step, exchange, own, counts[0]), Known)
+                    if not named and (same or not step.then):
+                        self._fixed(role, exchange)
+
+    def _fixed(self, role: ComputeRole, exchange: Exchange) -> None:
+        for number in (exchange.chunks, *(axis.tile for axis in role.axes if not axis.reduction)):
+            for name in names_in(origin(number)):
+                self.dims[name] = replace(self.dims[name], chosen=False)
 
 
 def _changed(node: Node, change: Callable[[object], object]) -> Node:

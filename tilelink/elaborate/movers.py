@@ -43,7 +43,7 @@ def _arrivals(schedule: Schedule, exchange: Exchange) -> list[int]:
     """How many tiles, or calls of a library, make each chunk of the source."""
     found, counted = source_arrivals(schedule, exchange), counting_step(schedule, exchange)
     if counted is None or len(set(found)) > 1:
-        return found
+        return [int(tiles) for tiles in found]
     role, step, own = counted
     return [in_tiles(role, step, exchange, own, found[0])] * len(found)
 

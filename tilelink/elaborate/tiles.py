@@ -161,13 +161,14 @@ def arrivals(tiles: Tiles, step: ir.Notify, exchange: Exchange, chunk: Number) -
 
 
 def in_tiles(role: ComputeRole, step: ir.Notify, exchange: Exchange, own: tuple[str, ...], count: int) -> int:
-    """`count` tiles that complete a chunk: as those along its rows and along the other axes, where that is the number."""
+    """`count` tiles that complete a chunk: as those along its rows and along the other axes, where that is the number. A number
+    without names stands for sizes and choices that then are as they are."""
     axis, local = role.axis(step.rows), step.rows == step.slot or step.rows in own
     along = axis.tiles if local else axis.segments * axis.tiles
     if exchange.chunks > 1:
         along = exchange.chunk_rows // axis.tile
     plain = along * other_tiles(role, step, own)
-    return plain if plain == count and in_one_chunk(axis, exchange, local=local) else count
+    return plain if plain == count and in_one_chunk(axis, exchange, local=local) else int(count)
 
 
 # ---- what tiles load and compute ---------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def made(op: str, a: Number, b: Number) -> Number:
         return b
     if (op == "*" and ((_plain(a) and a == 0) or (_plain(b) and b == 0))) or (op == "-" and a == b):
         return 0
-    if _plain(b) and (op, b) == ("%", 1):
+    if (_plain(b) and (op, b) == ("%", 1)) or (op in ("//", "%") and _plain(a) and a == 0):
         return 0
     return a if op in ("min", "max") and a == b else Index(op, (a, b))
 
