@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeGuard
 
+from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
@@ -186,7 +187,8 @@ class Regions:
         if self.scope.range(start + extent).high > size:
             what = {1: "columns", 2: "rows"}.get(len(buffer.shape) - dim, f"places along dimension {dim}")
             name = {"columns": "cols", "rows": "rows"}.get(what, f"size_{dim}")
-            found.append(f"{offsets} < {self.spell.number(f'{buffer.name}_{name}', size, f'{what} of {buffer.name}')}")
+            limit = self.spell.number(f"{buffer.name}_{name}", size, f"{what} of {buffer.name}", Group.BUFFERS)
+            found.append(f"{offsets} < {limit}")
         return found
 
 

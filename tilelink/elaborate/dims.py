@@ -160,12 +160,14 @@ class Names:
         return node
 
     def _words(self, launch: WordCollective) -> WordCollective:
-        for size in Blocks(self.planned, launch).sizes:
-            if isinstance(size, Known):
-                kind = size.index.op.rpartition("_")[2].lower()
-                self.choice(
-                    size.index.op, int(size), f"{kind} of a block of {launch.out}, which a program moves at a time"
-                )
+        blocks = Blocks(self.planned, launch)
+        for extent, block in zip(blocks.part_shape, blocks.sizes, strict=True):
+            if isinstance(extent, Known) and isinstance(block, Known):
+                kind = {"ROWS": "rows", "COLS": "columns"}.get(block.index.op.rpartition("_")[2], "planes")
+                self.size(extent.index.op, int(extent), f"{kind} of what a rank sends of {launch.out}")
+                self.choice(block.index.op, int(block), f"{kind} of it that a program moves at a time; a power of two")
+                if extent % block == 0:
+                    self.rule(extent, block)
         title = f"programs that move {launch.out}"
         return replace(launch, programs=self.choice(f"{launch.out}_WORDS_PROGRAMS", launch.programs, title))
 

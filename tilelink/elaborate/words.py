@@ -100,6 +100,29 @@ class Blocks:
 
     @cached_property
     def part_shape(self) -> tuple[int, ...]:
+        return tuple(part for part, _ in self._cut)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of a block along each dimension."""
+        return tuple(block for _, block in self._cut)
+
+    @cached_property
+    def _cut(self) -> tuple[tuple[int, int], ...]:
+        """(extent of a part, extent of a block) along each dimension; with names where other blocks would do as well."""
+        shape, last = self._shape, len(self.whole) - 1
+        found = list[tuple[int, int]]()
+        for dim, (name, extent, size) in enumerate(
+            zip(_NAMES[-len(shape) :], shape, self._fitting(shape), strict=True)
+        ):
+            named = 1 < size < extent and dim >= last - 1
+            names = [Index(f"{self.launch.out}_{what}_{name}S".upper()) for what in ("PART", "BLOCK")]
+            found.append((Known(extent, names[0]), Known(size, names[1])) if named else (extent, size))
+        return tuple(found)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """Of a part, in numbers."""
         shape = list(self.whole)
         if self.parts > 1:
             size = -(-shape[self.dim] // self.parts)
@@ -107,20 +130,10 @@ class Blocks:
             shape[self.dim] = -(-size // self.in_word) * self.in_word if last else size
         return tuple(shape)
 
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Elements of a block along each dimension; those that could be others have names."""
-        names, last = _NAMES[-len(self.whole) :], len(self.whole) - 1
-        found = list[int]()
-        for dim, (name, extent, size) in enumerate(zip(names, self.part_shape, self._fitting, strict=True)):
-            chosen = 1 < size < extent and dim >= last - 1
-            found.append(Known(size, Index(f"{self.launch.out}_BLOCK_{name}S".upper())) if chosen else size)
-        return tuple(found)
-
-    @property
-    def _fitting(self) -> tuple[int, ...]:
+    def _fitting(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """As many elements as a program moves at a time: whole rows of a part, or a part of one."""
         left, sizes = self.launch.block * self.in_word, list[int]()
-        for place, size in enumerate(reversed(self.part_shape)):
+        for place, size in enumerate(reversed(shape)):
             sizes.insert(0, min(left, size) if place < 2 else 1)
             left = max(left >> (sizes[0] - 1).bit_length(), 1)  # registers hold powers of two
         return tuple(sizes)
@@ -139,7 +152,10 @@ class Blocks:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        return tuple(-(-extent // size) for extent, size in zip(self.part_shape, self.sizes, strict=True))
+        return tuple(
+            extent // size if extent % size == 0 else -(-extent // size)
+            for extent, size in zip(self.part_shape, self.sizes, strict=True)
+        )
 
     @property
     def let(self) -> Let:

@@ -35,6 +35,8 @@ class Known(int):
                 return known(-int(self), inner)
             case Index("//", (Index("-", (0, inner)), by)):
                 return known(-int(self), (inner + by - 1) // by)
+            case Index("//", (int(less), by)) if less < 0:
+                return known(-int(self), (by + (-less - 1)) // by)
         return known(-int(self), 0 - self.index)
 
     def __floordiv__(self, other: int) -> int:
