@@ -76,3 +76,10 @@ def clear_counts(counts, NUM_COUNTS: gl.constexpr, BLOCK: gl.constexpr):
     """Set the counts of this rank to 0 for the next call; every other program of the call has ended."""
     offsets = each_of(BLOCK)
     gl.store(counts + offsets, gl.zeros_like(offsets), mask=offsets < NUM_COUNTS)
+
+
+@gluon.jit
+def take_off(words, each, WORDS: gl.constexpr, BLOCK: gl.constexpr):
+    """Take off WORDS words what a call adds to each of them; nobody waits for them any more in this call."""
+    offsets = each_of(BLOCK)
+    gl.atomic_add(words + offsets, gl.zeros_like(offsets) - each, mask=offsets < WORDS, sem="relaxed", scope="sys")

@@ -43,6 +43,20 @@ def wait_epochs(signals, call, rank, STRIDE: tl.constexpr, NUM_RANKS: tl.constex
 
 
 @triton.jit
+def wait_ranks(signals, value, STRIDE: tl.constexpr, NUM_RANKS: tl.constexpr):
+    """Block until every rank, this one included, has raised its word to `value`; the word of rank r is `signals + r * STRIDE`.
+
+    All data that the raising programs had stored or acquired may be loaded afterwards.
+    """
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    late = tl.full((), 1, tl.int32)
+    while late > 0:
+        raised = tl.atomic_add(signals + ranks * STRIDE, 0, mask=ranks < NUM_RANKS, sem="acquire", scope="sys")
+        late = tl.max(tl.where(ranks < NUM_RANKS, value - raised, 0), axis=0)
+    program_barrier()  # one thread has acquired each word; now all threads may load
+
+
+@triton.jit
 def wait_places(words, call, NUM_RANKS: tl.constexpr):
     """Block until every rank, this one included, has published the place of its output for this call."""
     ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))

@@ -140,15 +140,31 @@ def get_packets(words, call, NUMBERED: tl.constexpr, mask):
 def take_packets(words, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None):
     """The tile of elements in `words`, after a wait until all have arrived in this call; zeros where there are none. Packets
     that are not NUMBERED are emptied: set to 0."""
+    return tile_of_data(take_data(words, call, NUMBERED, mask), DTYPE, COUNT)
+
+
+@triton.jit
+def own_or_packets(
+    own, is_own, words, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None
+):
+    """The tile `own`, rounded to DTYPE, if `is_own`; else what `take_packets` gives."""
+    found = take_data(words, call, NUMBERED, mask, 1 - is_own.to(tl.int32))  # no branch: the compiler fails on it
+    return tile_of_data(tl.where(is_own, data_of_tile(own, DTYPE, COUNT), found), DTYPE, COUNT)
+
+
+@triton.jit
+def take_data(words, call, NUMBERED: tl.constexpr, mask, awaited=1):
+    """What packets hold, after a wait until all have arrived in this call, if they are `awaited`; 0 where there are none.
+    Packets that are not NUMBERED are emptied."""
     found, missing = get_packets(words, call, NUMBERED, mask)
-    while missing > 0:
+    while missing * awaited > 0:
         found, missing = get_packets(words, call, NUMBERED, mask)
     if not NUMBERED:
         store_words(words, tl.zeros(words.shape, tl.int64), mask)
         found = ~found
     if mask is not None:
         found = tl.where(mask, found, 0)
-    return tile_of_data(found, DTYPE, COUNT)
+    return found
 
 
 @triton.jit

@@ -11,16 +11,15 @@ from typing import NamedTuple
 
 from lowering.steps.descriptors import Described, shared_layout
 from lowering.steps.errors import NotPrinted
-from lowering.steps.indices import Scope, Spelling, strides
+from lowering.steps.indices import Scope, Spelling
 from lowering.steps.programs import Programs
-from lowering.steps.ranks import Waits, notifies_of_ranks, waits_of_ranks
 from lowering.steps.regions import Place
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.schedule.index import Number
 from tilelink.schedule.memory import Protocol, Region
 from tilelink.schedule.roles import Phase
-from tilelink.schedule.steps import Compute, For, Notify, Step
+from tilelink.schedule.steps import Compute, Step
 
 POOL_PLACES = 4  # that `Pool` of lowering/host/pool.py has
 Order = Callable[[Iterable[str]], list[str]]
@@ -109,45 +108,6 @@ class GluonPrograms(Programs):
                 "a computation beside the product in ping-pong", step, "a launch of its own for this phase"
             )
         super().compute(step)
-
-    def loop(self, step: For) -> None:
-        """Words of all ranks are awaited at once, and raised at once."""
-        waits, raised = waits_of_ranks(step, self.schedule.num_ranks), notifies_of_ranks(step, self.schedule)
-        if waits is not None:
-            self._wait_for_ranks(waits)
-        elif raised is not None and raised.peers is (raised.notify.to is None):
-            if raised.before is not None:
-                super().loop(raised.before)
-            header = f"if {self.comes_last(raised.notify)}:" if raised.notify.last_of != 1 else ""
-            with self.out.maybe(header):
-                self._raise_at_ranks(raised.notify)
-        else:
-            super().loop(step)
-
-    def _raise_at_ranks(self, notify: Notify) -> None:
-        """Set a word of all ranks, or add to that of all peers."""
-        self.needs["signal_peers"] = ""
-        _, *place = self.word("", notify.signal, notify.index).parts
-        sizes = f"NUM_RANKS={self.spell.ranks()}"
-        if notify.to is not None:
-            self.out.wrapped("notify_all(", ["signal_peers", Chain(tuple(place)), self.spell(notify.to), sizes])
-            return
-        self.needs["rank"] = ""
-        self.out.wrapped("count_at_peers(", ["signal_peers", Chain(tuple(place)), "rank", sizes])
-
-    def _wait_for_ranks(self, found: Waits) -> None:
-        wait, shape = found.wait, self.schedule.shapes[found.wait.signal]
-        index = tuple(0 if dim == found.dim else one for dim, one in enumerate(wait.index))
-        what = f"words of {wait.signal} from one rank to the next"
-        stride = strides(shape)[found.dim]
-        name = self.spell.number(f"{wait.signal}_stride", stride, what) if stride > 1 else "1"
-        sizes: list[str | Chain] = [f"STRIDE={name}", f"NUM_RANKS={self.spell.ranks()}"]
-        word = self.word(self.own(wait.signal), wait.signal, index)
-        if found.peers:
-            self.needs["rank"] = ""
-            self.out.wrapped("wait_epochs(", [word, self.spell(wait.until), "rank", *sizes])
-        else:
-            self.out.wrapped("wait_ranks(", [word, self.spell(wait.until), *sizes])
 
     # descriptors of all ranks
 

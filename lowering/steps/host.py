@@ -185,7 +185,10 @@ class HostClass:
                 out.line(f"self.signals.local[{first} : {first} + {size}].fill_({self.spell(anew.first)})")
         if words.num_counts:
             out.line(f"self.counts = torch.zeros({self.spell(words.num_counts)}, {where})")
-        out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")
+        if words.apart:
+            out.line(f"self.calls = torch.ones({self.spell(words.num_calls)}, {where})  # of the next call, of each program")
+        else:
+            out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")
         if words.values:
             spell = HostSpelling(Scope(self.schedule), self.frame.constants)
             if any("rank" in str(one) for one in words.values):

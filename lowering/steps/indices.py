@@ -30,8 +30,8 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass
 class Scope:
-    """What is known where a step stands: ranges of names and of entries of tables. `values`: of the rank, of the position, and
-    of names that depend on nothing else, for all ranks and positions: ranges of names know nothing of each other."""
+    """What is known where a step stands: ranges of names and of entries of tables. `values`: of the rank, the program, the
+    position, and of names that depend on nothing else, for all of these: ranges of names know nothing of each other."""
 
     schedule: Schedule
     role: str = ""
@@ -48,7 +48,14 @@ class Scope:
         }
 
     def range(self, index: Number) -> Range:
+        """Exact where all values of its names are known."""
+        if isinstance(index, Index) and not index.is_name and self._valued(index):
+            found = evaluate(index, self.values)
+            return Range(int(np.min(found)), int(np.max(found)))
         return range_of(index, self.names, self.tables)
+
+    def _valued(self, index: Number) -> bool:
+        return names_in(index) <= self.values.keys() and not tables_in(index)
 
     @contextmanager
     def inside(self, variable: str = "", count: Number = 1, first: Number = 0) -> Iterator[None]:
@@ -62,6 +69,8 @@ class Scope:
             if 0 < ranks * count <= MOST_VALUES:
                 self.values[POSITION] = np.arange(first, first + count)
                 self.values |= {"rank": np.arange(ranks)[:, None], **self.schedule.sizes}
+            if 0 < ranks * count * self.programs <= MOST_VALUES:
+                self.values["program"] = np.arange(self.programs)[:, None, None]
         yield
         self.names, self.values = before, values
 
@@ -71,7 +80,7 @@ class Scope:
             yield name, index
             self.values.pop(name, None)
             self.names[name] = self.range(index)
-            if names_in(index) <= self.values.keys() and not tables_in(index):
+            if self._valued(index):
                 self.values[name] = found = evaluate(index, self.values)
                 self.names[name] = Range(int(np.min(found)), int(np.max(found)))
 
@@ -161,10 +170,12 @@ class Spelling:
         shape = self.schedule.shapes[array]
         if prod(shape) >= INT32_LIMIT:
             text = self.wide(text)
-        if dim == len(shape) - 1:
-            return text
         step = strides(shape)[dim]
-        return text if step == 1 and not isinstance(step, Known) else f"{text} * {self.step(array, dim)}"
+        return text if step == 1 and not isinstance(step, Known) else f"{text} * {self.constant(self.step(array, dim))}"
+
+    def constant(self, name: str) -> str:
+        """A constant at the top of the file."""
+        return name
 
     def step(self, array: str, dim: int) -> str:
         """Elements from one place to the next along a dimension of an array: a row, what has rows, and so on."""
@@ -189,7 +200,9 @@ class HostSpelling(Spelling):
     minimum, maximum = "min", "max"
 
     def number(self, base: str, value: int, what: str, group: Group = Group.LOOPS, text: str = "") -> str:
-        name = super().number(base, value, what, group, text)
+        return self.constant(super().number(base, value, what, group, text))
+
+    def constant(self, name: str) -> str:
         return name if name.isdigit() else f"{name}.value"
 
     def known(self, index: Number, around: int = 0) -> str:

@@ -94,7 +94,12 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     if frame.words.ends(launch):
         _end(frame, out, launch, needs, before)
     tuples = {f"{buffer}_there": list(found) for buffer, found in there.items()}
-    order = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
+    number, made = "epoch", _OF_KERNEL
+    if frame.words.apart:
+        first = frame.words.calls[name]
+        number = f"calls + {frame.constants.name(f'{name}_calls', first, 'first number of a call')} + program"
+        made = _OF_KERNEL | {"call": "calls"}
+    order = frame.order({made.get(one, one) for one in needs} - {""})
     parameters = [one for name in order for one in tuples.get(name, [name])]
     gluon = any(map(in_gluon, roles))
     kernel = Text()
@@ -107,8 +112,11 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         for one, several in tuples.items():
             kernel.call(f"{one} = (", several)
         if "call" in needs:
-            kernel.line("call = tl.load(epoch)")
+            kernel.line(f"call = tl.load({number})")
         kernel.lines(out.text())
+        if "call" in needs and frame.words.apart:
+            kernel.line("program_barrier()")
+            kernel.line(f"tl.store({number}, call + 1)")
     for found in there.values():
         descriptors |= found
     grid = " + ".join(f"{one}.value" if not one.isdigit() else one for one in _counts(frame, roles))

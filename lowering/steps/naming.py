@@ -20,10 +20,14 @@ from tilelink.schedule.walk import indices, phases
 
 HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
 OF_GLUON = ("turns", "pieces", "gluon_steps")  # kernels in Gluon have these instead, where names are the same
-PARAMETERS = ("epoch", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
+PARAMETERS = ("epoch", "calls", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _CALLED = (  # helpers that the printer calls
     *(
         "wait_until",
+        "wait_epochs",
+        "wait_ranks",
+        "notify_all",
+        "count_at_peers",
         "notify",
         "count_up",
         "count_arrival",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lowering.embed import defined
 from lowering.steps.errors import UnknownOpOfSteps
 from tilelink.errors import did_you_mean
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute
@@ -16,7 +17,7 @@ _TEXTS = {
     "full": "tl.full({shape}, {0}, tl.float32)",
     "dot": "tl.dot({0}, {1}, {2}{precision})",
     "copy": "{0}",
-    "in_fp32": "{0}.to(tl.float32)",
+    **{f"in_{name}": f"{{0}}.to(tl.{row.triton})" for name, row in DTYPES.items()},
     "trans": "tl.trans({0})",
     "halves": "halves({0})",
 }

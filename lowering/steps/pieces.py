@@ -2,6 +2,8 @@
 
 move x[a : +512, 0 : +8192] -> y[b : +512, 0 : +8192], then notify
 for x_row < 512: for x_col < 2: move x[a + x_row : +1, x_col * 4096 : +4096] -> ...; notify
+
+A run of elements in memory stays whole: programs copy it block by block.
 """
 
 from __future__ import annotations
@@ -9,29 +11,55 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lowering.steps.closing import by_host
+from lowering.steps.flat import is_flat
+from lowering.steps.indices import Scope
 from tilelink.schedule.index import Index, Number, least, rounded_up
 from tilelink.schedule.memory import Region
-from tilelink.schedule.roles import Role, Schedule
-from tilelink.schedule.steps import For, Move, Step
-from tilelink.schedule.walk import mapped
+from tilelink.schedule.roles import Phase, Role, Schedule
+from tilelink.schedule.steps import For, If, Move, Step
 
 ELEMENTS = 4096  # of a piece at most: 32 for each thread of four warps
 
 
-def in_pieces(schedule: Schedule, most: int = ELEMENTS) -> Schedule:
-    """`schedule` with loops around what moves more than `most` elements, which is a power of two."""
-
-    def change(step: Step) -> tuple[Step, ...]:
-        return _cut(schedule, step, most) if isinstance(step, Move) else (step,)
+def in_pieces(schedule: Schedule, most: int = ELEMENTS, runs: bool = True) -> Schedule:
+    """`schedule` with loops around what moves more than `most` elements, which is a power of two. `runs`: those stay whole."""
 
     def changed(role: Role) -> Role:
-        phases = tuple(replace(phase, body=mapped(phase.body, change)) for phase in role.phases)
-        return role if by_host(role) else replace(role, phases=phases)
+        if by_host(role):
+            return role
+        scope = Scope(schedule, role.name, role.programs)
+        return replace(role, phases=tuple(_phase(scope, phase, most, runs) for phase in role.phases))
 
     launches = tuple(
         replace(launch, roles=tuple(changed(role) for role in launch.roles)) for launch in schedule.launches
     )
     return replace(schedule, launches=launches)
+
+
+def _phase(scope: Scope, phase: Phase, most: int, runs: bool) -> Phase:
+    with scope.inside("tile", phase.count, phase.first):
+        for _ in scope.bind(phase.let):
+            pass
+        return replace(phase, body=_body(scope, phase.body, most, runs))
+
+
+def _body(scope: Scope, body: tuple[Step, ...], most: int, runs: bool) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for step in body:
+        match step:
+            case For():
+                with scope.inside(step.variable, step.count):
+                    for _ in scope.bind(step.let):
+                        pass
+                    found.append(replace(step, body=_body(scope, step.body, most, runs)))
+            case If():
+                others = _body(scope, step.others, most, runs)
+                found.append(replace(step, body=_body(scope, step.body, most, runs), others=others))
+            case Move() if not (runs and is_flat(scope, step)):
+                found += _cut(scope.schedule, step, most)
+            case _:
+                found.append(step)
+    return tuple(found)
 
 
 def _cut(schedule: Schedule, step: Move, most: int) -> tuple[Step, ...]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from lowering.steps.body import Body
+from lowering.names import INT32_LIMIT
 from lowering.steps.choices import Choice, choices
 from lowering.steps.descriptors import Described
-from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
+from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, NAMES, element
 from lowering.steps.errors import EngineCannot
+from lowering.steps.flat import is_flat, run
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.ops import op_text
-from lowering.steps.parameters import Needing
 from lowering.steps.regions import Place, Regions, Side
+from lowering.steps.signalling import Signalling
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.ir.ops.elementwise import FUNCTIONS
@@ -22,8 +23,9 @@ from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.memory import Access, Buffer, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
-from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Order, Step, Store, Sync
 
+BLOCK_BYTES = 32768  # per step of a copy
 _ORDERS = {
     Order.BARRIER: "program_barrier()",
     Order.FENCE: "fence_descriptors()",
@@ -35,24 +37,19 @@ _ORDERS = {
 Chosen = tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[str, list[str | Chain]]]
 
 
-class Programs(Body):
-    """`needs`: names that the printed text takes as parameters. `descriptors`: of which buffer and block each of them is."""
-
-    out: Text
+class Programs(Signalling):
+    """`descriptors`: of which buffer and block each of them is."""
 
     def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
-        self.needs: dict[str, str] = {}
-        super().__init__(out, scope, Needing(scope, spell, self.needs))
+        super().__init__(out, scope, spell, words)
         self.regions = Regions(self.spell, self.needs)
         self.buffers = self.regions.buffers
-        self.words = words
         self.dtypes: dict[str, str] = {}  # of values that were loaded
         self.chosen: dict[
             If, tuple[str, list[str | Chain]]
         ] = {}  # the load that a branch in the loop at hand has become
         self.descriptors: dict[str, Described] = {}
         self.functions: list[str] = []  # what the printed text calls
-        self.amount = ""  # what is added to words, if it is not 1
 
     # phases
 
@@ -136,55 +133,6 @@ class Programs(Body):
         return len(loops) == 1 and not self.waits(loops[0].body) and self.scope.range(loops[0].count).low > 1
 
     # leaves
-
-    def word(self, words: str, signal: str, index: tuple[Number, ...]) -> Chain:
-        """The place of a word; `words` are those of a rank."""
-        first = self.spell.number(signal, self.words.first(signal), f"first word of signal {signal}")
-        return Chain((words, first, *self.spell.flat(index, signal, 0)))
-
-    def wait(self, step: Wait) -> None:
-        here = self.own(step.signal)
-        self.out.wrapped("wait_until(", [self.word(here, step.signal, step.index), self.spell(step.until)])
-
-    def own(self, signal: str) -> str:
-        """The memory of the own rank in which a signal lies."""
-        name = "counts" if self.words.own(signal) else "signals"
-        self.needs[name] = ""
-        return name
-
-    def notify(self, step: Notify) -> None:
-        if step.last_of == 1:
-            self.raised(step)
-            return
-        with self.out.block(f"if {self.comes_last(step)}:"):
-            self.raised(step)
-
-    def raised(self, step: Notify) -> None:
-        if step.at == rank:
-            words = self.own(step.signal)
-        else:
-            self.needs["signal_peers"] = ""
-            words = f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
-        word = self.word(words, step.signal, step.index)
-        if step.to is None:
-            self.out.wrapped("count_up(", [word, *([self.amount] if self.amount else [])])
-        else:
-            self.out.wrapped("notify(", [word, self.spell(step.to)])
-
-    def comes_last(self, step: Notify) -> str:
-        """Whether this program is the last of so many that raise a word together."""
-        self.needs["counts"] = ""
-        name, many = f"{step.signal}_raises", step.last_of
-        first = self.spell.number(name, self.words.counts[name], f"counts of who raises {step.signal}")
-        size = self.words.size(step.signal)
-        per_rank = self.spell.number(f"{step.signal}_words", size, f"words of {step.signal}") if size > 1 else "1"
-        at = self.spell(step.at, 2)
-        terms = ["counts", first, at if per_rank == "1" else f"{at} * {per_rank}"]
-        terms += self.spell.flat(step.index, step.signal, 0)
-        last = self.spell(many - 1)
-        if isinstance(many, int):
-            last = f"{self.spell.number(f'{step.signal}_parts', many, f'parts that raise a word of {step.signal}')} - 1"
-        return f"count_arrival({' + '.join(terms)}) == {last}"
 
     def load(self, step: Load) -> None:
         buffer = self.buffers[step.region.buffer]
@@ -285,10 +233,23 @@ class Programs(Body):
         super().loop(step)
 
     def branch(self, step: If) -> None:
-        if step not in self.chosen:
-            super().branch(step)
+        if step in self.chosen:
+            self.out.wrapped(*self.chosen.pop(step))
             return
-        self.out.wrapped(*self.chosen.pop(step))
+        match step:
+            case If(left, right, (Compute((value,), op, (str() as own,)),), (Load(result) as load,)):
+                if op.startswith("in_") and value == result and load.region.buffer in self.packets:
+                    self._own_or_packets(own, f"{self.spell(left)} == {self.spell(right)}", load)
+                    return
+        super().branch(step)
+
+    def _own_or_packets(self, own: str, condition: str, step: Load) -> None:
+        """Data are chosen, not tiles, which the compiler cannot do for tiles in layouts of their own."""
+        buffer = self.buffers[step.region.buffer]
+        self.dtypes[step.result] = element(buffer)
+        place = self._place(step.result, step.region, step)
+        packets = [place.pointers, *self._packets(buffer), *place.masks]
+        self.out.wrapped(f"{step.result} = own_or_packets(", [own, condition, *packets])
 
     def _choose(self, choice: Choice) -> None:
         """Prints where a load loads from, if both are tiles of equal strides, and notes the load for the loop."""
@@ -360,12 +321,29 @@ class Programs(Body):
         return before, instead, (f"{value} = tl.load(", [pointers, *masked])
 
     def move(self, step: Move) -> None:
+        flat = is_flat(self.scope, step)
         for source, target in zip(step.source, step.target, strict=True):
             name = f"{source.buffer}_moved"
+            if flat:
+                self._copy(name, source, target)
+                continue
             self.load(Load(name, source))
             self.store(Store(name, target))
         if step.notify is not None:
             self.notify(step.notify)
+
+    def _copy(self, name: str, source: Region, target: Region) -> None:
+        """All elements of a run, a block of them at a time: loads of so many are in flight at once, then stores."""
+        count = run(self.scope, source)
+        assert count is not None
+        size = 1 << (int(self.scope.range(count).high) - 1).bit_length()
+        block = min(size, BLOCK_BYTES // BYTES[element(self.buffers[source.buffer])])
+        what = f"elements of {source.buffer} that a program loads, then stores, at a time"
+        elements = self.spell(count)
+        if prod(self.schedule.shapes[source.buffer]) >= INT32_LIMIT:
+            elements = self.spell.wide(elements)
+        ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (target, source)]
+        self.out.wrapped("copy_share(", [*ends, elements, "0", "1", self.spell.number(f"{name}_block", block, what)])
 
     def compute(self, step: Compute) -> None:
         if step.op == "own_place":
@@ -380,7 +358,7 @@ class Programs(Body):
         operands = [self._operand(one, step.op) for one in step.operands]
         text = op_text(self.schedule, self.scope.role, step, operands, f"({shape})", exact)
         self.out.line(f"{', '.join(step.results)} = {text}")
-        kept = self.dtypes.get(str(step.operands[0])) if step.op in ("copy", "trans") else None
+        kept = self.dtypes.get(str(step.operands[0])) if step.op in ("copy", "trans") else NAMES.get(step.op[3:])
         for name in step.results:
             self.dtypes[name] = kept or "float32"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from lowering.steps.order import terms_of
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import For, Notify, Wait
+from tilelink.schedule.steps import For, If, Notify, Step, Wait
 from tilelink.schedule.walk import all_steps, notifies, synchronises
 
 
@@ -39,15 +39,28 @@ class Notifies:
 
 def waits_of_ranks(step: For, ranks: int) -> Waits | None:
     """The only step of a loop, where it waits for a word of each rank or peer; None for any other loop."""
-    if len(step.body) != 1 or not isinstance(step.body[0], Wait):
+    let, bound = _resolved(step), _bound(step)
+    wait, but_own = _only_wait(step.body, let)
+    if wait is None:
         return None
-    wait, let, bound = step.body[0], _resolved(step), _bound(step)
     places = tuple(replaced(index, let) for index in wait.index)
     moving = [dim for dim, index in enumerate(places) if step.variable in names_in(index)]
     if len(moving) != 1 or names_in(wait.until) & bound:
         return None
     peers = _peers(step, places[moving[0]], ranks)
+    if but_own is not None:  # goes through all ranks, and leaves out the own one
+        peers = True if peers is False and but_own == places[moving[0]] else None
     return None if peers is None else Waits(replace(wait, index=places), moving[0], peers)
+
+
+def _only_wait(body: tuple[Step, ...], let: dict[str, Number]) -> tuple[Wait | None, Number | None]:
+    """The wait that a body is, and which rank has none where that is the own one."""
+    match body:
+        case (Wait() as wait,):
+            return wait, None
+        case (If(left, right, (), (Wait() as wait,)),) if right == rank:
+            return wait, replaced(left, let)
+    return None, None
 
 
 def notifies_of_ranks(step: For, schedule: Schedule) -> Notifies | None:

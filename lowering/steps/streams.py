@@ -230,6 +230,7 @@ def _all(step: Call) -> tuple[Region, ...]:
 
 ARGUMENTS = {
     "epoch": "self.epoch",
+    "calls": "self.calls",
     "counts": "self.counts",
     "signals": "self.signals.local",
     "signal_peers": "self.signals.pointers",

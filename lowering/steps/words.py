@@ -14,7 +14,7 @@ from lowering.steps.relative import Anew
 from tilelink.schedule.index import Index, Number, value_of
 from tilelink.schedule.known import Known, origin
 from tilelink.schedule.memory import Dim
-from tilelink.schedule.roles import Launch, Schedule
+from tilelink.schedule.roles import Launch, PingPong, Schedule, Who
 from tilelink.schedule.steps import Notify
 from tilelink.schedule.walk import notifies, phases, steps_in
 
@@ -33,13 +33,15 @@ class Words:
     in_word: dict[str, int] = field(default_factory=dict)  # elements in a word of each buffer of packets
     num_signals: int = 0
     num_counts: int = 0
+    calls: dict[str, int] = field(default_factory=dict)  # of a kernel, the first of the numbers that its programs keep
+    num_calls: int = 0
     dims: list[Dim] = field(default_factory=list)  # all of these, as each follows from the others
     taken: frozenset[str] = frozenset()  # names of other things
 
     def put(self, name: str, size: int, title: str, *, counted: bool) -> None:
         """Words behind those that are there, among the counts or the signals."""
         places = self.counts if counted else self.signals
-        first = self._named(name, self.num_counts if counted else self.num_signals, title)
+        first = self.named(name, self.num_counts if counted else self.num_signals, title)
         places[name] = first
         if counted:
             self.num_counts = first + size
@@ -48,10 +50,11 @@ class Words:
 
     def end(self) -> None:
         """All words have been put."""
-        self.num_signals = self._named("NUM_SIGNALS", self.num_signals, "words of signals")
-        self.num_counts = self._named("NUM_COUNTS", self.num_counts, "words of counts")
+        self.num_signals = self.named("NUM_SIGNALS", self.num_signals, "words of signals")
+        self.num_counts = self.named("NUM_COUNTS", self.num_counts, "words of counts")
 
-    def _named(self, name: str, value: int, title: str) -> int:
+    def named(self, name: str, value: int, title: str) -> int:
+        """`value`, which follows from what is there already, as a number of that name."""
         name = name.upper()
         if name in self.taken or any(dim.name == name for dim in self.dims):
             return value
@@ -82,6 +85,15 @@ class Words:
             found[dim.name] = value_of(dim.size, found)
         return found
 
+    @cached_property
+    def apart(self) -> bool:
+        """Whether each program keeps the number of the call itself: nothing has to be made ready at the end of a call, which
+        then needs nobody who comes last. Streams that raise words read one number for all."""
+        whole = list(phases(self.schedule))
+        alone = not any(by_host(role) or isinstance(phase.pipelining, PingPong) for _, role, phase in whole)
+        nothing_last = not any(phase.who is Who.LAST for _, _, phase in whole) and not any(_counted(self.schedule))
+        return alone and nothing_last and not self.anew and self.closing is not None
+
     def own(self, signal: str) -> bool:
         """Whether the words of a signal lie among the counts."""
         return signal in self.anew and self.anew[signal].own
@@ -96,7 +108,7 @@ class Words:
 
     def ends(self, launch: Launch) -> bool:
         """Whether the last program of `launch` has something to do."""
-        return launch is self.closing or any(last_phases(launch))
+        return (launch is self.closing and not self.apart) or any(last_phases(launch))
 
     def lines(self) -> list[str]:
         """The layout, for the head of the printed file."""
@@ -126,6 +138,12 @@ def laid_out(
         if name not in words.counts:
             size = schedule.num_ranks * words.size(notify.signal)
             words.put(name, size, f"first count of who raises {notify.signal}", counted=True)
+    for launch in schedule.launches if words.apart else ():
+        if launch.roles and any(role.phases for role in launch.roles):
+            name = kernel_name(launch)
+            first = words.named(f"{name}_calls", words.num_calls, f"first number of a call that programs of {name} keep")
+            words.calls[name] = first
+            words.num_calls = first + sum(role.programs for role in launch.roles)
     for launch in schedule.launches:
         if words.ends(launch):
             name = kernel_name(launch)

@@ -196,8 +196,7 @@ def plan_of(case: Case) -> Planned:
     return made
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REPLAYED)
+@pytest.mark.parametrize("name", [REPLAYED[0], *(pytest.param(one, marks=pytest.mark.slow) for one in REPLAYED[1:])])
 def test_at_real_sizes_groups_do_what_those_of_today_do(name: str) -> None:
     """Every operation, with its layout and in its order, but for arithmetic on indices, and for places of pools, which are
     numbers in a buffer instead of words."""

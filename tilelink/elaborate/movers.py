@@ -97,7 +97,7 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     else:
         told = Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank)
     body = (*ready(schedule, exchange), Move((source,), (target,)), told)
-    let = peer_and_chunk(exchange.order, exchange.chunks)
+    let = peer_and_chunk(exchange.order, exchange.chunks, shifted=True)
     return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True)
 
 

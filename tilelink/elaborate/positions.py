@@ -16,7 +16,7 @@ def rank_at(order: RankOrder, position: Number) -> Number:
     nodes = order.num_ranks // size
 
     def turned(own: Number, first: int, by: Number, ranks: int) -> Number:
-        return (own + first + by) % ranks if order.direction > 0 else (own - first - by) % ranks
+        return (own + first + by) % ranks if order.direction > 0 else (own + (ranks - first) - by) % ranks
 
     if nodes == 1:
         return turned(rank, order.first, position, size)
@@ -24,13 +24,16 @@ def rank_at(order: RankOrder, position: Number) -> Number:
     return node * size + turned(rank % size, order.first, position % size, size)
 
 
-def peer_and_chunk(order: ChunkOrder, chunks: int, *, streams: bool = False) -> Let:
-    """What lies at a position of a mover, in whose order the own rank is last, and left out. `streams`: one program a peer."""
+def peer_and_chunk(order: ChunkOrder, chunks: int, *, streams: bool = False, shifted: bool = False) -> Let:
+    """What lies at a position of a mover, in whose order the own rank is last, and left out. `streams`: one program a peer.
+    `shifted`: chunk by chunk, every program starts with another peer, so that all links are used at once."""
     assert order.ranks.first == 1, "movers go to their peers before they would come to themselves"
     peers = order.ranks.num_ranks - 1
     step, chunk = TILE // chunks, TILE % chunks
     if streams or order.nest is Nest.CHUNK_MAJOR:
         step, chunk = TILE % peers, TILE // peers
+        if shifted:
+            step = (TILE + Index("program")) % peers
     return ("peer", rank_at(order.ranks, step)), ("chunk", chunk)
 
 

@@ -10,11 +10,14 @@ from tilelink.elaborate.user_body import user_body
 from tilelink.elaborate.words import sum_words
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.nodes import ComputeRole, Exchange, Memory
 from tilelink.ir.steps import MatmulBody, Operand, Place, SumParts, SumWords, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Store, Wait
+
+_WGMMA_ROWS = 64
 
 STEP, PEER = Index("step"), Index("peer")
 CHUNK, SLOT, USE = Index("chunk"), Index("slot"), Index("use")  # of an item: names of its phase
@@ -186,25 +189,42 @@ def _loaded(tiles: Tiles, result: str, operand: Operand) -> tuple[Step, ...]:
 
 
 def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
-    """The matmul, and those in its loop over k; with parts along k, part by part as they arrive."""
+    """The matmul, and those in its loop over k; with parts along k, part by part as they arrive. A *turned* one computes its
+    transpose, and turns that at the end."""
     beside = [step for step in tiles.role.body if isinstance(step, MatmulBody) and step.beside == first.result]
     every = [first, *beside]
     axis = tiles.axis(first.axis)
-    shape = tuple(tiles.width(one.name) for one in tiles.written)
+    turned = _turned(tiles, first)
+    shape = tuple(tiles.width(one.name) for one in tiles.written)[:: -1 if turned else 1]
     zeros = [Compute((one.result,), "zeros", shape=shape) for one in every]
     rounds: list[Step] = [*_loaded(tiles, "left", first.left)]
+    rounds += [_trans("left")] if turned else []
     for number, one in enumerate(every):
         right = f"right{number or ''}"
         rounds += _loaded(tiles, right, one.right)
-        rounds += [Compute((right,), "trans", (right,))] if one.transposed else []
-        rounds.append(Compute((one.result,), "dot", ("left", right, one.result)))
+        rounds += [_trans(right)] if one.transposed != turned else []
+        operands = (right, "left") if turned else ("left", right)
+        rounds.append(Compute((one.result,), "dot", (*operands, one.result)))
+    back = tuple(_trans(one.result) for one in every) if turned else ()
     k = Index(first.axis)
     loop = For(f"{first.axis}_tile", axis.tiles, tuple(rounds), ((k.op, Index(f"{first.axis}_tile") * axis.tile),))
     if axis.segments == 1:
-        return (*zeros, *body(tiles, first.waits), loop)
+        return (*zeros, *body(tiles, first.waits), loop, *back)
     place = Index(f"{first.axis}_place")
     let = ((segment_name(first.axis), rank_at(tiles.role.order.minor_ranks, place)),)
-    return (*zeros, For(place.op, axis.segments, (*body(tiles, first.waits), loop), let))
+    return (*zeros, For(place.op, axis.segments, (*body(tiles, first.waits), loop), let), *back)
+
+
+def _turned(tiles: Tiles, matmul: MatmulBody) -> bool:
+    """Whether columns of the product become rows of what is computed: Hopper's tensor cores read operands in shared memory for
+    no fewer than 64 rows."""
+    m, n = (one.tile for one in tiles.written)
+    hopper = tiles.schedule.machine.arch.startswith("sm_9")
+    return hopper and m < _WGMMA_ROWS <= n and DTYPES[tiles.schedule.buffer(matmul.left.buffer).dtype].tensor_cores
+
+
+def _trans(value: str) -> Compute:
+    return Compute((value,), "trans", (value,))
 
 
 def _sum_parts(tiles: Tiles, step: SumParts) -> tuple[Step, ...]:

@@ -47,7 +47,9 @@ def word_collective(schedule: Schedule, launch: WordCollective) -> tuple[Phase, 
     own = Load("part", blocks.of(launch.operand, mine))
     total: tuple[Step, ...] = (
         Compute(("sum",), "zeros", shape=blocks.tile),
-        For("peer", ranks, (If(PEER, rank, (own,), (theirs,)), Compute(("sum",), "add", ("sum", "part")))),
+        For(
+            "peer", ranks, (If(PEER, rank, (own,), (theirs,)), Compute(("sum",), "add", ("sum", "part"))), unrolled=True
+        ),
         Store("sum", blocks.of(launch.out, rank if launch.shots > 1 else None)),
     )
     if launch.shots == 1:
@@ -63,7 +65,7 @@ def word_collective(schedule: Schedule, launch: WordCollective) -> tuple[Phase, 
 
 
 def _to_peers(ranks: int, *body: Step) -> For:
-    return For("step", ranks - 1, body, (("peer", (rank + 1 + STEP) % ranks),))
+    return For("step", ranks - 1, body, (("peer", (rank + 1 + STEP) % ranks),), unrolled=True)
 
 
 @dataclass(frozen=True)
@@ -196,8 +198,8 @@ class Blocks:
 
 
 def sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
-    """Packets to the rank whose share it is, or to every rank; then the sum of what has come. In two shots each rank adds a
-    share of the rows of a tile, and sends the sums of it to every rank."""
+    """Packets to the rank whose share it is, or to every peer; then the sum of what has come, and of the own tile, rounded as
+    packets are. In two shots each rank adds a share of the rows of a tile, and sends the sums of it to every rank."""
     ranks, words = tiles.schedule.num_ranks, f"{step.result}_words"
     to_all = (("peer", (rank + STEP) % ranks),)
     tile = f"{words}_tile"
@@ -207,8 +209,10 @@ def sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
         sent = Store(step.value, _words_region(tiles, operand, rank, PEER))
         taken = Load(tile, _words_region(tiles, operand, PEER, rank))
         zeros = Compute((step.result,), "zeros", shape=tuple(tiles.width(name) for name in step.index))
+        own = Compute((tile,), f"in_{tiles.schedule.buffer(step.result).dtype}", (step.value,))
         adding = Compute((step.result,), "add", (step.result, tile))
-        return For("step", ranks, (sent,), to_all), zeros, For("peer", ranks, (taken, adding))
+        summed = For("peer", ranks, (If(PEER, rank, (own,), (taken,)), adding), unrolled=True)
+        return _to_peers(ranks, sent), zeros, summed
     share, total, sums = tile_share(tiles, step), f"{step.result}_share", f"{step.result}_sums"
     starts, extents = _box(tiles, Operand(words, step.index, ir.Access.POINTER), rank)
     place, width = starts[0] // tiles.width(step.index[0]), least(share, extents[0] - rank * share)
@@ -220,10 +224,10 @@ def sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
     back = Load(step.result, Region(sums, (call % 2, *starts), (1, *extents)))
     shape = (share, *(tiles.width(name) for name in step.index[1:]))
     return (
-        For("step", ranks, (sent,), to_all),
+        For("step", ranks, (sent,), to_all, unrolled=True),
         Compute((total,), "zeros", shape=shape),
-        For("peer", ranks, (taken, Compute((total,), "add", (total, tile)))),
-        For("step", ranks, (told,), to_all),
+        For("peer", ranks, (taken, Compute((total,), "add", (total, tile))), unrolled=True),
+        For("step", ranks, (told,), to_all, unrolled=True),
         back,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tilelink.ir.dtype import DTYPES
 from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Buffer, Memory, Protocol, Region
@@ -29,7 +30,7 @@ OPS: dict[str, Op] = {
     "dot": lambda a, b, c: c + a @ b,
     "trans": lambda x: x.T,
     "copy": lambda x: x,
-    "in_fp32": lambda x: x,
+    **dict.fromkeys((f"in_{name}" for name in DTYPES), lambda x: x),  # numbers here are exact
     "neg": lambda x: -x,
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - y,

@@ -1,0 +1,112 @@
+"""Words of programs on SMs: waits, notifies, and counts of who comes last. Words of all ranks are awaited and raised at once."""
+
+from __future__ import annotations
+
+from lowering.steps.body import Body
+from lowering.steps.indices import Scope, Spelling, strides
+from lowering.steps.parameters import Needing
+from lowering.steps.ranks import Waits, notifies_of_ranks, waits_of_ranks
+from lowering.steps.text import Chain, Text
+from lowering.steps.words import Words
+from tilelink.schedule.index import Number, rank
+from tilelink.schedule.steps import For, Notify, Wait
+
+
+class Signalling(Body):
+    """`needs`: names that the printed text takes as parameters."""
+
+    out: Text
+
+    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
+        self.needs: dict[str, str] = {}
+        super().__init__(out, scope, Needing(scope, spell, self.needs))
+        self.words = words
+        self.amount = ""  # what is added to words, if it is not 1
+
+    def word(self, words: str, signal: str, index: tuple[Number, ...]) -> Chain:
+        """The place of a word; `words` are those of a rank."""
+        first = self.spell.number(signal, self.words.first(signal), f"first word of signal {signal}")
+        return Chain((words, first, *self.spell.flat(index, signal, 0)))
+
+    def wait(self, step: Wait) -> None:
+        here = self.own(step.signal)
+        self.out.wrapped("wait_until(", [self.word(here, step.signal, step.index), self.spell(step.until)])
+
+    def own(self, signal: str) -> str:
+        """The memory of the own rank in which a signal lies."""
+        name = "counts" if self.words.own(signal) else "signals"
+        self.needs[name] = ""
+        return name
+
+    def notify(self, step: Notify) -> None:
+        if step.last_of == 1:
+            self.raised(step)
+            return
+        with self.out.block(f"if {self.comes_last(step)}:"):
+            self.raised(step)
+
+    def raised(self, step: Notify) -> None:
+        if step.at == rank:
+            words = self.own(step.signal)
+        else:
+            self.needs["signal_peers"] = ""
+            words = f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
+        word = self.word(words, step.signal, step.index)
+        if step.to is None:
+            self.out.wrapped("count_up(", [word, *([self.amount] if self.amount else [])])
+        else:
+            self.out.wrapped("notify(", [word, self.spell(step.to)])
+
+    def comes_last(self, step: Notify) -> str:
+        """Whether this program is the last of so many that raise a word together."""
+        self.needs["counts"] = ""
+        name, many = f"{step.signal}_raises", step.last_of
+        first = self.spell.number(name, self.words.counts[name], f"counts of who raises {step.signal}")
+        size = self.words.size(step.signal)
+        per_rank = self.spell.number(f"{step.signal}_words", size, f"words of {step.signal}") if size > 1 else "1"
+        at = self.spell(step.at, 2)
+        terms = ["counts", first, at if per_rank == "1" else f"{at} * {per_rank}"]
+        terms += self.spell.flat(step.index, step.signal, 0)
+        last = self.spell(many - 1)
+        if isinstance(many, int):
+            last = f"{self.spell.number(f'{step.signal}_parts', many, f'parts that raise a word of {step.signal}')} - 1"
+        return f"count_arrival({' + '.join(terms)}) == {last}"
+
+    def loop(self, step: For) -> None:
+        """Words of all ranks are awaited at once, and raised at once."""
+        waits, raised = waits_of_ranks(step, self.schedule.num_ranks), notifies_of_ranks(step, self.schedule)
+        if waits is not None:
+            self._wait_for_ranks(waits)
+        elif raised is not None and raised.peers is (raised.notify.to is None) and not self.amount:
+            if raised.before is not None:
+                super().loop(raised.before)
+            header = f"if {self.comes_last(raised.notify)}:" if raised.notify.last_of != 1 else ""
+            with self.out.maybe(header):
+                self._raise_at_ranks(raised.notify)
+        else:
+            super().loop(step)
+
+    def _raise_at_ranks(self, notify: Notify) -> None:
+        """Set a word of all ranks, or add to that of all peers."""
+        self.needs["signal_peers"] = ""
+        _, *place = self.word("", notify.signal, notify.index).parts
+        sizes = f"NUM_RANKS={self.spell.ranks()}"
+        if notify.to is not None:
+            self.out.wrapped("notify_all(", ["signal_peers", Chain(tuple(place)), self.spell(notify.to), sizes])
+            return
+        self.needs["rank"] = ""
+        self.out.wrapped("count_at_peers(", ["signal_peers", Chain(tuple(place)), "rank", sizes])
+
+    def _wait_for_ranks(self, found: Waits) -> None:
+        wait, shape = found.wait, self.schedule.shapes[found.wait.signal]
+        index = tuple(0 if dim == found.dim else one for dim, one in enumerate(wait.index))
+        what = f"words of {wait.signal} from one rank to the next"
+        stride = strides(shape)[found.dim]
+        name = self.spell.number(f"{wait.signal}_stride", stride, what) if stride > 1 else "1"
+        sizes: list[str | Chain] = [f"STRIDE={name}", f"NUM_RANKS={self.spell.ranks()}"]
+        word = self.word(self.own(wait.signal), wait.signal, index)
+        if found.peers:
+            self.needs["rank"] = ""
+            self.out.wrapped("wait_epochs(", [word, self.spell(wait.until), "rank", *sizes])
+        else:
+            self.out.wrapped("wait_ranks(", [word, self.spell(wait.until), *sizes])
