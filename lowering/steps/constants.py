@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import count
 
-from tilelink.schedule.index import Index, spelled
+from tilelink.schedule.index import names_in, spelled
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Dim
 
@@ -71,11 +71,17 @@ class Constants:
     def add(self, dims: Iterable[Dim], sizes: dict[str, int], layout: bool = False) -> None:
         """Constants for `dims`, whose values are `sizes`. `layout`: they say where words lie."""
         for dim in dims:
-            group = Group.WORDS if layout else _group(dim)
+            group = Group.WORDS if layout else self._group(dim)
             self.edited |= dim.chosen
             self.found[dim.name] = Constant(dim.name, sizes[dim.name], spelled(dim.size), dim.title, group)
             for by in dim.multiples:
                 self.require(f"{dim.name} % {spelled(by, 3)} == 0", f"whole pieces, no masks: {dim.title}")
+
+    def _group(self, dim: Dim) -> Group:
+        if dim.chosen:
+            return Group.CHOSEN
+        sizes = all(self.found[name].group is Group.SIZES for name in names_in(dim.size))
+        return Group.SIZES if sizes else Group.LOOPS
 
     def require(self, text: str, why: str) -> None:
         """Printed code relies on `text`, a condition on constants that holds now."""
@@ -146,12 +152,6 @@ def _tried(base: str, role: str, several: bool) -> Iterator[str]:
 
 def _same(one: Constant, other: Constant) -> bool:
     return (one.value, one.text) == (other.value, other.text)
-
-
-def _group(dim: Dim) -> Group:
-    if isinstance(dim.size, Index):
-        return Group.LOOPS
-    return Group.CHOSEN if dim.chosen else Group.SIZES
 
 
 def _names(text: str) -> set[str]:

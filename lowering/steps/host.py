@@ -186,7 +186,9 @@ class HostClass:
         if words.num_counts:
             out.line(f"self.counts = torch.zeros({self.spell(words.num_counts)}, {where})")
         if words.apart:
-            out.line(f"self.calls = torch.ones({self.spell(words.num_calls)}, {where})  # of the next call, of each program")
+            out.line(
+                f"self.calls = torch.ones({self.spell(words.num_calls)}, {where})  # of the next call, of each program"
+            )
         else:
             out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")
         if words.values:

@@ -141,7 +141,9 @@ def laid_out(
     for launch in schedule.launches if words.apart else ():
         if launch.roles and any(role.phases for role in launch.roles):
             name = kernel_name(launch)
-            first = words.named(f"{name}_calls", words.num_calls, f"first number of a call that programs of {name} keep")
+            first = words.named(
+                f"{name}_calls", words.num_calls, f"first number of a call that programs of {name} keep"
+            )
             words.calls[name] = first
             words.num_calls = first + sum(role.programs for role in launch.roles)
     for launch in schedule.launches:

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
+from tilelink.elaborate.sizes import Key, Sizes
 from tilelink.elaborate.tiles import in_tiles
 from tilelink.elaborate.words import Blocks
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import WordCollective
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
-from tilelink.ir.nodes import Axis, CommRole, ComputeRole, Exchange, Signal
+from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange, Signal
 from tilelink.ir.order import RankOrder
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Index, Number, names_in
 from tilelink.schedule.instance import with_indices
-from tilelink.schedule.known import Known, origin
+from tilelink.schedule.known import Known, known, origin
 from tilelink.schedule.memory import Dim
 from tilelink.schedule.roles import Schedule
 
@@ -37,6 +38,7 @@ class Names:
         self.taken = {buffer.name for buffer in planned.buffers} | {signal.name.upper() for signal in planned.signals}
         self.roles = [kernel.compute for kernel in planned.kernels() if kernel.compute is not None]
         self.ranks = self.size("NUM_RANKS", planned.num_ranks, "ranks of the group")
+        self.sizes, self.named = Sizes(planned), dict[Key, int]()
         self.movers = {comm.exchange: self._movers(comm) for one in planned.kernels() for comm in one.comm}
         exchanges = tuple(self._exchange(one) for one in planned.exchanges)
         self.exchanges = {one.name: one for one in exchanges}
@@ -45,8 +47,9 @@ class Names:
             machine=replace(planned.machine, num_ranks=self.ranks),
             exchanges=exchanges,
             signals=tuple(map(self._signal, planned.signals)),
-            launches=_changed(planned.launches, self._node),
+            buffers=tuple(map(self._buffer, planned.buffers)),
         )
+        self.schedule = replace(self.schedule, launches=_changed(planned.launches, self._node))
 
     def in_names(self, schedule: Schedule) -> Schedule:
         """`schedule` with names for its numbers, and the dims that it uses."""
@@ -70,7 +73,7 @@ class Names:
         kept = [dim for dim in self.dims.values() if dim.name in found]
         rules = [tuple(by for by in dim.multiples if names_in(by) <= found) for dim in kept]
         dims = [replace(dim, multiples=multiples) for dim, multiples in zip(kept, rules, strict=True)]
-        dims.sort(key=lambda dim: (isinstance(dim.size, Index), not dim.chosen, "TILE_" not in dim.name))
+        dims.sort(key=lambda dim: (isinstance(dim.size, Index), not dim.chosen, dim.chosen and "TILE_" not in dim.name))
         return replace(named, dims=tuple(dims))
 
     def fold(self, index: Number) -> Number:
@@ -110,14 +113,68 @@ class Names:
             dim = self.dims[of.op]
             self.dims[of.op] = replace(dim, multiples=(*dim.multiples, one))
 
+    def extent(self, key: Key) -> int:
+        """A size of an axis, a part or a buffer, as it follows from another one."""
+        if key not in self.named:
+            free, times = self.sizes.of[key]
+            value = self.sizes.values[key]
+            name, title = self._called(key)
+            self.named[key] = value
+            if free == key:
+                self.named[key] = self.size(name, value, title)
+            elif isinstance(base := self.extent(free), Known):
+                follows = origin(base if times == 1 else self.ranks * base)
+                self.named[key] = self._following(name.upper(), value, follows, title)
+        return self.named[key]
+
+    def _following(self, name: str, value: int, follows: Number, title: str) -> int:
+        if name in self.dims and self.dims[name].size == follows:
+            return Known(value, Index(name))
+        if name in self.taken:
+            return known(value, follows)
+        self.taken.add(name)
+        self.dims[name] = Dim(name, follows, title)
+        return Known(value, Index(name))
+
+    def _called(self, key: Key) -> tuple[str, str]:
+        """The name of a size, and what it is."""
+        kind, name, place = key
+        match kind:
+            case "axis":
+                before = f"{name}_" if len(self.roles) > 1 else ""
+                axis = next(role for role in self.roles if role.name == name).axis(str(place))
+                return f"{before}{place}_SIZE", f"extent along {place}{' of one segment' if axis.segments > 1 else ''}"
+            case "rows":
+                return f"{name}_ROWS", f"rows of a part of {name}"
+        dims = len(self.planned.buffer(name).shape)
+        assert isinstance(place, int)
+        what = {1: "columns", 2: "rows"}.get(dims - place, f"size_{place}")
+        suffix = {"columns": "COLS", "rows": "ROWS"}.get(what, what)
+        return f"{name}_{suffix}", f"{what.replace('_', ' ')} of {name}"
+
     # ---- nodes
+
+    def _buffer(self, buffer: Buffer) -> Buffer:
+        """A buffer whose sizes are what parts, slots and ranks are."""
+        shape = list(buffer.shape)
+        ring = next((one for one in self.exchanges.values() if one.slots and one.target == buffer.name), None)
+        for dim, extent in enumerate(shape):
+            key = ("buffer", buffer.name, dim)
+            alone = sum(free == key for free, _ in self.sizes.of.values()) == 1
+            if ring is not None and dim < 2 and extent == (ring.slots, ring.chunk_rows)[dim]:
+                shape[dim] = (ring.slots, ring.chunk_rows)[dim]
+            elif dim == 0 and len(shape) > 2 and alone and extent == self.ranks:
+                shape[dim] = self.ranks
+            else:
+                shape[dim] = self.extent(key)
+        return replace(buffer, shape=tuple(shape))
 
     def _movers(self, comm: CommRole) -> int:
         return self.choice(f"{comm.exchange}_PROGRAMS", comm.programs, f"programs that move {comm.exchange}")
 
     def _exchange(self, exchange: Exchange) -> Exchange:
         name, chunks, slots = exchange.name, exchange.chunks, exchange.slots
-        rows = self.size(f"{name}_ROWS", exchange.rows, f"rows of a part of {name}")
+        rows = self.extent(("rows", name, 0))
         if chunks > 1:
             title = f"{'items' if slots else 'chunks of a part'} of {name}"
             chunks = self.size(f"{name}_CHUNKS", chunks, title, chosen=not slots)
@@ -160,11 +217,13 @@ class Names:
         return node
 
     def _words(self, launch: WordCollective) -> WordCollective:
-        blocks = Blocks(self.planned, launch)
-        for extent, block in zip(blocks.part_shape, blocks.sizes, strict=True):
-            if isinstance(extent, Known) and isinstance(block, Known):
+        blocks = Blocks(self.schedule, launch)
+        for whole, extent, block in zip(blocks.shape, blocks.part_shape, blocks.sizes, strict=True):
+            if isinstance(extent, Known) and isinstance(block, Known) and extent is not whole:
                 kind = {"ROWS": "rows", "COLS": "columns"}.get(block.index.op.rpartition("_")[2], "planes")
-                self.size(extent.index.op, int(extent), f"{kind} of what a rank sends of {launch.out}")
+                self._following(
+                    extent.index.op, int(extent), origin(whole), f"{kind} of what a rank sends of {launch.out}"
+                )
                 self.choice(block.index.op, int(block), f"{kind} of it that a program moves at a time; a power of two")
                 if extent % block == 0:
                     self.rule(extent, block)
@@ -209,7 +268,7 @@ class Names:
     def _axis(self, role: ComputeRole, axis: Axis, before: str) -> Axis:
         name, segments, tile = axis.name, axis.segments, axis.tile
         of_segment = " of one segment" if segments > 1 else ""
-        size = self.size(f"{before}{name}_SIZE", axis.extent, f"extent along {name}{of_segment}")
+        size = self.extent(("axis", role.name, name))
         if segments > 1:
             title = f"segments along {name}; a tile lies in one of them"
             same = segments == self.ranks

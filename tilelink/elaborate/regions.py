@@ -127,7 +127,7 @@ def part(
     shape = schedule.buffer(buffer).shape
     more = len(shape) - len(starts)
     if more == 0 and number is not None:
-        rows = _rows(schedule, buffer, shape[0] // int(schedule.num_ranks))
+        rows = _rows(schedule, buffer, shape[0] // schedule.num_ranks)
         starts = [number * rows + starts[0], *starts[1:]]
     elif more and number is None:
         return _through_parts(schedule, buffer, starts, extents, at, access)

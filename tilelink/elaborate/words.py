@@ -84,7 +84,7 @@ class Blocks:
 
     @property
     def parts(self) -> int:
-        return int(self.schedule.num_ranks) if self.launch.shots > 1 else 1
+        return self.schedule.num_ranks if self.launch.shots > 1 else 1
 
     @cached_property
     def in_word(self) -> int:
@@ -112,7 +112,7 @@ class Blocks:
     @cached_property
     def _cut(self) -> tuple[tuple[int, int], ...]:
         """(extent of a part, extent of a block) along each dimension; with names where other blocks would do as well."""
-        shape, last = self._shape, len(self.whole) - 1
+        shape, last = self.shape, len(self.whole) - 1
         found = list[tuple[int, int]]()
         for dim, (name, extent, size) in enumerate(
             zip(_NAMES[-len(shape) :], shape, self._fitting(shape), strict=True)
@@ -123,12 +123,13 @@ class Blocks:
         return tuple(found)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
-        """Of a part, in numbers."""
+    def shape(self) -> tuple[int, ...]:
+        """Of a part, as it follows from that of the whole."""
         shape = list(self.whole)
         if self.parts > 1:
-            size = -(-shape[self.dim] // self.parts)
-            last = self.dim == len(shape) - 1
+            even = shape[self.dim] % self.parts == 0
+            size = shape[self.dim] // self.parts if even else -(-shape[self.dim] // self.parts)
+            last = self.dim == len(shape) - 1 and size % self.in_word != 0
             shape[self.dim] = -(-size // self.in_word) * self.in_word if last else size
         return tuple(shape)
 
