@@ -26,6 +26,7 @@ from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
 from lowering.steps.words import laid_out
 from lowering.targets import dialect
+from tilelink.schedule.instance import with_origins
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Schedule
 
@@ -51,7 +52,7 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None)
     Raises errors of `lowering.steps.errors` for what has no printed form.
     """
     _check_sizes(schedule)
-    schedule = for_gpu(schedule, arch, dialect("triton", arch).gluon)
+    schedule = for_gpu(with_origins(schedule), arch, dialect("triton", arch).gluon)
     return print_file(passes(schedule), arch, around)
 
 
@@ -65,8 +66,11 @@ def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = 
     """The same of a schedule that has gone through all passes."""
     spelling = dialect("triton", arch)
     packed, anew = relative(in_words(schedule))
-    words = laid_out(packed, elements_of_words(schedule), anew)
-    frame = Frame(packed, words, Constants(checked_names(schedule)), around.stream_waits if around else True)
+    taken = checked_names(schedule)
+    words, constants = laid_out(packed, elements_of_words(schedule), anew, taken), Constants(taken)
+    constants.add(schedule.dims, schedule.sizes)
+    constants.add(words.dims, words.sizes, layout=True)
+    frame = Frame(packed, words, constants, around.stream_waits if around else True)
     host_roles = [  # first: they say which values they copy
         [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in packed.launches
     ]
@@ -82,11 +86,11 @@ def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = 
     helpers, renamed = embed_both(plain, gluon, HELPERS, OF_GLUON, spelling.jit)
     texts = [renamed(kernel.text) if kernel.gluon else kernel.text for kernel in printed_kernels]
     body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *texts])).strip("\n")
-    constants = "\n".join(frame.constants.lines(globals_of(f"{body}\n\n\n{host}")))
+    definitions = "\n".join(constants.lines(globals_of(f"{body}\n\n\n{host}")))
     pooled = any(buffer.places for buffer in schedule.buffers)
     fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
     sections = [
-        ("constants: kernels read these directly, host code reads their `.value`", constants),
+        ("constants", definitions),
         ("device helpers: waits and notifies hold the rules of memory order", helpers),
         (f"kernels of {schedule.name}", body),
         ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from lowering.steps.closing import by_host, last_phases
-from lowering.steps.constants import Constants
+from lowering.steps.constants import Constants, Group
 from lowering.steps.descriptors import Described
 from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.indices import Scope, Spelling
@@ -51,7 +51,7 @@ class Frame:
     wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
     def programs(self, out: Text, role: Role) -> Programs:
-        scope = Scope(self.schedule, role.name, role.engine.programs)
+        scope = Scope(self.schedule, role.name, role.programs)
         spell = Spelling(scope, self.constants)
         if in_gluon(role):
             return Turns(out, scope, spell, self.words, self.order)
@@ -104,8 +104,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     tuples = {f"{buffer}_there": list(found) for buffer, found in there.items()}
     number, made = "epoch", _OF_KERNEL
     if frame.words.apart:
-        first = frame.words.calls[name]
-        number = f"calls + {frame.constants.name(f'{name}_calls', first, 'first number of a call')} + program"
+        place = frame.words.calls[name]
+        number = f"calls + {frame.constants.name(f'{name}_calls', place, 'first number of a call')} + program"
         made = _OF_KERNEL | {"call": "calls"}
     order = frame.order({made.get(one, one) for one in needs} - {""})
     parameters = [one for name in order for one in tuples.get(name, [name])]
@@ -198,7 +198,7 @@ def _counts(frame: Frame, roles: list[Role]) -> list[str]:
     found = []
     for role in roles:
         what = f"programs of {role.name}"
-        found.append(frame.constants.name(f"{role.name}_programs", role.engine.programs, what))
+        found.append(frame.constants.name(f"{role.name}_programs", role.programs, what))
     return found
 
 
@@ -223,17 +223,19 @@ def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
     words, constants = frame.words, frame.constants
     out.comment("the next call" + (": what streams copy, too" if words.values else ""))
     if words.num_counts:
-        size = constants.name("NUM_COUNTS", words.num_counts, "counts of this rank")
-        block = constants.name("COUNTS_BLOCK", 1 << (words.num_counts - 1).bit_length(), "of them, cleared at once")
-        out.line(f"clear_counts(counts, NUM_COUNTS={size}, BLOCK={block})")
+        counted = constants.name("NUM_COUNTS", words.num_counts, "counts of this rank")
+        most, what = 1 << (words.num_counts - 1).bit_length(), "counts that one store sets to 0; a power of two"
+        block = constants.name("COUNTS_BLOCK", most, what, group=Group.WORDS)
+        constants.require(f"{counted} <= {block}", "one store sets all counts to 0")
+        out.line(f"clear_counts(counts, NUM_COUNTS={counted}, BLOCK={block})")
         needs["counts"] = ""
     for signal, each in counted_off(words.anew):
         needs["signals"] = ""
         first = constants.name(signal, words.first(signal), f"first word of signal {signal}")
-        many = words.size(signal)
+        many, off = words.size(signal), Spelling(Scope(frame.schedule), constants)(each)
         count = constants.name(f"{signal}_words", many, f"words of {signal}") if many > 1 else "1"
         lanes = 1 << (many - 1).bit_length()
-        out.line(f"take_off(signals + {first}, {each}, WORDS={count}, BLOCK={lanes})")
+        out.line(f"take_off(signals + {first}, {off}, WORDS={count}, BLOCK={lanes})")
     scope = Scope(frame.schedule)
     spell = Needing(scope, Spelling(scope, constants), needs)
     for place, value in enumerate(words.values):
@@ -280,7 +282,7 @@ def _decorator(parameters: list[str], positions: Iterable[str] = (), language: s
 
 
 def _programs(role: Role) -> str:
-    return f"{role.engine.programs} program{'s' * (role.engine.programs != 1)}"
+    return f"{role.programs} program{'s' * (role.programs != 1)}"
 
 
 def _options(roles: list[Role]) -> tuple[str, ...]:

@@ -81,8 +81,8 @@ class _Analysis:
         self.packets = {buffer.name for buffer in schedule.buffers if buffer.protocol is not Protocol.SIMPLE}
         self.found: list[Missing] = []
         self.untold = untold(schedule)
-        self.scope = Scope(schedule, role.name, role.engine.programs)
-        self.ranks, self.programs = schedule.num_ranks, role.engine.programs
+        self.scope = Scope(schedule, role.name, role.programs)
+        self.ranks, self.programs = schedule.num_ranks, role.programs
         self.unequal: tuple[tuple[Number, Number], ...] = ()  # indices, in the branches that the step is in
 
     def phase(self, phase: Phase, state: State, path: Path) -> State:

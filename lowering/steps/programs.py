@@ -75,8 +75,8 @@ class Programs(Signalling):
             ends = ends[first == 0 :]
         else:
             self.needs["program"] = ""
-            programs = self.spell.number(f"{role.name}_programs", role.engine.programs, f"programs of {role.name}")
-            own = (Index("program") - first) % role.engine.programs + first
+            programs = self.spell.number(f"{role.name}_programs", role.programs, f"programs of {role.name}")
+            own = (Index("program") - first) % role.programs + first
             ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
         header = f"for tile in {self._tiles(', '.join(ends), phase)}:"
         if not self.positions(phase):
