@@ -45,8 +45,8 @@ def _last_words(role: Role) -> Iterator[Word | None]:
     """What each program of a role raises behind all else that it does; None if that is something else."""
     phase = role.phases[-1]
     step = phase.body[-1]
-    once = phase.every or role.engine.programs == 1
-    for program in range(role.engine.programs):
+    once = phase.every or role.programs == 1
+    for program in range(role.programs):
         if not by_host(role) or not isinstance(step, Notify) or step.at != rank or not once or phase.count != 1:
             yield None
             continue

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from lowering.dialect import Reach
 from lowering.names import class_name
 from lowering.source import Source
 from lowering.steps.closing import MAIN
@@ -122,19 +123,27 @@ class HostClass:
         as_stored = self._shape(buffer) == self.schedule.shapes[buffer.name]
         return tensor_of(buffer) + ("" if as_stored else f".view({self._shape(buffer)})")
 
-    def _resident(self) -> int:
+    def _resident(self) -> str:
         """SMs for the largest launch of each stream, and one for each stream that a program holds up."""
-        most: dict[str, int] = {}
+        most: dict[str, dict[str, int]] = {}
         for launch, roles in zip(self.schedule.launches, self.host_roles, strict=True):
-            engines = [role.engine for role in launch.roles if isinstance(role.engine, Sms)]
-            others = [role.engine.programs for role in launch.roles if not isinstance(role.engine, Sms)]
-            count = sum(-(-one.programs // one.per_sm) for one in engines)
-            count += 0 if roles else sum(others)
-            most[launch.stream] = max(most.get(launch.stream, 0), count)
+            programs = [
+                (role.programs, role.engine.per_sm if isinstance(role.engine, Sms) else 1) for role in launch.roles
+            ]
+            alone = [one for one, role in zip(programs, launch.roles, strict=True) if isinstance(role.engine, Sms)]
+            counts = [-(-many // per_sm) for many, per_sm in (alone if roles else programs)]
+            most.setdefault(launch.stream, {})[" + ".join(map(self.spell, counts)) or "0"] = sum(map(int, counts))
             for one in roles:
                 if one.kernels:
-                    most[one.stream] = max(most.get(one.stream, 0), 1)
-        return max(1, sum(most.values()))
+                    most.setdefault(one.stream, {})["1"] = 1
+        terms = [_largest(counts) for counts in most.values()]
+        number = all(term.isdigit() for term in terms)
+        return str(max(1, sum(map(int, terms)))) if number else " + ".join(term for term in terms if term != "0")
+
+    def _places(self, name: str) -> str:
+        """The shape of a buffer, in constants where it follows from them."""
+        sizes = [self.spell(size) for size in self.schedule.shapes[name]]
+        return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
 
     def _init(self) -> None:
         out = self.out
@@ -147,14 +156,14 @@ class HostClass:
             out.line("fabric.agree(self.SCHEDULE)")
             out.line("self.fabric = fabric")
             for name in self._of(Memory.SYMMETRIC):
-                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
+                shape, dtype = self._places(name), stored(self.buffers[name])
                 if self.buffers[name].places:
                     out.line(f"self.{name} = Pool(fabric, {shape}, torch.{dtype})")
-                    out.line(f"self.{name}_pool = torch.cat([place.pointers for place in self.{name}.places])")
+                    self._pool(name)
                     continue
                 out.line(f"self.{name} = fabric.symmetric({shape}, torch.{dtype})")
             for name in self._of(Memory.LOCAL):
-                shape, dtype = self.schedule.shapes[name], stored(self.buffers[name])
+                shape, dtype = self._places(name), stored(self.buffers[name])
                 out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
             self._describe()
             self._words()
@@ -163,22 +172,33 @@ class HostClass:
                 shapes = "for shape, dtype in self.INPUTS.values()"
                 out.line(f"self(*[torch.empty(shape, dtype=dtype, device=fabric.device) {shapes}])")
 
+    def _pool(self, name: str) -> None:
+        """Addresses of all places of a pool: of all ranks, or of this one where those of peers follow from them."""
+        places = f"self.{name}.places"
+        if self.frame.dialect.reach is Reach.TABLE:
+            self.out.line(f"self.{name}_pool = torch.cat([place.pointers for place in {places}])")
+            return
+        here = f"[place.local.data_ptr() for place in {places}]"
+        self.out.line(f"self.{name}_pool = torch.tensor({here}, dtype=torch.int64, device=fabric.device)")
+
     def _words(self) -> None:
         """Signals, the number of the call, counts, and values that streams copy."""
-        out, words = self.out, self.words
+        out, words, word = self.out, self.words, self.frame.dialect.word
         if words.num_signals:
-            out.line(f"self.signals = fabric.symmetric(({words.num_signals},), torch.int32)")
-        where = "dtype=torch.int32, device=fabric.device"
+            out.line(f"self.signals = fabric.symmetric(({self.spell(words.num_signals)},), {word})")
+        where = f"dtype={word}, device=fabric.device"
         for signal, anew in words.anew.items():
             if anew.first:
                 place = self.frame.constants.name(signal, words.first(signal), f"first word of signal {signal}")
-                first, size = f"{place}.value", words.size(signal)
+                first, size = f"{place}.value", self.spell(words.size(signal), 1)
                 out.comment("no call before the first one: all of it counts as done")
-                out.line(f"self.signals.local[{first} : {first} + {size}].fill_({anew.first})")
+                out.line(f"self.signals.local[{first} : {first} + {size}].fill_({self.spell(anew.first)})")
         if words.num_counts:
-            out.line(f"self.counts = torch.zeros({words.num_counts}, {where})")
+            out.line(f"self.counts = torch.zeros({self.spell(words.num_counts)}, {where})")
         if words.apart:
-            out.line(f"self.calls = torch.ones({words.num_calls}, {where})  # of the next call, of each program")
+            out.line(
+                f"self.calls = torch.ones({self.spell(words.num_calls)}, {where})  # of the next call, of each program"
+            )
         else:
             out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")
         if words.values:
@@ -316,3 +336,10 @@ class HostClass:
         """All descriptors, by the parameter that takes them."""
         for kernel in self.kernels:
             yield from kernel.descriptors.items() if kernel else ()
+
+
+def _largest(counts: dict[str, int]) -> str:
+    """The text of the largest number, which may be another one where constants are edited."""
+    if all(text.isdigit() for text in counts):
+        return str(max(counts.values()))
+    return f"max({', '.join(counts)})" if len(counts) > 1 else next(iter(counts))

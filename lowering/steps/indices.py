@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from math import inf, prod
 import numpy as np
 
 from lowering.names import INT32_LIMIT
-from lowering.steps.constants import Constants
-from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in, tables_in
+from lowering.steps.constants import Constants, Group
+from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in, spelled, tables_in
+from tilelink.schedule.known import Known
 from tilelink.schedule.ranges import Range, range_of, truncation_is_floor
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Let
@@ -38,8 +40,7 @@ class Scope:
     values: dict[str, int | Ints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        low = {dim.name: dim.multiple if dim.on_call else dim.size for dim in self.schedule.dims}
-        self.names |= {name: Range(low[name], size) for name, size in self.schedule.sizes.items()}
+        self.names |= {name: Range(size, size) for name, size in self.schedule.sizes.items()}
         self.names |= {"rank": Range(0, self.schedule.num_ranks - 1), "call": Range(1, inf)}
         self.names["program"] = Range(0, self.programs - 1) if self.programs else Range(0, inf)
         self.tables = {
@@ -93,12 +94,11 @@ class Spelling:
         self.scope = scope
         self.constants = constants
         self.schedule = scope.schedule
-        self.sizes = {dim.name: dim for dim in self.schedule.dims}
         self.lanes = ""  # the mask of look-ups by `lane`
 
-    def number(self, base: str, value: int, what: str) -> str:
-        """A named number."""
-        return self.constants.name(base, value, what, self.scope.role)
+    def number(self, base: str, value: int, what: str, group: Group = Group.LOOPS, text: str = "") -> str:
+        """A named number; `text` spells it in constants."""
+        return self.constants.name(base, value, what, self.scope.role, group, text)
 
     def ranks(self) -> str:
         return self.number("NUM_RANKS", self.schedule.num_ranks, "ranks of the group")
@@ -106,6 +106,8 @@ class Spelling:
     def __call__(self, index: Number, around: int = 0, unit: tuple[int, str] = (0, "")) -> str:
         """`around`: how tight the operator around binds. `unit`: a number and what it is called, for an index that counts
         in it."""
+        if isinstance(index, Known):
+            return self.known(index.index, around)
         if isinstance(index, int):
             return unit[1] if index == unit[0] and unit[1] else str(index)
         if index.is_name:
@@ -127,16 +129,20 @@ class Spelling:
         text = f"{self(left, binds, units[0])} {index.op} {second}"
         return f"({text})" if binds < around else text
 
+    def known(self, index: Number, around: int = 0) -> str:
+        """An expression of constants."""
+        return spelled(index, around)
+
     def _divisor(self, index: Index, around: int = 0) -> str:
         """Remainders of what depends on the own rank are ranks, where they are of so many."""
         left, right = index.args
+        if isinstance(right, Known):
+            return self(right, around)
         if index.op == "%" and right == self.schedule.num_ranks and "rank" in names_in(left):
             return self.ranks()
         return self(right, around)
 
     def name(self, name: str) -> str:
-        if name in self.sizes:
-            return self.number(name, self.sizes[name].size, "a size of the operator")
         return name
 
     def look_up(self, index: Index) -> str:
@@ -162,15 +168,27 @@ class Spelling:
     def times(self, text: str, array: str, dim: int) -> str:
         """`text` times the elements from one place to the next along a dimension; in 64 bits where 32 are too few."""
         shape = self.schedule.shapes[array]
-        step = strides(shape)[dim]
         if prod(shape) >= INT32_LIMIT:
             text = self.wide(text)
-        if step == 1:
-            return text
+        step = strides(shape)[dim]
+        return text if step == 1 and not isinstance(step, Known) else f"{text} * {self.constant(self.step(array, dim))}"
+
+    def constant(self, name: str) -> str:
+        """A constant at the top of the file."""
+        return name
+
+    def step(self, array: str, dim: int) -> str:
+        """Elements from one place to the next along a dimension of an array: a row, what has rows, and so on."""
+        shape = self.schedule.shapes[array]
+        step = strides(shape)[dim]
         if dim == len(shape) - 2:
-            return f"{text} * {self.number(f'{array}_COLS', step, f'columns of {array}')}"
-        what = f"elements of {array} from one place to the next along dimension {dim}"
-        return f"{text} * {self.number(f'{array}_STEP_{dim}', step, what)}"
+            return self.constants.name(f"{array}_COLS", step, f"columns of {array}", group=Group.BUFFERS)
+        rows = dim == len(shape) - 3
+        base, what = (f"{array}_ROWS", f"rows of {array}") if rows else (f"{array}_SIZE_{dim + 1}", f"size of {array}")
+        places = self.constants.name(base, shape[dim + 1], what, group=Group.BUFFERS)
+        text = f"{places} * {self.step(array, dim + 1)}"
+        base, what = (f"{array}_PART", "part") if rows else (f"{array}_STEP_{dim}", f"place along dimension {dim}")
+        return self.constants.name(base, int(step), f"elements of a {what} of {array}", group=Group.BUFFERS, text=text)
 
     def wide(self, text: str) -> str:
         return f"tl.cast({text}, tl.int64)"
@@ -181,9 +199,14 @@ class HostSpelling(Spelling):
 
     minimum, maximum = "min", "max"
 
-    def number(self, base: str, value: int, what: str) -> str:
-        text = super().number(base, value, what)
-        return text if text.isdigit() else f"{text}.value"
+    def number(self, base: str, value: int, what: str, group: Group = Group.LOOPS, text: str = "") -> str:
+        return self.constant(super().number(base, value, what, group, text))
+
+    def constant(self, name: str) -> str:
+        return name if name.isdigit() else f"{name}.value"
+
+    def known(self, index: Number, around: int = 0) -> str:
+        return re.sub(r"[A-Za-z_]\w*", r"\g<0>.value", spelled(index, around))
 
     def name(self, name: str) -> str:
         """A stream of its own is no loop over streams."""

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from lowering.dialect import Dialect, Reach
 from lowering.steps.closing import by_host, last_phases
-from lowering.steps.constants import Constants
+from lowering.steps.constants import Constants, Group
 from lowering.steps.descriptors import Described
+from lowering.steps.distributed import DistributedPrograms
 from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.naming import PARAMETERS
@@ -42,20 +44,34 @@ class Kernel:
 
 @dataclass
 class Frame:
-    """What all printers of a file share."""
+    """What all printers of a file share. `exact`: signals whose waits may compare for equality. `stream_waits`: streams of the
+    machine can wait for a word of memory."""
 
     schedule: Schedule
     words: Words
     constants: Constants
+    dialect: Dialect
+    exact: frozenset[str] = frozenset()
     stream_waits: bool = True
     wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
     def programs(self, out: Text, role: Role) -> Programs:
-        scope = Scope(self.schedule, role.name, role.engine.programs)
-        spell = Spelling(scope, self.constants)
+        scope = Scope(self.schedule, role.name, role.programs)
         if in_gluon(role):
-            return Turns(out, scope, spell, self.words, self.order)
+            return Turns(out, scope, Spelling(scope, self.constants), self.words, self.order)
+        return self.plain(out, scope)
+
+    def plain(self, out: Text, scope: Scope) -> Programs:
+        """A printer of programs without groups of warps of their own."""
+        spell = Spelling(scope, self.constants)
+        if self.dialect.reach is Reach.SYMMETRIC:
+            return DistributedPrograms(out, scope, spell, self.words, self.exact)
         return Programs(out, scope, spell, self.words)
+
+    def stream_wait(self, signal: str) -> str:
+        """The method by which a stream waits for a number; empty if a program has to hold it."""
+        compares = self.dialect.stream_wait == "wait_at_least" or signal in self.exact
+        return self.dialect.stream_wait if self.stream_waits and compares else ""
 
     def order(self, needs: Iterable[str]) -> list[str]:
         """Parameters: tensors as the schedule has them, tables, words, the own rank, positions."""
@@ -104,8 +120,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     tuples = {f"{buffer}_there": list(found) for buffer, found in there.items()}
     number, made = "epoch", _OF_KERNEL
     if frame.words.apart:
-        first = frame.words.calls[name]
-        number = f"calls + {frame.constants.name(f'{name}_calls', first, 'first number of a call')} + program"
+        place = frame.words.calls[name]
+        number = f"calls + {frame.constants.name(f'{name}_calls', place, 'first number of a call')} + program"
         made = _OF_KERNEL | {"call": "calls"}
     order = frame.order({made.get(one, one) for one in needs} - {""})
     parameters = [one for name in order for one in tuples.get(name, [name])]
@@ -128,7 +144,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     for found in there.values():
         descriptors |= found
     grid = " + ".join(f"{one}.value" if not one.isdigit() else one for one in _counts(frame, roles))
-    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, _options(roles), gluon)
+    options = (*_options(roles), *([frame.dialect.launch_options] if frame.dialect.launch_options else []))
+    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, options, gluon)
 
 
 def _shared(roles: list[Role]) -> list[Phase]:
@@ -198,7 +215,7 @@ def _counts(frame: Frame, roles: list[Role]) -> list[str]:
     found = []
     for role in roles:
         what = f"programs of {role.name}"
-        found.append(frame.constants.name(f"{role.name}_programs", role.engine.programs, what))
+        found.append(frame.constants.name(f"{role.name}_programs", role.programs, what))
     return found
 
 
@@ -215,7 +232,14 @@ def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before:
             last.phase(role, phase)
             needs |= last.needs
         if launch is words.closing:
+            if frame.dialect.tokens and any(_waits(phase.body) for _, phase in last_phases(launch)):
+                out.line("program_barrier()  # all threads have seen what they waited for: it may be set back")
             end_of_call(frame, out, needs)
+
+
+def _waits(body: tuple[Step, ...]) -> bool:
+    """Whether a wait may return a token, so that threads do not meet behind it."""
+    return any(isinstance(step, Wait) and step.covers for step in steps_in(body))
 
 
 def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
@@ -223,17 +247,19 @@ def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
     words, constants = frame.words, frame.constants
     out.comment("the next call" + (": what streams copy, too" if words.values else ""))
     if words.num_counts:
-        size = constants.name("NUM_COUNTS", words.num_counts, "counts of this rank")
-        block = constants.name("COUNTS_BLOCK", 1 << (words.num_counts - 1).bit_length(), "of them, cleared at once")
-        out.line(f"clear_counts(counts, NUM_COUNTS={size}, BLOCK={block})")
+        counted = constants.name("NUM_COUNTS", words.num_counts, "counts of this rank")
+        most, what = 1 << (words.num_counts - 1).bit_length(), "counts that one store sets to 0; a power of two"
+        block = constants.name("COUNTS_BLOCK", most, what, group=Group.WORDS)
+        constants.require(f"{counted} <= {block}", "one store sets all counts to 0")
+        out.line(f"clear_counts(counts, NUM_COUNTS={counted}, BLOCK={block})")
         needs["counts"] = ""
     for signal, each in counted_off(words.anew):
         needs["signals"] = ""
         first = constants.name(signal, words.first(signal), f"first word of signal {signal}")
-        many = words.size(signal)
+        many, off = words.size(signal), Spelling(Scope(frame.schedule), constants)(each)
         count = constants.name(f"{signal}_words", many, f"words of {signal}") if many > 1 else "1"
         lanes = 1 << (many - 1).bit_length()
-        out.line(f"take_off(signals + {first}, {each}, WORDS={count}, BLOCK={lanes})")
+        out.line(f"take_off(signals + {first}, {off}, WORDS={count}, BLOCK={lanes})")
     scope = Scope(frame.schedule)
     spell = Needing(scope, Spelling(scope, constants), needs)
     for place, value in enumerate(words.values):
@@ -253,7 +279,7 @@ def end_kernel(frame: Frame) -> Kernel:
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:
     """A wait that holds up a stream: host code does not know the number of a call that a graph replays."""
     out = Text()
-    programs = Programs(out, scope, Spelling(scope, frame.constants), frame.words)
+    programs = frame.plain(out, scope)
     programs.wait(step)
     names = frozenset[str]().union(*map(names_in, (*step.index, step.until)))
     positions = dict.fromkeys(sorted(names - {"rank", "call"} - set(frame.schedule.sizes)), "")
@@ -280,7 +306,7 @@ def _decorator(parameters: list[str], positions: Iterable[str] = (), language: s
 
 
 def _programs(role: Role) -> str:
-    return f"{role.engine.programs} program{'s' * (role.engine.programs != 1)}"
+    return f"{role.programs} program{'s' * (role.programs != 1)}"
 
 
 def _options(roles: list[Role]) -> tuple[str, ...]:

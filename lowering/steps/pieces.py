@@ -27,7 +27,7 @@ def in_pieces(schedule: Schedule, most: int = ELEMENTS, runs: bool = True) -> Sc
     def changed(role: Role) -> Role:
         if by_host(role):
             return role
-        scope = Scope(schedule, role.name, role.engine.programs)
+        scope = Scope(schedule, role.name, role.programs)
         return replace(role, phases=tuple(_phase(scope, phase, most, runs) for phase in role.phases))
 
     launches = tuple(

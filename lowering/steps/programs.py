@@ -62,14 +62,15 @@ class Programs(Loading):
             ends = ends[first == 0 :]
         else:
             self.needs["program"] = ""
-            programs = self.spell.number(f"{role.name}_programs", role.engine.programs, f"programs of {role.name}")
-            own = (Index("program") - first) % role.engine.programs + first
+            programs = self.spell.number(f"{role.name}_programs", role.programs, f"programs of {role.name}")
+            own = (Index("program") - first) % role.programs + first
             ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
         header = f"for tile in {self._tiles(', '.join(ends), phase)}:"
         if not self.positions(phase):
             header = "" if all_of_them else "if program == 0:"
         with self.out.maybe(header), self.scope.inside("tile", count, first):
             self.let(phase.let)
+            self.begin(phase)
             if defers(phase):
                 before, late, stores = split(phase.body)
                 self.steps(before)
@@ -85,10 +86,17 @@ class Programs(Loading):
             last = f"({end} - 1 - {begin}) // {programs} * {programs}"
             late_call(f"tl.maximum({begin} + {last}, {self.spell(first)})", f"({begin} < {end}).to(tl.int32)")
 
+    def begin(self, phase: Phase) -> None:
+        """What stands in front of all steps of a position."""
+
+    def inner(self) -> Programs:
+        """A printer of other text for the same programs."""
+        return Programs(Text(), self.scope, self.spell, self.words)
+
     def _late(self, role: Role, phase: Phase, late: tuple[Step, ...]) -> Callable[[str, str], None]:
         """A function that notifies for a tile, and what prints its call. A loop that branches on its tile is not pipelined:
         where there is no tile yet, words grow by nothing."""
-        inner = Programs(Text(), self.scope, self.spell, self.words)
+        inner = self.inner()
         inner.amount = "tile_exists" if adds(late) else ""
         guard = "" if inner.amount else "if tile_exists == 1:"
         with self.scope.inside("tile", phase.count, phase.first), inner.out.maybe(guard):

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeGuard
 
+from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
 from lowering.steps.text import Chain
 from tilelink.schedule.index import Index, Number, names_in, rank
+from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import region_text
 
@@ -71,8 +73,8 @@ class Regions:
         if high == inf:
             raise UnboundedExtent(extent=extent, role=self.scope.role)
         most = 1 << (int(high) - 1).bit_length()
-        if not isinstance(extent, int) and extent.is_name and extent.op in self.spell.sizes and most == high:
-            return most, self.spell(extent)
+        if isinstance(high, Known) and most == high:
+            most = high
         if most == 1:
             return 1, "1"
         base = f"{value}_{'rows' if kind == 'rows' else 'cols'}"
@@ -118,8 +120,12 @@ class Regions:
                 legal=f"a load of {buffer.places}[{region.at}] in front of it",
             )
         self.needs[f"{buffer.name}_pool"] = ""
-        at = self.spell(region.at, 1)
-        return f"on_peer({buffer.name}_pool, {place} * {self.spell.ranks()} + {at}, tl.{stored(buffer)})"
+        return self.in_pool(buffer, place, region.at)
+
+    def in_pool(self, buffer: Buffer, place: str, at: Number) -> str:
+        """The first element of place `place` of the pool at rank `at`."""
+        number = f"{place} * {self.spell.ranks()} + {self.spell(at, 1)}"
+        return f"on_peer({buffer.name}_pool, {number}, tl.{stored(buffer)})"
 
     def place(self, value: str, region: Region) -> Place:
         """Where the elements of `region` are, as a tile of two dimensions."""
@@ -190,7 +196,8 @@ class Regions:
         if self.scope.range(start + extent).high > size:
             what = {1: "columns", 2: "rows"}.get(len(buffer.shape) - dim, f"places along dimension {dim}")
             name = {"columns": "cols", "rows": "rows"}.get(what, f"size_{dim}")
-            found.append(f"{offsets} < {self.spell.number(f'{buffer.name}_{name}', size, f'{what} of {buffer.name}')}")
+            limit = self.spell.number(f"{buffer.name}_{name}", size, f"{what} of {buffer.name}", Group.BUFFERS)
+            found.append(f"{offsets} < {limit}")
         return found
 
 

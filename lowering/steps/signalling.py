@@ -19,6 +19,7 @@ class Signalling(Body):
     """`needs`: names that the printed text takes as parameters."""
 
     out: Text
+    vectors = True  # whether one operation awaits, or raises, words of all ranks
 
     def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
         self.needs: dict[str, str] = {}
@@ -79,7 +80,7 @@ class Signalling(Body):
 
     def loop(self, step: For) -> None:
         """Words of all ranks are awaited at once, and raised at once."""
-        waits, raised = waits_of_ranks(step, self.schedule.num_ranks), self._raised_at_once(step)
+        waits, raised = self._awaited_at_once(step), self._raised_at_once(step)
         if waits is not None:
             self._wait_for_ranks(waits)
         elif raised is not None:
@@ -93,13 +94,14 @@ class Signalling(Body):
     def as_one(self, step: For) -> bool:
         """Whether no loop is printed, but a vector operation."""
         raised = self._raised_at_once(step)
-        return waits_of_ranks(step, self.schedule.num_ranks) is not None or (
-            raised is not None and raised.before is None
-        )
+        return self._awaited_at_once(step) is not None or (raised is not None and raised.before is None)
+
+    def _awaited_at_once(self, step: For) -> Waits | None:
+        return waits_of_ranks(step, self.schedule.num_ranks) if self.vectors else None
 
     def _raised_at_once(self, step: For) -> Notifies | None:
         found = notifies_of_ranks(step, self.schedule)
-        if found is None or (found.notify.to is None and not found.peers) or self.amount:
+        if found is None or (found.notify.to is None and not found.peers) or self.amount or not self.vectors:
             return None
         return found
 

@@ -36,7 +36,7 @@ class HostRole:
 def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
     """All steps of `role`, in order: on the stream of the launch where the role is alone there and feeds one stream, else on
     others beside it. Raises EngineCannot and others for what streams cannot do."""
-    alone = len(launch.roles) == 1 and role.engine.programs == 1
+    alone = len(launch.roles) == 1 and role.programs == 1
     body = Streams(frame, role, launch.stream if alone else f"{launch.stream}_{role.name}")
     if not alone and any(phase.who is Who.LAST for one in launch.roles for phase in one.phases):
         body.cannot(
@@ -45,14 +45,14 @@ def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
     for phase in role.phases:
         body.phase(phase)
     programs = ""
-    if role.engine.programs > 1:
-        programs = body.spell.number(f"{role.name}_programs", role.engine.programs, f"streams of {role.name}")
+    if role.programs > 1:
+        programs = body.spell.number(f"{role.name}_programs", role.programs, f"streams of {role.name}")
     return HostRole(body.out.text(), body.stream, tuple(body.kernels), programs)
 
 
 class Streams(Body):
     def __init__(self, frame: Frame, role: Role, stream: str) -> None:
-        scope = Scope(frame.schedule, role.name, role.engine.programs)
+        scope = Scope(frame.schedule, role.name, role.programs)
         super().__init__(Source(), scope, HostSpelling(scope, frame.constants))
         self.frame, self.role, self.stream = frame, role, stream
         self.kernels: list[Kernel] = []
@@ -67,10 +67,10 @@ class Streams(Body):
                     self.cannot("look up a table, whose entries lie on the device", step, "a role on SMs")
         self.out.comment(phase.title or f"{self.role.name}: {'before all' if phase.every else 'by ' + self.engine}")
         first, end = self.spell(phase.first), self.end(self.role, phase)
-        several = self.role.engine.programs > 1
+        several = self.role.programs > 1
         if several and not phase.every and phase.who is Who.EACH:
             programs = self.spell.number(
-                f"{self.role.name}_programs", self.role.engine.programs, f"streams of {self.role.name}"
+                f"{self.role.name}_programs", self.role.programs, f"streams of {self.role.name}"
             )
             own = "program" if phase.first == 0 else f"{first} + (program - {first}) % {programs}"
             header = f"for tile in range({own}, {end}, {programs}):"
@@ -87,10 +87,9 @@ class Streams(Body):
 
     def wait(self, step: Wait) -> None:
         """One program holds the stream; where a number is awaited, the stream holds itself."""
-        if self.frame.stream_waits and "call" not in names_in(step.until) and not tables_in(step.until):
-            self.out.call(
-                f"{self.stream}.wait_at_least(", [self._word(step.signal, step.index), self.spell(step.until)]
-            )
+        how = self.frame.stream_wait(step.signal)
+        if how and "call" not in names_in(step.until) and not tables_in(step.until):
+            self.out.call(f"{self.stream}.{how}(", [self._word(step.signal, step.index), self.spell(step.until)])
             return
         number = self.frame.wait_kernels[self.role.name]
         self.frame.wait_kernels[self.role.name] += 1
@@ -115,7 +114,7 @@ class Streams(Body):
         if at != rank:
             memory = f"self.signals.peers[{self.spell(at)}]"
         first = self.spell.number(signal, words.first(signal), f"first word of signal {signal}")
-        own = {"program": 0} if self.role.engine.programs == 1 else {}
+        own = {"program": 0} if self.role.programs == 1 else {}
         place = " + ".join([first, *self.spell.flat(tuple(replaced(one, own) for one in index), signal, 0)])
         return f"{memory}[{place} :][:1]"
 

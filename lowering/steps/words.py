@@ -11,7 +11,9 @@ from math import prod
 
 from lowering.steps.closing import MAIN, by_host, last_phases, stream_ends
 from lowering.steps.relative import Anew
-from tilelink.schedule.index import Number
+from tilelink.schedule.index import Index, Number, value_of
+from tilelink.schedule.known import Known, origin
+from tilelink.schedule.memory import Dim
 from tilelink.schedule.roles import Launch, PingPong, Schedule, Who
 from tilelink.schedule.steps import Notify
 from tilelink.schedule.walk import notifies, phases, steps_in, synchronises
@@ -33,6 +35,31 @@ class Words:
     num_counts: int = 0
     calls: dict[str, int] = field(default_factory=dict)  # of a kernel, the first of the numbers that its programs keep
     num_calls: int = 0
+    dims: list[Dim] = field(default_factory=list)  # all of these, as each follows from the others
+    taken: frozenset[str] = frozenset()  # names of other things
+
+    def put(self, name: str, size: int, title: str, *, counted: bool) -> None:
+        """Words behind those that are there, among the counts or the signals."""
+        places = self.counts if counted else self.signals
+        first = self.named(name, self.num_counts if counted else self.num_signals, title)
+        places[name] = first
+        if counted:
+            self.num_counts = first + size
+        else:
+            self.num_signals = first + size
+
+    def end(self) -> None:
+        """All words have been put."""
+        self.num_signals = self.named("NUM_SIGNALS", self.num_signals, "words of signals")
+        self.num_counts = self.named("NUM_COUNTS", self.num_counts, "words of counts")
+
+    def named(self, name: str, value: int, title: str) -> int:
+        """`value`, which follows from what is there already, as a number of that name."""
+        name = name.upper()
+        if name in self.taken or any(dim.name == name for dim in self.dims):
+            return value
+        self.dims.append(Dim(name, origin(value), title))
+        return Known(value, Index(name))
 
     @cached_property
     def closing(self) -> Launch | None:
@@ -49,6 +76,14 @@ class Words:
             if launch.stream != MAIN:
                 open_streams[launch.stream] = launch
         return last if all(stream_ends(last, one) for one in open_streams.values()) else None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Values of dims, those of the schedule too."""
+        found = dict(self.schedule.sizes)
+        for dim in self.dims:
+            found[dim.name] = value_of(dim.size, found)
+        return found
 
     @cached_property
     def apart(self) -> bool:
@@ -91,30 +126,34 @@ def kernel_name(launch: Launch) -> str:
     return name if name.endswith("_kernel") else f"{name}_kernel"
 
 
-def laid_out(schedule: Schedule, in_word: dict[str, int], anew: Mapping[str, Anew]) -> Words:
-    """Words for all signals, for a count a rank and word where somebody comes last, and for the ends of launches."""
-    words = Words(schedule, anew, in_word=in_word)
+def laid_out(
+    schedule: Schedule, in_word: dict[str, int], anew: Mapping[str, Anew], taken: frozenset[str] = frozenset()
+) -> Words:
+    """Words for all signals, for a count a rank and word where somebody comes last, and for the ends of launches. `taken`:
+    names of other things."""
+    words = Words(schedule, anew, in_word=in_word, taken=taken | {dim.name for dim in schedule.dims})
     for signal in schedule.signals:
-        size = prod(schedule.shapes[signal.name])
-        if words.own(signal.name):
-            words.counts[signal.name] = words.num_counts
-            words.num_counts += size
-        else:
-            words.signals[signal.name] = words.num_signals
-            words.num_signals += size
+        own = words.own(signal.name)
+        title = f"first word of {signal.name} among the {'counts' if own else 'signals'}"
+        words.put(signal.name, words.size(signal.name), title, counted=own)
     for notify in _counted(schedule):
         name = f"{notify.signal}_raises"
         if name not in words.counts:
-            words.counts[name] = words.num_counts
-            words.num_counts += schedule.num_ranks * prod(schedule.shapes[notify.signal])
+            size = schedule.num_ranks * words.size(notify.signal)
+            words.put(name, size, f"first count of who raises {notify.signal}", counted=True)
     for launch in schedule.launches if words.apart else ():
         if any(role.phases and not by_host(role) for role in launch.roles):
-            words.calls[kernel_name(launch)] = words.num_calls
-            words.num_calls += sum(role.engine.programs for role in launch.roles if not by_host(role))
+            name = kernel_name(launch)
+            first = words.named(
+                f"{name}_calls", words.num_calls, f"first number of a call that programs of {name} keep"
+            )
+            words.calls[name] = first
+            words.num_calls = first + sum(role.programs for role in launch.roles if not by_host(role))
     for launch in schedule.launches:
         if words.ends(launch):
-            words.counts[f"{kernel_name(launch)}_ended"] = words.num_counts
-            words.num_counts += 1
+            name = kernel_name(launch)
+            words.put(f"{name}_ended", 1, f"count of ended programs of {name}", counted=True)
+    words.end()
     return words
 
 

@@ -16,6 +16,7 @@ from tilelink.mutation.mutant import StepMutant, Verdict
 from tilelink.mutation.nodes import mutants
 from tilelink.mutation.sites import Site, at, sites
 from tilelink.schedule.index import Index, replaced
+from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Memory
 from tilelink.schedule.roles import Schedule, Sms
 from tilelink.schedule.steps import For, Load, Notify, Step, Store, Wait
@@ -173,7 +174,7 @@ def test_planted(name: str, change: Callable[[Schedule], Schedule], by: str) -> 
 
 def test_a_function_that_nobody_knows_is_some_function() -> None:
     """The user's tile op has no meaning here: what it is given and where its result goes are checked all the same."""
-    schedule = elaborated(subject("user op"))
+    schedule = instantiated(elaborated(subject("user op")))
     judge = JudgeSteps(schedule)
     assert judge(StepMutant("none", "", schedule)).by == SAME_MEANING
     loads = list(sites(schedule, Load))
@@ -192,7 +193,7 @@ def test_a_size_of_nothing_is_judged() -> None:
 @pytest.mark.quick(2)
 def test_planned_schedules_lose_their_waits(label: str) -> None:
     """Of a wait that is dropped, or awaits less, none is called equivalent unless another one covers it."""
-    schedule = elaborated(subject(label))
+    schedule = instantiated(elaborated(subject(label)))
     judge = JudgeSteps(schedule)
     assert not judge(StepMutant("none", "", schedule)).killed
     waits = list(sites(schedule, Wait))

@@ -14,6 +14,7 @@ from tilelink.mutation.judges import SAME_MEANING, JudgeSteps
 from tilelink.mutation.nodes import mutants
 from tilelink.mutation.report import Fate, Report
 from tilelink.mutation.runner import drawn, run
+from tilelink.schedule.instance import instantiated
 
 MIXED = tuple(
     Labelled(f"operator {number % 3}", f"{what} {number}")
@@ -84,7 +85,7 @@ def test_illegal_run(name: str, value: float) -> None:
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_steps_of_a_schedule(workers: int) -> None:
     """No mutant of steps survives: who is not killed is equivalent."""
-    schedule = elaborated(subject("gather, copy engine pull"))
+    schedule = instantiated(elaborated(subject("gather, copy engine pull")))
     report = run(mutants(schedule), JudgeSteps(schedule), sample=20, workers=workers)
     check_sums(report)
     assert report.total > 1000

@@ -271,7 +271,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     "chunks moved twice": (
         AG_CE,
         lambda schedule: replace(copied_words(schedule, 2), launches=(*schedule.launches[:1], *schedule.launches)),
-        BugClass.CIRCLE,
+        BugClass.REUSE,
     ),
     "rows of another axis waited for": (AG_CE, each(Wait, 0, rows="n"), BugClass.WAIT_TOO_LITTLE),
     "a wait for fewer arrivals than come": (AG_SM, each(Wait, 0, target=1), BugClass.WAIT_TOO_LITTLE),

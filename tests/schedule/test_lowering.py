@@ -120,8 +120,8 @@ def test_the_same_text_for_the_same_schedule() -> None:
 def test_sizes_have_their_names_and_what_sticks_out_is_masked_on_both_sides() -> None:
     operator = first_and_named()
     text = lower(operator.schedule)
-    assert "rows_from(tile * TILE_M, TILE_M) * X_COLS" in text
-    assert "other=7.0" in text and ">= 0" in text and "< X_COLS" in text and "< X_ROWS" not in text
+    assert "rows_from(tile * TILE_M, TILE_M) * COLS" in text
+    assert "other=7.0" in text and ">= 0" in text and "< COLS" in text and "< ROWS" not in text
     assert judged(operator, seeds=(0,)) == "right"
 
 

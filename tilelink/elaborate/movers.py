@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_part
-from tilelink.elaborate.tiles import SLOT, STEP, USE, item_lets
+from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets
 from tilelink.ir.calls import Collective, LibraryGemm
-from tilelink.ir.counting import source_arrivals
+from tilelink.ir.counting import counting_step, source_arrivals
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand
@@ -35,8 +35,17 @@ def ready(schedule: Schedule, exchange: Exchange) -> tuple[Step, ...]:
     if not schedule.has_signal(f"{exchange.name}_count"):
         return ()
     number = PEER if exchange.kind is Kind.SCATTER else 0
-    until = call * _by_chunk(source_arrivals(schedule, exchange))
+    until = call * _by_chunk(_arrivals(schedule, exchange))
     return (Wait(f"{exchange.name}_count", (number, CHUNK), until, (exchange.source,)),)
+
+
+def _arrivals(schedule: Schedule, exchange: Exchange) -> list[int]:
+    """How many tiles, or calls of a library, make each chunk of the source."""
+    found, counted = source_arrivals(schedule, exchange), counting_step(schedule, exchange)
+    if counted is None or len(set(found)) > 1:
+        return [int(tiles) for tiles in found]
+    role, step, own = counted
+    return [in_tiles(role, step, exchange, own, found[0])] * len(found)
 
 
 def _by_chunk(numbers: list[int]) -> Number:

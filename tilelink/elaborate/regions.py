@@ -135,20 +135,27 @@ def part(
     shape = schedule.buffer(buffer).shape
     more = len(shape) - len(starts)
     if more == 0 and number is not None:
-        rows = shape[0] // schedule.num_ranks
+        rows = _rows(schedule, buffer, shape[0] // schedule.num_ranks)
         starts = [number * rows + starts[0], *starts[1:]]
     elif more and number is None:
-        return _through_parts(buffer, shape, starts, extents, at, access)
+        return _through_parts(schedule, buffer, starts, extents, at, access)
     elif more:
         starts, extents = [number or 0, *starts], [1, *extents]
     return Region(buffer, tuple(starts), tuple(extents), at, _ACCESS[access])
 
 
+def _rows(schedule: Schedule, buffer: str, rows: int) -> int:
+    """`rows` of a part of a buffer, with the name that they have in an exchange."""
+    of = [one.rows for one in schedule.exchanges if buffer in (one.source, one.target)]
+    return next((named for named in of if named == rows), rows)
+
+
 def _through_parts(
-    buffer: str, shape: tuple[int, ...], starts: list[Number], extents: list[Number], at: Number, access: Access
+    schedule: Schedule, buffer: str, starts: list[Number], extents: list[Number], at: Number, access: Access
 ) -> Region:
     """A box that counts rows through all parts: all of them, or some in one part."""
-    parts, rows = shape[0], shape[1]
+    parts, rows = schedule.buffer(buffer).shape[:2]
+    rows = _rows(schedule, buffer, rows)
     if extents[0] == parts * rows:
         return Region(buffer, (0, *starts), (parts, rows, *extents[1:]), at, _ACCESS[access])
     number = starts[0] // rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
+from tilelink.schedule.instance import instantiated
 from tilelink.schedule.printing import legend_lines, printed_lines
 
 
@@ -12,7 +13,7 @@ def design_review(planned: Schedule, legend: bool = False) -> str:
     machine, spec = planned.machine, planned.spec
     sizes = " ".join(f"{name}={size}" for name, size in spec.sizes)
     lines = [f"schedule {planned.name} on {machine.topology} x{machine.num_ranks}, {sizes} {spec.inputs[0].dtype}"]
-    lines += printed_lines(elaborated(planned))
+    lines += printed_lines(instantiated(elaborated(planned)))
     if planned.predicted_us:
         lines.append(f"  predicted {planned.predicted_us:.1f} us")
     return "\n".join([*lines, *(["", *legend_lines()] if legend else [])])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.elaborate import movers
+from tilelink.elaborate.dims import Names
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
 from tilelink.elaborate.tiles import STEP, body, item_lets, own_body
@@ -62,7 +63,15 @@ _MEMORY = {
 
 
 def elaborated(planned: Planned) -> Schedule:
-    """The steps of `planned`. Words that it sets back in every call grow here, and are awaited at values that grow as much."""
+    """The steps of `planned`, in names of dims: what was chosen, sizes, and what follows from both. `instantiated` has numbers.
+
+    Words that it sets back in every call grow here, and are awaited at values that grow as much.
+    """
+    names = Names(planned)
+    return names.in_names(_in_numbers(names.schedule))
+
+
+def _in_numbers(planned: Planned) -> Schedule:
     launches = tuple(_launches(planned))
     buffers = (*(_buffer(planned, buffer) for buffer in planned.buffers), *_packets(planned))
     used = {step.signal for launch in launches for step in _words_of(launch)}
@@ -118,7 +127,8 @@ def _signals(planned: Planned) -> Iterator[Signal]:
         if signal.scope is Scope.PLACE or exchange not in chunks:
             yield Signal(signal.name, (signal.slots,))
         else:
-            yield Signal(signal.name, (signal.slots // chunks[exchange], chunks[exchange]))
+            parts = int(signal.slots) // int(chunks[exchange])
+            yield Signal(signal.name, (planned.num_ranks if parts == planned.num_ranks else parts, chunks[exchange]))
     for launch in planned.launches:
         if isinstance(launch, WordCollective) and launch.within:
             yield Signal(f"{launch.out}_gathered", (1,))
@@ -218,8 +228,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     joined = planned.joined_to(kernel)
     phases = [phase for one in joined if one.compute is not None for phase in tile_phases(planned, one.compute)]
     if kernel.compute is not None:
-        count = planned.grid(kernel) - sum(comm.programs for comm in kernel.comm)
-        engine = Sms(count, kernel.warps, kernel.stages, kernel.per_sm)
+        engine = Sms(_programs(planned, kernel), kernel.warps, kernel.stages, kernel.per_sm)
         roles.append(Role(f"{kernel.compute.name}_tiles", engine, (*every, *phases)))
     front, back = roles[0], roles[-1]
     own = tuple(phase for phase in first if phase.who is Who.FIRST)
@@ -231,6 +240,13 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
 
 def _mover(planned: Planned, comm: CommRole) -> str:
     return f"{comm.exchange}_send" if planned.exchange(comm.exchange).source else comm.exchange
+
+
+def _programs(planned: Planned, kernel: Kernel) -> int:
+    """Programs that compute: as many as the largest loop over tiles has, which are the rest of the grid."""
+    rest = planned.grid(kernel) - sum(comm.programs for comm in kernel.comm)
+    loops = [one.compute.programs for one in planned.joined_to(kernel) if one.compute is not None]
+    return next((programs for programs in loops if programs == rest), rest)
 
 
 def _gather_first(planned: Planned, launch: WordCollective) -> list[Phase]:

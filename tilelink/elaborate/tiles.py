@@ -10,9 +10,9 @@ from tilelink.elaborate.regions import Tiles, box, own_region, part, region
 from tilelink.elaborate.user_body import user_body
 from tilelink.elaborate.words import sum_words
 from tilelink.ir import steps as ir
-from tilelink.ir.counting import chunk_arrivals, other_tiles, row_pieces
+from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.dtype import DTYPES
-from tilelink.ir.nodes import Exchange, Kind, Memory
+from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Memory
 from tilelink.ir.steps import MatmulBody, Operand, Place, SumParts, SumWords, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Region
@@ -191,9 +191,9 @@ def _peers(tiles: Tiles) -> tuple[tuple[str, Number], ...]:
 def arrivals(tiles: Tiles, step: ir.Notify, exchange: Exchange, chunk: Number) -> Number:
     """How many tiles touch the chunk, as `tilelink.ir.counting.chunk_arrivals` counts them."""
     role = tiles.role.in_halves() if tiles.halves else tiles.role
-    found = set(chunk_arrivals(role, step, exchange, tiles.own))
-    if len(found) == 1:
-        return found.pop()
+    found = chunk_arrivals(role, step, exchange, tiles.own)
+    if len(set(found)) == 1:
+        return in_tiles(role, step, exchange, tiles.own, found[0])
     extent, per_segment = row_pieces(role, step, exchange, tiles.own)
     width = role.axis(step.rows).tile
     others = other_tiles(role, step, tiles.own)
@@ -202,6 +202,17 @@ def arrivals(tiles: Tiles, step: ir.Notify, exchange: Exchange, chunk: Number) -
     low = first // extent * per_segment + first % extent // width
     high = last // extent * per_segment + last % extent // width
     return (high - low + 1) * others
+
+
+def in_tiles(role: ComputeRole, step: ir.Notify, exchange: Exchange, own: tuple[str, ...], count: int) -> int:
+    """`count` tiles that complete a chunk: as those along its rows and along the other axes, where that is the number. A number
+    without names stands for sizes and choices that then are as they are."""
+    axis, local = role.axis(step.rows), step.rows == step.slot or step.rows in own
+    along = axis.tiles if local else axis.segments * axis.tiles
+    if exchange.chunks > 1:
+        along = exchange.chunk_rows // axis.tile
+    plain = along * other_tiles(role, step, own)
+    return plain if plain == count and in_one_chunk(axis, exchange, local=local) else int(count)
 
 
 # ---- what tiles load and compute ---------------------------------------------------------------------------------------

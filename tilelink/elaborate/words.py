@@ -17,6 +17,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Operand, SumWords
 from tilelink.schedule.index import Index, Number, call, least, rank
+from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step, Store
@@ -103,18 +104,41 @@ class Blocks:
 
     @cached_property
     def part_shape(self) -> tuple[int, ...]:
-        shape = list(self.whole)
-        if self.parts > 1:
-            size = -(-shape[self.dim] // self.parts)
-            last = self.dim == len(shape) - 1
-            shape[self.dim] = -(-size // self.in_word) * self.in_word if last else size
-        return tuple(shape)
+        return tuple(part for part, _ in self._cut)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Elements of a block along each dimension."""
+        return tuple(block for _, block in self._cut)
+
+    @cached_property
+    def _cut(self) -> tuple[tuple[int, int], ...]:
+        """(extent of a part, extent of a block) along each dimension; with names where other blocks would do as well."""
+        shape, last = self.shape, len(self.whole) - 1
+        found = list[tuple[int, int]]()
+        for dim, (name, extent, size) in enumerate(
+            zip(_NAMES[-len(shape) :], shape, self._fitting(shape), strict=True)
+        ):
+            named = 1 < size < extent and dim >= last - 1
+            names = [Index(f"{self.launch.out}_{what}_{name}S".upper()) for what in ("PART", "BLOCK")]
+            found.append((Known(extent, names[0]), Known(size, names[1])) if named else (extent, size))
+        return tuple(found)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a part, as it follows from that of the whole."""
+        shape = list(self.whole)
+        if self.parts > 1:
+            even = shape[self.dim] % self.parts == 0
+            size = shape[self.dim] // self.parts if even else -(-shape[self.dim] // self.parts)
+            last = self.dim == len(shape) - 1 and size % self.in_word != 0
+            shape[self.dim] = -(-size // self.in_word) * self.in_word if last else size
+        return tuple(shape)
+
+    def _fitting(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """As many elements as a program moves at a time: whole rows of a part, or a part of one."""
         left, sizes = self.launch.block * self.in_word, list[int]()
-        for place, size in enumerate(reversed(self.part_shape)):
+        for place, size in enumerate(reversed(shape)):
             sizes.insert(0, min(left, size) if place < 2 else 1)
             left = max(left >> (sizes[0] - 1).bit_length(), 1)  # registers hold powers of two
         return tuple(sizes)
@@ -133,7 +157,10 @@ class Blocks:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        return tuple(-(-extent // size) for extent, size in zip(self.part_shape, self.sizes, strict=True))
+        return tuple(
+            extent // size if extent % size == 0 else -(-extent // size)
+            for extent, size in zip(self.part_shape, self.sizes, strict=True)
+        )
 
     @property
     def let(self) -> Let:

@@ -13,6 +13,7 @@ from tilelink.mutation.judges import SAME_MEANING, JudgeSteps
 from tilelink.mutation.report import Report
 from tilelink.mutation.runner import run
 from tilelink.mutation.verifier import SAME_ACCESSES, JudgeSource
+from tilelink.schedule.instance import instantiated
 
 REASONS = {
     SAME_MEANING: "the proof holds for it as well, so that the order of programs makes no difference, and its steps compute "
@@ -60,7 +61,7 @@ def merged(*reports: Report) -> Report:
 def campaign(schedule: Schedule, sample: int, seed: int = 0, workers: int = 2) -> Campaign:
     """Judge `sample` mutants (0: all) of the steps of `schedule`, and as many of its source. `schedule` should be a small
     form: a mutant of a source that survives costs a dozen runs."""
-    source, steps = lowering.emit(schedule), elaborated(schedule)
+    source, steps = lowering.emit(schedule), instantiated(elaborated(schedule))
     of_steps = run(nodes.mutants(steps), JudgeSteps(steps), sample, seed, workers)
     of_sources = run(sources.mutants(source), JudgeSource(source, schedule), sample, seed, workers)
     return Campaign(of_steps, of_sources)

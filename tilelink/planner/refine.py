@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilelink.planner.decisions import Option, Slot
 from tilelink.planner.moves import COMPUTE, When, by_first, in_step, nearest, other_kinds, values
-from tilelink.planner.search import HOPELESS, Descent, Place, descent_of, senders
+from tilelink.planner.search import HOPELESS, Descent, Place, descent_of
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
@@ -32,7 +32,7 @@ def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> Place:
                 forced = replace(search.only(slot, tuple(group)), ceiling=HOPELESS * here.us)
                 found = _forced(forced, slot, here)
                 here = found if found.us < here.us else here
-        for exchange, maker in senders(start.structure):
+        for exchange, maker in _made_by_tiles(start.structure):
             near = replace(search, ceiling=HOPELESS * here.us)
             for trial in _cut_otherwise(search, here, exchange):
                 us = near.timing.us(trial, near.ceiling)
@@ -56,6 +56,13 @@ def _chains(structure: Structure) -> Iterator[tuple[Slot, Slot, Slot]]:
             maker = structure.maker(second.source)
             if maker >= 0 and maker in structure.readers(first.name) and not structure.is_library(maker):
                 yield ("exchange", first.name), ("exchange", second.name), ("compute", structure.groups[maker].name)
+
+
+def _made_by_tiles(structure: Structure) -> Iterator[tuple[Slot, Slot]]:
+    """Exchanges whose source tiles make, each with the group of these tiles."""
+    for relation in structure.relations:
+        if structure.by_tiles(relation.source):
+            yield ("exchange", relation.name), ("compute", structure.groups[structure.maker(relation.source)].name)
 
 
 def _cut_otherwise(search: Descent, here: Place, exchange: Slot) -> Iterator[dict[Slot, Option]]:

@@ -33,12 +33,12 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import MatmulBody, SumParts, UserBody
+from tilelink.ir.walk import flat
 from tilelink.ir.word import Word
 from tilelink.planner.cost import Model, Span
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.loop import Times
 from tilelink.planner.tile_run import TileLoop, TileRun
-from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _NOTHING = 1e-9  # us, what rounding leaves

@@ -57,31 +57,31 @@ class Index:
     args: tuple[Index | int, ...] = ()
 
     def __add__(self, other: Index | int) -> Index | int:
-        return _made("+", self, other)
+        return made("+", self, other)
 
     def __radd__(self, other: int) -> Index | int:
-        return _made("+", other, self)
+        return made("+", other, self)
 
     def __sub__(self, other: Index | int) -> Index | int:
-        return _made("-", self, other)
+        return made("-", self, other)
 
     def __rsub__(self, other: int) -> Index | int:
-        return _made("-", other, self)
+        return made("-", other, self)
 
     def __mul__(self, other: Index | int) -> Index | int:
-        return _made("*", self, other)
+        return made("*", self, other)
 
     def __rmul__(self, other: int) -> Index | int:
-        return _made("*", other, self)
+        return made("*", other, self)
 
     def __floordiv__(self, other: Index | int) -> Index | int:
-        return _made("//", self, other)
+        return made("//", self, other)
 
     def __rfloordiv__(self, other: int) -> Index | int:
-        return _made("//", other, self)
+        return made("//", other, self)
 
     def __mod__(self, other: Index | int) -> Index | int:
-        return _made("%", self, other)
+        return made("%", self, other)
 
     def __str__(self) -> str:
         return spelled(self)
@@ -102,31 +102,37 @@ call = Index("call")  # the first call is 1
 
 def least(*indices: Number) -> Number:
     """The smallest of `indices`."""
-    return reduce(lambda a, b: _made("min", a, b), indices)
+    return reduce(lambda a, b: made("min", a, b), indices)
 
 
 def greatest(*indices: Number) -> Number:
     """The largest of `indices`."""
-    return reduce(lambda a, b: _made("max", a, b), indices)
+    return reduce(lambda a, b: made("max", a, b), indices)
 
 
 def rounded_up(extent: Number, by: Number) -> Number:
     """How many pieces of `by` cover `extent`."""
-    if isinstance(extent, int) and isinstance(by, int):
-        return -(-extent // by)
     return (extent + by - 1) // by
 
 
-def _made(op: str, a: Number, b: Number) -> Number:
+def made(op: str, a: Number, b: Number) -> Number:
+    """`a op b`, simplified where a number is neutral or both are numbers."""
     if isinstance(a, int) and isinstance(b, int):
         return OPERATORS[op](a, b)
-    if (op, b) in (("+", 0), ("-", 0), ("*", 1), ("//", 1)):
+    if _plain(b) and (op, b) in (("+", 0), ("-", 0), ("*", 1), ("//", 1)):
         return a
-    if (op, a) in (("+", 0), ("*", 1)):
+    if _plain(a) and (op, a) in (("+", 0), ("*", 1)):
         return b
-    if (op == "*" and 0 in (a, b)) or (op, b) == ("%", 1) or (op == "-" and a == b):
+    if (op == "*" and ((_plain(a) and a == 0) or (_plain(b) and b == 0))) or (op == "-" and a == b):
+        return 0
+    if (_plain(b) and (op, b) == ("%", 1)) or (op in ("//", "%") and _plain(a) and a == 0):
         return 0
     return a if op in ("min", "max") and a == b else Index(op, (a, b))
+
+
+def _plain(number: Number) -> bool:
+    """Whether it is a number that follows from no name: one that does (`known.Known`) may be another one in an edited file."""
+    return type(number) is int
 
 
 _BINDS = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
@@ -162,6 +168,13 @@ def evaluate(index: Number, env: Mapping[str, int | Ints], tables: Mapping[str, 
     return _looked_up(index.op, tables[index.op], args)
 
 
+def value_of(index: Number, sizes: Mapping[str, int]) -> int:
+    """The value of an index of sizes."""
+    found = evaluate(index, sizes)
+    assert isinstance(found, int)
+    return found
+
+
 def _looked_up(name: str, table: Ints, args: list[int | Ints]) -> int | Ints:
     places = np.broadcast_arrays(*args)
     outside = np.zeros(places[0].shape, bool)
@@ -181,7 +194,7 @@ def replaced(index: Number, by: Mapping[str, Number]) -> Number:
     if index.is_name:
         return by.get(index.op, index)
     args = tuple(replaced(one, by) for one in index.args)
-    return _made(index.op, *args) if index.op in OPERATORS else Index(index.op, args)
+    return made(index.op, *args) if index.op in OPERATORS else Index(index.op, args)
 
 
 def subindices(index: Number) -> Iterator[Index]:

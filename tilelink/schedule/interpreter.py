@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tilelink.ir.dtype import DTYPES
 from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in
+from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Buffer, Memory, Protocol, Region
 from tilelink.schedule.ranges import range_of
 from tilelink.schedule.roles import Phase, Role, Schedule, Who
@@ -75,14 +76,15 @@ class Interpreter:
         tables: Mapping[str, Ints] | None = None,
         seed: int = 0,
     ) -> None:
-        self.schedule, self.tables = schedule, {name: np.asarray(one, np.int64) for name, one in (tables or {}).items()}
+        self.schedule = instantiated(schedule)
+        self.tables = {name: np.asarray(one, np.int64) for name, one in (tables or {}).items()}
         self.ops = OPS | dict(ops or {})
         self.random = random.Random(seed)
         self.meetings: dict[tuple[int, str], dict[int, Array]] = {}  # what ranks have given to a collective of a call
         self.progress = 0  # steps that have been done so far
         self.declared: dict[str, Buffer] = {buffer.name: buffer for buffer in schedule.buffers}
         self.call_number = 0
-        shapes = schedule.shapes
+        shapes = self.schedule.shapes
         words = [one.name for one in schedule.buffers if one.protocol is not Protocol.SIMPLE]
         self.ranks = [
             _Rank(
@@ -133,7 +135,7 @@ class _Launches:
     def tasks(self) -> list[Running]:
         found: list[Running] = []
         for number, launch in enumerate(self.run.schedule.launches):
-            programs = [(role, program) for role in launch.roles for program in range(role.engine.programs)]
+            programs = [(role, program) for role in launch.roles for program in range(role.programs)]
             self.left.append(len(programs) + 1)
             found += [self._program(number, role, program) for role, program in programs]
             found.append(self._last(number))
@@ -177,10 +179,9 @@ class _Program:
 
     def phase(self, phase: Phase, program: int, alone: bool) -> Running:
         env: Env = {"rank": self.rank.number, "call": self.run.call_number, "program": program}
-        env |= self.run.schedule.sizes
         first, count = self.number(phase.first, env), self.number(phase.count, env)
         for tile in range(first, first + count):
-            if alone or phase.every or tile % self.role.engine.programs == program:
+            if alone or phase.every or tile % self.role.programs == program:
                 yield from self.steps(phase.body, self.with_let(phase.let, {**env, "tile": tile}))
 
     def number(self, index: Number, env: Env) -> int:

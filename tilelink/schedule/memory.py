@@ -11,15 +11,19 @@ from tilelink.schedule.names import BufferName
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A size with a name, as printed code spells it: `size` elements, tiles, ranks, ...
+    """A size with a name, as printed code spells it: `size` elements, tiles, ranks, ... `title` says of what, in a few words.
 
-    `on_call`: it is known when the operator is called, is a multiple of `multiple`, and at most `size`.
+    A `size` that is an index follows from dims before it. `chosen`: another value, that of an edited file, is as right, as far
+    as it is a multiple of each of `multiples` and others are multiples of it; code relies on these, and has no masks there.
+    `on_call`: it is known when the operator is called, and at most `size`.
     """
 
     name: str
-    size: int
+    size: Number
+    title: str = ""
+    chosen: bool = False
+    multiples: tuple[Number, ...] = ()
     on_call: bool = False
-    multiple: int = 1
 
 
 class Law(Word):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.schedule.index import Number, rank, spelled
+from tilelink.schedule.index import Index, Number, rank, spelled, value_of
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.roles import (
     CopyEngine,
@@ -53,7 +53,7 @@ LEGEND = (
 
 def printed(schedule: Schedule, legend: bool = False) -> str:
     """The schedule with its name, and what the signs mean if `legend` is set."""
-    head = f"{schedule.name} on {', '.join(f'{axis.name} = {axis.size}' for axis in schedule.mesh)}"
+    head = f"{schedule.name} on {', '.join(f'{axis.name} = {value_of(axis.size, schedule.sizes)}' for axis in schedule.mesh)}"
     lines = [head, *printed_lines(schedule), *(["", *legend_lines()] if legend else [])]
     return "\n".join(lines) + "\n"
 
@@ -65,8 +65,10 @@ def legend_lines() -> Iterator[str]:
 
 def printed_lines(schedule: Schedule) -> Iterator[str]:
     """Memory, signals, tables, and the launches in order."""
-    if schedule.dims:
-        yield INDENT + ", ".join(f"{dim.name} {'<=' if dim.on_call else '='} {dim.size}" for dim in schedule.dims)
+    for dim in schedule.dims:
+        follows = f"{spelled(dim.size)} = " if isinstance(dim.size, Index) else ""
+        title = f"  # {dim.title}" if dim.title else ""
+        yield f"{INDENT}{dim.name} {'<=' if dim.on_call else '='} {follows}{schedule.sizes[dim.name]}{title}"
     for buffer in schedule.buffers:
         marks = [] if buffer.protocol is Protocol.SIMPLE else [buffer.protocol.value]
         marks += ["for the caller"] if buffer.for_caller else []
@@ -93,7 +95,7 @@ def _engine(engine: Engine) -> str:
     match engine:
         case Sms(programs, warps, stages, per_sm):
             shared = f", {per_sm} on an SM" if per_sm > 1 else ""
-            several = f"{programs} programs" if programs > 1 else "a program"
+            several = "a program" if programs == 1 else f"{programs} programs"
             return f"{several} of {warps} warps and {stages} stage{'s' if stages > 1 else ''}{shared}"
         case CopyEngine(programs):
             return "a copy engine" if programs == 1 else f"copy engines, {programs} streams"

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 
 from tilelink.ir.word import Word
-from tilelink.schedule.index import Number, evaluate
+from tilelink.schedule.index import Number, value_of
 from tilelink.schedule.memory import Buffer, Dim, Signal, Table
 from tilelink.schedule.names import StreamName, ValueName
 from tilelink.schedule.steps import Let, Step
@@ -66,7 +66,7 @@ class Phase:
 class Sms:
     """`programs` of a kernel, `per_sm` on an SM."""
 
-    programs: int
+    programs: Number
     warps: int = 4
     stages: int = 2
     per_sm: int = 1
@@ -102,6 +102,13 @@ class Role:
     engine: Engine
     phases: tuple[Phase, ...]
 
+    @property
+    def programs(self) -> int:
+        """How many programs share the positions: a number, once names of dims have been replaced."""
+        found = self.engine.programs
+        assert isinstance(found, int), f"{found} programs: instantiate the schedule first"
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -117,7 +124,7 @@ class MeshAxis:
     """A dimension of the ranks, outermost first in `Schedule.mesh`."""
 
     name: str
-    size: int
+    size: Number
 
 
 @dataclass(frozen=True)
@@ -139,14 +146,18 @@ class Schedule:
 
     @cached_property
     def num_ranks(self) -> int:
-        return prod(axis.size for axis in self.mesh)
+        return prod(value_of(axis.size, self.sizes) for axis in self.mesh)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        return {dim.name: dim.size for dim in self.dims}
+        """Values of dims, by name."""
+        found: dict[str, int] = {}
+        for dim in self.dims:
+            found[dim.name] = value_of(dim.size, found)
+        return found
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Extents of buffers, signals and tables, by name."""
         named: tuple[Buffer | Signal | Table, ...] = (*self.buffers, *self.signals, *self.tables)
-        return {one.name: tuple(int(evaluate(extent, self.sizes)) for extent in one.shape) for one in named}
+        return {one.name: tuple(value_of(extent, self.sizes) for extent in one.shape) for one in named}

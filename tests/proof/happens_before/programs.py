@@ -130,13 +130,13 @@ class Programs:
                 sms = True
                 for which, role in enumerate(launch.roles):
                     sms = isinstance(role.engine, Sms)
-                    for program in range(role.engine.programs):
+                    for program in range(role.programs):
                         name = f"{role.name}.{program} of {rank}, launch {number}, role {which}"
                         task = Task(name, rank, call, sms, [], [*caller, *before])
                         programs.append(task)
                         for phase in role.phases:
                             if phase.who is not Who.LAST:
-                                positions = self.positions(phase, program, role.engine.programs, env)
+                                positions = self.positions(phase, program, role.programs, env)
                                 if isinstance(phase.pipelining, PingPong):
                                     programs += self.ping_pong(task, positions, phase.pipelining.places)
                                 else:

@@ -269,6 +269,6 @@ def refutes(schedule: Schedule, tables: Mapping[str, np.ndarray], calls: int) ->
         return str(wrong)
     except (NoSuchEntry, KeyError, ZeroDivisionError, ValueError) as error:
         return f"no meaning: {error!r}"
-    if any(role.engine.programs < 1 for launch in schedule.launches for role in launch.roles):
+    if any(role.programs < 1 for launch in schedule.launches for role in launch.roles):
         return "no program"
     return ""

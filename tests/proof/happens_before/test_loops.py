@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilelink.proof.happens_before.loops import sized, widened
+from tilelink.proof.happens_before.loops import widened
 from tilelink.proof.happens_before.regions import cells_of, grid_of
 from tilelink.schedule.index import Index, Number, evaluate, least
+from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Buffer, Dim, Memory, Region
 from tilelink.schedule.roles import Launch, MeshAxis, Phase, Role, Schedule, Sms
 from tilelink.schedule.steps import For, If, Load, Notify, Step, Store
@@ -58,7 +59,7 @@ def test_a_loop_over_k_is_a_band() -> None:
 def test_sizes_with_names_are_numbers() -> None:
     dims = (Dim("TILES", 8), Dim("BLOCK_K", 4))
     loop = For("k", Index("TILES"), (Load("x", region(0, k * Index("BLOCK_K"), extent=(4, Index("BLOCK_K")))),))
-    (found,) = all_steps(widened(sized(schedule(loop, dims=dims))))
+    (found,) = all_steps(widened(instantiated(schedule(loop, dims=dims))))
     assert isinstance(found, Load) and found.region == region(0, 0, extent=(4, 32))
 
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 from math import isinf
 
 from tilelink.proof.happens_before.check import checked
-from tilelink.proof.happens_before.loops import sized
 from tilelink.proof.happens_before.refuted import Refutation
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, tables_in
+from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Memory, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.ranges import Range, range_of
@@ -61,7 +61,7 @@ class ForAllTables:
 def check_all_tables(schedule: Schedule, calls: int = 0) -> ForAllTables:
     """Whether `schedule` holds for all tables, which may be others in every call; in any number of calls (0) or so many."""
     try:
-        every = _Everything(sized(schedule))
+        every = _Everything(instantiated(schedule))
         most = every.schedule()
     except Dynamic as dynamic:
         return ForAllTables(dynamic=str(dynamic))
@@ -69,7 +69,7 @@ def check_all_tables(schedule: Schedule, calls: int = 0) -> ForAllTables:
     guarded = every.guarded()
     assumed = every.assumed - guarded.keys()
     if guarded and not found:
-        rounds = _Everything(sized(schedule), guarded).schedule()
+        rounds = _Everything(instantiated(schedule), guarded).schedule()
         found = checked(rounds, calls=calls, assumed=frozenset(assumed)).refutation
     return ForAllTables(found, "", tuple(sorted(assumed)))
 

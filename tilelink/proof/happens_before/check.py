@@ -16,10 +16,11 @@ from tilelink.proof.happens_before.compare import compare
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.expand import expanded
 from tilelink.proof.happens_before.lanes import Tables, by_call, looked_up_by_call
-from tilelink.proof.happens_before.loops import sized, widened, with_indices
+from tilelink.proof.happens_before.loops import widened
 from tilelink.proof.happens_before.ranks import Shifts, rank_period
 from tilelink.proof.happens_before.refuted import Refutation, Refuted, Wrong
 from tilelink.proof.happens_before.walk import Walk
+from tilelink.schedule.instance import instantiated, with_indices
 from tilelink.schedule.roles import Schedule
 
 
@@ -75,7 +76,7 @@ def checked(
     """
     known, each = by_call(tables if isinstance(tables, Mapping) else list(tables or []))
     calls = len(tables) if each and tables else calls
-    schedule = widened(sized(schedule))
+    schedule = widened(instantiated(schedule))
     if each and known:
         schedule = with_indices(schedule, looked_up_by_call)
     period, shifts = rank_period(schedule) if symmetric else (schedule.num_ranks, {})

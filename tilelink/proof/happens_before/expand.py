@@ -65,7 +65,7 @@ class _Expansion:
     def _launch(self, number: int, launch: Launch) -> None:
         programs: list[int] = []
         for role in launch.roles:
-            mine = [self.out.program(f"{role.name}.{one}") for one in range(role.engine.programs)]
+            mine = [self.out.program(f"{role.name}.{one}") for one in range(role.programs)]
             if not mine:
                 raise Refuted(Wrong.NO_PROGRAM, detail=f"role {role.name}")
             programs += mine

@@ -8,40 +8,18 @@ where a tensor does ends the box there. Other loops stay loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
 
 from tilelink.schedule.index import Index, Number, least, names_in, replaced
+from tilelink.schedule.instance import with_indices
 from tilelink.schedule.memory import Protocol, Region
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Call, For, If, Load, Move, Step, Store
 from tilelink.schedule.walk import bodies, read, steps_in, synchronises, with_bodies, written
 
-Node = TypeVar("Node")
-
 
 class _NoBox(Exception):
     """What the rounds of a loop touch is no box, or this cannot see it."""
-
-
-def with_indices(node: Node, change: Callable[[Number], Number]) -> Node:
-    """A schedule, a step, ... with every index in it replaced by `change` of it."""
-    if isinstance(node, Index):
-        return change(node)  # type: ignore[return-value]
-    if isinstance(node, tuple):
-        return tuple(with_indices(one, change) for one in node)  # type: ignore[return-value]
-    if is_dataclass(node) and not isinstance(node, type):
-        values = {field.name: getattr(node, field.name) for field in fields(node)}
-        new = {name: with_indices(one, change) for name, one in values.items()}
-        return replace(node, **{name: one for name, one in new.items() if one is not values[name]})
-    return node
-
-
-def sized(schedule: Schedule) -> Schedule:
-    """`schedule` with the numbers that its dims stand for."""
-    sizes: dict[str, Number] = dict(schedule.sizes)
-    return with_indices(schedule, lambda index: replaced(index, sizes)) if sizes else schedule
 
 
 def widened(schedule: Schedule) -> Schedule:

@@ -114,10 +114,10 @@ class _Renaming:
     def shifts(self) -> Shifts:
         for _, role, phase in phases(self.schedule):
             env = {"rank": Moved(self.period, self.ranks, Range(0, self.ranks - 1)), "call": still(1, float("inf"))}
-            env |= {dim.name: still(dim.size, dim.size) for dim in self.schedule.dims}
+            env |= {name: still(size, size) for name, size in self.schedule.sizes.items()}
             first, count = (self._still(index, env).range for index in (phase.first, phase.count))
             env["tile"] = still(first.low, max(first.high + count.high - 1, first.low))
-            env["program"] = still(0, max(role.engine.programs - 1, 0))
+            env["program"] = still(0, max(role.programs - 1, 0))
             self._steps(phase.body, self._let(phase.let, env))
         return {
             name: tuple(self.turns.get((name, n), 0) for n in range(len(shape))) for name, shape in self.shapes.items()

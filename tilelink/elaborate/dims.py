@@ -1,0 +1,342 @@
+"""Names for the numbers of a planned schedule: what the planner chose, sizes, and what follows from both.
+
+`Names` gives the schedule with numbers that know their names. Elaboration decides by their values, and computes with them:
+`position // (axis.tiles * group)` is an index of names at the end, in which `in_names` puts the names of what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeVar
+
+from tilelink.elaborate.sizes import Key, Sizes
+from tilelink.elaborate.tiles import in_tiles
+from tilelink.elaborate.words import Blocks
+from tilelink.ir import steps as ir
+from tilelink.ir.calls import WordCollective
+from tilelink.ir.counting import chunk_arrivals, in_one_chunk
+from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange, Signal
+from tilelink.ir.order import RankOrder
+from tilelink.ir.schedule import Schedule as Planned
+from tilelink.schedule.index import Index, Number, names_in
+from tilelink.schedule.instance import with_indices
+from tilelink.schedule.known import Known, known, origin
+from tilelink.schedule.memory import Dim
+from tilelink.schedule.roles import Schedule
+
+Node = TypeVar("Node")
+
+
+class Names:
+    """`schedule`: the planned one, whose numbers know their names."""
+
+    def __init__(self, planned: Planned) -> None:
+        self.planned = planned
+        self.dims: dict[str, Dim] = {}
+        self.folded: dict[Index, Index] = {}  # what follows from dims, and what it is called
+        self.taken = {buffer.name for buffer in planned.buffers} | {signal.name.upper() for signal in planned.signals}
+        self.roles = [kernel.compute for kernel in planned.kernels() if kernel.compute is not None]
+        self.ranks = self.size("NUM_RANKS", planned.num_ranks, "ranks of the group")
+        self.sizes, self.named = Sizes(planned), dict[Key, int]()
+        self.movers = {comm.exchange: self._movers(comm) for one in planned.kernels() for comm in one.comm}
+        exchanges = tuple(self._exchange(one) for one in planned.exchanges)
+        self.exchanges = {one.name: one for one in exchanges}
+        self.schedule = replace(
+            planned,
+            machine=replace(planned.machine, num_ranks=self.ranks),
+            exchanges=exchanges,
+            signals=tuple(map(self._signal, planned.signals)),
+            buffers=tuple(map(self._buffer, planned.buffers)),
+        )
+        self.schedule = replace(self.schedule, launches=_changed(planned.launches, self._node))
+
+    def in_names(self, schedule: Schedule) -> Schedule:
+        """`schedule` with names for its numbers, and the dims that it uses."""
+        found = set[str]()
+        known: dict[Number, Number] = {}
+
+        def change(index: Number) -> Number:
+            whole = origin(index)
+            if whole not in known:
+                known[whole] = self.fold(whole)
+                found.update(names_in(known[whole]))
+            return known[whole]
+
+        named = with_indices(schedule, change)
+        needed = list(found)
+        while needed:
+            dim = self.dims.get(needed.pop())
+            more = names_in(dim.size) - found if dim else frozenset()
+            found |= more
+            needed += more
+        kept = [dim for dim in self.dims.values() if dim.name in found]
+        rules = [tuple(by for by in dim.multiples if names_in(by) <= found) for dim in kept]
+        dims = [replace(dim, multiples=multiples) for dim, multiples in zip(kept, rules, strict=True)]
+        dims.sort(key=lambda dim: (isinstance(dim.size, Index), not dim.chosen, dim.chosen and "TILE_" not in dim.name))
+        return replace(named, dims=tuple(dims))
+
+    def fold(self, index: Number) -> Number:
+        """`index` with the names of what follows from dims."""
+        if isinstance(index, int) or index.is_name:
+            return index
+        inner = Index(index.op, tuple(map(self.fold, index.args)))
+        return self.folded.get(inner, inner)
+
+    # ---- numbers with names
+
+    def size(self, name: str, value: int, title: str, chosen: bool = False) -> int:
+        """`value`, called `name`; without a name, if something else has that."""
+        name = name.upper()
+        if name in self.taken:
+            return value
+        self.taken.add(name)
+        self.dims[name] = Dim(name, value, title, chosen)
+        return Known(value, Index(name))
+
+    def choice(self, name: str, value: int, title: str) -> int:
+        return self.size(name, value, title, chosen=True)
+
+    def derived(self, name: str, value: int, title: str, text: int | None = None) -> None:
+        """What `value` is called wherever it stands. `text`: the same number, as an expression that reads better."""
+        index, name = self.fold(origin(value)), name.upper()
+        if isinstance(index, int) or index.is_name or index in self.folded or name in self.taken:
+            return
+        self.taken.add(name)
+        self.dims[name] = Dim(name, self.fold(origin(value if text is None else text)), title)
+        self.folded[index] = Index(name)
+
+    def rule(self, size: int, by: int) -> None:
+        """The steps rely on this: `by` divides `size`."""
+        of, one = self.fold(origin(size)), self.fold(origin(by))
+        if isinstance(of, Index) and of.is_name and isinstance(one, Index) and one not in self.dims[of.op].multiples:
+            dim = self.dims[of.op]
+            self.dims[of.op] = replace(dim, multiples=(*dim.multiples, one))
+
+    def extent(self, key: Key) -> int:
+        """A size of an axis, a part or a buffer, as it follows from another one."""
+        if key not in self.named:
+            free, times = self.sizes.of[key]
+            value = self.sizes.values[key]
+            name, title = self._called(key)
+            self.named[key] = value
+            if free == key:
+                self.named[key] = self.size(name, value, title)
+            elif isinstance(base := self.extent(free), Known):
+                follows = origin(base if times == 1 else self.ranks * base)
+                self.named[key] = self._following(name.upper(), value, follows, title)
+        return self.named[key]
+
+    def _following(self, name: str, value: int, follows: Number, title: str) -> int:
+        if name in self.dims and self.dims[name].size == follows:
+            return Known(value, Index(name))
+        if name in self.taken:
+            return known(value, follows)
+        self.taken.add(name)
+        self.dims[name] = Dim(name, follows, title)
+        return Known(value, Index(name))
+
+    def _called(self, key: Key) -> tuple[str, str]:
+        """The name of a size, and what it is."""
+        kind, name, place = key
+        match kind:
+            case "axis":
+                before = f"{name}_" if len(self.roles) > 1 else ""
+                axis = next(role for role in self.roles if role.name == name).axis(str(place))
+                return f"{before}{place}_SIZE", f"extent along {place}{' of one segment' if axis.segments > 1 else ''}"
+            case "rows":
+                return f"{name}_ROWS", f"rows of a part of {name}"
+        dims = len(self.planned.buffer(name).shape)
+        assert isinstance(place, int)
+        what = {1: "columns", 2: "rows"}.get(dims - place, f"size_{place}")
+        suffix = {"columns": "COLS", "rows": "ROWS"}.get(what, what)
+        return f"{name}_{suffix}", f"{what.replace('_', ' ')} of {name}"
+
+    # ---- nodes
+
+    def _buffer(self, buffer: Buffer) -> Buffer:
+        """A buffer whose sizes are what parts, slots and ranks are."""
+        shape = list(buffer.shape)
+        ring = next((one for one in self.exchanges.values() if one.slots and one.target == buffer.name), None)
+        for dim, extent in enumerate(shape):
+            key = ("buffer", buffer.name, dim)
+            alone = sum(free == key for free, _ in self.sizes.of.values()) == 1
+            if ring is not None and dim < 2 and extent == (ring.slots, ring.chunk_rows)[dim]:
+                shape[dim] = (ring.slots, ring.chunk_rows)[dim]
+            elif dim == 0 and len(shape) > 2 and alone and extent == self.ranks:
+                shape[dim] = self.ranks
+            else:
+                shape[dim] = self.extent(key)
+        return replace(buffer, shape=tuple(shape))
+
+    def _movers(self, comm: CommRole) -> int:
+        return self.choice(f"{comm.exchange}_PROGRAMS", comm.programs, f"programs that move {comm.exchange}")
+
+    def _exchange(self, exchange: Exchange) -> Exchange:
+        name, chunks, slots = exchange.name, exchange.chunks, exchange.slots
+        rows = self.extent(("rows", name, 0))
+        if chunks > 1:
+            title = f"{'items' if slots else 'chunks of a part'} of {name}"
+            chunks = self.size(f"{name}_CHUNKS", chunks, title, chosen=not slots)
+        if slots:
+            slots = self.size(f"{name}_SLOTS", slots, f"slots of the ring buffer {exchange.target}")
+        order = _changed(exchange.order, self._node)
+        found = replace(exchange, rows=rows, chunks=chunks, slots=slots, order=order)
+        if chunks > 1:
+            title = f"rows of {'an item' if slots else 'a chunk'} of {name}: one signal covers them"
+            even = rows // chunks if rows % chunks == 0 else None
+            self.derived(f"{name}_CHUNK_ROWS", found.chunk_rows, title, even)
+            if rows % found.chunk_rows == 0:
+                self.rule(rows, found.chunk_rows)
+        return found
+
+    def _signal(self, signal: Signal) -> Signal:
+        """Words: as many as slots, or as a part has chunks, for each rank or once."""
+        exchange = self.exchanges.get(signal.name.rpartition("_")[0])
+        if exchange is None:
+            return replace(signal, slots=self.ranks) if signal.slots == self.ranks > 1 else signal
+        for slots in (exchange.slots, self.ranks * exchange.chunks, exchange.chunks):
+            if signal.slots == slots:
+                return replace(signal, slots=slots)
+        return signal
+
+    def _node(self, node: object) -> object:
+        match node:
+            case RankOrder():
+                return self._rank_order(node)
+            case ir.Wait() if node.target and node.target == self.movers.get(node.exchange):
+                return replace(node, target=self.movers[node.exchange])
+            case ir.Operand() if node.own_slots == self.ranks:
+                return replace(node, own_slots=self.ranks)
+            case CommRole():
+                return replace(node, programs=self.movers[node.exchange])
+            case WordCollective():
+                return self._words(node)
+            case ComputeRole():
+                return self._role(node)
+        return node
+
+    def _words(self, launch: WordCollective) -> WordCollective:
+        blocks = Blocks(self.schedule, launch)
+        for whole, extent, block in zip(blocks.shape, blocks.part_shape, blocks.sizes, strict=True):
+            if isinstance(extent, Known) and isinstance(block, Known) and extent is not whole:
+                kind = {"ROWS": "rows", "COLS": "columns"}.get(block.index.op.rpartition("_")[2], "planes")
+                self._following(
+                    extent.index.op, int(extent), origin(whole), f"{kind} of what a rank sends of {launch.out}"
+                )
+                self.choice(block.index.op, int(block), f"{kind} of it that a program moves at a time; a power of two")
+                if extent % block == 0:
+                    self.rule(extent, block)
+        title = f"programs that move {launch.out}"
+        return replace(launch, programs=self.choice(f"{launch.out}_WORDS_PROGRAMS", launch.programs, title))
+
+    def _rank_order(self, order: RankOrder) -> RankOrder:
+        if order.num_ranks != self.ranks:
+            return order
+        inside = self.ranks
+        if order.ranks_per_node != self.ranks:
+            known = self.dims.get("RANKS_PER_NODE")
+            inside = Known(order.ranks_per_node, Index("RANKS_PER_NODE")) if known else order.ranks_per_node
+            inside = inside if known else self.size("RANKS_PER_NODE", order.ranks_per_node, "ranks of a node")
+            self.derived("NUM_NODES", self.ranks // inside, "nodes of the group")
+        return replace(order, num_ranks=self.ranks, ranks_per_node=inside)
+
+    def _role(self, role: ComputeRole) -> ComputeRole:
+        before = f"{role.name}_" if len(self.roles) > 1 else ""
+        axes = tuple(self._axis(role, axis, before) for axis in role.axes)
+        order, halved = role.order, role.halved
+        title = f"programs that compute tiles of {role.name}; all are resident"
+        programs = self.choice(f"{before}PROGRAMS", role.programs, title)
+        walk = f"walk along {order.minor} together and share L2" if order.minor else "form a group"
+        group = self.choice(f"{before}GROUP_{order.major}", order.group, f"tiles along {order.major} that {walk}")
+        if halved:
+            halved = self.choice(f"{before}HALVED", halved, f"last tiles of {role.name}, which are computed in halves")
+        found = replace(role, programs=programs, axes=axes, order=replace(order, group=group), halved=halved)
+        major, minor = found.axis(order.major), found.axis(order.minor) if order.minor else None
+        if major.segments > 1 and minor is not None:
+            in_segment = major.tiles * (minor.segments * minor.tiles)
+            self.derived(
+                f"{before}SEGMENT_TILES", in_segment, f"tiles of {role.name} in one segment along {major.name}"
+            )
+        self.derived(f"{before}NUM_TILES", found.num_tiles, f"tiles of {role.name}")
+        if major.tiles % group == 0:
+            self.rule(major.tiles, group)
+        self._chunks_of(found)
+        self._counted(found, found.body, ())
+        return found
+
+    def _axis(self, role: ComputeRole, axis: Axis, before: str) -> Axis:
+        name, segments, tile = axis.name, axis.segments, axis.tile
+        of_segment = " of one segment" if segments > 1 else ""
+        size = self.extent(("axis", role.name, name))
+        if segments > 1:
+            title = f"segments along {name}; a tile lies in one of them"
+            same = segments == self.ranks
+            segments = self.ranks if same else self.size(f"{before}{name}_SEGMENTS", segments, title)
+        if not tile:
+            return replace(axis, extent=size, segments=segments)
+        item = any(isinstance(step, ir.SlotWait) for step in _nodes(role.body))  # is a tile, of which there is one
+        title = f"extent along {name} of a tile of {role.name}"
+        tile = self.size(f"{before}TILE_{name}", tile, title, chosen=not item)
+        found = replace(axis, extent=size, segments=segments, tile=tile)
+        whole = size % tile == 0
+        self.derived(
+            f"{before}{name}_TILES", found.tiles, f"tiles along {name}{of_segment}", size // tile if whole else None
+        )
+        if whole:
+            self.rule(size, tile)
+        return found
+
+    def _chunks_of(self, role: ComputeRole) -> None:
+        """Tiles that lie in one chunk each, of what they wait for or count."""
+        for step in _nodes(role.body):
+            if not isinstance(step, ir.Wait | ir.Notify) or not step.rows:
+                continue
+            exchange, axis = self.exchanges[step.exchange], role.axis(step.rows)
+            if exchange.chunks == 1 or not in_one_chunk(axis, exchange, local=step.rows == step.slot):
+                continue
+            self.rule(exchange.chunk_rows, axis.tile)
+            if step.rows != step.slot and axis.segments > 1 and axis.extent % exchange.chunk_rows == 0:
+                self.rule(axis.extent, exchange.chunk_rows)
+
+    def _counted(self, role: ComputeRole, body: tuple[ir.Step, ...], own: tuple[str, ...]) -> None:
+        """Where tiles that complete a chunk are a number without names, what they depend on is no choice any more."""
+        for step in body:
+            match step:
+                case ir.IfOwn(axis, mine, others):
+                    self._counted(role, mine, (*own, axis))
+                    self._counted(role, others, own)
+                case ir.Notify():
+                    exchange = self.exchanges[step.exchange]
+                    counts = chunk_arrivals(role, step, exchange, own)
+                    same = len(set(counts)) == 1
+                    named = same and isinstance(in_tiles(role, step, exchange, own, counts[0]), Known)
+                    if not named and (same or not step.then):
+                        self._fixed(role, exchange)
+
+    def _fixed(self, role: ComputeRole, exchange: Exchange) -> None:
+        for number in (exchange.chunks, *(axis.tile for axis in role.axes if not axis.reduction)):
+            for name in names_in(origin(number)):
+                self.dims[name] = replace(self.dims[name], chosen=False)
+
+
+def _changed(node: Node, change: Callable[[object], object]) -> Node:
+    """A node with each node in it replaced, inner ones first."""
+    if isinstance(node, tuple):
+        return tuple(_changed(one, change) for one in node)  # type: ignore[return-value]
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    values = {field.name: getattr(node, field.name) for field in fields(node)}
+    new = {name: _changed(one, change) for name, one in values.items()}
+    return change(replace(node, **{name: one for name, one in new.items() if one is not values[name]}))  # type: ignore[return-value]
+
+
+def _nodes(node: object) -> Iterator[object]:
+    """All nodes in `node`."""
+    if isinstance(node, tuple):
+        for one in node:
+            yield from _nodes(one)
+    elif is_dataclass(node):
+        yield node
+        for field in fields(node):
+            yield from _nodes(getattr(node, field.name))
