@@ -31,6 +31,15 @@ def notify_peers(peer_words, word, value, rank, NUM_RANKS: tl.constexpr):
 
 
 @triton.jit
+def copy_run(target, source, size, BLOCK: tl.constexpr):
+    """Copy `size` consecutive elements, BLOCK of them at a time."""
+    for start in range(0, size, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        inside = offsets < size
+        tl.store(target + offsets, tl.load(source + offsets, mask=inside), mask=inside)
+
+
+@triton.jit
 def rows_from(first, ROWS: tl.constexpr):
     """Numbers of ROWS rows from `first` on, as a column."""
     return first + tl.arange(0, ROWS)[:, None]

@@ -65,10 +65,10 @@ class Programs(Loading):
             programs = self.spell.number(f"{role.name}_programs", role.programs, f"programs of {role.name}")
             own = (Index("program") - first) % role.programs + first
             ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
-        header = f"for tile in {self._tiles(', '.join(ends), phase)}:"
-        if not self.positions(phase):
-            header = "" if all_of_them else "if program == 0:"
-        with self.out.maybe(header), self.scope.inside("tile", count, first):
+        alone = self.out.maybe("" if all_of_them else "if program == 0:")
+        flags: list[str | Chain] = [*ends, *self._flags(phase)]
+        loop = self.out.condition("for tile in tl.range(", flags, "):") if self.positions(phase) else alone
+        with loop, self.scope.inside("tile", count, first):
             self.let(phase.let)
             self.begin(phase)
             if defers(phase):
@@ -113,12 +113,12 @@ class Programs(Loading):
         self.needs |= inner.needs
         return lambda tile, exists: self.out.call(f"{name}(", [tile, exists, *needs])
 
-    def _tiles(self, ends: str, phase: Phase) -> str:
-        """The range of a loop over tiles. Around a product without a loop the compiler would fail on branches (Triton 3.6)."""
+    def _flags(self, phase: Phase) -> list[str]:
+        """How the compiler runs a loop over tiles. Around a product without a loop it would fail on branches (Triton 3.6)."""
         if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
-            return f"tl.range({ends}, flatten=True)"
+            return ["flatten=True"]
         held = not self._has_loop(phase.body) and (_multiplies(phase.body) or self.awaits(phase.body))
-        return f"tl.range({ends}{', num_stages=1' * held})"
+        return ["num_stages=1"] * held
 
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
         """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited. It leaves loops
@@ -185,7 +185,7 @@ class Programs(Loading):
         if prod(self.schedule.shapes[source.buffer]) >= INT32_LIMIT:
             elements = self.spell.wide(elements)
         ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (target, source)]
-        self.out.wrapped("copy_share(", [*ends, elements, "0", "1", self.spell.number(f"{name}_block", block, what)])
+        self.out.wrapped("copy_run(", [*ends, elements, self.spell.number(f"{name}_block", block, what)])
 
     def compute(self, step: Compute) -> None:
         if step.op == "own_place":
