@@ -22,7 +22,7 @@ from tilelink.schedule.memory import Access, Memory, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
 from tilelink.schedule.steps import For, If, Notify, Order, Step, Store, Sync, Wait
-from tilelink.schedule.walk import notifies, phases, read, steps_in, written
+from tilelink.schedule.walk import notifies, read, steps_in, written
 
 Path = tuple[int, ...]  # phase, then the place in each body down to the step; of a branch, whether it is the other one
 
@@ -187,16 +187,17 @@ class _Analysis:
 
 
 def untold(schedule: Schedule) -> frozenset[str]:
-    """Outputs of which nobody is told inside of a call: no step reads them, and one phase stores them. A launch ends behind
-    all that it stores."""
-    accessed = [
-        (number, {region.buffer for step in steps_in(phase.body) for region in kind(step)}, kind is read)
-        for number, (_, _, phase) in enumerate(phases(schedule))
-        for kind in (read, written)
-    ]
+    """Outputs of which nobody is told inside of a call: no step reads them, and one launch stores them, which ends behind all
+    that it stores."""
+    stored: dict[str, set[int]] = {}
+    loaded = set[str]()
+    for number, launch in enumerate(schedule.launches):
+        for step in steps_in(tuple(step for role in launch.roles for phase in role.phases for step in phase.body)):
+            loaded |= {region.buffer for region in read(step)}
+            for region in written(step):
+                stored.setdefault(region.buffer, set()).add(number)
     outputs = [buffer.name for buffer in schedule.buffers if buffer.memory is Memory.OUTPUT]
-    users = {name: [(number, reads) for number, names, reads in accessed if name in names] for name in outputs}
-    return frozenset(name for name, found in users.items() if len(found) == 1 and not found[0][1])
+    return frozenset(name for name in outputs if name not in loaded and len(stored.get(name, ())) == 1)
 
 
 def _bars_load(fact: Fact, region: Region) -> bool:
