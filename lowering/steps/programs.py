@@ -16,7 +16,7 @@ from lowering.steps.ops import op_text
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.schedule.index import Index
+from tilelink.schedule.index import Index, Number
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
@@ -57,14 +57,13 @@ class Programs(Loading):
 
     def _positions(self, role: Role, phase: Phase, all_of_them: bool) -> None:
         first, count = phase.first, phase.count
-        ends = [self.spell(first), self.end(role, phase)]
+        ends = [self._first(role, first), self.end(role, phase)]
         if all_of_them:
             ends = ends[first == 0 :]
         else:
             self.needs["program"] = ""
             programs = self.spell.number(f"{role.name}_programs", role.programs, f"programs of {role.name}")
-            own = (Index("program") - first) % role.programs + first
-            ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
+            ends = [self._own_first(role, first, ends[0], programs), ends[1], programs]
         alone = self.out.maybe("" if all_of_them else "if program == 0:")
         flags: list[str | Chain] = [*ends, *self._flags(phase)]
         loop = self.out.condition("for tile in tl.range(", flags, "):") if self.positions(phase) else alone
@@ -85,6 +84,25 @@ class Programs(Loading):
             begin, end, programs = ends
             last = f"({end} - 1 - {begin}) // {programs} * {programs}"
             late_call(f"tl.maximum({begin} + {last}, {self.spell(first)})", f"({begin} < {end}).to(tl.int32)")
+
+    def _first(self, role: Role, first: Number) -> str:
+        """A position, as the end of those before it is called."""
+        if not isinstance(first, int) or not first:
+            return self.spell(first)
+        return self.spell.number(f"{role.name}_tiles", first, f"positions of {role.name}")
+
+    def _own_first(self, role: Role, first: Number, name: str, programs: str) -> str:
+        """The first position from `first`, called `name`, on that belongs to a program: programs take positions in turn."""
+        if first == 0:
+            return "program"
+        if not isinstance(first, int):
+            return self.spell((Index("program") - first) % role.programs + first)
+        ahead = -first % role.programs
+        if ahead == 0:
+            self.spell.constants.require(f"{name} % {programs} == 0", f"position {name} belongs to the first program")
+            return f"{name} + program"
+        what = f"places by which programs of {role.name} are ahead at position {name}"
+        return f"{name} + (program + {self.spell.number(f'{role.name}_ahead', ahead, what)}) % {programs}"
 
     def begin(self, phase: Phase) -> None:
         """What stands in front of all steps of a position."""

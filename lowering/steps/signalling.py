@@ -11,8 +11,8 @@ from lowering.steps.parameters import Needing
 from lowering.steps.ranks import Notifies, Waits, notifies_of_ranks, waits_of_ranks
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
-from tilelink.schedule.index import Number, rank
-from tilelink.schedule.steps import For, Notify, Wait
+from tilelink.schedule.index import Index, Number, rank
+from tilelink.schedule.steps import For, Let, Notify, Wait
 
 
 class Signalling(Body):
@@ -26,6 +26,17 @@ class Signalling(Body):
         super().__init__(out, scope, Needing(scope, spell, self.needs))
         self.words = words
         self.amount = ""  # what is added to words, if it is not 1
+
+    def let(self, let: Let) -> None:
+        for name, index in self.scope.bind(let):
+            self.out.assigned(name, Chain(tuple(self._terms(index)), operator=""))
+
+    def _terms(self, index: Number) -> list[str]:
+        """What an index adds up, each term but the first with its sign."""
+        if not isinstance(index, Index) or index.op not in ("+", "-"):
+            return [self.spell(index, 1)]
+        left, right = index.args
+        return [*self._terms(left), f"{index.op} {self.spell(right, 2)}"]
 
     def word(self, words: str, signal: str, index: tuple[Number, ...]) -> Chain:
         """The place of a word; `words` are those of a rank."""

@@ -20,10 +20,21 @@ class Chain:
     before: str = ""
 
     def __str__(self) -> str:
-        return self.before + f" {self.operator} ".join(self.parts)
+        between = f" {self.operator} " if self.operator else " "
+        return self.before + between.join(self.parts)
 
 
 class Text(Source):
+    def assigned(self, name: str, terms: Chain) -> None:
+        """`name = a + b` in a line, or a term a line; terms but the first begin with their sign."""
+        if 4 * self._depth + len(f"{name} = {terms}") <= WIDTH or len(terms.parts) == 1:
+            self.line(f"{name} = {terms}")
+            return
+        self.line(f"{name} = (")
+        for term in terms.parts:
+            self.line(f"    {term}")
+        self.line(")")
+
     @contextmanager
     def condition(self, head: str, arguments: list[str | Chain], tail: str) -> Iterator[None]:
         """A block with a call in its header, which may take several lines."""
