@@ -18,12 +18,12 @@ from tilelink.schedule.errors import NoSmallForm
 from tilelink.schedule.index import Index, Number, names_in, subindices, value_of
 from tilelink.schedule.instance import instantiated, with_indices
 from tilelink.schedule.memory import Dim
-from tilelink.schedule.roles import Phase, Schedule
+from tilelink.schedule.roles import Phase, Schedule, Who
 from tilelink.schedule.steps import Compute, Notify, Wait
 from tilelink.schedule.walk import all_steps, notifies, phases, read, written
 
 TILE = 16  # the least extent of a tile, along each axis, that tensor cores multiply
-PROGRAMS, COUNT, ITEMS, SLOTS = 2, 2, 7, 3  # at most; items of a ring buffer are no multiple of its slots
+PROGRAMS, COUNT, ITEMS = 2, 2, 7  # at most
 _UNITS = 6  # of the largest tile, in a size that is tried
 _TRIED = 20_000
 
@@ -80,26 +80,17 @@ class _Uses:
 
     @cached_property
     def ranks(self) -> frozenset[str]:
-        """Numbers of ranks: of all, and those by which they are divided."""
-        found = frozenset[str]().union(*(names_in(axis.size) for axis in self.schedule.mesh))
-        more = [names_in(dim.size) for dim in self.derived if isinstance(dim.size, Index) and dim.size.op == "//"]
-        return found.union(*(names for names in more if names & found and len(names) == 2 and self._orders(names)))
-
-    def _orders(self, names: frozenset[str]) -> bool:
-        """Whether no buffer depends on these: they say how ranks lie."""
-        return not (names - self.elements) & self.elements and not names & self.elements
+        return _names(axis.size for axis in self.schedule.mesh)
 
     @cached_property
     def elements(self) -> frozenset[str]:
-        """Sizes: what buffers have along their dimensions, and what that follows from."""
-        found = frozenset[str]().union(*(names_in(one) for buffer in self.schedule.buffers for one in buffer.shape))
-        ranks = frozenset[str]().union(*(names_in(axis.size) for axis in self.schedule.mesh))
+        """Sizes: what buffers have along their dimensions, what that follows from, and what else is cut into tiles."""
+        found = _names(extent for buffer in self.schedule.buffers for extent in buffer.shape)
         for dim in reversed(self.schedule.dims):
             found |= names_in(dim.size) if dim.name in found else frozenset()
-        extents = {
-            dim.name for dim in self.free if not dim.chosen and any(dim.name in names_in(a) for a, _ in self.cuts)
-        }
-        return (found | extents) - ranks - self.counts - self.tiles
+        cut = _names(whole for whole, _ in self.cuts)
+        found |= {dim.name for dim in self.free if not dim.chosen and dim.name in cut}
+        return found - self.ranks - self.counts - self.tiles
 
     @cached_property
     def tiles(self) -> frozenset[str]:
@@ -112,20 +103,17 @@ class _Uses:
                 if isinstance(extent, Index):
                     inner = extent.args if extent.op == "min" else (extent,)
                     found |= {one.op for one in inner if isinstance(one, Index) and one.is_name}
-        cut = frozenset[str]().union(*(names_in(by) for _, by in self.cuts))
+        cut = _names(by for _, by in self.cuts)
         return frozenset(name for name in found & cut if isinstance(self._dim(name).size, int))
 
     @cached_property
     def counts(self) -> frozenset[str]:
         """What signals have words for, and slots."""
-        return frozenset[str]().union(*(names_in(one) for signal in self.schedule.signals for one in signal.shape)) - (
-            frozenset[str]().union(*(names_in(axis.size) for axis in self.schedule.mesh))
-        )
+        return _names(extent for signal in self.schedule.signals for extent in signal.shape) - self.ranks
 
     @cached_property
     def programs(self) -> frozenset[str]:
-        engines = (role.engine.programs for launch in self.schedule.launches for role in launch.roles)
-        return frozenset[str]().union(*map(names_in, engines))
+        return _names(role.engine.programs for launch in self.schedule.launches for role in launch.roles)
 
     def _dim(self, name: str) -> Dim:
         return next(dim for dim in self.schedule.dims if dim.name == name)
@@ -180,10 +168,6 @@ class _Uses:
     def small(self, dim: Dim) -> int | None:
         """The small value of a choice; None for a size."""
         name, value = dim.name, self.given[dim.name]
-        if name in self.ranks or (
-            name not in {*self.tiles, *self.programs, *self.counts} and name not in self.elements
-        ):
-            return value if name in self.ranks or not dim.chosen else min(value, COUNT)
         if name in self.tiles:
             halved = any(index.op == "//" and index.args == (Index(name), 2) for index in self.indices)
             return min(value, 2 * TILE if halved else TILE) if dim.chosen else value
@@ -192,7 +176,9 @@ class _Uses:
         if name in self.counts:
             even = all(value_of(whole, self.given) % value == 0 for whole, by in self.cuts if by == Index(name))
             return min(value, COUNT + (not even) if dim.chosen else ITEMS)
-        return None
+        if name in self.elements:
+            return None
+        return min(value, COUNT) if dim.chosen else value  # a group; ranks
 
     def candidates(self, name: str, fixed: Values) -> Iterator[int]:
         """Sizes to try, and the one that it has."""
@@ -247,13 +233,17 @@ class _Uses:
         return [
             (phase, role.engine.programs)
             for _, role, phase in phases(self.schedule)
-            if names_in(phase.count) <= self.given.keys()
+            if phase.who is Who.EACH and not phase.every and names_in(phase.count) <= self.given.keys()
         ]
 
     def _rounds(self, phase: Phase, programs: Number, found: Values) -> bool:
         """Whether a program comes to several positions, if it did."""
         before, now = (value_of(phase.count, each) - value_of(programs, each) for each in (self.given, found))
         return before <= 0 or now > 0
+
+
+def _names(indices: Iterable[Number]) -> frozenset[str]:
+    return frozenset[str]().union(*map(names_in, indices))
 
 
 def _quotient(index: Index) -> tuple[Number, Number]:
