@@ -43,7 +43,12 @@ def embed(module: str, files: tuple[str, ...], jit: str) -> str:
 
     visit(module)
     texts = (text for name, text in helpers.items() if name in wanted)
-    return "\n\n\n".join(text.replace("@triton.jit", f"@{jit}", 1) for text in texts)
+    return "\n\n\n".join(decorated(text, jit) for text in texts)
+
+
+def decorated(text: str, jit: str) -> str:
+    """Functions with the decorator of a target, written with that of stock Triton."""
+    return text.replace("@triton.jit", f"@{jit}")
 
 
 def embed_both(

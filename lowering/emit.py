@@ -15,16 +15,10 @@ from lowering.host_class import HostPrinter
 from lowering.kernels import PrintedKernel, print_kernel
 from lowering.numbers import Numbers
 from lowering.source import Source
-from lowering.targets import TARGETS, dialect
+from lowering.targets import TARGETS, TITLES, dialect
 from tilelink.ir.nodes import Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.user_op import UserOp
-
-_TITLES = {
-    "SymmetricMemoryFabric": "fabric: torch symmetric memory",
-    "TritonDistFabric": "fabric: the runtime of Triton-distributed",
-    "AmdFabric": "fabric: none for AMD GPUs yet",
-}
 
 
 def emit(schedule: Schedule, target: str = "triton") -> str:
@@ -48,7 +42,7 @@ def emit(schedule: Schedule, target: str = "triton") -> str:
         ),
         (f"kernels of {schedule.name}", body),
         ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
-        (_TITLES[spelling.fabric], reached("\n\n\n".join(map(_fabric, fabrics)), (host, main))),
+        (TITLES[spelling.fabric], reached("\n\n\n".join(map(_fabric, fabrics)), (host, main))),
         ("self-check under torchrun", main),
     ]
     out = Source()

@@ -20,8 +20,7 @@ from tilelink.ir.steps import (
     SumParts,
     Wait,
 )
-from tilelink.proof.contract import flat
-from tilelink.proof.walk import reads
+from tilelink.ir.walk import flat, reads
 
 
 def waits_in(steps: Iterable[Step]) -> bool:

@@ -77,7 +77,7 @@ from triton_dist.language.extra.language_extra import __syncthreads, atomic_add,
 from triton_dist.utils import finalize_distributed, initialize_distributed, launch_cooperative_grid_options
 """
 
-_PORTABLE_HELPERS = ("places", "words", "calls", "orders", "movement", "math")
+_PORTABLE_HELPERS = ("places", "words", "calls", "orders", "movement", "math", "steps")
 _FABRICS = ("inputs", "pool", "library", "gpu_fabric")
 _JOIN = (
     "if not dist.is_initialized():",
@@ -85,6 +85,11 @@ _JOIN = (
     '    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))',
     "fabric = SymmetricMemoryFabric()",
 )
+TITLES = {
+    "SymmetricMemoryFabric": "fabric: torch symmetric memory",
+    "TritonDistFabric": "fabric: the runtime of Triton-distributed",
+    "AmdFabric": "fabric: none for AMD GPUs yet",
+}
 NO_HOST_CODE = "It does not run on GPUs: tilelink has no host code for AMD GPUs yet. Emulated ranks run it."
 UNTRIED = "Nothing has run its host code on AMD GPUs yet."
 
@@ -120,7 +125,10 @@ def dialect(target: str, arch: str) -> Dialect:
         reach=Reach.SYMMETRIC,
         jit="triton_dist.jit",
         word="torch.int64",
-        helpers=("counts", "distributed", *_PORTABLE_HELPERS, "nvidia" if nvidia else "distributed_amd"),
+        helpers=(
+            *("counts", "distributed", *_PORTABLE_HELPERS, "distributed_steps"),
+            "nvidia" if nvidia else "distributed_amd",
+        ),
         imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),
         fabrics=(*_FABRICS, "distributed_nvidia" if nvidia else "distributed_amd", "distributed"),
         fabric="TritonDistFabric",

@@ -11,8 +11,8 @@ from lowering.positions import print_order
 from lowering.signalling import print_wait
 from lowering.source import Source
 from tilelink.ir.steps import MatmulBody, Operand, Step, Wait
-from tilelink.proof.contract import flat
-from tilelink.proof.turns import GROUP_WARPS
+from tilelink.ir.walk import flat
+from tilelink.ir.warpgroups import GROUP_WARPS
 
 PrintSteps = Callable[[Source, TileScope, tuple[Step, ...]], None]
 

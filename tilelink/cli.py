@@ -1,4 +1,5 @@
-"""The command line: `tilelink topo | plan | emit | run | verify | mutate`. Results go to stdout, everything else to stderr.
+"""The command line: `tilelink topo | plan | explain | emit | run | verify | mutate`. Results go to stdout, everything else
+to stderr.
 
 Exit codes: 0 done; 1 a run whose result differs from the reference, or a refuted operator; 2 bad input; 3 no legal
 schedule; 4 a mistake of tilelink: it built no schedule that its own proof accepts.
@@ -26,6 +27,12 @@ COMMANDS = (
         "Measure on GPUs: ours, NCCL + cuBLAS, async-TP and others, interleaved in one process group.",
     ),
     Late("plan", "tilelink.plan_command", "plan", "Print the schedule."),
+    Late(
+        "explain",
+        "tilelink.explain_command",
+        "explain",
+        "Say why a schedule is chosen: its time in named terms, what lost to it and by what, and what would flip the choice.",
+    ),
     Late("emit", "tilelink.plan_command", "emit", "Print the source, or write it to a file."),
     Late("run", "tilelink.run_command", "run", "Run the operator on all ranks and compare with a torch reference."),
     Late(

@@ -27,8 +27,7 @@ from tilelink.dialect_api import Report, Vendor, check_file
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec
-from tilelink.proof.findings import Proof
-from tilelink.proof.happens_before.planned import OrderProof, prove_order
+from tilelink.proof.proved import Proof
 from tilelink.proof.verify import verify as prove
 from tilelink.runtime.load import fabric_class, load_source
 from tilelink.runtime.machine import PLANNED_FOR
@@ -58,13 +57,10 @@ class Verification:
     small: Schedule | None
     runs: Verdict | None  # None if the proof already refutes
     compiled: CompiledReport | None = None  # None for a file that was not emitted, and where the proof refutes
-    order: OrderProof | None = None  # None where the proof refutes already
 
     @property
     def kind(self) -> VerdictKind:
         if self.proof is not None and not self.proof.proved:
-            return VerdictKind.REFUTED
-        if self.order is not None and not self.order.proved:
             return VerdictKind.REFUTED
         if self.compiled is not None and self.compiled.findings:
             return VerdictKind.REFUTED
@@ -74,7 +70,6 @@ class Verification:
 
     def lines(self) -> list[str]:
         out = self.proof.lines() if self.proof is not None else []
-        out += self.order.lines() if self.order is not None else []
         out += self.compiled.lines() if self.compiled is not None else []
         if self.small is not None and self.runs is not None:
             sizes = " ".join(f"{name}={size}" for name, size in self.small.spec.sizes)
@@ -82,8 +77,8 @@ class Verification:
         return out + (self.runs.lines() if self.runs is not None else [])
 
     def to_json(self) -> str:
-        """`verdict`, `proof` (findings, counts), `order` (events, finding), `compiled` (findings, accesses, unknown), `runs`
-        (trials, left_out, counterexample, obstacle); missing parts are null."""
+        """`verdict`, `proof` (findings, counts), `order` (events of its steps, ranks and calls that stand for all), `compiled`
+        (findings, accesses, unknown), `runs` (trials, left_out, counterexample, obstacle); missing parts are null."""
         proof = self.proof and {
             "schedule": self.proof.schedule,
             "seconds": self.proof.seconds,
@@ -107,7 +102,14 @@ class Verification:
             "obstacle": obstacle.to_json() if obstacle is not None else None,
         }
         compiled = self.compiled.to_json() if self.compiled is not None else None
-        order = self.order.to_json() if self.order is not None else None
+        steps = self.proof.order if self.proof is not None else None
+        order = steps and {
+            "ranks": steps.ranks,
+            "rank_period": steps.rank_period,
+            "calls": steps.calls,
+            "call_period": steps.call_period,
+            "events": steps.events,
+        }
         parts = {"verdict": self.kind.value, "proof": proof, "order": order, "compiled": compiled, "runs": runs}
         return json.dumps(parts, indent=1)
 
@@ -115,7 +117,7 @@ class Verification:
 def verify_schedule(
     spec: Spec, schedule: Schedule, topology: Topology, target: str, command: str, effort: Effort
 ) -> Verification:
-    """Prove `schedule`, by promises and as steps, check the order of what is compiled of it, then run its small form in the
+    """Prove `schedule`, check the order of what is compiled of it, then run its small form in the
     language `target`.
 
     Raises NoLegalSchedule if it has none, UnknownTarget and UnknownReplay.
@@ -123,9 +125,6 @@ def verify_schedule(
     proof = prove(schedule)
     if not proof.proved:
         return Verification(proof, None, None)
-    order = prove_order(schedule)
-    if not order.proved:
-        return Verification(proof, None, None, order=order)
     source = load_source(lowering.emit(schedule, target), schedule.name)
     ahead = any(
         isinstance(one, Kernel) and one.compute is not None and one.compute.prefetch for one in schedule.launches
@@ -133,7 +132,7 @@ def verify_schedule(
     compiled = check_compiled(source, schedule.num_ranks, topology.gpu.arch, waits_ahead=ahead)
     small = small_form(spec, schedule, topology)
     make = partial(of_schedule, small, lowering.emit(small, target), command)
-    return Verification(proof, small, _runs(make, make(), effort), compiled, order)
+    return Verification(proof, small, _runs(make, make(), effort), compiled)
 
 
 def verify_file(path: Path, num_ranks: int | None, num_sms: int | None, effort: Effort) -> Verification:

@@ -133,7 +133,7 @@ def get_packets(words, call, NUMBERED: tl.constexpr, mask):
     else:
         found = get_words_where(words, mask)
         missing = tl.where(mask, absent(found, call, NUMBERED), 0)
-    return found, tl.max(tl.max(missing, axis=1), axis=0)
+    return found, tl.max(missing)
 
 
 @triton.jit
@@ -148,16 +148,17 @@ def own_or_packets(
     own, is_own, words, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None
 ):
     """The tile `own`, rounded to DTYPE, if `is_own`; else what `take_packets` gives."""
-    found = take_data(words, call, NUMBERED, mask, 1 - is_own.to(tl.int32))  # no branch: the compiler fails on it
+    others = tl.full(words.shape, 1, tl.int1) & (is_own == 0)  # no branch: the compiler fails on it
+    found = take_data(words, call, NUMBERED, others if mask is None else others & mask)
     return tile_of_data(tl.where(is_own, data_of_tile(own, DTYPE, COUNT), found), DTYPE, COUNT)
 
 
 @triton.jit
-def take_data(words, call, NUMBERED: tl.constexpr, mask, awaited=1):
-    """What packets hold, after a wait until all have arrived in this call, if they are `awaited`; 0 where there are none.
-    Packets that are not NUMBERED are emptied."""
+def take_data(words, call, NUMBERED: tl.constexpr, mask):
+    """What packets hold, after a wait until all have arrived in this call; 0 where there are none. Packets that are not NUMBERED
+    are emptied."""
     found, missing = get_packets(words, call, NUMBERED, mask)
-    while missing * awaited > 0:
+    while missing > 0:
         found, missing = get_packets(words, call, NUMBERED, mask)
     if not NUMBERED:
         store_words(words, tl.zeros(words.shape, tl.int64), mask)

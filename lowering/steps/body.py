@@ -84,6 +84,12 @@ class Body(ABC):
         """Whether a step orders accesses, which no compiler may then move from round to round."""
         return synchronises(body, self.packets) or any(isinstance(step, Sync) for step in steps_in(body))
 
+    def awaits(self, body: tuple[Step, ...]) -> bool:
+        """Whether loads in `body` may have to stay behind a step, in this round and from the next one on."""
+        steps = tuple(steps_in(body))
+        by_data = any(region.buffer in self.packets for step in steps for region in read(step))
+        return by_data or any(isinstance(step, Wait | Sync) for step in steps)
+
     def end(self, role: Role, phase: Phase) -> str:
         """The position behind the last one."""
         end = phase.first + phase.count

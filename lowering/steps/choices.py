@@ -53,6 +53,7 @@ def choice_of(step: Step, bound: frozenset[str]) -> Choice | None:
         case (Load() as first,), (Load() as second,):
             alike = (first.result, first.fill) == (second.result, second.fill)
             one, other = first.region, second.region
-            if alike and one.extent[-2:] == other.extent[-2:] and one.access is other.access:
+            addresses = first.origin or second.origin
+            if alike and not addresses and one.extent[-2:] == other.extent[-2:] and one.access is other.access:
                 return Choice(step, first, second, bound)
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lowering.embed import embed_both, globals_of, named_imports, reached
+from lowering.embed import decorated, embed_both, globals_of, named_imports, reached
 from lowering.source import Source
 from lowering.steps.closing import by_host
 from lowering.steps.constants import Constants
@@ -18,14 +18,15 @@ from lowering.steps.host import Facts, print_class
 from lowering.steps.kernel import Frame, end_kernel, print_kernel
 from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
-from lowering.steps.naming import HELPERS, OF_GLUON, checked_names
+from lowering.steps.naming import OF_GLUON, checked_names
 from lowering.steps.packets import elements_of_words, in_words
 from lowering.steps.pieces import in_pieces
 from lowering.steps.relative import relative
 from lowering.steps.streams import print_role
 from lowering.steps.sync import synchronised
 from lowering.steps.words import laid_out
-from lowering.targets import dialect
+from lowering.targets import TITLES, dialect
+from tilelink.proof.happens_before.exact import exact_signals
 from tilelink.schedule.instance import with_origins
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Schedule
@@ -46,31 +47,43 @@ class Around:
     peer_atomics: bool = True
 
 
-def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
-    """Source text of `schedule` for NVIDIA GPUs of `arch`, self-contained: it imports torch and Triton only.
+def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None, target: str = "triton") -> str:
+    """Source text of `schedule` in the language of `target` for GPUs of `arch` ("sm_90", "gfx942"), self-contained: it imports
+    torch and the target's compiler only.
 
-    Raises errors of `lowering.steps.errors` for what has no printed form.
+    Raises UnknownTarget, and errors of `lowering.steps.errors` for what has no printed form.
     """
+    spelling = dialect(target, arch)
     _check_sizes(schedule)
-    schedule = for_gpu(with_origins(schedule), arch, dialect("triton", arch).gluon)
-    return print_file(passes(schedule), arch, around)
+    schedule = for_gpu(with_origins(schedule), arch, spelling.gluon)
+    exact = exact_signals(schedule) if spelling.tokens else frozenset[str]()
+    return print_file(passes(schedule, exact), arch, around, target, exact)
 
 
-def passes(schedule: Schedule) -> Schedule:
-    """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables."""
-    ordered = synchronised(deferred(pieces_flushed(in_pieces(schedule))))  # a Sync may have to stand between pieces
+def passes(schedule: Schedule, exact: frozenset[str] = frozenset()) -> Schedule:
+    """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables. `exact`:
+    signals whose waits compare for equality and return tokens."""
+    in_order = deferred(pieces_flushed(in_pieces(schedule)))
+    ordered = synchronised(in_order, exact)  # a Sync may have to stand between pieces
     return named_lookups(ordered, checked_names(schedule))
 
 
-def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = None) -> str:
+def print_file(
+    schedule: Schedule,
+    arch: str = "sm_90",
+    around: Around | None = None,
+    target: str = "triton",
+    exact: frozenset[str] = frozenset(),
+) -> str:
     """The same of a schedule that has gone through all passes."""
-    spelling = dialect("triton", arch)
+    spelling = dialect(target, arch)
     packed, anew = relative(in_words(schedule))
     taken = checked_names(schedule)
     words, constants = laid_out(packed, elements_of_words(schedule), anew, taken), Constants(taken)
     constants.add(schedule.dims, schedule.sizes)
     constants.add(words.dims, words.sizes, layout=True)
-    frame = Frame(packed, words, constants, around.stream_waits if around else True)
+    stream_waits = around.stream_waits if around else True
+    frame = Frame(packed, words, constants, spelling, exact, stream_waits)
     host_roles = [  # first: they say which values they copy
         [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in packed.launches
     ]
@@ -83,8 +96,9 @@ def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = 
     printed_kernels = [kernel for kernel in (*waits, *kernels, end) if kernel is not None]
     plain = [schedule.functions, host, *(kernel.text for kernel in printed_kernels if not kernel.gluon)]
     gluon = [kernel.text for kernel in printed_kernels if kernel.gluon]
-    helpers, renamed = embed_both(plain, gluon, HELPERS, OF_GLUON, spelling.jit)
-    texts = [renamed(kernel.text) if kernel.gluon else kernel.text for kernel in printed_kernels]
+    helpers, renamed = embed_both(plain, gluon, spelling.helpers, OF_GLUON, spelling.jit)
+    found = (renamed(kernel.text) if kernel.gluon else kernel.text for kernel in printed_kernels)
+    texts = [decorated(text, spelling.jit) for text in found]
     body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *texts])).strip("\n")
     definitions = "\n".join(constants.lines(globals_of(f"{body}\n\n\n{host}")))
     pooled = any(buffer.places for buffer in schedule.buffers)
@@ -95,7 +109,7 @@ def print_file(schedule: Schedule, arch: str = "sm_90", around: Around | None = 
         (f"kernels of {schedule.name}", body),
         ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
         (
-            "fabric: torch symmetric memory",
+            TITLES[spelling.fabric],
             reached("\n\n\n".join(map(_fabric, fabrics)), (host, main or spelling.fabric)),
         ),
         ("self-check under torchrun", main),

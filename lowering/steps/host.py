@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from lowering.dialect import Reach
 from lowering.names import class_name
 from lowering.source import Source
 from lowering.steps.closing import MAIN
@@ -158,7 +159,7 @@ class HostClass:
                 shape, dtype = self._places(name), stored(self.buffers[name])
                 if self.buffers[name].places:
                     out.line(f"self.{name} = Pool(fabric, {shape}, torch.{dtype})")
-                    out.line(f"self.{name}_pool = torch.cat([place.pointers for place in self.{name}.places])")
+                    self._pool(name)
                     continue
                 out.line(f"self.{name} = fabric.symmetric({shape}, torch.{dtype})")
             for name in self._of(Memory.LOCAL):
@@ -171,12 +172,21 @@ class HostClass:
                 shapes = "for shape, dtype in self.INPUTS.values()"
                 out.line(f"self(*[torch.empty(shape, dtype=dtype, device=fabric.device) {shapes}])")
 
+    def _pool(self, name: str) -> None:
+        """Addresses of all places of a pool: of all ranks, or of this one where those of peers follow from them."""
+        places = f"self.{name}.places"
+        if self.frame.dialect.reach is Reach.TABLE:
+            self.out.line(f"self.{name}_pool = torch.cat([place.pointers for place in {places}])")
+            return
+        here = f"[place.local.data_ptr() for place in {places}]"
+        self.out.line(f"self.{name}_pool = torch.tensor({here}, dtype=torch.int64, device=fabric.device)")
+
     def _words(self) -> None:
         """Signals, the number of the call, counts, and values that streams copy."""
-        out, words = self.out, self.words
+        out, words, word = self.out, self.words, self.frame.dialect.word
         if words.num_signals:
-            out.line(f"self.signals = fabric.symmetric(({self.spell(words.num_signals)},), torch.int32)")
-        where = "dtype=torch.int32, device=fabric.device"
+            out.line(f"self.signals = fabric.symmetric(({self.spell(words.num_signals)},), {word})")
+        where = f"dtype={word}, device=fabric.device"
         for signal, anew in words.anew.items():
             if anew.first:
                 place = self.frame.constants.name(signal, words.first(signal), f"first word of signal {signal}")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
+from lowering.dialect import Dialect, Reach
 from lowering.steps.closing import by_host, last_phases
 from lowering.steps.constants import Constants, Group
 from lowering.steps.descriptors import Described
+from lowering.steps.distributed import DistributedPrograms
 from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.naming import PARAMETERS
@@ -18,8 +21,10 @@ from lowering.steps.relative import counted_off
 from lowering.steps.text import Text
 from lowering.steps.words import Words, kernel_name
 from tilelink.schedule.index import call, names_in, replaced
-from tilelink.schedule.roles import Launch, Role, Schedule, Sms, Who
-from tilelink.schedule.steps import Wait
+from tilelink.schedule.memory import Region
+from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Sms, Who
+from tilelink.schedule.steps import Move, Step, Wait
+from tilelink.schedule.walk import indices, steps_in
 
 _OF_KERNEL = {"call": "epoch", "program": ""}  # what a kernel makes itself, and of what
 
@@ -39,20 +44,34 @@ class Kernel:
 
 @dataclass
 class Frame:
-    """What all printers of a file share."""
+    """What all printers of a file share. `exact`: signals whose waits may compare for equality. `stream_waits`: streams of the
+    machine can wait for a word of memory."""
 
     schedule: Schedule
     words: Words
     constants: Constants
+    dialect: Dialect
+    exact: frozenset[str] = frozenset()
     stream_waits: bool = True
     wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
     def programs(self, out: Text, role: Role) -> Programs:
         scope = Scope(self.schedule, role.name, role.programs)
-        spell = Spelling(scope, self.constants)
         if in_gluon(role):
-            return Turns(out, scope, spell, self.words, self.order)
+            return Turns(out, scope, Spelling(scope, self.constants), self.words, self.order)
+        return self.plain(out, scope)
+
+    def plain(self, out: Text, scope: Scope) -> Programs:
+        """A printer of programs without groups of warps of their own."""
+        spell = Spelling(scope, self.constants)
+        if self.dialect.reach is Reach.SYMMETRIC:
+            return DistributedPrograms(out, scope, spell, self.words, self.exact)
         return Programs(out, scope, spell, self.words)
+
+    def stream_wait(self, signal: str) -> str:
+        """The method by which a stream waits for a number; empty if a program has to hold it."""
+        compares = self.dialect.stream_wait == "wait_at_least" or signal in self.exact
+        return self.dialect.stream_wait if self.stream_waits and compares else ""
 
     def order(self, needs: Iterable[str]) -> list[str]:
         """Parameters: tensors as the schedule has them, tables, words, the own rank, positions."""
@@ -75,11 +94,16 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     descriptors: dict[str, Described] = {}
     there: dict[str, dict[str, Described]] = {}
     before: list[str] = []
+    first = _shared(roles)
+    for phase in first:
+        programs = frame.programs(out, roles[0])
+        programs.phase(roles[0], phase)
+        needs |= programs.needs
     for role in roles:
         body = Text() if len(roles) > 1 else out
         programs = frame.programs(body, role)
         for phase in role.phases:
-            if phase.who is not Who.LAST:
+            if phase.who is not Who.LAST and phase not in first:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
         there |= programs.there if isinstance(programs, Turns) else {}
@@ -88,7 +112,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
             functions.line()
             functions.line()
         if len(roles) > 1:
-            _dispatch(frame, out, functions, body.text(), role, programs.needs, before)
+            _dispatch(frame, out, functions, body.text(), role, programs.needs, before, role is roles[-1])
             programs.needs.pop("program", "")
         needs |= programs.needs
     if frame.words.ends(launch):
@@ -96,8 +120,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     tuples = {f"{buffer}_there": list(found) for buffer, found in there.items()}
     number, made = "epoch", _OF_KERNEL
     if frame.words.apart:
-        first = frame.words.calls[name]
-        number = f"calls + {frame.constants.name(f'{name}_calls', first, 'first number of a call')} + program"
+        place = frame.words.calls[name]
+        number = f"calls + {frame.constants.name(f'{name}_calls', place, 'first number of a call')} + program"
         made = _OF_KERNEL | {"call": "calls"}
     order = frame.order({made.get(one, one) for one in needs} - {""})
     parameters = [one for name in order for one in tuples.get(name, [name])]
@@ -106,8 +130,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     kernel.lines(functions.text() if functions.text().strip() else "")
     here = [f"{one.name}_here" for one in frame.schedule.buffers if one.places]
     kernel.line(_decorator(parameters, here, "gluon" if gluon else "triton"))
-    what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles)
-    with kernel.function(name, parameters, f"{what}."):
+    what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles) + "."
+    with kernel.function(name, parameters, what if len(roles) > 1 else _what(roles[0])):
         kernel.line("program = tl.program_id(0)")
         for one, several in tuples.items():
             kernel.call(f"{one} = (", several)
@@ -120,22 +144,61 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     for found in there.values():
         descriptors |= found
     grid = " + ".join(f"{one}.value" if not one.isdigit() else one for one in _counts(frame, roles))
-    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, _options(roles), gluon)
+    options = (*_options(roles), *([frame.dialect.launch_options] if frame.dialect.launch_options else []))
+    return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, options, gluon)
+
+
+def _shared(roles: list[Role]) -> list[Phase]:
+    """What every program of every role does first, and the first program in front of it: no role needs it for itself."""
+    if len(roles) == 1:
+        return []
+    alone = list(takewhile(lambda phase: phase.who is Who.FIRST, roles[0].phases))
+    begun = [roles[0].phases[len(alone) :], *(role.phases for role in roles[1:])]
+    together = [found[0] for found in zip(*begun, strict=False) if all(_for_all(one, found[0]) for one in found)]
+    return [*alone, *together] if together and tuple(together) == begun[0][: len(together)] else []
+
+
+def _for_all(phase: Phase, other: Phase) -> bool:
+    """Whether a phase is `other`, and the same for each program."""
+    inner = (index for step in steps_in(phase.body) for index in indices(step))
+    used = frozenset[str]().union(*map(names_in, (*inner, *(index for _, index in phase.let))))
+    return phase == other and phase.every and "program" not in used
+
+
+def _what(role: Role) -> str:
+    """A sentence for what a role does."""
+    moved = [region.buffer for phase in role.phases for step in steps_in(phase.body) for region in _moved(step)]
+    if role.name.endswith("_tiles"):
+        return f"Compute the tiles of {role.name.removesuffix('_tiles')}, on {_programs(role)}."
+    if moved:
+        return f"Move the chunks of {' and '.join(dict.fromkeys(moved))}, on {_programs(role)}."
+    return f"{role.name[0].upper()}{role.name[1:]}, on {_programs(role)}."
+
+
+def _moved(step: Step) -> tuple[Region, ...]:
+    return step.target if isinstance(step, Move) else ()
 
 
 def _dispatch(
-    frame: Frame, out: Text, functions: Text, text: str, role: Role, needs: dict[str, str], before: list[str]
+    frame: Frame,
+    out: Text,
+    functions: Text,
+    text: str,
+    role: Role,
+    needs: dict[str, str],
+    before: list[str],
+    rest: bool,
 ) -> None:
-    """The function of a role, and its call by the programs that are its own, behind those `before`."""
+    """The function of a role, and its call by the programs that are its own, behind those `before`: by the `rest`, or so many."""
     parameters = frame.order({*needs, "program"})
     functions.line("@triton.jit")
-    with functions.function(role.name, parameters, f"{role.name[0].upper()}{role.name[1:]}, on {_programs(role)}."):
+    with functions.function(role.name, parameters, _what(role)):
         functions.lines(text)
     functions.line()
     functions.line()
     first = bool(before)
     before += _counts(frame, [role])
-    with out.block(f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
+    with out.block("else:" if rest else f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
         own = {"program": _program_of(before[:-1])}
         out.call(f"{role.name}(", [own.get(name, name) for name in parameters])
 
@@ -169,7 +232,14 @@ def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before:
             last.phase(role, phase)
             needs |= last.needs
         if launch is words.closing:
+            if frame.dialect.tokens and any(_waits(phase.body) for _, phase in last_phases(launch)):
+                out.line("program_barrier()  # all threads have seen what they waited for: it may be set back")
             end_of_call(frame, out, needs)
+
+
+def _waits(body: tuple[Step, ...]) -> bool:
+    """Whether a wait may return a token, so that threads do not meet behind it."""
+    return any(isinstance(step, Wait) and step.covers for step in steps_in(body))
 
 
 def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
@@ -209,7 +279,7 @@ def end_kernel(frame: Frame) -> Kernel:
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:
     """A wait that holds up a stream: host code does not know the number of a call that a graph replays."""
     out = Text()
-    programs = Programs(out, scope, Spelling(scope, frame.constants), frame.words)
+    programs = frame.plain(out, scope)
     programs.wait(step)
     names = frozenset[str]().union(*map(names_in, (*step.index, step.until)))
     positions = dict.fromkeys(sorted(names - {"rank", "call"} - set(frame.schedule.sizes)), "")

@@ -18,7 +18,8 @@ from tilelink.schedule.roles import Launch, Phase, PingPong, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
 from tilelink.schedule.walk import indices, phases
 
-HELPERS = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+_FILES = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+_OF_DISTRIBUTED = ("distributed", "distributed_steps", "distributed_amd")
 OF_GLUON = ("turns", "pieces", "gluon_steps")  # kernels in Gluon have these instead, where names are the same
 PARAMETERS = ("epoch", "calls", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _CALLED = (  # helpers that the printer calls
@@ -32,6 +33,10 @@ _CALLED = (  # helpers that the printer calls
         "count_up",
         "count_arrival",
         "on_peer",
+        "in_place",
+        "wait_at_least",
+        "notify_here",
+        "count_at_peer",
         "rows_from",
         "cols_from",
         "floor_mod",
@@ -50,18 +55,21 @@ _CALLED = (  # helpers that the printer calls
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
+_OF_TOKENS = ("dl", "token_of_wait")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
-_OF_BUFFERS = ("peers", "desc", "moved")  # what printed code calls beside a buffer
+_OF_BUFFERS = ("peers", "desc", "moved", "awaited", "desc_awaited")  # what printed code calls beside a buffer
 _OF_TURNS = ("there", "ring")  # the same where groups of warps take turns
 
 
-_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, MAIN, "end_of_call", *keyword.kwlist})
+_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, *_OF_TOKENS, MAIN, "end_of_call", *keyword.kwlist})
 
 
 @cache
 def _helpers() -> frozenset[str]:
     device = Path(__file__).parents[1] / "device"
-    return frozenset(name for file in HELPERS for name in defined((device / f"{file}.py").read_text()))
+    return frozenset(
+        name for file in (*_FILES, *_OF_DISTRIBUTED) for name in defined((device / f"{file}.py").read_text())
+    )
 
 
 def is_reserved(kind: str, name: str) -> bool:

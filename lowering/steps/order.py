@@ -61,10 +61,13 @@ class Missing:
         return f"{self.step}: no {self.order.value} since {self.buffer} was accessed"
 
 
-def missing(schedule: Schedule, launch: Launch, role: Role) -> list[Missing]:
+def missing(schedule: Schedule, launch: Launch, role: Role, tokens: frozenset[str] = frozenset()) -> list[Missing]:
     """Every access of a role on SMs that lacks a Sync in front of it, in the order of the text. Where the launch has a program
-    that ends last, all other programs tell it what they did."""
-    analysis = _Analysis(schedule, role)
+    that ends last, all other programs tell it what they did.
+
+    `tokens`: signals whose waits return what loads take. Each warp waits for itself there, and loads by descriptors that take
+    a token come behind a fence."""
+    analysis = _Analysis(schedule, role, tokens)
     state: State = frozenset()
     first = next((number for number, phase in enumerate(role.phases) if phase.who is Who.LAST), len(role.phases))
     for number, phase in enumerate(role.phases[:first]):
@@ -77,7 +80,8 @@ def missing(schedule: Schedule, launch: Launch, role: Role) -> list[Missing]:
 
 
 class _Analysis:
-    def __init__(self, schedule: Schedule, role: Role) -> None:
+    def __init__(self, schedule: Schedule, role: Role, tokens: frozenset[str] = frozenset()) -> None:
+        self.tokens = tokens
         self.packets = {buffer.name for buffer in schedule.buffers if buffer.protocol is not Protocol.SIMPLE}
         self.found: list[Missing] = []
         self.untold = untold(schedule)
@@ -123,6 +127,8 @@ class _Analysis:
                 return equal | others
             case Sync(order):
                 return settled(state, order)
+            case Wait() if step.signal in self.tokens:
+                return state
             case Wait():
                 waited = settled(state, Order.BARRIER)
                 return waited | {Fact(name, None, Where.HERE, Order.FENCE, True) for name in step.covers}

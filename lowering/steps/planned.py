@@ -13,9 +13,10 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
 
 
-def lower_planned(planned: Schedule) -> str:
-    """Source text of `planned` for NVIDIA GPUs, printed from its steps. Raises errors of `lowering.steps.errors`."""
-    spelling, head = dialect("triton", planned.machine.arch), Source()
+def lower_planned(planned: Schedule, target: str = "triton") -> str:
+    """Source text of `planned` in the language of `target`, printed from its steps. Raises UnknownTarget, and errors of
+    `lowering.steps.errors`."""
+    spelling, head = dialect(target, planned.machine.arch), Source()
     print_header(head, planned, spelling, kernels=True)
     spec = planned.spec
     results = {name: spec.value(name).local for name in spec.outputs}
@@ -25,4 +26,4 @@ def lower_planned(planned: Schedule) -> str:
     machine = planned.machine
     limits = machine.stream_waits, machine.peer_atomics
     around = Around(head.text(), doc.text(), planned.hash, main, results, *limits)
-    return lower(with_own_names(elaborated(planned)), planned.machine.arch, around)
+    return lower(with_own_names(elaborated(planned)), planned.machine.arch, around, target)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from lowering.names import INT32_LIMIT
-from lowering.steps.choices import Choice, choices
+from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, NAMES, element
 from lowering.steps.errors import EngineCannot
@@ -24,6 +24,7 @@ from tilelink.schedule.memory import Access, Buffer, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
 from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Order, Step, Store, Sync
+from tilelink.schedule.walk import steps_in
 
 BLOCK_BYTES = 32768  # per step of a copy
 _ORDERS = {
@@ -77,13 +78,12 @@ class Programs(Signalling):
             programs = self.spell.number(f"{role.name}_programs", role.programs, f"programs of {role.name}")
             own = (Index("program") - first) % role.programs + first
             ends = ["program" if first == 0 else self.spell(own), ends[1], programs]
-        header = f"for tile in {self.range(', '.join(ends), phase.body)}:"
-        if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
-            header = f"for tile in tl.range({', '.join(ends)}, flatten=True):"
+        header = f"for tile in {self._tiles(', '.join(ends), phase)}:"
         if not self.positions(phase):
             header = "" if all_of_them else "if program == 0:"
         with self.out.maybe(header), self.scope.inside("tile", count, first):
             self.let(phase.let)
+            self.begin(phase)
             if defers(phase):
                 before, late, stores = split(phase.body)
                 self.steps(before)
@@ -99,10 +99,17 @@ class Programs(Signalling):
             last = f"({end} - 1 - {begin}) // {programs} * {programs}"
             late_call(f"tl.maximum({begin} + {last}, {self.spell(first)})", f"({begin} < {end}).to(tl.int32)")
 
+    def begin(self, phase: Phase) -> None:
+        """What stands in front of all steps of a position."""
+
+    def inner(self) -> Programs:
+        """A printer of other text for the same programs."""
+        return Programs(Text(), self.scope, self.spell, self.words)
+
     def _late(self, role: Role, phase: Phase, late: tuple[Step, ...]) -> Callable[[str, str], None]:
         """A function that notifies for a tile, and what prints its call. A loop that branches on its tile is not pipelined:
         where there is no tile yet, words grow by nothing."""
-        inner = Programs(Text(), self.scope, self.spell, self.words)
+        inner = self.inner()
         inner.amount = "tile_exists" if adds(late) else ""
         guard = "" if inner.amount else "if tile_exists == 1:"
         with self.scope.inside("tile", phase.count, phase.first), inner.out.maybe(guard):
@@ -119,18 +126,35 @@ class Programs(Signalling):
         self.needs |= inner.needs
         return lambda tile, exists: self.out.call(f"{name}(", [tile, exists, *needs])
 
+    def _tiles(self, ends: str, phase: Phase) -> str:
+        """The range of a loop over tiles. Around a product without a loop the compiler would fail on branches (Triton 3.6)."""
+        if isinstance(phase.pipelining, Prefetch) and self.may_flatten(phase):
+            return f"tl.range({ends}, flatten=True)"
+        product = any(isinstance(step, Compute) and step.op == "dot" for step in steps_in(phase.body))
+        held = not self._has_loop(phase.body) and (product or self.awaits(phase.body))
+        return f"tl.range({ends}{', num_stages=1' * held})"
+
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
-        """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited."""
+        """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited. It leaves loops
+        as they are that have another one inside."""
         if unrolled:
             return f"tl.static_range({count})"
-        return f"tl.range({count}, num_stages=1)" if self.waits(body) else f"range({count})"
+        held = self.awaits(body) and not self._has_loop(body)
+        return f"tl.range({count}, num_stages=1)" if held else f"range({count})"
+
+    def _has_loop(self, body: tuple[Step, ...]) -> bool:
+        return any(isinstance(step, Move) or (isinstance(step, For) and self._stays(step)) for step in body)
+
+    def _stays(self, step: For) -> bool:
+        """Whether a loop is one for the compiler as well."""
+        return not step.unrolled and self.scope.range(step.count).low > 1 and not self.as_one(step)
 
     def may_flatten(self, phase: Phase) -> bool:
         """Whether the compiler may run the tiles and the loop inside of each as one loop, and load ahead over its end: there is
         one inner loop, which does not wait. Of a loop with a single round, it would load in front of the wait for the tile."""
         before, _, stores = split(phase.body) if defers(phase) else (phase.body, (), ())
-        loops = [step for step in (*before, *stores) if isinstance(step, For)]
-        return len(loops) == 1 and not self.waits(loops[0].body) and self.scope.range(loops[0].count).low > 1
+        loops = [step for step in (*before, *stores) if isinstance(step, For) and self._stays(step)]
+        return len(loops) == 1 and not self.waits(loops[0].body)
 
     # leaves
 
@@ -241,7 +265,13 @@ class Programs(Signalling):
                 if op.startswith("in_") and value == result and load.region.buffer in self.packets:
                     self._own_or_packets(own, f"{self.spell(left)} == {self.spell(right)}", load)
                     return
-        super().branch(step)
+        choice = choice_of(step, frozenset())
+        if choice is not None:
+            self._choose(choice)
+        if step in self.chosen:
+            self.branch(step)
+        else:
+            super().branch(step)
 
     def _own_or_packets(self, own: str, condition: str, step: Load) -> None:
         """Data are chosen, not tiles, which the compiler cannot do for tiles in layouts of their own."""

@@ -116,8 +116,12 @@ class Regions:
                 legal=f"a load of {buffer.places}[{region.at}] in front of it",
             )
         self.needs[f"{buffer.name}_pool"] = ""
-        at = self.spell(region.at, 1)
-        return f"on_peer({buffer.name}_pool, {place} * {self.spell.ranks()} + {at}, tl.{stored(buffer)})"
+        return self.in_pool(buffer, place, region.at)
+
+    def in_pool(self, buffer: Buffer, place: str, at: Number) -> str:
+        """The first element of place `place` of the pool at rank `at`."""
+        number = f"{place} * {self.spell.ranks()} + {self.spell(at, 1)}"
+        return f"on_peer({buffer.name}_pool, {number}, tl.{stored(buffer)})"
 
     def place(self, value: str, region: Region) -> Place:
         """Where the elements of `region` are, as a tile of two dimensions."""

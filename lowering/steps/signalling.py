@@ -5,7 +5,7 @@ from __future__ import annotations
 from lowering.steps.body import Body
 from lowering.steps.indices import Scope, Spelling, strides
 from lowering.steps.parameters import Needing
-from lowering.steps.ranks import Waits, notifies_of_ranks, waits_of_ranks
+from lowering.steps.ranks import Notifies, Waits, notifies_of_ranks, waits_of_ranks
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.schedule.index import Number, rank
@@ -16,6 +16,7 @@ class Signalling(Body):
     """`needs`: names that the printed text takes as parameters."""
 
     out: Text
+    vectors = True  # whether one operation awaits, or raises, words of all ranks
 
     def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
         self.needs: dict[str, str] = {}
@@ -74,10 +75,10 @@ class Signalling(Body):
 
     def loop(self, step: For) -> None:
         """Words of all ranks are awaited at once, and raised at once."""
-        waits, raised = waits_of_ranks(step, self.schedule.num_ranks), notifies_of_ranks(step, self.schedule)
+        waits, raised = self._awaited_at_once(step), self._raised_at_once(step)
         if waits is not None:
             self._wait_for_ranks(waits)
-        elif raised is not None and raised.peers is (raised.notify.to is None) and not self.amount:
+        elif raised is not None:
             if raised.before is not None:
                 super().loop(raised.before)
             header = f"if {self.comes_last(raised.notify)}:" if raised.notify.last_of != 1 else ""
@@ -85,6 +86,20 @@ class Signalling(Body):
                 self._raise_at_ranks(raised.notify)
         else:
             super().loop(step)
+
+    def as_one(self, step: For) -> bool:
+        """Whether no loop is printed, but a vector operation."""
+        raised = self._raised_at_once(step)
+        return self._awaited_at_once(step) is not None or (raised is not None and raised.before is None)
+
+    def _awaited_at_once(self, step: For) -> Waits | None:
+        return waits_of_ranks(step, self.schedule.num_ranks) if self.vectors else None
+
+    def _raised_at_once(self, step: For) -> Notifies | None:
+        found = notifies_of_ranks(step, self.schedule)
+        if found is None or found.peers is not (found.notify.to is None) or self.amount or not self.vectors:
+            return None
+        return found
 
     def _raise_at_ranks(self, notify: Notify) -> None:
         """Set a word of all ranks, or add to that of all peers."""

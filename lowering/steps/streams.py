@@ -87,10 +87,9 @@ class Streams(Body):
 
     def wait(self, step: Wait) -> None:
         """One program holds the stream; where a number is awaited, the stream holds itself."""
-        if self.frame.stream_waits and "call" not in names_in(step.until) and not tables_in(step.until):
-            self.out.call(
-                f"{self.stream}.wait_at_least(", [self._word(step.signal, step.index), self.spell(step.until)]
-            )
+        how = self.frame.stream_wait(step.signal)
+        if how and "call" not in names_in(step.until) and not tables_in(step.until):
+            self.out.call(f"{self.stream}.{how}(", [self._word(step.signal, step.index), self.spell(step.until)])
             return
         number = self.frame.wait_kernels[self.role.name]
         self.frame.wait_kernels[self.role.name] += 1

@@ -32,26 +32,28 @@ class Site:
     behind_wait: bool
 
 
-def synchronised(schedule: Schedule) -> Schedule:
-    """`schedule` with a Sync wherever a program on SMs needs one. Raises LastNotAtEnd and OverlappingMove."""
+def synchronised(schedule: Schedule, tokens: frozenset[str] = frozenset()) -> Schedule:
+    """`schedule` with a Sync wherever a program on SMs needs one. `tokens`: signals whose waits return what loads take. Raises
+    LastNotAtEnd and OverlappingMove."""
     launches = tuple(
         replace(
-            launch, roles=tuple(role if by_host(role) else ordered(schedule, launch, role) for role in launch.roles)
+            launch,
+            roles=tuple(role if by_host(role) else ordered(schedule, launch, role, tokens) for role in launch.roles),
         )
         for launch in schedule.launches
     )
     return replace(schedule, launches=launches)
 
 
-def ordered(schedule: Schedule, launch: Launch, role: Role) -> Role:
+def ordered(schedule: Schedule, launch: Launch, role: Role, tokens: frozenset[str] = frozenset()) -> Role:
     """`role` of `launch` with the Sync steps that it needs."""
     _check(role)
-    if not missing(schedule, launch, role):
+    if not missing(schedule, launch, role, tokens):
         return role
     kept = sorted(_sites(role), key=_importance)
     for site in list(kept):
         without = [one for one in kept if one is not site]
-        if not missing(schedule, launch, inserted(role, without)):
+        if not missing(schedule, launch, inserted(role, without), tokens):
             kept = without
     return inserted(role, kept)
 

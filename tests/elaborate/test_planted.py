@@ -1,4 +1,4 @@
-"""Planned schedules as steps: right ones are proved, and planted mistakes of order are refuted, as by the checks of nodes."""
+"""Planned schedules as steps: right ones are proved, and planted mistakes of order are refuted by their order alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.happens_before.check import Outcome, checked
 
-# what is no mistake of order: words that only grow need no such care, or another check finds it
+# what is no mistake of order: words that only grow need no such care; rules and conformance find it (`tilelink/proof`)
 _GROWS = "words of steps are never set back"
 _COMPUTED = "what is computed or masked, not when"
 _LOCAL = "order inside of a program, which a pass of the lowering puts in"
@@ -24,7 +24,6 @@ OTHERS = {
     "an output where peers write that never comes together": _COMPUTED,
     "an own part that stays away": _COMPUTED,
     "a part of another axis": _COMPUTED,
-    "a buffer too small": _COMPUTED,
     "another function": _COMPUTED,
     "a matmul in a loop that runs elsewhere": _COMPUTED,
     "a matmul in a loop that loads another left operand": _COMPUTED,
@@ -39,10 +38,6 @@ OTHERS = {
     "programs of another launch to go on": _FITS,
     "more programs than SMs": _FITS,
     "a tile that signals over a link without atomics": _FITS,
-    # at these sizes each program reads what it has written itself, and needs no wait for it
-    "an own part that other programs of the launch make": _COMPUTED,
-    # a sum on top of the own summand reads the parts of peers only
-    "an own part that is never told of": _COMPUTED,
 }
 ORDER = [name for name in CASES if name not in OTHERS]
 

@@ -35,7 +35,8 @@ from tilelink.ir.user_op import UserOp
 from tilelink.planner import fallback
 from tilelink.processes import fresh_processes
 from tilelink.proof.bug_class import BugClass
-from tilelink.proof.findings import Finding, Proof
+from tilelink.proof.findings import Finding
+from tilelink.proof.proved import Proof
 from tilelink.runtime import ranks, run, shared_gpus
 from tilelink.runtime.compare import compare_call
 from tilelink.runtime.load import load_source, operator_class

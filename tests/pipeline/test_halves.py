@@ -166,4 +166,5 @@ def test_the_proof_refutes_halves_that_are_too_narrow_for_a_matmul() -> None:
     )
     assert halved and verify(good).proved
     found = verify(replace(good, launches=launches)).findings
-    assert [finding.fact for finding in found] == ["tiles are halved to 8 columns, and matmuls need at least 16"]
+    (finding,) = found
+    assert finding.fact.startswith("tiles are halved to 8 columns, and matmuls need at least 16")

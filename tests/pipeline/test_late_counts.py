@@ -3,7 +3,6 @@ proof takes them for."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 import pytest
@@ -11,12 +10,14 @@ import pytest
 import lowering
 import topologies
 from tests.pipeline.workloads import STOCK_FIRST, load
+from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IdlePin
 from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.cost import predict_us
-from tilelink.proof.circle import WaitFor
-from tilelink.proof.tile_events import TileEvent, TileEvents
+from tilelink.proof.happens_before.expand import expanded
+from tilelink.proof.happens_before.loops import sized, widened
+from tilelink.proof.happens_before.rows import Kind
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
 
@@ -97,42 +98,30 @@ def test_a_loop_without_prefetch_does_not_count_late() -> None:
     assert any("counted late" in finding.fact for finding in proof.findings)
 
 
-class Recorded(WaitFor):
-    """What is added to the wait-for relation, program by program."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before: dict[Hashable, Hashable] = {}
-        self.waited: dict[Hashable, list[Hashable]] = {}
-        self.raised: dict[Hashable, list[Hashable]] = {}
-
-    def after(self, event: Hashable, earlier: Hashable) -> None:
-        self.before.setdefault(event, earlier)
-
-    def waits(self, event: Hashable, signal: Hashable) -> None:
-        self.waited.setdefault(event, []).append(signal)
-
-    def raises(self, signal: Hashable, event: Hashable) -> None:
-        self.raised.setdefault(event, []).append(signal)
-
-
 def test_the_proof_takes_counts_for_late_and_those_of_the_last_tile_for_earlier_than_own_tiles() -> None:
     schedule = planned("more tiles than programs")
-    role = role_of(schedule)
-    relation = Recorded()
-    TileEvents(schedule, role, 0).add(relation, "start", "end")
+    role, ranks = role_of(schedule), schedule.num_ranks
+    rows = expanded(widened(sized(elaborated(schedule))), {}, 1, ranks, {}).rows
     others = role.num_tiles // 2
-    for event in relation.raised:
-        assert isinstance(event, TileEvent) and event.position < others
-        follower = next(later for later, earlier in relation.before.items() if earlier == event)
-        successor = event.position + role.programs
-        if successor < others:  # the next tile has begun, and is not stored yet
-            assert isinstance(follower, TileEvent) and follower.position == successor
-            assert isinstance(relation.before[event], TileEvent)
-        else:
-            assert follower == "end" or (isinstance(follower, TileEvent) and follower.position >= others)
-    assert len(relation.raised) == others
-    assert all(event.position >= others for event in relation.waited if isinstance(event, TileEvent))
+
+    def orders(*kinds: Kind, name: str = "") -> dict[int, int]:
+        """Where what each tile of rank 0 does of this kind stands in the order of its program."""
+        mine = [one for one in rows if one.kind in kinds and one.name == name]
+        return {
+            int(tile): int(order)
+            for one in mine
+            for tile, order, rank in zip(one.tile, one.order, one.rank, strict=True)
+            if rank == 0
+        }
+
+    counted, stored = orders(Kind.ADD, name="y_parts_count"), orders(Kind.WRITE, name="y_staged")
+    own = orders(Kind.WAIT, name="y_parts_arrived")
+    assert set(counted) == set(stored) == set(range(others))
+    for tile, order in counted.items():
+        assert order > stored[tile]
+        assert all(order < later for one, later in own.items() if one % role.programs == tile % role.programs)
+        if tile + role.programs < others:  # the next tile has begun, and is not stored yet
+            assert order < stored[tile + role.programs]
 
 
 def test_kernels_know_nothing_of_it_where_tiles_are_counted_at_once() -> None:

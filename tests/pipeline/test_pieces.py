@@ -34,7 +34,7 @@ from tilelink.emulator.races import RaceDetector
 from tilelink.ir.nodes import Kernel, Launch
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, IfOwn, Place, Step, Store, in_pieces
-from tilelink.proof.contract import flat
+from tilelink.ir.walk import flat
 from tilelink.proof.verify import verify
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import make_inputs

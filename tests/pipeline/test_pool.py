@@ -220,14 +220,14 @@ def _not_met(schedule: Schedule) -> Schedule:
 @pytest.mark.parametrize(
     ("change", "bug"),
     [
-        (_without_telling, BugClass.CIRCLE),
+        (_without_telling, BugClass.STALE_SIGNAL),
         (_told_twice, BugClass.STALE_SIGNAL),
         (_told_behind, BugClass.WRONG_PLACE),
-        (_not_awaited, BugClass.REUSE),
-        (_awaited_behind, BugClass.REUSE),
+        (_not_awaited, BugClass.ORDERING),
+        (_awaited_behind, BugClass.ORDERING),
         (_awaits_another, BugClass.WRONG_PLACE),
         (_in_symmetric_memory, BugClass.WRONG_PLACE),
-        (_not_met, BugClass.SLOTS),
+        (_not_met, BugClass.WRONG_PLACE),
     ],
 )
 def test_refuted(change: Callable[[Schedule], Schedule], bug: BugClass) -> None:

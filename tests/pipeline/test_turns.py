@@ -24,8 +24,8 @@ from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import ComputeRole, Kernel, TileShape
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import IfOwn, in_pieces
+from tilelink.ir.walk import flat
 from tilelink.planner.tiles import Held, shared_bytes
-from tilelink.proof.contract import flat
 from tilelink.proof.verify import verify
 from tilelink.runtime.aot import compile_launch, record
 from tilelink.runtime.load import load_source, operator_class

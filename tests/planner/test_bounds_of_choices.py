@@ -10,10 +10,11 @@ import pytest
 from tests.planner.grid import Cell, sampled_cells
 from tilelink.ir.spec import bind
 from tilelink.planner.bounds import least_us
-from tilelink.planner.build import build, time_us
+from tilelink.planner.build import build
 from tilelink.planner.cost import predict_us
 from tilelink.planner.decisions import Chosen, choices_of
 from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.predicted import time_us
 from tilelink.planner.roles import compute_role
 from tilelink.planner.search import descent_of
 from tilelink.planner.space import structures

@@ -17,7 +17,8 @@ from tilelink.planner import alternatives as other_schedules
 from tilelink.planner import fallback
 from tilelink.planner.alternatives import alternatives
 from tilelink.proof.bug_class import BugClass
-from tilelink.proof.findings import Finding, Proof
+from tilelink.proof.findings import Finding
+from tilelink.proof.proved import Proof
 from tilelink.proof.verify import verify
 
 SIZES = {"M": 512, "K": 256, "N": 384}

@@ -16,11 +16,11 @@ from tests.planner.operators import gemm_rs
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.links import why_no_exchange
 from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Machine, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.sample import sample_schedule
 from tilelink.proof.bug_class import BugClass
-from tilelink.proof.links import why_no_exchange
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
 

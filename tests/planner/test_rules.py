@@ -9,9 +9,9 @@ from tests.planner.grid import SPECS
 from tests.planner.operators import gemm_ar
 from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Transfer
 from tilelink.ir.spec import bind
-from tilelink.planner.build import time_us
 from tilelink.planner.decisions import choices_of, legal_alone, slots_of, why_not_together
 from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.predicted import time_us
 from tilelink.planner.rules import RULES, carried, why_illegal
 from tilelink.planner.search import descent_of
 from tilelink.planner.space import structures

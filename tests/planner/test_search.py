@@ -7,7 +7,7 @@ import random
 import pytest
 
 import topologies
-from tests.planner.grid import Cell, chain, gathered_weights, logits, sampled_cells
+from tests.planner.grid import Cell, chain, columns, gathered_weights, gemm_rs, logits, mlp, sampled_cells
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.expand import BY_WORDS
@@ -35,11 +35,15 @@ def compared(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int,
     return free.predicted_us / pinned.predicted_us
 
 
-# a mover that needs other tiles; tiles that need other chunks; a mover that needs another one of the next collective
+# a mover that needs other tiles; tiles that need other chunks; a mover that needs another one of the next collective; halves,
+# without which a tile is not worth it; a mover that has no streams, of chunks in the same order
 @pytest.mark.parametrize(
     ("operator", "sizes", "machine", "ranks", "pin"),
     [
         (gathered_weights, {"M": 4096, "K": 4096, "N": 8192}, "h200-nvswitch", 4, {"mover": "Fused()"}),
+        (mlp, {"M": 64, "H": 4096, "N": 14336}, "l20-pcie", 2, {"x_full.algorithm": "library"}),
+        (columns, {"M": 4096, "K": 4096, "N": 4096}, "mi300x-full-mesh", 4, {"mover": "CommSms(32)"}),
+        (gemm_rs, {"M": 8192, "K": 14336, "N": 4096}, "mi300x-full-mesh", 4, {"matmul_out.tile": "128x128x64/8w2s"}),
         (logits, {"M": 4096, "K": 14336, "N": 8192}, "h200-nvswitch", 4, {"out_whole.chunks": "4"}),
         pytest.param(
             chain,

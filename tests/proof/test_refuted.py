@@ -67,6 +67,11 @@ def planned(operator: str, mover: str, transfer: str, topology: str = "laptop-sw
             {"M": 3 * 64, "K": 96, "N": 32},
             {"algorithm": "two-shot", "y.tile": TILE, "sum": "epilogue", "out.tile": "16x16x0/4w1s"},
         ),
+        "ar joined, other tiles": (
+            gemm_ar,
+            {"M": 3 * 64, "K": 96, "N": 32},
+            {"algorithm": "two-shot", "y.tile": TILE, "sum": "epilogue", "out.tile": "32x16x0/4w1s"},
+        ),
         "ar in place": (
             gemm_ar,
             {"M": 3 * 64, "K": 96, "N": 32},
@@ -137,6 +142,7 @@ RS_FUSED = ("rs", "Fused()", "push")
 AR_FUSED = ("ar", "Fused()", "push")
 AR_LIBRARY = ("ar library", "Fused()", "pull")
 AR_JOINED = ("ar joined", "Fused()", "push")
+AR_JOINED_OTHERS = ("ar joined, other tiles", "Fused()", "push")
 AR_PLACED = ("ar in place", "Fused()", "push")
 AR_COPIED = ("ar in place", "CopyEngine()", "push")
 
@@ -159,7 +165,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         lambda schedule: each(CopyProgram, 1, tells_end=False)(copied_words(schedule, 1)),
         BugClass.STALE_SIGNAL,
     ),
-    "a reader of what nobody says has arrived": (AG_CE, each(Exchange, 0, met=True), BugClass.ORDERING),
+    "a reader of what nobody says has arrived": (AG_CE, each(Exchange, 0, met=True), BugClass.CIRCLE),
     "an output where peers write that never comes together": (
         RS_FUSED,
         buffer("out", memory=Memory.SYMMETRIC),
@@ -177,7 +183,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         BugClass.ASYNC_STORE,
     ),
     "an own part that stays away": (AR_PLACED, each(Exchange, 1, own_copied=False), BugClass.WRONG_PLACE),
-    "a result put where a peer's caller still reads": (AR_PLACED, each(SumParts, 0, wait=None), BugClass.REUSE),
+    "a result put where a peer's caller still reads": (AR_PLACED, each(SumParts, 0, wait=None), BugClass.ORDERING),
     "too few slots": (AG_CE, each(Signal, 1, slots=2), BugClass.SLOTS),
     "two signals on one word": (RS_FUSED, each(Signal, 2, first=0), BugClass.SLOTS),
     "a buffer too small": (RS_CE, buffer("y_parts", shape=(2, 72, 32)), BugClass.SLOTS),
@@ -223,7 +229,11 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     ),
     "no program to go on": (AR_JOINED, each(Kernel, 0, joined=True), BugClass.WRONG_PLACE),
     "programs of another launch to go on": (AR_JOINED, each(Kernel, 1, warps=8), BugClass.RESIDENCY),
-    "an own part that other programs of the launch make": (AR_JOINED, each(Wait, 1, own=False), BugClass.ORDERING),
+    "an own part that other programs of the launch make": (
+        AR_JOINED_OTHERS,
+        each(Wait, 1, own=False),
+        BugClass.ORDERING,
+    ),
     "an own part that is never told of": (RS_FUSED, each(Wait, 0, own=True), BugClass.CIRCLE),
     "no program to carry it out": (AG_SM, each(AwaitPeers, 0, within=True), BugClass.WRONG_PLACE),
     "no count of the programs that end": (
@@ -252,11 +262,11 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     "nobody moves the chunks": (AG_CE, without(CopyProgram), BugClass.CIRCLE),
     "nobody publishes what is pulled": (AG_PULL, without(Publish), BugClass.CIRCLE),
     "a wait for more arrivals than come": (AG_SM, each(Wait, 0, target=3), BugClass.CIRCLE),
-    "peers are never told": (AG_PCIE, without(Finish), BugClass.REUSE),
+    "peers are never told": (AG_PCIE, without(Finish), BugClass.CIRCLE),
     "a launch behind the end of the call": (
         AG_CE,
         lambda schedule: replace(schedule, launches=(*schedule.launches[:-2], *schedule.launches[:-3:-1])),
-        BugClass.REUSE,
+        BugClass.WRONG_PLACE,
     ),
     "chunks moved twice": (
         AG_CE,
@@ -264,15 +274,15 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         BugClass.REUSE,
     ),
     "rows of another axis waited for": (AG_CE, each(Wait, 0, rows="n"), BugClass.WAIT_TOO_LITTLE),
-    "a wait for fewer arrivals than come": (AG_SM, each(Wait, 0, target=1), BugClass.SIGNAL_TOO_EARLY),
+    "a wait for fewer arrivals than come": (AG_SM, each(Wait, 0, target=1), BugClass.WAIT_TOO_LITTLE),
     "counted before stored": (
         RS_CE,
         lambda schedule: next(
             site.put(replace(site.node, others=tuple(reversed(site.node.others)))) for site in sites(schedule, IfOwn)
         ),
-        BugClass.SIGNAL_TOO_EARLY,
+        BugClass.WAIT_TOO_LITTLE,
     ),
-    "chunks counted along another axis": (RS_CE, each(Notify, 0, rows="n"), BugClass.SIGNAL_TOO_EARLY),
+    "chunks counted along another axis": (RS_CE, each(Notify, 0, rows="n"), BugClass.CIRCLE),
     "stored to every peer": (
         RS_FUSED,
         lambda schedule: next(
@@ -282,7 +292,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         ),
         BugClass.WRONG_PLACE,
     ),
-    "raised at the wrong ranks": (RS_FUSED, each(Notify, 0, place=Place.EVERY_PEER), BugClass.WRONG_PLACE),
+    "raised at the wrong ranks": (RS_FUSED, each(Notify, 0, place=Place.EVERY_PEER), BugClass.SIGNAL_TOO_EARLY),
     "an order over fewer ranks": (AG_CE, each(RankOrder, 0, num_ranks=2), BugClass.WRONG_PLACE),
     "a part of another axis": (
         AG_CE,
@@ -295,7 +305,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     "the wrong exchange": (AG_CE, each(Exchange, 0, rows=60), BugClass.WRONG_PLACE),
     "another function": (AR_FUSED, each(Apply, 0, function="relu"), BugClass.WRONG_PLACE),
     "another contracted axis": (AG_CE, each(MatmulBody, 0, axis="n"), BugClass.WRONG_PLACE),
-    "the own part is not where it is looked for": (RS_CE, each(SumParts, 0, onto=""), BugClass.ORDERING),
+    "the own part is not where it is looked for": (RS_CE, each(SumParts, 0, onto=""), BugClass.WRONG_PLACE),
     "a matmul in a loop that runs elsewhere": (MLP_SHARED, each(MatmulBody, 1, beside="y"), BugClass.WRONG_PLACE),
     "a matmul in a loop that loads another left operand": (
         MLP_SHARED,
@@ -347,7 +357,9 @@ def test_a_finding_names_step_and_signal() -> None:
     schedule = planned(*AG_SM)
     (finding,) = verify(each(Wait, 0, target=1)(schedule)).findings
     assert finding.signal == "x_full_arrived"
-    assert "role out" in finding.where and "1 of 2 arrivals" in finding.fact
+    assert (
+        "x_full" in finding.where and "of out_tiles." in finding.where and "its write need not be over" in finding.fact
+    )
 
 
 def test_a_name_that_stands_for_nothing_is_refuted() -> None:

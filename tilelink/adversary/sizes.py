@@ -15,7 +15,7 @@ from tilelink.ir.placement import Shard
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Matmul, Node, SendRecv, Spec, Value
 from tilelink.ir.steps import MatmulBody
-from tilelink.proof.contract import flat
+from tilelink.ir.walk import flat
 
 _IN_SHARES = (Algorithm.TWO_SHOT, Algorithm.IN_PLACE, Algorithm.POOLED)  # each rank adds its share of the rows
 _EXCHANGED = (Algorithm.DIRECT, Algorithm.ONE_SHOT, *_IN_SHARES)

@@ -18,8 +18,8 @@ from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.steps import SMALLEST_DOT, in_pieces
+from tilelink.ir.walk import flat
 from tilelink.planner.plan import plan
-from tilelink.proof.contract import flat
 from topologies.errors import UserError
 from topologies.topology import Topology
 

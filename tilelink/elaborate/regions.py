@@ -23,12 +23,14 @@ _ACCESS = {
 
 @dataclass(frozen=True)
 class Tiles:
-    """A role as its steps see it. `own` are the axes whose segment is the own one here."""
+    """A role as its steps see it. `own` are the axes whose segment is the own one here. `cut`: which of how many slices of
+    columns of a tile."""
 
     schedule: Schedule
     role: ComputeRole
     own: tuple[str, ...] = ()
     halves: bool = False
+    cut: tuple[int, int] = (0, 1)
 
     @cached_property
     def written(self) -> tuple[nodes.Axis, ...]:
@@ -40,18 +42,24 @@ class Tiles:
     def in_own(self, *axes: str) -> Tiles:
         return replace(self, own=(*self.own, *axes))
 
+    @property
+    def columns(self) -> str:
+        """The axis along which slices lie."""
+        return self.written[-1].name
+
     def width(self, name: str) -> int:
         """Elements of a tile along an axis; of one that is not tiled, of a segment."""
         axis = self.axis(name)
         half = self.halves and name == self.role.order.minor
-        return (axis.tile // 2 if half else axis.tile) or axis.extent
+        width = (axis.tile // 2 if half else axis.tile) or axis.extent
+        return width // self.cut[1] if name == self.columns else width
 
     def span(self, name: str) -> tuple[Number, Number]:
         """(first element, elements) of the tile in its segment."""
         axis, width = self.axis(name), self.width(name)
         if not axis.tile:
             return 0, axis.extent
-        first = Index(name)
+        first = Index(name) + (self.cut[0] * width if name == self.columns else 0)
         even = axis.extent % axis.tile == 0
         return first, width if even else least(width, axis.extent - first)
 

@@ -8,7 +8,7 @@ from tilelink.elaborate import movers
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
-from tilelink.elaborate.tiles import STEP, body, item_lets
+from tilelink.elaborate.tiles import STEP, body, item_lets, own_body
 from tilelink.elaborate.user_body import functions
 from tilelink.elaborate.words import Blocks, packets_of_tiles, word_collective
 from tilelink.ir import nodes
@@ -276,7 +276,8 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
             pipelining=how,
             title=_title(role),
         )
-        own = body(tiles.in_own(branch.axis), (*rest, *branch.own))
+        inner = tiles.in_own(branch.axis)
+        own = (*body(inner, rest), *own_body(inner, branch))
         count = role.num_tiles - others
         yield Phase(
             count, own, (*lets(role, TILE), *items), others, pipelining=Prefetch(), title="tiles of the own segment"

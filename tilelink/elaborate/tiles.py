@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, box, own_region, part, region
@@ -11,13 +12,14 @@ from tilelink.elaborate.words import sum_words
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.dtype import DTYPES
-from tilelink.ir.nodes import ComputeRole, Exchange, Memory
+from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Memory
 from tilelink.ir.steps import MatmulBody, Operand, Place, SumParts, SumWords, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Store, Wait
 
 _WGMMA_ROWS = 64
+_MOST_AT_ONCE = 8  # parts that are loaded without a loop: registers hold no more
 
 STEP, PEER = Index("step"), Index("peer")
 CHUNK, SLOT, USE = Index("chunk"), Index("slot"), Index("use")  # of an item: names of its phase
@@ -50,7 +52,7 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
         case ir.Notify():
             return _notify(tiles, step)
         case ir.IfOwn():
-            own = body(tiles.in_own(step.axis), step.own)
+            own = own_body(tiles.in_own(step.axis), step)
             segment = tiles.segment(step.axis)
             if not isinstance(segment, Index) or segment == rank:
                 return own
@@ -68,6 +70,36 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
             return (For("step", ranks, (told,)),)
 
 
+def own_body(tiles: Tiles, branch: ir.IfOwn) -> tuple[Step, ...]:
+    """What tiles of the own segment do: all at once, or all waits, then slice by slice of the columns, then what is told of the
+    whole tile. Ping-pong has slices of its own."""
+    sums = next((step for step in branch.own if isinstance(step, SumParts)), None)
+    if sums is None or branch.slices == 1 or tiles.role.warpgroups > 1:
+        return body(tiles, branch.own)
+    waits = _every_wait(tiles, sums.wait) if sums.wait is not None else ()
+    waits += body(tiles, (step for step in branch.own if isinstance(step, ir.AwaitPlaces)))
+    told = body(tiles, (step for step in branch.own if isinstance(step, ir.Notify)))
+    work = [step for step in branch.own if not isinstance(step, ir.AwaitPlaces | ir.Notify)]
+    halving, names = _halved(sums.onto, tiles.width(tiles.columns), branch.slices)
+    slices: list[Step] = []
+    for number, name in enumerate(names):
+        cut = replace(tiles, cut=(number, branch.slices))
+        alone = (replace(one, onto=name, wait=None) if one is sums else one for one in work)
+        slices += body(cut, alone)
+    return (*waits, *halving, *slices, *told)
+
+
+def _halved(value: str, width: int, slices: int) -> tuple[list[Step], list[str]]:
+    """Steps that cut a tile into slices, halving by halving, and their names from left to right: by the columns they hold."""
+    steps, names, size = list[Step](), [value], width
+    while len(names) < slices:
+        size //= 2
+        halves = [f"{value}_{first}_{first + size}" for first in range(0, width, size)]
+        steps += [Compute(tuple(halves[2 * at : 2 * at + 2]), "halves", (one,)) for at, one in enumerate(names)]
+        names = halves
+    return steps, names
+
+
 def item_lets(exchange: Exchange, item: Number) -> tuple[tuple[str, Number], ...]:
     """The slot of an item, and the number of this use of it, from 0 on through all calls."""
     uses = (exchange.chunks - SLOT + exchange.slots - 1) // exchange.slots
@@ -79,11 +111,18 @@ def item_lets(exchange: Exchange, item: Number) -> tuple[tuple[str, Number], ...
 
 def wait(tiles: Tiles, step: ir.Wait) -> tuple[Step, ...]:
     """The chunks of the tile's part, or of the parts of all ranks. The own part is not waited for, unless `own`."""
-    if not step.every:
-        return _not_own(tiles, step, tiles.segment(step.slot))
-    inner = _not_own(tiles, step, Index(segment_name(step.slot)))
-    order = _each_part(tiles, step.slot)
-    return (For("step", tiles.schedule.num_ranks, inner, order),)
+    return _every_wait(tiles, step) if step.every else _not_own(tiles, step, tiles.segment(step.slot))
+
+
+def _every_wait(tiles: Tiles, step: ir.Wait) -> tuple[Step, ...]:
+    """Chunk by chunk, so that the words of all ranks stand together."""
+    first, ranks = (0 if step.own else 1), tiles.schedule.num_ranks
+    made = _waiting(tiles, step, Index(segment_name(step.slot)))
+    order = _each_part(tiles, step.slot, first)
+    exchange = tiles.schedule.exchange(step.exchange)
+    return _chunks(
+        tiles, exchange, step.rows, step.slot, lambda chunk: For("step", ranks - first, (made(chunk),), order)
+    )
 
 
 def _each_part(tiles: Tiles, axis: str, first: int = 0) -> tuple[tuple[str, Number], ...]:
@@ -99,13 +138,15 @@ def _not_own(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]:
 
 def _part_wait(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]:
     exchange = tiles.schedule.exchange(step.exchange)
+    return _chunks(tiles, exchange, step.rows, step.slot, _waiting(tiles, step, segment))
+
+
+def _waiting(tiles: Tiles, step: ir.Wait, segment: Number) -> Callable[[Number], Wait]:
+    """The wait for a chunk of the part of `segment`."""
+    exchange = tiles.schedule.exchange(step.exchange)
     until = call * step.target if step.target else call
     covered = exchange.target or exchange.source
-
-    def one(chunk: Number) -> Step:
-        return Wait(step.signal, (segment, chunk), until, (covered,))
-
-    return _chunks(tiles, exchange, step.rows, step.slot, one)
+    return lambda chunk: Wait(step.signal, (segment, chunk), until, (covered,))
 
 
 def _chunks(tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callable[[Number], Step]) -> tuple[Step, ...]:
@@ -197,12 +238,14 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     turned = _turned(tiles, first)
     shape = tuple(tiles.width(one.name) for one in tiles.written)[:: -1 if turned else 1]
     zeros = [Compute((one.result,), "zeros", shape=shape) for one in every]
-    rounds: list[Step] = [*_loaded(tiles, "left", first.left)]
-    rounds += [_trans("left")] if turned else []
+    left = (*_loaded(tiles, "left", first.left), *((_trans("left"),) if turned else ()))
+    rounds: list[Step] = []
     for number, one in enumerate(every):
         right = f"right{number or ''}"
-        rounds += _loaded(tiles, right, one.right)
-        rounds += [_trans(right)] if one.transposed != turned else []
+        second = (*_loaded(tiles, right, one.right), *((_trans(right),) if one.transposed != turned else ()))
+        # in the order in which the product takes them
+        both = (*second, *left) if turned else (*left, *second)
+        rounds += second if number else both
         operands = (right, "left") if turned else ("left", right)
         rounds.append(Compute((one.result,), "dot", (*operands, one.result)))
     back = tuple(_trans(one.result) for one in every) if turned else ()
@@ -235,13 +278,26 @@ def _sum_parts(tiles: Tiles, step: SumParts) -> tuple[Step, ...]:
         copy = () if step.onto == step.result else (Compute((step.result,), "copy", (step.onto,)),)
         segment = Index(segment_name(step.operand.slot))
         waits = _part_wait(tiles, step.wait, segment) if step.wait is not None else ()
+        own = _part_wait(tiles, step.wait, rank) if step.wait is not None and step.wait.own else ()
         inner = (*waits, Load(tile, region(tiles, step.operand)), adding)
-        return (*copy, For("step", ranks - 1, inner, _each_part(tiles, step.operand.slot, 1)))
+        others = _each_part(tiles, step.operand.slot, 1)
+        return (*copy, *own, For("step", ranks - 1, inner, others, unrolled=tiles.role.prefetch))
     shape = tuple(tiles.width(one.name) for one in tiles.written)
     before = wait(tiles, step.wait) if step.wait is not None else ()
     loaded = _loaded(tiles, tile, step.operand)
-    rounds = For("step", ranks, (*loaded, adding), _each_part(tiles, step.operand.slot))
+    alone = step.wait is not None and tiles.schedule.exchange(step.wait.exchange).kind is Kind.SCATTER
+    first = rank if alone else _number_of(tiles)
+    order = ((segment_name(step.operand.slot), (first + STEP) % ranks),)
+    rounds = For("step", ranks, (*loaded, adding), order, unrolled=ranks <= _MOST_AT_ONCE or tiles.role.prefetch)
     return (Compute((step.result,), "zeros", shape=shape), *before, rounds)
+
+
+def _number_of(tiles: Tiles) -> Number:
+    """A number that differs between tiles, and is the same on all ranks: so are sums that begin with that part."""
+    found: Number = 0
+    for axis in tiles.written:
+        found = found + Index(axis.name) // (axis.tile or axis.extent)
+    return found
 
 
 def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
@@ -264,4 +320,4 @@ def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
     if tiles.schedule.buffer(operand.buffer).memory is Memory.POOL:
         exchange = next(one.name for one in tiles.schedule.exchanges if one.target == operand.buffer)
         found = (Load("place", Region(f"{exchange}_places", (PEER,), (1,))), *found)
-    return (For("step", tiles.schedule.num_ranks, found, _peers(tiles)),)
+    return (For("step", tiles.schedule.num_ranks, found, _peers(tiles), unrolled=tiles.role.prefetch),)

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.order import ChunkOrder, Die, TileOrder
 from tilelink.ir.steps import SlotNotify, SlotWait, Step
 from tilelink.ir.word import Word
+
+
+class NoSuchName(LookupError):
+    """A node speaks of something that its schedule does not have: a mistake of whoever made the schedule."""
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def named(found: Iterable[N], name: str, what: str) -> N:
+    """The one of that name. Raises NoSuchName."""
+    for one in found:
+        if one.name == name:
+            return one
+    raise NoSuchName(f"there is no {what} {name or 'without a name'}")
 
 
 class Transfer(Word):
@@ -208,7 +230,8 @@ class ComputeRole:
     warpgroups: int = 1
 
     def axis(self, name: str) -> Axis:
-        return next(axis for axis in self.axes if axis.name == name)
+        """Raises NoSuchName."""
+        return named(self.axes, name, "axis")
 
     @property
     def num_tiles(self) -> int:

@@ -24,6 +24,7 @@ from tilelink.ir.nodes import (
     Launch,
     Machine,
     Signal,
+    named,
 )
 from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
@@ -74,16 +75,19 @@ class Schedule:
         return frozenset(owner for owner, _, field, value in held if field == "compute" and value == "library")
 
     def buffer(self, name: str) -> Buffer:
-        return next(buffer for buffer in self.buffers if buffer.name == name)
+        """Raises NoSuchName."""
+        return named(self.buffers, name, "buffer")
 
     def signal(self, name: str) -> Signal:
-        return next(signal for signal in self.signals if signal.name == name)
+        """Raises NoSuchName."""
+        return named(self.signals, name, "signal")
 
     def has_signal(self, name: str) -> bool:
         return any(signal.name == name for signal in self.signals)
 
     def exchange(self, name: str) -> Exchange:
-        return next(exchange for exchange in self.exchanges if exchange.name == name)
+        """Raises NoSuchName."""
+        return named(self.exchanges, name, "exchange")
 
     def within(self, kernel: Kernel) -> tuple[Launch, ...]:
         """Launches that programs of `kernel` carry out: those right before it, and `Finish` right behind it, or behind the

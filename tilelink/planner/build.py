@@ -30,6 +30,7 @@ from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Elementwise
 from tilelink.ir.steps import Store, Wait
+from tilelink.ir.walk import flat
 from tilelink.planner.access import produce
 from tilelink.planner.collective import collective, gather_within
 from tilelink.planner.cost import draft_us
@@ -46,17 +47,16 @@ from tilelink.planner.layout import (
 )
 from tilelink.planner.library_matmul import library_gemm
 from tilelink.planner.roles import compute_role, loop_of
-from tilelink.planner.rules import peer_atomics
+from tilelink.planner.rules import NOTHING_ELSE, peer_atomics
 from tilelink.planner.tile_loops import known_loop, parts_of
 from tilelink.planner.tile_run import TileLoop
 from tilelink.planner.tile_work import programs_of
-from tilelink.proof.contract import flat
 
 
 def build(spec: BoundSpec, problem: Problem) -> Schedule:
     """The schedule that `problem.choices` stand for, with its predicted time. Raises Illegal with the reason if they do not go
     together."""
-    builder = _Builder(problem)
+    builder = Builder(problem)
     draft = builder.draft()
     topology = problem.topology
     return Schedule(
@@ -81,23 +81,13 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
         ),
         exchanges=builder.exchanges,
         launches=draft.launches,
-        predicted_us=_rounded(draft_us(draft, topology, builder.loops())),
+        predicted_us=round(draft_us(draft, topology, builder.loops()), 3),
     )
 
 
-def time_us(problem: Problem, limit: float) -> tuple[float, bool]:
-    """The predicted time of that schedule in us, and True; or, if it is `limit` at least, such a number and False.
-    Raises Illegal."""
-    builder = _Builder(problem)
-    us = _rounded(draft_us(builder.draft(), problem.topology, builder.loops(), limit))
-    return us, us < limit
+class Builder:
+    """Puts a schedule together; `exchanges` and `kernel` can be asked for before."""
 
-
-def _rounded(us: float) -> float:
-    return round(us, 3)
-
-
-class _Builder:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.graph = problem.graph
@@ -107,6 +97,7 @@ class _Builder:
         self.turns = peer_atomics(problem.topology)
         self.out: list[Launch] = []
         self.kernels: list[tuple[int, Problem, Kernel]] = []  # so far, of which group, and what decides it
+        self.known: dict[int, tuple[Problem, Kernel]] = {}  # by group, before the kernels are put in order
         self.done: set[str] = set()  # relations whose host-side launches are out
         self.before_tiles: list[Relation] = []  # gathered by the first kernel that reads them, which is to come
 
@@ -289,22 +280,11 @@ class _Builder:
                 raise Illegal(f"the library computes {problem.groups[index].name}, and its kernels gather nothing")
             self.out.append(library_gemm(self.problem, self.problem.groups[index]))
             return
-        comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
-        loop = loop_of(problem, index)
-        per_sm = loop.tile.per_sm
-        if per_sm > 1 and comm:
-            raise Illegal(f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one")
-        if loop.tile.warpgroups > 1 and (comm or self._gathered_by(index)):
-            raise Illegal(
-                "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
-            )
-        free = self._free_sms() * per_sm - sum(role.programs for role in comm)
-        if free < 1:
-            raise Illegal("communication leaves no SM for compute")
-        seen = problem.seen_by(index)
-        role = compute_role(seen, index, self._consumers(index, free))
-        dies = Die(problem.topology.gpu.num_dies)
-        kernel = Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies)
+        seen, kernel = self.kernel(index)
+        role = kernel.compute
+        assert role is not None
+        if role.warpgroups > 1 and self._gathered_by(index):
+            raise Illegal(NOTHING_ELSE)
         if self._goes_on(index, kernel):
             steps = [self._for_own(step) if isinstance(step, Wait) else step for step in role.body]
             kernel = replace(kernel, compute=replace(role, body=tuple(steps)), joined=True)
@@ -314,6 +294,30 @@ class _Builder:
             self.out.append(gather_within(relation, source_of(problem, relation), dtype, kernel))
         self.out.append(kernel)
         self.kernels.append((index, seen, kernel))
+
+    def kernel(self, index: int) -> tuple[Problem, Kernel]:
+        """The kernel of a group by itself, and what decides it."""
+        if index in self.known:
+            return self.known[index]
+        problem = self.problem
+        comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
+        loop = loop_of(problem, index)
+        per_sm = loop.tile.per_sm
+        if per_sm > 1 and comm:
+            raise Illegal(f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one")
+        if loop.tile.warpgroups > 1 and comm:
+            raise Illegal(NOTHING_ELSE)
+        free = self._free_sms() * per_sm - sum(role.programs for role in comm)
+        if free < 1:
+            raise Illegal("communication leaves no SM for compute")
+        seen = problem.seen_by(index)
+        role = compute_role(seen, index, self._consumers(index, free))
+        dies = Die(problem.topology.gpu.num_dies)
+        self.known[index] = (
+            seen,
+            Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies),
+        )
+        return self.known[index]
 
     def _gathered_by(self, index: int) -> list[Relation]:
         """What programs of this group's kernel gather before their tiles."""

@@ -10,7 +10,7 @@ from tilelink.ir.spec import Matmul
 from tilelink.planner.fallback import Log
 from tilelink.planner.moves import by_kind, kind_of
 from tilelink.planner.refine import refined
-from tilelink.planner.search import Place, best_of, descent_of
+from tilelink.planner.search import Descent, Place, best_of, descent_of
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
@@ -19,7 +19,7 @@ _FEW_STRUCTURES = 8
 # of a piece, so many kinds of choices; those that take at most so many times the best are swept once more
 _KINDS, _WORTH_A_SWEEP = 6, 1.15
 # structures whose best schedule takes at most so many times the best, and how many of them
-_NEAR, _LOOKED_AT_AGAIN = 1.06, 3
+_NEAR, _LOOKED_AT_AGAIN = 1.1, 3
 
 
 class Climb:
@@ -28,6 +28,7 @@ class Climb:
     def __init__(self, every: list[Structure], pins: Mapping[str, str], log: Log | None) -> None:
         self.every, self.pins, self.log = every, pins, log
         self.timings: dict[int, Timing] = {}
+        self.descents: dict[int, tuple[Descent | None, str]] = {}
         self.found: dict[int, tuple[Candidate | None, str]] = {}
 
     def candidates(self) -> list[Candidate]:
@@ -45,11 +46,26 @@ class Climb:
     def _of(self, index: int) -> Candidate | None:
         """The best of a structure."""
         if index not in self.found:
-            timing = self.timings[index] = Timing(self.every[index])
-            best, why = self.found[index] = best_of(self.every[index], self.pins, timing, self._known())
+            search, why = self._descent(index)
+            best = None
+            if search is not None:
+                best, why = best_of(search, self._known())
+            self.found[index] = best, why
             if self.log is not None:
                 self.log(f"{_structure_text(self.every[index])}: {f'{best.us:.1f} us' if best else why}")
         return self.found[index][0]
+
+    def _descent(self, index: int) -> tuple[Descent | None, str]:
+        """The search over a structure, or why there is none."""
+        if index not in self.descents:
+            timing = self.timings[index] = Timing(self.every[index])
+            self.descents[index] = descent_of(self.every[index], self.pins, timing)
+        return self.descents[index]
+
+    def _likely(self, index: int) -> float:
+        """What the likely choices of a structure take at least: those that are fast come first, and bound the others."""
+        search, _ = self._descent(index)
+        return search.timing.us(search.likely(), 0.0) if search is not None else math.inf
 
     def front(self) -> list[Candidate]:
         """After `best`: the best choices of each set of kinds of movers, the fastest first; those that come near the best one
@@ -86,11 +102,12 @@ class Climb:
         in a spec add up, so that single changes find what matters.
         """
         every = self.every
-        for start in range(len(every)) if len(every) <= _FEW_STRUCTURES else (0, len(every) - 1):
-            here = start
+        few = sorted(range(len(every)), key=self._likely) if len(every) <= _FEW_STRUCTURES else (0, len(every) - 1)
+        for here in few:
             while len(every) > _FEW_STRUCTURES:
                 near = [i for i, other in enumerate(every) if _distance(every[here], other) == 1]
-                best = min(near, key=self._time, default=here)
+                near.sort(key=self._likely)
+                best = min(near, key=lambda index: (self._time(index), index), default=here)
                 if self._time(best) >= self._time(here):
                     break
                 here = best

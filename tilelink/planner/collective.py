@@ -12,7 +12,7 @@ from tilelink.planner.layout import Illegal
 _BLOCK = 512  # words that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
 _WARP = 32  # words: a thread moves one, so that a warp stores to a peer in one piece
 _MOST_PER_SM = 4  # programs of 16 warps: 2,048 threads of 32 registers fill an SM of each GPU whose links carry atomics
-_FUNCTIONS = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
+FUNCTIONS = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
 
 
 def collective(relation: Relation, source: str, dtype: str, free_sms: int) -> LibraryCollective | WordCollective:
@@ -20,7 +20,7 @@ def collective(relation: Relation, source: str, dtype: str, free_sms: int) -> Li
     blocks to move, and shares them among several programs if there are more. Raises Illegal."""
     if relation.kind is Kind.GATHER and relation.summed:
         raise Illegal("a gather adds nothing")
-    function = _FUNCTIONS[relation.kind]
+    function = FUNCTIONS[relation.kind]
     if relation.protocol is None:
         return LibraryCollective(function, relation.name, source)
     words = words_sent(relation, dtype)

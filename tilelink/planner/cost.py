@@ -7,9 +7,10 @@ Constants are fitted to schedules measured on 2 and 4 x H200; links come from th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from tilelink.ir.nodes import (
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import MatmulBody
+from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
 from tilelink.planner.links import SIGNAL_COPY_US, library_us, queue_us, words_us
@@ -37,7 +39,6 @@ from tilelink.planner.loop import Index, Times
 from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
 from tilelink.planner.transfers import Transfers
-from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
@@ -62,12 +63,17 @@ def predict_us(schedule: Schedule, topology: Topology) -> float:
 
 def draft_us(draft: Draft, topology: Topology, loops: Mapping[str, TileLoop], limit: float = math.inf) -> float:
     """The same of a draft, or what it takes at least if that is `limit` or more. `loops`: known tile loops, by kernel."""
-    return _Model(draft, topology, loops).run(limit)
+    return Model(draft, topology, loops).run(limit)
 
 
 def most_boost_us(total: float, tensor: float) -> float:
     """The most that higher clocks save of `total` us, in which tensor cores are busy for `tensor` us or more."""
     return _boost_us(total, max(tensor, (1.0 - _RELIEF) * total))
+
+
+def drag_us(topology: Topology, copied: Iterable[Exchange]) -> float:
+    """What copies of copy engines slow the tiles that are computed meanwhile."""
+    return DRAG_US * sum((topology.num_ranks - 1) * x.chunks for x in copied)
 
 
 def _boost_us(total: float, tensor: float) -> float:
@@ -78,7 +84,7 @@ def _boost_us(total: float, tensor: float) -> float:
 
 def timeline(schedule: Schedule, topology: Topology) -> Timeline:
     """When one call moves what and computes what, by the same model."""
-    model = _Model(draft_of(schedule), topology, {})
+    model = Model(draft_of(schedule), topology, {})
     return Timeline(model.run(), model.transfers.moves, model.tiles)
 
 
@@ -102,7 +108,18 @@ class Timeline:
     tiles: Mapping[str, TileTimes]
 
 
-class _Model:
+class Span(NamedTuple):
+    """A launch on the compute stream, with what it waits for there."""
+
+    launch: Launch
+    begin: float
+    end: float
+
+
+class Model:
+    """One call: `spans` of the compute stream behind each other, `pauses` of library matmuls for chunks of an exchange, `tiles`
+    by kernel, and transfers."""
+
     def __init__(self, draft: Draft, topology: Topology, loops: Mapping[str, TileLoop]) -> None:
         self.draft, self.parts = draft, draft.parts
         self.topology = topology
@@ -120,8 +137,10 @@ class _Model:
         self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())  # at the sustained clock
         self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
         copied = (x for x in self.parts.exchanges.values() if isinstance(x.mover, CopyEngine))
-        self.drag = DRAG_US * sum(self.peers * x.chunks for x in copied)
+        self.drag = drag_us(topology, copied)
         self.tiles: dict[str, TileTimes] = {}  # by kernel
+        self.spans: list[Span] = []
+        self.pauses: list[tuple[str, float, float]] = []
         copies = (launch for launch in draft.launches if isinstance(launch, CopyProgram))
         self.transfers = Transfers(draft.parts, topology, {one.exchange: one.streams for one in copies})
 
@@ -131,6 +150,7 @@ class _Model:
         for launch, least in zip(launches, reversed(rest) if limit < math.inf else repeat(0.0), strict=False):
             if limit < math.inf and isinstance(launch, Kernel) and (sure := self._sure(least)) >= limit:
                 return sure
+            begin = self.now
             match launch:
                 case Finish():
                     self._finish(launch)
@@ -147,6 +167,7 @@ class _Model:
                     self._library_gemm(launch)
                 case _:
                     self.now += self._least_us(launch)
+            self.spans.append(Span(launch, begin, self.now))
         return self._total(max(self.now, self.transfers.end))
 
     def _sure(self, least: float) -> float:
@@ -159,8 +180,11 @@ class _Model:
 
     def _total(self, us: float) -> float:
         """Of a call whose last work ends then."""
-        total = us + self.drag
-        return total - _boost_us(total, self.tensor_us)
+        return us + self.drag - self.saved_us(us)
+
+    def saved_us(self, us: float) -> float:
+        """What higher clocks save of it."""
+        return _boost_us(us + self.drag, self.tensor_us)
 
     def _least_us(self, launch: Launch) -> float:
         """What a launch takes on the compute stream, at least if it waits for something."""
@@ -190,10 +214,14 @@ class _Model:
 
     def _finished(self, finish: Finish, ended_at: float) -> float:
         """When the call is over whose work ends then."""
+        return ended_at + sum(self.end_us(finish, ended_at))
+
+    def end_us(self, finish: Finish, ended_at: float) -> tuple[float, float]:
+        """To end a call whose work ends then, and until the last peer has."""
         ended = _WITHIN_US + _ENDED_US * self._last_programs() if finish.within else 0.0
         ended += _COPIED_US if finish.within and self.draft.copied else 0.0
         last = ended or (_TURN_US if finish.turns else _FINISH_US)
-        return ended_at + last + (_MEET_US + self.meet_share * ended_at if finish.meets else 0.0)
+        return last, _MEET_US + self.meet_share * ended_at if finish.meets else 0.0
 
     def _last_programs(self) -> int:
         """Of the last kernel."""
@@ -254,14 +282,14 @@ class _Model:
         shape = tuple(end - first for first, end in gemm.right.window) or right.shape
         k, cols = shape[::-1] if gemm.transposed else shape
         rows = self._bytes(gemm.out.buffer) // DTYPE_BYTES[right.dtype] // cols
-        return library_matmul(self.topology, rows, cols, k, right.dtype, self._pieces(gemm))
+        return library_matmul(self.topology, rows, cols, k, right.dtype, self.pieces(gemm))
 
-    def _pieces(self, gemm: LibraryGemm) -> int:
+    def pieces(self, gemm: LibraryGemm) -> int:
         return self.topology.num_ranks * self.parts.exchange(gemm.split).chunks if gemm.split else 1
 
     def _library_gemm(self, gemm: LibraryGemm) -> None:
         exchange = self.parts.exchange(gemm.split) if gemm.split else None
-        pieces, matmul = self._pieces(gemm), self.gemms[gemm.out.buffer]
+        pieces, matmul = self.pieces(gemm), self.gemms[gemm.out.buffer]
         self.now += self.gpu.kernel_launch_us
         if exchange is None:
             self.now += matmul.total_us
@@ -274,7 +302,8 @@ class _Model:
         made = []
         for step in range(pieces):
             if gemm.wait is not None and arrivals is not None and step >= exchange.chunks:
-                self.now = max(self.now, float(arrivals[step - exchange.chunks]))
+                begin, self.now = self.now, max(self.now, float(arrivals[step - exchange.chunks]))
+                self.pauses.append((exchange.name, begin, self.now))
             self.now += matmul.piece_us + (self.gpu.kernel_launch_us if step else 0.0)
             made.append(self.now)
         if gemm.count:

@@ -16,12 +16,13 @@ from itertools import chain, islice
 from tilelink.errors import ScheduleRefuted
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.planner.build import build, time_us
+from tilelink.planner.build import build
 from tilelink.planner.choices import Choices
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
+from tilelink.planner.predicted import time_us
 from tilelink.planner.timing import Candidate
-from tilelink.proof.findings import Proof
+from tilelink.proof.proved import Proof
 from tilelink.proof.verify import verify
 
 _IN_ORDER = 64  # candidates that come strictly by time, before the best of each kind does

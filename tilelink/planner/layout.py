@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import (
@@ -21,8 +21,9 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.order import ChunkOrder, RankOrder
-from tilelink.planner.choices import APART, FOLDED, Choices, ExchangeChoice
+from tilelink.planner.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
+from tilelink.planner.memo import Memo, remembered
 from tilelink.planner.rules import peer_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
 from topologies.topology import Topology
@@ -43,6 +44,10 @@ class Problem:
 
     def __hash__(self) -> int:
         return hash((self.structure, self.choices))
+
+    @property
+    def memo(self) -> Memo:
+        return self.structure.memo
 
     @property
     def graph(self) -> TileGraph:
@@ -82,6 +87,13 @@ class Problem:
     def members(self, index: int) -> tuple[int, ...]:
         """Groups that the kernel of group `index` runs."""
         return tuple(i for i, host in enumerate(self.hosts) if host == index)
+
+    def with_loop(self, group: str, loop: TritonLoop) -> Problem:
+        """The problem with another loop of that group."""
+        computes = tuple(
+            (name, replace(choice, loop=loop) if name == group else choice) for name, choice in self.choices.computes
+        )
+        return Problem(self.structure, replace(self.choices, computes=computes))
 
     def seen_by(self, index: int) -> Problem:
         """The problem with what decides the tiles of group `index` and no other choice: how it and what is folded into it are
@@ -139,7 +151,7 @@ def make_exchange(problem: Problem, relation: Relation) -> Exchange:
     return found
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered
 def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exchange | str:
     """The exchange, or why there is none."""
     relation = structure.graph.relation(name)

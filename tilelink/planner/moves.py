@@ -130,9 +130,14 @@ def by_kind(options: Iterable[Option]) -> dict[tuple[object, ...], list[Option]]
 
 
 def nearest(options: Sequence[Option], now: Option) -> Option:
-    """The first option that is as `now` in what comes then, else the first."""
+    """The first option of those that have most in common with `now` in what comes then: what one mover has a field for, such as
+    streams, another one has not."""
     wanted = values(now, When.THEN)
-    return next((option for option in options if values(option, When.THEN) == wanted), options[0])
+
+    def common(option: Option) -> int:
+        return sum(a == b for a, b in zip(values(option, When.THEN), wanted, strict=True))
+
+    return max(options, key=common)
 
 
 def other_kinds(options: Iterable[Option], now: Option) -> Iterator[list[Option]]:

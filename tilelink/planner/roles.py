@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
@@ -30,6 +29,7 @@ from tilelink.ir.steps import (
     tile_name,
 )
 from tilelink.ir.user_op import UserOp
+from tilelink.ir.walk import flat, one_step_behind_wait, points
 from tilelink.planner.access import (
     Space,
     access_of,
@@ -43,13 +43,11 @@ from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
 from tilelink.planner.limits import MOST_TILES
+from tilelink.planner.memo import remembered
 from tilelink.planner.structure import around
 from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
 from tilelink.planner.tiles import Held, why_not
 from tilelink.planner.turns import in_turns
-from tilelink.proof.contract import flat
-from tilelink.proof.orders import one_step_behind_wait
-from tilelink.proof.walk import points
 from topologies.topology import Gpu
 
 _SLICE_COLS = 64  # of a tile of 128 rows: 3 parts of them and the summand fit in registers
@@ -65,7 +63,7 @@ def compute_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     return found
 
 
-@lru_cache(maxsize=1 << 14)  # a search changes one choice at a time, which most roles have nothing to do with
+@remembered  # a search changes one choice at a time, which most roles have nothing to do with
 def _role(problem: Problem, index: int, programs: int) -> ComputeRole | str:
     """The role, or why there is none: text has no traceback that would hold all that was built on the way."""
     try:
@@ -75,7 +73,21 @@ def _role(problem: Problem, index: int, programs: int) -> ComputeRole | str:
 
 
 def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
-    group, loop = problem.groups[index], loop_of(problem, index)
+    loop = loop_of(problem, index)
+    if loop.halves or loop.late:  # all else is as in the loop that is neither
+        name = problem.groups[index].name
+        plain = problem.with_loop(name, replace(loop, halves=False, late=False))
+        role = compute_role(plain, index, programs)
+        if loop.tile.warpgroups > 1:
+            return in_turns(role, loop, problem.topology.gpu, problem.graph.values[name].dtype, {})
+        role = replace(role, halved=tiles_to_halve(role)) if loop.halves else role
+        return replace(role, counts_late=counted_late(role)) if loop.late else role
+    return _plain_role(problem, index, programs, loop)
+
+
+def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -> ComputeRole:
+    """The role without halves, whose tiles are counted at once."""
+    group = problem.groups[index]
     space = tile_space(problem, group, loop)
     folded = [i for i in range(len(problem.groups)) if i != index and problem.host(i) == index]
     if len(folded) > 1:
@@ -99,8 +111,7 @@ def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     if loop.tile.warpgroups > 1:
         dtype = problem.graph.values[group.name].dtype
         return in_turns(fitted, loop, problem.topology.gpu, dtype, _at_peers(problem, index))
-    fitted = replace(fitted, halved=tiles_to_halve(fitted)) if loop.halves else fitted
-    return replace(fitted, counts_late=counted_late(fitted)) if loop.late else fitted
+    return fitted
 
 
 def _at_peers(problem: Problem, index: int) -> dict[str, Buffer]:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilelink.ir.graph import Relation
+from tilelink.ir.links import why_no_exchange
 from tilelink.ir.nodes import CommSms, Fused, Kind, Mover, Transfer
 from tilelink.planner.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.structure import Structure
-from tilelink.proof.links import why_no_exchange
 from topologies.topology import Topology
 
 
@@ -49,6 +49,8 @@ class Carried:
         transfer = Transfer.PUSH if self.push else Transfer.PULL
         return why_no_exchange(self.mover, transfer, by_tiles=self.by_tiles)
 
+
+NOTHING_ELSE = "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
 
 Rule = tuple[Callable[[Carried], bool], Callable[[Carried], str]]  # broken, and why that is illegal
 
@@ -155,7 +157,7 @@ def why_not_beside(structure: Structure, relation: Relation, mover: Mover, loops
     for host in hosts:
         loop = loops[structure.groups[host].name].loop
         if isinstance(loop, TritonLoop) and loop.tile.warpgroups > 1:
-            return "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
+            return NOTHING_ELSE
         if isinstance(loop, TritonLoop) and (per_sm := loop.tile.per_sm) > 1:
             return f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one"
     return ""

@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from tilelink.ir.nodes import Kind
+from tilelink.planner.bounds import alone_us, may_halve, taken_sms
+from tilelink.planner.choices import ComputeChoice, TritonLoop
 from tilelink.planner.decisions import Chosen, Option, Slot, Slots, legal_alone, slots_of
 from tilelink.planner.moves import (
     COMPUTE,
@@ -36,6 +39,7 @@ _PATIENCE = 4
 _PAIRED = 2  # options of each pair of kinds
 HOPELESS = 1.2  # times the best, after a sweep: other fields will not make up for it
 FAR = 1.6  # times the best, of another structure
+WORTH = 1.4  # times the best, of a start: of 170 descents of recorded plans from above that, 2 came below the best
 _SLACK = 1.1  # of the best time, below which fields that come last may make up for it
 
 
@@ -66,8 +70,8 @@ class Descent:
 
     def at(self, chosen: Chosen, limit: float = math.inf) -> Place:
         """The best that fields that come last make of the choices; of no interest if it takes `limit` or more."""
-        others = {slot: self.last.get((slot, option), ()) for slot, option in chosen.items()}
-        near = limit * _SLACK if any(others.values()) else limit
+        others = self._then_last(chosen)
+        near = max(limit * _SLACK, limit + self._gain(chosen, others)) if any(others.values()) else limit
         here = Place(chosen, self.timing.us(chosen, near))
         if here.us < near:
             for slot, option in ((slot, option) for slot, found in others.items() for option in found):
@@ -75,6 +79,29 @@ class Descent:
                 us = self.timing.us(trial, min(limit, here.us))
                 here = Place(trial, us) if us < here.us else here
         return here
+
+    def _then_last(self, chosen: Chosen) -> dict[Slot, tuple[Option, ...]]:
+        """Of decisions with other values of fields that come last, the options that have these, as far as they may be legal."""
+        structure, found = self.timing.structure, dict[Slot, tuple[Option, ...]]()
+        taken = taken_sms(structure, chosen)
+        for slot, option in chosen.items():
+            if options := self.last.get((slot, option)):
+                found[slot] = tuple(
+                    one
+                    for one in options
+                    if not isinstance(one, ComputeChoice)
+                    or not (isinstance(one.loop, TritonLoop) and one.loop.halves)
+                    or may_halve(structure, slot[1], one, taken)
+                )
+        return found
+
+    def _gain(self, chosen: Chosen, others: Mapping[Slot, tuple[Option, ...]]) -> float:
+        """By how much less at least the choices take with fields that come last: a last wave of halves may save half a wave."""
+        structure, least = self.timing.structure, 0.0
+        for (kind, name), found in others.items():
+            alone = (alone_us(structure, name, option) for option in found)
+            least += max(0.0, alone_us(structure, name, chosen[kind, name]) - min(alone, default=math.inf))
+        return least
 
     def base(self, chosen: Chosen) -> dict[Slot, Option]:
         """The choices with fields that come last as they are first."""
@@ -126,10 +153,43 @@ class Descent:
             times[first] = self.timing.us(trials[first], min(most, ranked[WIDTH - 1] if len(ranked) >= WIDTH else most))
         return sorted((first for first in times if times[first] < most), key=lambda first: times[first])[:WIDTH]
 
+    def likely(self) -> dict[Slot, Option]:
+        """Of each decision the option that takes least at least, of each kind by itself, and of these with all other decisions;
+        whether or not they go together."""
+        found = {slot: options[0] for slot, options in self._by_kind.items()}
+        for slot in reversed(found):
+            trials = [{**found, slot: option} for option in self._by_kind[slot]]
+            found = min(trials, key=lambda trial: self.timing.us(trial, 0.0))
+        return found
+
+    @cached_property
+    def _by_kind(self) -> dict[Slot, list[Option]]:
+        """Of each decision the option of each kind that takes least at least."""
+        structure = self.timing.structure
+        return {
+            slot: [min(group, key=lambda one: alone_us(structure, slot[1], one)) for group in by_kind(options).values()]
+            for slot, options in self.slots.items()
+        }
+
+    def _likely_start(self) -> Place | None:
+        """The likely options, of the kinds that are the fastest with them, decision by decision."""
+        found = self.likely()
+        best = self.timing.us(found)
+        for slot in reversed(found):
+            for option in self._by_kind[slot]:
+                trial = {**found, slot: option}
+                us = self.timing.us(trial, best)
+                found, best = (trial, us) if us < best else (found, best)
+        return Place(found, best) if best < math.inf else None
+
     def first_legal(self) -> tuple[Place | None, str]:
-        """The first options that go together, or None and why not: change one slot at a time, then pairs of slots, from the
-        first of each."""
+        """A start, or None and why there is none: the likely options if they go together, else the first ones that do:
+        change one slot at a time, then pairs of slots, from the first of each."""
         start = {slot: options[0] for slot, options in self.slots.items()}
+        likely = self._likely_start()
+        if likely is not None:
+            us = self.timing.us(start, likely.us)
+            return Place(start, us) if us < likely.us else likely, ""
         for trial in self._near(start):
             us = self.timing.us(trial)
             if us < math.inf:
@@ -159,24 +219,24 @@ def descent_of(
     return Descent({slot: tuple(found) for slot, found in groups.items()}, last, timing or Timing(structure)), ""
 
 
-def best_of(
-    structure: Structure, pins: Mapping[str, str], timing: Timing, known: float = math.inf
-) -> tuple[Candidate | None, str]:
+def best_of(search: Descent, known: float = math.inf) -> tuple[Candidate | None, str]:
     """The best choices of a structure, or None with the reason. `known`: the time of other structures, of which this one does not
     have to come near.
 
     By descent over its decisions, once for each place of each sum, since no change of one decision leads from one place to the
     other where chunks go with it; and once for each kind of mover of an output that peers put together, which also decides
     who has to make the sums."""
-    search, why = descent_of(structure, pins, timing)
-    if search is None:
-        return None, why
+    timing = search.timing
+    structure = timing.structure
+    every = [replace(search, slots=slots) for slots in _starts(search.slots, structure.graph.outputs)]
     reasons = []
-    for slots in _starts(search.slots, structure.graph.outputs):
-        some = replace(search, slots=slots)
+    # what is likely to be fast comes first: most of the rest is then passed over
+    for some in sorted(every, key=lambda one: timing.us(one.likely(), 0.0)):
         start, reason = some.first_legal()
-        if start is not None:
-            _descend(some, start, senders(structure), known)
+        if start is not None and start.us < WORTH * known:
+            # from a start that is beyond it, what comes near may be found behind what does not
+            ceiling = FAR * known if start.us < FAR * known else math.inf
+            known = min(known, _descend(replace(some, ceiling=ceiling), start, senders(structure), known).us)
         reasons.append(reason)
     exact = [candidate for candidate in timing.candidates() if candidate.exact]
     best = min(exact, key=lambda candidate: candidate.us, default=None)
@@ -211,18 +271,19 @@ def senders(structure: Structure) -> list[tuple[Slot, Slot]]:
     ]
 
 
-def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], known: float) -> None:
+def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], known: float) -> Place:
     """Change one decision after the other to its best option, from the last one to the first: tiles, then movers that suit
     them. Kinds that are good together only are tried at the end. What else hides the best is looked for where it may
     matter (`tilelink.planner.refine`)."""
     order = tuple(search.slots)
-    here = search.swept(order[::-1], start, sweeps=1)
+    here = search.swept(order[::-1], start)
     if here.us > FAR * known:
-        return
+        return here
     for trial in [trial for pair in pairs for trial in _together(search, here, pair)]:
         found = search.at(trial, here.us)
         if found.us < here.us:
             here = search.swept(order, found)
+    return here
 
 
 def _together(search: Descent, here: Place, pair: tuple[Slot, Slot]) -> Iterator[dict[Slot, Option]]:

@@ -16,6 +16,7 @@ from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.counting import words_sent
 from tilelink.ir.expand import BY_WORDS, collectives, expand
 from tilelink.ir.graph import Relation, TileGraph
+from tilelink.ir.links import why_no_algorithm, why_no_exchange
 from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import AllGather, BoundSpec, Matmul
@@ -41,7 +42,6 @@ from tilelink.planner.group import Group, group_ops, shareable
 from tilelink.planner.rules import item_counts, peer_atomics
 from tilelink.planner.structure import Structure
 from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_trying
-from tilelink.proof.links import why_no_algorithm, why_no_exchange
 from topologies.topology import Fabric, Topology
 
 Pins = Mapping[str, str]

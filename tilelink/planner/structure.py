@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import Algorithm, CopyEngine, Kind, Transfer
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.choices import ExchangeChoice
 from tilelink.planner.group import Group
+from tilelink.planner.memo import Memo, remembered
 from topologies.topology import Topology
 
 
@@ -18,7 +19,8 @@ class Structure:
     """The algorithm of each collective, which matmuls the library computes, and of each one that could run in the loop of
     another one whether it does; the graph and the groups that follow, and the machine.
 
-    A structure compares by identity, so that it is a cheap part of keys. Its methods are facts of all its schedules.
+    A structure compares by identity, so that it is a cheap part of keys. Its methods are facts of all its schedules;
+    `memo`: what was computed of them.
     """
 
     topology: Topology
@@ -27,6 +29,7 @@ class Structure:
     loops: tuple[tuple[str, bool], ...]
     graph: TileGraph
     groups: tuple[Group, ...]
+    memo: Memo = field(default_factory=dict, repr=False)
 
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
@@ -112,7 +115,7 @@ class Structure:
         return self.maker(relation.source) if relation is not None else index
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def around(structure: Structure, members: tuple[int, ...]) -> tuple[str, ...]:
     """Relations by exchanges whose parts groups of `members` read or make."""
     groups = structure.groups

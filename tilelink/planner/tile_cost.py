@@ -25,6 +25,7 @@ from tilelink.ir.steps import (
     in_pieces,
     matmuls_together,
 )
+from tilelink.ir.walk import flat
 from tilelink.ir.word import WORD_BYTES
 from tilelink.planner.draft import Parts
 from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, WORD_SHARE
@@ -36,12 +37,12 @@ from tilelink.planner.tile_work import (
     STREAM_SHARE,
     TURN_US,
     Programs,
+    TileParts,
     Work,
     compute_us,
     flops_us,
     tile_share,
 )
-from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
@@ -56,7 +57,7 @@ _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
-_STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
+STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
 _STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 _LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 _SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
@@ -89,22 +90,40 @@ class TileCost:
     @cached_property
     def tile_us(self) -> float:
         """A tile of any segment, without what own tiles add: the slowest of tensor cores, memory and remote loads."""
+        return sum(self.parts_us)
+
+    @cached_property
+    def parts_us(self) -> TileParts:
+        """What a tile of any segment takes, by what takes it."""
         role, memory = self.role, self._memory_us()
-        start = PREFETCHED_START_US if role.prefetch else START_US
         computed = self._compute_us()
+        start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
             if memory > computed and not role.prefetch:
-                start += _AGAIN_US * (rounds - 1) / rounds
-            computed = (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS)
-        beside = 1.0 + _BESIDE_DRAG if self.on.beside else 1.0
-        if role.warpgroups > 1:  # the rest is done while the next tile is multiplied, but for stores that fill the link
-            product = max(computed, memory, self._missed_us())
-            return (product + self._held_up_us(product)) * beside + TURN_US
-        busy = max(computed, memory, self._missed_us(), self._remote_us())
-        busy += self._held_up_us(busy) + self._loads_us()
+                again = _AGAIN_US * (rounds - 1) / rounds
+            both = max(memory, (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS))
+        loaded = max(both, self._missed_us())
+        turns = (
+            role.warpgroups > 1
+        )  # the rest is done while the next tile is multiplied, but for stores that fill the link
+        if turns:
+            start, again = TURN_US, 0.0
+        busy = loaded if turns else max(loaded, self._remote_us())
+        sends, loads = self._held_up_us(busy), 0.0 if turns else self._loads_us()
         count = _LATE_COUNT_US if role.counts_late else _COUNT_US
-        return busy * beside + start + count * self._counts() + self._words_us()
+        return TileParts(
+            computed=computed,
+            memory=loaded - computed,
+            remote=busy - loaded,
+            sends=sends,
+            loads=loads,
+            beside=(busy + sends + loads) * _BESIDE_DRAG if self.on.beside else 0.0,
+            start=start,
+            again=again,
+            counts=0.0 if turns else count * self._counts(),
+            words=0.0 if turns else self._words_us(),
+        )
 
     @cached_property
     def behind_us(self) -> float:
@@ -124,7 +143,7 @@ class TileCost:
         does not take."""
         sent = self._to_peers_us(self._others)
         if not self._parts_in_pieces:
-            return _STORES_EXPOSED * sent
+            return STORES_EXPOSED * sent
         least = 0.0
         if self.role.order.nest is Nest.CHUNK_MAJOR and self._own:  # own tiles send at the same time
             ranks = self.topology.num_ranks

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 from tilelink.ir.nodes import Exchange
 from tilelink.planner.draft import Parts
 from tilelink.planner.layout import Problem, counts, make_buffers, make_exchange
+from tilelink.planner.memo import remembered
 from tilelink.planner.roles import compute_role
 from tilelink.planner.tile_run import TileLoop, tile_loop
 from tilelink.planner.tile_work import Programs
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered
 def known_loop(problem: Problem, index: int, programs: int, on: Programs) -> TileLoop:
     """The tile loop of group `index`, of a problem that is `seen_by` it. Raises Illegal."""
     known = {name for name, _ in problem.choices.exchanges}

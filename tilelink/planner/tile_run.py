@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilelink.ir.nodes import ComputeRole, Exchange, Fused, Kind, Transfer
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
+from tilelink.ir.walk import flat
 from tilelink.planner.draft import Parts
 from tilelink.planner.loop import Index, Loop, Positions, Times, positions
 from tilelink.planner.tile_cost import TileCost
 from tilelink.planner.tile_work import Programs
 from tilelink.planner.transfers import State, Transfers
-from tilelink.proof.contract import flat
 from topologies.topology import Topology
 
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
@@ -23,17 +23,24 @@ _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share
 
 @dataclass(frozen=True, eq=False)
 class TileLoop:
-    """A tile loop by itself: what does not depend on when it begins."""
+    """A tile loop by itself: what does not depend on when it begins; `runs`: those that were computed, by what they found."""
 
     parts: Parts
     role: ComputeRole
     cost: TileCost
     at: Positions
+    runs: dict[tuple[float, float, State], tuple[Transfers, Times]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def least_us(self) -> float:
-        """What the program with the most tiles takes at least."""
-        return -(-self.role.whole // self.role.programs) * self.cost.tile_us + self.cost.drain_us
+        """What the program with the most tiles takes at least, or all of them on average with what own tiles add."""
+        role, cost = self.role, self.cost
+        work = -(-role.whole // role.programs) * cost.tile_us
+        if self.sums:
+            adds = role.num_tiles / self.segments / role.programs * cost.own_extra_us
+            tiles = role.num_tiles / role.programs * cost.tile_us
+            work = max(work, adds if role.warpgroups > 1 else tiles + adds)
+        return work + cost.drain_us
 
     @cached_property
     def segments(self) -> int:
@@ -83,10 +90,13 @@ def run_tiles(transfers: Transfers, loop: TileLoop, begin: float, meet_share: fl
     return ends
 
 
-@lru_cache(maxsize=512)  # a change of what is launched later leaves all before as it is
 def _ran(loop: TileLoop, begin: float, meet_share: float, state: State) -> tuple[Transfers, Times]:
-    transfers = Transfers.at(loop.parts, loop.cost.topology, state)
-    return transfers, TileRun(transfers, loop, begin, meet_share).ends()
+    """A run, computed once: a change of what is launched later leaves all before as it is."""
+    key = begin, meet_share, state
+    if key not in loop.runs:
+        transfers = Transfers.at(loop.parts, loop.cost.topology, state)
+        loop.runs[key] = transfers, TileRun(transfers, loop, begin, meet_share).ends()
+    return loop.runs[key]
 
 
 class TileRun:
@@ -130,19 +140,21 @@ class TileRun:
         """When what a tile waits for before its matmul is there."""
         ready = np.full(len(self.loop.at.place), self.begin)
         for wait in self.loop.waits:
-            exchange = self.loop.parts.exchange(wait.exchange)
-            arrivals = self._arrivals(exchange)
-            if self.loop.own_place < 0 or wait.slot != self.loop.role.order.major or wait.every:
-                rows_known = wait.rows == self.loop.role.order.major and self.loop.segments == 1
-                if rows_known and wait.every:
-                    ready = np.maximum(ready, arrivals.max(axis=0)[self.loop.at.last_chunk(exchange)])
-                else:
-                    ready = np.maximum(ready, arrivals.max(initial=0.0))
-                continue
-            place = self.loop.at.place - (1 if self.loop.own_place == 0 else 0)
-            needed = arrivals[np.clip(place, 0, len(arrivals) - 1), self.loop.at.last_chunk(exchange)]
-            ready = np.maximum(ready, np.where(self.loop.at.place == self.loop.own_place, 0.0, needed))
+            ready = np.maximum(ready, self.ready_for(wait))
         return ready
+
+    def ready_for(self, wait: Wait) -> Times | float:
+        """When what each tile awaits by that is there, or when it is for all of them."""
+        exchange = self.loop.parts.exchange(wait.exchange)
+        arrivals = self._arrivals(exchange)
+        if self.loop.own_place < 0 or wait.slot != self.loop.role.order.major or wait.every:
+            rows_known = wait.rows == self.loop.role.order.major and self.loop.segments == 1
+            if rows_known and wait.every:
+                return np.asarray(arrivals.max(axis=0)[self.loop.at.last_chunk(exchange)])
+            return float(arrivals.max(initial=0.0))
+        place = self.loop.at.place - (1 if self.loop.own_place == 0 else 0)
+        needed = arrivals[np.clip(place, 0, len(arrivals) - 1), self.loop.at.last_chunk(exchange)]
+        return np.where(self.loop.at.place == self.loop.own_place, 0.0, needed)
 
     def _arrivals(self, exchange: Exchange) -> Times:
         """Loads from peers find a chunk one link time after it is published; what peers compute may be late."""

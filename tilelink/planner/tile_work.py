@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.spec import DTYPE_BYTES
@@ -58,6 +59,21 @@ class Work:
     reduction: int
     step: int
     turns: bool  # two warpgroups, in turns
+
+
+class TileParts(NamedTuple):
+    """Microseconds of a tile by what takes them; their sum is what a tile takes."""
+
+    computed: float  # tensor cores, or the shared memory that feeds them
+    memory: float  # what loads and stores of memory take beyond that
+    remote: float  # what loads from peers take beyond that
+    sends: float  # stores to peers that hold it up
+    loads: float  # of other operands behind the matmul
+    beside: float  # what programs that communicate slow it
+    start: float  # fill and drain of the software pipeline, or the change between warpgroups
+    again: float  # until loads are under way again
+    counts: float  # its signals
+    words: float  # to peers and back
 
 
 def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tilelink.ir.nodes import TURN_SLICE_BYTES, TileShape
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import SMALLEST_DOT
-from tilelink.proof.turns import GROUP_WARPS
+from tilelink.ir.warpgroups import GROUP_WARPS
 from topologies.topology import Gpu, Vendor
 
 # Shapes that fill wgmma and MFMA well, largest first.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilelink.planner.bounds import least_us
-from tilelink.planner.build import time_us
 from tilelink.planner.decisions import Chosen, Option, Slot, choices_of, why_not_together
 from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.predicted import time_us
 from tilelink.planner.structure import Structure
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from tilelink.ir.nodes import Buffer, ComputeRole, turn_cols
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Access, IfOwn, Place, Step, Store, in_pieces
+from tilelink.ir.warpgroups import TURN_DTYPES, why_no_pieces, why_no_turns
 from tilelink.planner.choices import TritonLoop
 from tilelink.planner.layout import Illegal
 from tilelink.planner.tiles import Held, why_not
-from tilelink.proof.turns import TURN_DTYPES, why_no_pieces, why_no_turns
 from topologies.topology import Gpu
 
 

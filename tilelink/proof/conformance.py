@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.calls import LibraryGemm
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph, TileOp
-from tilelink.ir.nodes import Fused, Kernel, Kind, Memory, Transfer
+from tilelink.ir.nodes import Fused, Kernel, Kind, Transfer
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Apply, Load, MatmulBody, Place, Step, Store, SumParts, UserBody, tile_name
+from tilelink.ir.walk import Point, points, reads
 from tilelink.proof.bug_class import BugClass
-from tilelink.proof.contract import staging_names
 from tilelink.proof.findings import Finding
 from tilelink.proof.operands import extents, fits, loaded, renaming
-from tilelink.proof.orders import collectives, exchanges, movers, orders, sources
-from tilelink.proof.turns import turns
+from tilelink.proof.relations import collectives, exchanges, sources, staging_names
 from tilelink.proof.values import same_function, values
-from tilelink.proof.walk import Point, points, reads
 from tilelink.proof.words import stored_sum, words
 
 
@@ -28,13 +26,10 @@ def graph_of(schedule: Schedule) -> TileGraph:
 
 def conformance(schedule: Schedule) -> Iterator[Finding]:
     graph = graph_of(schedule)
-    yield from orders(schedule)
-    yield from movers(schedule)
     yield from exchanges(schedule, graph)
     yield from sources(schedule, graph)
     yield from collectives(schedule, graph)
     yield from words(schedule, graph)
-    yield from turns(schedule)
     computed = list(_computed(schedule, graph))
     for op in graph.ops():
         times = sum(name == op.name for name, _, _ in computed)
@@ -121,28 +116,6 @@ def _stored(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
             for at, step in points(index, launch.compute):
                 if isinstance(step, Store):
                     yield from _store(schedule, graph, at, step)
-    made = {step.operand.buffer for kernel in schedule.kernels() for step in _stores(kernel)}
-    made |= {x.out.buffer for x in schedule.launches if isinstance(x, LibraryGemm)}
-    made |= {x.out for x in schedule.launches if isinstance(x, Collective)}
-    for name in graph.outputs:
-        if name not in made:
-            yield Finding(BugClass.WRONG_PLACE, f"output {name}", "nothing writes it")
-    for exchange in schedule.exchanges:
-        home = (
-            exchange.target
-            if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH
-            else exchange.source
-        )
-        relation = graph.relation(exchange.name)
-        from_op = relation is not None and graph.op(relation.source) is not None
-        if from_op and home not in made:
-            yield Finding(BugClass.WRONG_PLACE, f"exchange {exchange.name}", f"nothing writes {home}")
-
-
-def _stores(kernel: Kernel) -> list[Store]:
-    if kernel.compute is None:
-        return []
-    return [step for _, step in points(0, kernel.compute) if isinstance(step, Store)]
 
 
 def _store(schedule: Schedule, graph: TileGraph, at: Point, step: Store) -> Iterator[Finding]:
@@ -171,12 +144,23 @@ def _store(schedule: Schedule, graph: TileGraph, at: Point, step: Store) -> Iter
     elif operand.slot != slots[operand.buffer]:
         fact = f"it goes to the part along {operand.slot or 'nothing'}, not along {slots[operand.buffer] or 'nothing'}"
         yield Finding(BugClass.WRONG_PLACE, where, fact)
-    elif operand.own or operand.remote or (operand.buffer == op.name and step.place is not Place.HERE):
-        yield Finding(BugClass.WRONG_PLACE, where, "it goes to a part of its own, or to another rank")
-    elif schedule.buffer(operand.buffer).memory is Memory.INPUT:
-        yield Finding(BugClass.WRONG_PLACE, where, f"it overwrites the input {operand.buffer}")
+    elif operand.own or operand.remote:
+        yield Finding(BugClass.WRONG_PLACE, where, "it goes to a part of its own")
+    elif step.place is not (place := _place(schedule, operand.buffer, sent)):
+        fact = f"it is stored {step.place.value}, and {operand.buffer} is put together {place.value}"
+        yield Finding(BugClass.WRONG_PLACE, where, fact)
     else:
         yield from fits(schedule, at, operand, where)
+
+
+def _place(schedule: Schedule, buffer: str, sent: list[Relation]) -> Place:
+    """Whose memory tiles are stored to that lie in `buffer`."""
+    for exchange in schedule.exchanges:
+        if any(relation.name == exchange.name for relation in sent) and buffer in (exchange.source, exchange.target):
+            if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH:
+                return Place.PEER if exchange.kind is Kind.SCATTER else Place.EVERY_PEER
+            return Place.OWN if exchange.source == exchange.target else Place.HERE
+    return Place.HERE
 
 
 def _destinations(schedule: Schedule, relation: Relation, index: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -9,9 +9,9 @@ from tilelink.ir.graph import Interval, Map, Sum, TileGraph, TileOp, in_part
 from tilelink.ir.nodes import ComputeRole, Kind
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand
+from tilelink.ir.walk import Point, extent_of, has_axis
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
-from tilelink.proof.walk import Point, extent_of, has_axis
 
 
 def renaming(op: TileOp, role: ComputeRole) -> dict[str, str]:
@@ -103,6 +103,8 @@ def _own_home(schedule: Schedule, read: Map, operand: Operand, where: str) -> It
     """The own part is read where it lies: in the target if it is copied there, else in the source."""
     exchange = next((x for x in schedule.exchanges if x.name == read.value), None)
     if exchange is None or not operand.slot:
+        if operand.own:
+            yield Finding(BugClass.WRONG_PLACE, where, f"it has no parts, of which the own one lies in {operand.own}")
         return
     parts = schedule.num_ranks if exchange.kind is Kind.SCATTER else 1
     home = "" if exchange.own_copied or not exchange.target else exchange.source

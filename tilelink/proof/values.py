@@ -1,23 +1,20 @@
-"""Values: what a step takes has been made before in the same tile, tensors have the types and shapes of the spec, and
-descriptors are used only where the hardware can."""
+"""Values: what a step takes has been made before in the same tile, and tensors have the types and shapes of the spec."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tilelink.ir.graph import Copy, TileGraph, TileOp
-from tilelink.ir.nodes import ComputeRole, Kernel, Memory
+from tilelink.ir.nodes import Kernel, Memory
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
+from tilelink.ir.spec import Elementwise, Matmul
 from tilelink.ir.steps import (
-    Access,
     Apply,
     AwaitPlaces,
     IfOwn,
     Load,
     MatmulBody,
     Notify,
-    Operand,
     SlotNotify,
     SlotWait,
     Step,
@@ -26,12 +23,10 @@ from tilelink.ir.steps import (
     SumWords,
     UserBody,
     Wait,
-    cut_axes,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
-from tilelink.proof.walk import points, reads
 
 
 def values(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
@@ -41,13 +36,6 @@ def values(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
             continue
         where = f"launch {index}, role {launch.compute.name}"
         yield from _made_before_used(where, launch.compute.body, set())
-        yield from _beside(where, launch.compute.body)
-        for at, step in points(index, launch.compute):
-            for operand in [
-                *(operand for operand, _ in reads(step)),
-                *([step.operand] if isinstance(step, Store) else []),
-            ]:
-                yield from _descriptor(schedule, at.role, operand, str(at))
 
 
 def _tensors(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:
@@ -93,28 +81,6 @@ def _made_before_used(where: str, steps: tuple[Step, ...], made: set[str]) -> It
             made.add(step.result)
 
 
-def _beside(where: str, steps: tuple[Step, ...]) -> Iterator[Finding]:
-    """A matmul in the loop of another one comes right behind it, or behind others there, and has its left operand and axis."""
-    first: MatmulBody | None = None
-    for step in steps:
-        if isinstance(step, IfOwn):
-            yield from _beside(where, step.own)
-            yield from _beside(where, step.others)
-        if not isinstance(step, MatmulBody):
-            first = None
-        elif not step.beside:
-            first = step
-        elif first is None or first.result != step.beside:
-            fact = f"{step.result} runs in the loop of {step.beside}, which does not come right before it"
-            yield Finding(BugClass.WRONG_PLACE, where, fact)
-        elif (first.left, first.axis) != (step.left, step.axis):
-            fact = f"{step.result} takes the tiles that {first.result} loads, which are not those of its left operand"
-            yield Finding(BugClass.WRONG_PLACE, where, fact)
-        elif first.waits != step.waits:
-            fact = f"{step.result} counts on other waits than there are in the loop of {first.result}"
-            yield Finding(BugClass.WRONG_PLACE, where, fact)
-
-
 def same_function(op: TileOp, step: Step) -> bool:
     """Whether the step computes what the operation says."""
     match op.operation, step:
@@ -128,27 +94,3 @@ def same_function(op: TileOp, step: Step) -> bool:
         case Copy(), Apply(function=function):
             return function == "copy"
     return isinstance(step, SumParts)
-
-
-def _descriptor(schedule: Schedule, role: ComputeRole, operand: Operand, where: str) -> Iterator[Finding]:
-    """Rows at multiples of 16 bytes, and no tile that runs over the end of a part into the next one."""
-    if operand.access is not Access.DESCRIPTOR:
-        return
-    buffer = schedule.buffer(operand.buffer)
-    row_bytes = buffer.shape[-1] * DTYPE_BYTES[buffer.dtype]
-    reason = ""
-    if not schedule.machine.tensor_descriptors:
-        reason = "the machine has no tensor descriptors"
-    elif len(operand.index) != 2 or not all(operand.index) or row_bytes % 16:
-        reason = f"rows of {row_bytes} bytes cannot be described"
-    else:
-        for name in operand.index:
-            axis = role.axis(name)
-            if axis.segments > 1 and axis.tile and axis.extent % axis.tile:
-                reason = f"tiles of {axis.tile} along {name} run over the end of a segment of {axis.extent}"
-        for name in cut_axes(operand.index, buffer.shape[-2:], operand.window):
-            axis = role.axis(name)
-            if axis.tile and axis.extent % axis.tile:
-                reason = f"tiles of {axis.tile} along {name} run over the end of the window {list(operand.window)}"
-    if reason:
-        yield Finding(BugClass.WRONG_PLACE, f"{where}, descriptor of {operand.buffer}", reason)

@@ -1,58 +1,61 @@
-"""Proof of one schedule for all ranks, all interleavings and any number of calls. What it rests on: docs/verification.md."""
+"""Proof of one schedule for all ranks, all interleavings and any number of calls. What it rests on: docs/verification.md.
+
+1. *Conformance*: nodes compute and move the values of the spec, each once (`conformance`).
+2. *Rules*: what steps do not say, of machines, compilers and words (`rules`).
+3. *Order*: the steps of the schedule, by happens-before (`happens_before`).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 
+from tilelink.elaborate.schedule import elaborated
+from tilelink.ir.nodes import NoSuchName
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.walk import flat
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.conformance import conformance
-from tilelink.proof.contract import flat
-from tilelink.proof.coverage import coverage
-from tilelink.proof.findings import Finding, Proof
-from tilelink.proof.joining import joining
-from tilelink.proof.layout import buffers, signals
-from tilelink.proof.links import links
-from tilelink.proof.meeting import meeting
-from tilelink.proof.names import names
-from tilelink.proof.progress import no_circle, residency
-from tilelink.proof.raising import raising
-from tilelink.proof.reuse import reuse
-from tilelink.proof.slots import slots
+from tilelink.proof.findings import Finding
+from tilelink.proof.happens_before.check import Outcome, checked
+from tilelink.proof.proved import Proof
+from tilelink.proof.rules import broken_rules, words_as_steps
 
-# What later checks take for granted comes first; the search for circles needs well-formed steps and orders.
-_CHECKS: tuple[Callable[[Schedule], Iterator[Finding]], ...] = (
-    names,
-    joining,
-    signals,
-    buffers,
-    links,
-    conformance,
-    coverage,
-    raising,
-    reuse,
-    meeting,
-    slots,
-    residency,
-    no_circle,
-)
+_NONSENSE = (LookupError, RuntimeError, ValueError, ZeroDivisionError, AssertionError, StopIteration)
 
 
 def verify(schedule: Schedule) -> Proof:
-    """Check coverage, progress, signals, reuse and links of `schedule`. Never raises for a wrong schedule: it is refuted."""
+    """Check what `schedule` computes, what it counts on and the order of its steps. Never raises for a wrong schedule: it is
+    refuted."""
     begin = time.perf_counter()
+    findings = [*_found(conformance, schedule), *_found(broken_rules, schedule)]
+    outcome: Outcome | None = None
+    try:
+        steps = elaborated(schedule)
+        findings += words_as_steps(schedule, steps)
+        outcome = checked(steps)
+        if outcome.refutation is not None:
+            findings.append(outcome.refutation.finding)
+    except _NONSENSE as error:
+        findings += _nonsense("the schedule as steps", error) if not findings else ()
+    found, seconds = tuple(dict.fromkeys(findings)), time.perf_counter() - begin
+    return Proof(schedule.hash, found, _counts(schedule), seconds, outcome)
+
+
+def _found(check: Callable[[Schedule], Iterator[Finding]], schedule: Schedule) -> list[Finding]:
+    """Findings of a check; of a schedule that names what does not exist, those up to there, or that."""
     findings: list[Finding] = []
-    for check in _CHECKS:
-        try:
-            findings += check(schedule)
-        except (KeyError, RuntimeError, IndexError, ValueError, ZeroDivisionError, AssertionError) as error:
-            if not findings:  # a schedule that no part of the planner makes: names or numbers that stand for nothing
-                fact = f"it does not hang together: {type(error).__name__} {error}"
-                findings.append(Finding(BugClass.WRONG_PLACE, f"check of {check.__name__}", fact))
-        if findings and check in (names, conformance):
-            break  # what follows speaks of things that exist, in a schedule that computes the spec
-    return Proof(schedule.hash, tuple(dict.fromkeys(findings)), _counts(schedule), time.perf_counter() - begin)
+    try:
+        findings.extend(check(schedule))
+    except _NONSENSE as error:
+        findings += () if findings else _nonsense(check.__name__, error)
+    return findings
+
+
+def _nonsense(where: str, error: Exception) -> list[Finding]:
+    """Of a schedule that no part of the planner makes: names or numbers that stand for nothing."""
+    fact = str(error) if isinstance(error, NoSuchName) else f"it does not hang together: {type(error).__name__} {error}"
+    return [Finding(BugClass.WRONG_PLACE, where, fact)]
 
 
 def _counts(schedule: Schedule) -> tuple[tuple[str, int], ...]:

@@ -8,10 +8,10 @@ from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import Kernel, Kind
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand, Place, Store, SumWords
+from tilelink.ir.walk import Point, points
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
 from tilelink.proof.operands import fits, renaming
-from tilelink.proof.walk import Point, points
 
 
 def words(schedule: Schedule, graph: TileGraph) -> Iterator[Finding]:

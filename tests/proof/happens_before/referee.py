@@ -217,6 +217,8 @@ class Referee(Programs):
                 found = [self.value(start, {**env, "lane": lane}) for lane in range(many)]
             else:
                 found = list(range(self.value(start, env), self.value(start, env) + many)) if many > 0 else []
+            if extent == 1 and not all(0 <= one < most for one in found):
+                raise Wrong(f"{region.buffer} has no part {found}")
             places.append([one for one in found if 0 <= one < most])
         return [(region.buffer, at, *place) for place in product(*places)]
 
@@ -257,6 +259,10 @@ class Referee(Programs):
 
 def refutes(schedule: Schedule, tables: Mapping[str, np.ndarray], calls: int) -> str:
     """Why it is wrong, or nothing."""
+    for one in schedule.buffers:
+        given = one.memory in (Memory.INPUT, Memory.OUTPUT) or one.for_caller
+        if (given and one.protocol is not Protocol.SIMPLE) or (one.for_caller and one.memory is not Memory.SYMMETRIC):
+            return f"{one.name} is not the caller's"
     try:
         Referee(schedule, tables, calls).run()
     except Wrong as wrong:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tilelink.proof.happens_before.loops import widened
 from tilelink.proof.happens_before.regions import cells_of, grid_of
-from tilelink.schedule.index import Index, Number, evaluate
+from tilelink.schedule.index import Index, Number, evaluate, least
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Buffer, Dim, Memory, Region
 from tilelink.schedule.roles import Launch, MeshAxis, Phase, Role, Schedule, Sms
@@ -86,6 +86,22 @@ def test_a_box_is_exactly_what_the_rounds_touch(by: int, extent: int, count: int
     new = widened(schedule(loop)).launches[0].roles[0].phases[0].body
     env = {"m": 3, "rounds": count}
     assert {one for step in new for one in elements(step, env)} == elements(loop, env)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 6), st.integers(-3, 9), st.integers(-2, 40))
+def test_a_last_round_that_ends_where_a_tensor_does(by: int, extent: int, count: int, first: int, end: int) -> None:
+    there = least(extent, end - (k * by + first))
+    loop = For("k", Index("rounds"), (Load("x", region(m, k * by + first, extent=(4, there))),))
+    new = widened(schedule(loop)).launches[0].roles[0].phases[0].body
+    assert isinstance(new[0], For) is (by > extent)
+    env = {"m": 3, "rounds": count}
+    assert {one for step in new for one in elements(step, env)} == elements(loop, env)
+
+
+def test_a_ragged_loop_over_two_million_rounds_is_one_access() -> None:
+    loop = For("k", 2**21, (Load("x", region(m, k * 64, extent=(4, least(64, 2**27 - 8 - k * 64)))),))
+    (found,) = all_steps(widened(schedule(loop)))
+    assert isinstance(found, Load)
 
 
 @given(

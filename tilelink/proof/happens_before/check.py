@@ -93,6 +93,8 @@ def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts
         outcome = replace(outcome, events=len(events.run))
         walk = Walk(events).walked()
         compare(walk, assumed)
+        if walk.words.wrong:
+            raise walk.words.wrong
         walk.words.counted()
         if outcome.call_period:
             steady(walk, outcome.call_period)

@@ -7,12 +7,14 @@ up to an earlier wait (`Events.knows`) knows less, and what is possible with mor
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
-from tilelink.proof.happens_before.rows import Kind
+from tilelink.proof.happens_before.rows import EVERYTHING, Kind
 from tilelink.proof.happens_before.walk import Walk
 from tilelink.schedule.index import Ints
 
@@ -80,6 +82,9 @@ class _Accesses:
             )
             if was >= 0 and self.kind[was] == Kind.EMPTY and self.call[was] == self.call[read]:
                 detail = "it has been read, and so emptied, before"
+            later = self._next_write()[read]
+            if later >= 0 and self.call[later] == self.call[read] and self.kind[later] == Kind.WRITE:
+                raise Refuted(Wrong.WRITTEN_LATER, *(self.events.place(int(self.at[one])) for one in (read, later)))
             raise Refuted(Wrong.NEVER_WRITTEN, self.events.place(int(self.at[read])), detail=detail)
 
     def _known(self, first: Ints, second: Ints) -> NDArray[np.bool_]:
@@ -98,12 +103,18 @@ class _Accesses:
             return
         bad = int(np.flatnonzero(~known)[0])
         one, other = int(first[bad]), int(second[bad])
-        places = (self.events.place(int(self.at[place])) for place in (other, one))
-        raise Refuted(self._wrong(one, other), *places, detail=self.events.key_name(int(self.cell[one])))
+        later, earlier = (self.events.place(int(self.at[place])) for place in (other, one))
+        waits = self._waits_before(int(self.at[other]))
+        if waits:  # what the later one has waited for, which should have told it of the earlier one
+            later = replace(later, signal=self.events.plan.rows[int(self.events.row[waits[-1]])].name)
+        raise Refuted(self._wrong(one, other), later, earlier, detail=self.events.key_name(int(self.cell[one])))
 
     def _wrong(self, first: int, second: int) -> Wrong:
         if self.writes[first] and self.writes[second]:
-            return Wrong.WRITTEN_BY_TWO if self.call[first] == self.call[second] else Wrong.OVERWRITTEN
+            here = (self.cell == self.cell[first]) & (self.call == self.call[first])
+            in_turn = int((here & ~self.writes).sum()) >= int((here & self.writes).sum())  # a slot: each write is read
+            once = self.call[first] == self.call[second] and not in_turn
+            return Wrong.WRITTEN_BY_TWO if once else Wrong.OVERWRITTEN
         read, write = (second, first) if self.writes[first] else (first, second)
         if read == first or self.call[read] < self.call[write]:
             return Wrong.OVERWRITTEN if self.call[read] <= self.call[write] else Wrong.EARLY_READ
@@ -113,4 +124,22 @@ class _Accesses:
         meant = before >= 0 and self.call[before] == self.call[read]
         if meant and self._known(np.array([before]), np.array([read])).all():
             return Wrong.OVERWRITTEN
-        return Wrong.EARLY_READ
+        return self._early(int(self.at[write]), int(self.at[read]))
+
+    def _early(self, write: int, read: int) -> Wrong:
+        """What is wrong with a read that may come too early: there is no wait for it, or what it awaits is raised too soon."""
+        events, rows = self.events, self.events.plan.rows
+        waits = self._waits_before(read)
+        if not waits:
+            return Wrong.NOT_AWAITED
+        theirs = np.flatnonzero(events.run == events.run[write])
+        awaited = {rows[events.row[one]].name for one in waits}
+        raised = [one for one in theirs[events.raises[theirs]].tolist() if rows[events.row[one]].name in awaited]
+        return Wrong.TOLD_EARLY if raised and raised[-1] < write else Wrong.EARLY_READ
+
+    def _waits_before(self, access: int) -> list[int]:
+        """Waits of the program of an access, in its call, that hold the access."""
+        events, rows = self.events, self.events.plan.rows
+        mine, here = np.flatnonzero(events.run == events.run[access]), rows[events.row[access]]
+        before = mine[(events.kind[mine] == Kind.WAIT) & (mine < access)].tolist()
+        return [one for one in before if not here.floats or rows[events.row[one]].covers & {here.name, *EVERYTHING}]

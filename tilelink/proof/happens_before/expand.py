@@ -43,6 +43,12 @@ class _Expansion:
         self.in_order = True  # whether a Move is done in the order of a stream, and its loads do not float
 
     def all(self) -> Expanded:
+        for buffer in self.schedule.buffers:
+            shared, outside = buffer.memory is Memory.SYMMETRIC, buffer.memory in (Memory.INPUT, Memory.OUTPUT)
+            if (buffer.for_caller and not shared) or (
+                buffer.protocol is not Protocol.SIMPLE and (outside or buffer.for_caller)
+            ):
+                raise Refuted(Wrong.MALFORMED, detail=f"{buffer.name} cannot be given by, or to, the caller")
         for number, launch in enumerate(self.schedule.launches):
             self._launch(number, launch)
         caller = self.out.program("the caller")
@@ -61,7 +67,7 @@ class _Expansion:
         for role in launch.roles:
             mine = [self.out.program(f"{role.name}.{one}") for one in range(role.programs)]
             if not mine:
-                raise Refuted(Wrong.MALFORMED, detail=f"role {role.name} has no program")
+                raise Refuted(Wrong.NO_PROGRAM, detail=f"role {role.name}")
             programs += mine
             self.in_order = not isinstance(role.engine, Sms)
             base = 0
@@ -221,6 +227,9 @@ class _Expansion:
         low = tuple(np.maximum(one, 0) for one in start)
         high = tuple(np.minimum(a + b, most) for a, b, most in zip(start, extent, shape, strict=True))
         rows = self._rows(kind, region.buffer, step, lanes, region.at, low, high)
+        for place, one, most in zip(start, region.extent, shape, strict=True):
+            if one == 1:  # what sticks out of a longer one is masked
+                self._refute(Wrong.OUTSIDE, rows, (place < 0) | (place >= most))
         if buffer.memory is not Memory.SYMMETRIC:
             self._refute(Wrong.NOT_SYMMETRIC, rows, rows.owner != rows.rank)
         if buffer.memory is Memory.INPUT and kind is Kind.WRITE:

@@ -2,7 +2,8 @@
 
 Between two waits or raises the order of a program's accesses decides nothing, as long as no buffer is both read and written
 there. So a loop whose body neither waits nor raises touches what its rounds touch together, at once. That is done where it is
-exactly a box: along one dimension at most the start moves, by a constant, by no more than the extent. Other loops stay loops.
+exactly a box: along one dimension at most the start moves, by a constant, by no more than the extent. A last round that ends
+where a tensor does ends the box there. Other loops stay loops.
 """
 
 from __future__ import annotations
@@ -75,24 +76,54 @@ def _as_one(body: tuple[Step, ...], variable: str, count: Number) -> tuple[Step,
                 out.append(replace(step, body=inner, others=others))
             case _:
                 out.append(step)
+        out += _ends(step, variable, count)
     return tuple(out)
+
+
+def _ends(step: Step, variable: str, count: Number) -> tuple[Step, ...]:
+    """The step in the first and in the last round, where rounds go through parts: what sticks out of a box of several parts is
+    masked, and a part that does not exist is a mistake."""
+    through_parts = any(
+        extent == 1 and variable in names_in(start)
+        for region in (*read(step), *written(step))
+        for start, extent in zip(region.start, region.extent, strict=True)
+    )
+    if not through_parts or not isinstance(count, int) or count < 1:
+        return ()
+    ends = dict.fromkeys((0, count - 1))
+    return tuple(with_indices(step, lambda index, end=end: replaced(index, {variable: end})) for end in ends)  # type: ignore[misc]
 
 
 def _wide(region: Region, variable: str, count: Number) -> Region:
     start, extent = list(region.start), list(region.extent)
-    if any(variable in names_in(one) for one in (*extent, region.at)):
-        raise _NoBox
     moving = [number for number, one in enumerate(start) if variable in names_in(one)]
+    still = [one for number, one in enumerate(extent) if number not in moving]
+    if len(moving) > 1 or any(variable in names_in(one) for one in (*still, region.at)):
+        raise _NoBox
     for number in moving:
-        by, long = slope(start[number], variable), extent[number]
-        if len(moving) > 1 or by is None or not isinstance(long, int) or not 0 < abs(by) <= long:
+        by, (long, end) = slope(start[number], variable), _up_to(extent[number], variable)
+        ragged = end is not None and (by is None or slope(end, variable) != -by or by < 0)
+        if by is None or ragged or not 0 < abs(by) <= long:
             raise _NoBox
-        first = count - 1 if by < 0 else 0
-        start[number] = replaced(start[number], {variable: first})
-        extent[number] = (count - 1) * abs(by) + long
+        first = {variable: count - 1 if by < 0 else 0}
+        start[number] = replaced(start[number], first)
+        whole = (count - 1) * abs(by) + long
+        extent[number] = whole if end is None else least(whole, replaced(end, first))
     if not isinstance(count, int) or count < 1:  # no round, no access
         extent = [least(1, _positive(count)) * one for one in extent[:1]] + extent[1:]
     return replace(region, start=tuple(start), extent=tuple(extent))
+
+
+def _up_to(extent: Number, variable: str) -> tuple[int, Number | None]:
+    """An extent as a number, and what there is at most in this round: less in the last one. Raises _NoBox."""
+    if isinstance(extent, int):
+        return extent, None
+    if extent.op == "min" and len(extent.args) == 2:
+        numbers = [one for one in extent.args if isinstance(one, int)]
+        others = [one for one in extent.args if not isinstance(one, int)]
+        if numbers and others and variable in names_in(others[0]):
+            return numbers[0], others[0]
+    raise _NoBox
 
 
 def _positive(count: Number) -> Number:

@@ -12,7 +12,10 @@ from tilelink.proof.findings import Finding
 class Wrong(Enum):
     """What can be wrong with a schedule, the class of bug that it is, and the fact in words."""
 
+    NOT_AWAITED = (BugClass.ORDERING, "a region is read, and no wait comes before that could order it behind its write")
     EARLY_READ = (BugClass.WAIT_TOO_LITTLE, "a region is read, and its write need not be over")
+    TOLD_EARLY = (BugClass.SIGNAL_TOO_EARLY, "a region is read whose write comes behind the signal that tells of it")
+    WRITTEN_LATER = (BugClass.ORDERING, "a region is read before this call writes it")
     OVERWRITTEN = (BugClass.REUSE, "a region is overwritten while it may still be in use")
     WRITTEN_BY_TWO = (BugClass.WRONG_PLACE, "a region is written twice in one call, in no order")
     NEVER_WRITTEN = (BugClass.WRONG_PLACE, "a region is read that nothing has written in this call")
@@ -27,6 +30,8 @@ class Wrong(Enum):
     UNLIKE = (BugClass.STALE_SIGNAL, "calls are not alike, so that some calls say nothing about all")
     TOO_MANY = (BugClass.SIGNAL_TOO_EARLY, "more come than the last of them is awaited for")
     NO_WORD = (BugClass.SLOTS, "a word lies outside of its signal")
+    OUTSIDE = (BugClass.SLOTS, "a part or a slot lies outside of its buffer")
+    NO_PROGRAM = (BugClass.CIRCLE, "a role has no program, so that nobody does what it is for")
     NO_RANK = (BugClass.WRONG_PLACE, "a rank does not exist")
     NOT_SYMMETRIC = (BugClass.WRONG_PLACE, "memory of a peer is accessed that is not symmetric")
     NO_ENTRY = (BugClass.WRONG_PLACE, "a table has no such entry")
@@ -39,7 +44,8 @@ class Wrong(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A step of one program. `tile`: the position of its phase; `what`: the region in elements, or the word, with its rank."""
+    """A step of one program. `tile`: the position of its phase; `what`: the region in elements, or the word, with its rank, and
+    `signal` the name of that word."""
 
     step: str
     program: str
@@ -47,6 +53,7 @@ class Place:
     call: int
     tile: int
     what: str = ""
+    signal: str = ""
 
     def __str__(self) -> str:
         on = f" on {self.what}" if self.what else ""
@@ -73,7 +80,8 @@ class Refutation:
         here, *others = self.places
         against = "".join(f"; {other}" for other in others)
         example = f"rank {here.rank}, call {here.call}, tile {here.tile}" + (f", {here.what}" if here.what else "")
-        return Finding(self.bug, f"`{here.step}` of {here.program}", f"{self.wrong.fact}{against}", tile=example)
+        signal = next((place.signal for place in self.places if place.signal), "")
+        return Finding(self.bug, f"`{here.step}` of {here.program}", f"{self.wrong.fact}{against}", signal, example)
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""

@@ -121,4 +121,5 @@ class Expanded:
         if rows.kind in (Kind.WAIT, Kind.SET) and len(rows.value):
             what += f" {'>=' if rows.kind is Kind.WAIT else '='} {int(rows.value[lane])}"
         call, tile, program = int(rows.call[lane]), int(rows.tile[lane]), self.programs[int(rows.program[lane])]
-        return Place(in_a_line(rows.step), program, rank, call, tile, what)
+        signal = "" if rows.stop else rows.name
+        return Place(in_a_line(rows.step), program, rank, call, tile, what, signal)

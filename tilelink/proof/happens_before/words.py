@@ -39,8 +39,12 @@ class Word:
 
 
 class Words:
+    """`wrong`: the first word that is set as it must not be. What follows is walked all the same, as if it kept its value: a
+    circle, or an access that is in no order, says more of a mistake."""
+
     def __init__(self, events: Events, clocks: Clocks) -> None:
         self.events, self.clocks = events, clocks
+        self.wrong: Refuted | None = None
         self.words: dict[int, Word] = {}
 
     def amount(self, key: int) -> int:
@@ -53,9 +57,12 @@ class Words:
             raise Refuted(Wrong.SET_AND_ADDED, *self._both(new, word), detail=self.events.key_name(key))
         if kind is Kind.SET:
             if value <= word.amount:
-                raise Refuted(Wrong.SET_BACK, *self._both(new, word), detail=f"from {word.amount} to {value}")
+                detail = f"from {word.amount} to {value}"
+                self.wrong = self.wrong or Refuted(Wrong.SET_BACK, *self._both(new, word), detail=detail)
+                return
             if word.raises and not self.clocks.follows(new, word.raises[-1]):
-                raise Refuted(Wrong.SET_IN_NO_ORDER, *self._both(new, word), detail=f"to {word.amount} and {value}")
+                detail = f"to {word.amount} and {value}"
+                self.wrong = self.wrong or Refuted(Wrong.SET_IN_NO_ORDER, *self._both(new, word), detail=detail)
             word.values.append(value)
         word.amount = value if kind is Kind.SET else word.amount + 1
         word.raises.append(new)

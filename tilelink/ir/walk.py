@@ -1,11 +1,11 @@
-"""Steps of a role with what is known where they stand, and the rows that tiles and waits span."""
+"""Going through the body of a role: its steps, branches opened, with what is known where they stand; what they read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tilelink.ir.nodes import Axis, ComputeRole, Exchange
+from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import (
     Apply,
     AwaitPlaces,
@@ -24,8 +24,6 @@ from tilelink.ir.steps import (
     Wait,
 )
 
-Interval = tuple[int, int]  # [first, end)
-
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -41,6 +39,17 @@ class Point:
 
     def __str__(self) -> str:
         return f"launch {self.launch}, role {self.role.name}, step {self.number}"
+
+
+def flat(steps: tuple[Step, ...]) -> list[Step]:
+    """All steps, those inside branches too."""
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, IfOwn):
+            found += [*flat(step.own), *flat(step.others)]
+        else:
+            found.append(step)
+    return found
 
 
 def points(launch: int, role: ComputeRole) -> Iterator[tuple[Point, Step]]:
@@ -86,32 +95,20 @@ def reads(step: Step) -> tuple[tuple[Operand, tuple[Wait, ...]], ...]:
             return ()
 
 
+def waits_of(step: Step) -> tuple[Wait, ...]:
+    """The step itself if it waits, or the waits in it."""
+    match step:
+        case Wait():
+            return (step,)
+        case MatmulBody(waits=waits):
+            return waits
+        case SumParts(wait=Wait() as wait):
+            return (wait,)
+    return ()
+
+
 def has_axis(role: ComputeRole, name: str) -> bool:
     return any(axis.name == name for axis in role.axes)
-
-
-def pieces(axis: Axis) -> list[Interval]:
-    """What the tiles of one segment span, in elements of the segment."""
-    if not axis.tile or axis.reduction:
-        return [(0, axis.extent)]
-    return [(tile * axis.tile, min((tile + 1) * axis.tile, axis.extent)) for tile in range(axis.tiles)]
-
-
-def rows_in_part(role: ComputeRole, name: str, *, local: bool) -> list[Interval]:
-    """Rows of a part that the tiles of axis `name` span: positions count from the start of the segment if `local`,
-    else through all segments."""
-    axis = role.axis(name)
-    segments = 1 if local else axis.segments
-    return [
-        (segment * axis.extent + first, segment * axis.extent + end)
-        for segment in range(segments)
-        for first, end in pieces(axis)
-    ]
-
-
-def chunks_of(exchange: Exchange, rows: Interval) -> range:
-    """Chunks that hold some of `rows`."""
-    return range(rows[0] // exchange.chunk_rows, (rows[1] - 1) // exchange.chunk_rows + 1)
 
 
 def is_local(operand: Operand, axis: str) -> bool:
@@ -129,3 +126,15 @@ def extent_of(role: ComputeRole, operand: Operand, name: str) -> int:
     if name == operand.cut:
         return axis.extent * axis.segments // operand.own_slots
     return axis.extent if is_local(operand, name) else axis.extent * axis.segments
+
+
+def one_step_behind_wait(role: ComputeRole) -> bool:
+    """Whether tiles wait and then load operands for a single step of k. A compiler that runs the loops over tiles and over k as
+    one then takes the loop over tiles for that over k, and loads operands of later tiles in front of their wait (Triton 3.6)."""
+    at = next((at for at, step in enumerate(role.body) if isinstance(step, MatmulBody)), None)
+    if at is None:
+        return False
+    matmul = role.body[at]
+    assert isinstance(matmul, MatmulBody)
+    waits = bool(matmul.waits) or any(isinstance(step, Wait | SlotWait) for step in role.body[:at])
+    return waits and role.axis(matmul.axis).tiles == 1

@@ -7,53 +7,14 @@ load waits for no end of a tile, what follows a product for no later load, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilelink.ir.dtype import DTYPE_BYTES, DTYPES
-from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Buffer, ComputeRole, Kernel, Memory
-from tilelink.ir.schedule import Schedule
+from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Buffer, ComputeRole, Memory
 from tilelink.ir.steps import Access, IfOwn, MatmulBody, Notify, Operand, Place, Step, Store, Wait, in_pieces
-from tilelink.proof.bug_class import BugClass
-from tilelink.proof.contract import flat
-from tilelink.proof.findings import Finding
 
 TURN_DTYPES = tuple(row.name for row in DTYPES.values() if row.tensor_cores)  # of operands
 GROUP_WARPS = 4  # which issue the matrix products of Hopper together (PTX ISA, wgmma)
 _ROWS, _LEAST_COLS, _MOST_COLS = 64, 16, 256  # of a product that one instruction computes
 _ROW_BYTES = 16  # of a matrix that a descriptor is of: a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)
-
-
-def turns(schedule: Schedule) -> Iterator[Finding]:
-    """Kernels whose warpgroups take turns can."""
-    for kernel in schedule.kernels():
-        role = kernel.compute
-        if role is None:
-            continue
-        if role.warpgroups == 1:
-            if any(map(in_pieces, flat(role.body))):
-                fact = "its tiles leave in pieces, which a warpgroup sends while another one multiplies, and it has one"
-                yield Finding(BugClass.WRONG_PLACE, f"role {role.name}", fact)
-            continue
-        reason = _kernel(schedule, kernel, role) or why_no_turns(role) or _no_pieces(schedule, role)
-        if role.warpgroups != 2:
-            reason = f"{role.warpgroups} of them are none or too many"
-        if reason:
-            fact = f"its warpgroups cannot take turns: {reason}"
-            yield Finding(BugClass.WRONG_PLACE, f"role {role.name}", fact)
-
-
-def _kernel(schedule: Schedule, kernel: Kernel, role: ComputeRole) -> str:
-    if not schedule.machine.arch.startswith("sm_9"):
-        return f"their matrix products are those of sm_90, not of {schedule.machine.arch}"
-    operands = {o.buffer for m in role.body if isinstance(m, MatmulBody) for o in (m.left, m.right)}
-    dtypes = {buffer.dtype for buffer in schedule.buffers if buffer.name in operands} - set(TURN_DTYPES)
-    if dtypes:
-        return f"operands are {', '.join(sorted(dtypes))}, not {' or '.join(TURN_DTYPES)}"
-    if kernel.warps != GROUP_WARPS or kernel.per_sm != 1:
-        return f"a group has {GROUP_WARPS} warps, and a program takes an SM for itself"
-    if kernel.comm or kernel.joined or len(schedule.joined_to(kernel)) > 1:
-        return "programs do something else before or behind their tiles"
-    return ""
 
 
 def why_no_turns(role: ComputeRole) -> str:
@@ -76,23 +37,6 @@ def why_no_turns(role: ComputeRole) -> str:
     if not all(isinstance(step, Wait) for step in role.body[:at]):
         return "something else than waits comes before their matmul"
     return "" if all(map(_behind, role.body[at + 1 :])) else "what comes behind the matmul needs the whole tile at once"
-
-
-def _no_pieces(schedule: Schedule, role: ComputeRole) -> str:
-    buffers = {buffer.name: buffer for buffer in schedule.buffers}  # that there is none is found elsewhere
-
-    def sent(steps: tuple[Step, ...]) -> list[tuple[Operand, Buffer]]:
-        stores = [step.operand for step in flat(steps) if isinstance(step, Store) and in_pieces(step)]
-        return [(operand, buffers[operand.buffer]) for operand in stores if operand.buffer in buffers]
-
-    if any(map(in_pieces, flat(role.body))) and not schedule.machine.tensor_descriptors:
-        return "pieces leave through descriptors, which the machine has not"
-    for branch in (step for step in role.body if isinstance(step, IfOwn)):
-        cols = [axis for axis in role.axes if not axis.reduction][-1].tile // branch.slices
-        if any(cols * DTYPE_BYTES[buffer.dtype] != TURN_SLICE_BYTES for _, buffer in sent(branch.own)):
-            return f"pieces have rows of {TURN_SLICE_BYTES} bytes, and slices of own tiles {cols} columns"
-    reasons = (why_no_pieces(role, operand, buffer) for operand, buffer in sent(role.body))
-    return next(filter(None, reasons), "")
 
 
 def why_no_pieces(role: ComputeRole, operand: Operand, buffer: Buffer) -> str:

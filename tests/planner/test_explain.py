@@ -1,0 +1,86 @@
+"""Why a schedule was chosen: families that lost are slower and planned by their pins, and a flip is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+import topologies
+from tests.planner import grid
+from tilelink.errors import UnknownPin
+from tilelink.ir.spec import BoundSpec, bind
+from tilelink.planner.explain import Explanation, explain
+from tilelink.planner.families import kind
+from tilelink.planner.flips import RATES
+from tilelink.planner.plan import plan
+from topologies.topology import Topology
+
+SIZES = {"M": 2048, "K": 4096, "N": 14336}
+TOPOLOGY = topologies.load("h200-nvswitch", 4)
+
+
+def bound(sizes: Mapping[str, int]) -> BoundSpec:
+    return bind(grid.ag_gemm.spec, sizes, TOPOLOGY.num_ranks, "bf16")
+
+
+def times(count: int) -> Callable[[], bool]:
+    """True so many times."""
+    left = iter(range(count))
+    return lambda: next(left, None) is not None
+
+
+def explained(pins: Mapping[str, object], searches: int, most: int = 100) -> Explanation:
+    return explain(bound, SIZES, TOPOLOGY, pins, most, times(searches))
+
+
+def planned(topology: Topology, sizes: Mapping[str, int], pins: Mapping[str, str]) -> dict[str, str]:
+    return {name: kind(value) for name, value in plan(bound(sizes), topology, pins).choices}
+
+
+def test_what_is_chosen_and_what_lost() -> None:
+    found = explained({}, 0)
+    assert found.schedule.choices == plan(bound(SIZES), TOPOLOGY).choices
+    assert found.account.total_us == pytest.approx(found.schedule.predicted_us, abs=1e-3)
+    assert found.others and found.more == 0
+    assert [one.us for one in found.others] == sorted(one.us for one in found.others)
+    for one in found.others:
+        assert one.differs.items() <= one.fields.items() and one.us > found.schedule.predicted_us
+        assert one.lost_us > 0 and (one.term is None or one.term.part is one.lost_by)
+    assert all(one.flip is None and one.why == "not tried" for one in found.walked)
+
+
+@pytest.mark.slow
+def test_pins_of_a_family_plan_it() -> None:
+    found = explained({}, 0)
+    for one in found.others:
+        schedule = plan(bound(SIZES), TOPOLOGY, one.fields)
+        assert {name: dict(schedule.choices)[name] for name in one.fields} == dict(one.fields)
+        assert schedule.predicted_us <= one.us + 1e-3
+
+
+def test_few_families() -> None:
+    found = explained({}, 0, most=2)
+    assert len(found.others) == 2 and found.more > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pins", [{"compute": "triton"}])
+def test_a_flip_is_one(pins: dict[str, str]) -> None:
+    """At its value the search chooses the family that it names, and before that the family of now."""
+    found = explained(pins, 40)
+    flips = [one.flip for one in found.walked if one.flip is not None]
+    assert {flip.axis for flip in flips} & set(SIZES) and {flip.axis for flip in flips} & set(RATES)
+    now = {name: kind(value) for name, value in found.family.items()}
+    for flip in flips:
+        for value, wanted in ((flip.before, now), (flip.value, {n: kind(v) for n, v in flip.fields.items()})):
+            if flip.axis in SIZES:
+                choices = planned(TOPOLOGY, {**SIZES, flip.axis: int(value)}, pins)
+            else:
+                choices = planned(RATES[flip.axis](TOPOLOGY, value), SIZES, pins)
+            assert {name: choices[name] for name in wanted} == wanted, flip
+
+
+def test_pins_are_checked() -> None:
+    with pytest.raises(UnknownPin):
+        explained({"moover": "Fused()"}, 0)

@@ -1,0 +1,394 @@
+"""A predicted time in named terms: what takes it, and what runs meanwhile.
+
+matmul of out 300, wait for the first chunk of x_full 12, launch of out 3, end of the call 2   ->   317 us
+copies of x_full by copy engines 180, hidden by matmul of out
+
+Terms of the compute stream follow each other, so that they add up to the predicted time. Of a tile loop they are those of the
+program that ends last. What a rank's movers do beside them is hidden, but for what the stream waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.nodes import (
+    AwaitPeers,
+    Begin,
+    CommSms,
+    CopyEngine,
+    CopyOwn,
+    CopyProgram,
+    Exchange,
+    Finish,
+    Fused,
+    Kernel,
+    Launch,
+    Publish,
+    TellPlace,
+)
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import MatmulBody, SumParts, UserBody
+from tilelink.ir.walk import flat
+from tilelink.ir.word import Word
+from tilelink.planner.cost import Model, Span
+from tilelink.planner.draft import Draft, draft_of
+from tilelink.planner.loop import Times
+from tilelink.planner.tile_run import TileLoop, TileRun
+from topologies.topology import Topology
+
+_NOTHING = 1e-9  # us, what rounding leaves
+
+
+class Part(Word):
+    """What terms of different schedules are compared by."""
+
+    LOOP = "computing"  # matmuls, sums, and the memory traffic of both
+    TILES = "starts, signals and last wave of tiles"
+    SENDS = "stores and loads of tiles at peers"
+    WAIT = "waiting for peers"
+    COLLECTIVE = "collectives that nothing hides"
+    LAUNCH = "launches"
+    CALL = "beginning and end of the call"
+    BESIDE = "what runs beside the tiles"
+    CLOCKS = "clocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """`us` microseconds of `what`. `hidden_by`: the term of the compute stream that runs meanwhile; empty where it is on the
+    critical path."""
+
+    part: Part
+    what: str
+    us: float
+    hidden_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A predicted time, unrounded, as the sum of `critical`, in their order; `hidden` runs beside these."""
+
+    total_us: float
+    critical: tuple[Term, ...]
+    hidden: tuple[Term, ...]
+
+    def us(self, part: Part) -> float:
+        """Of all terms of that part on the critical path."""
+        return sum(term.us for term in self.critical if term.part is part)
+
+
+class _Stretch(NamedTuple):
+    """A stretch of the compute stream. `what` hides what runs beside it, but for the exchange that it `awaits`."""
+
+    begin: float
+    end: float
+    what: str
+    awaits: str = ""
+
+
+def account_of(schedule: Schedule, topology: Topology) -> Account:
+    """The terms of `predict_us(schedule, topology)`."""
+    return account(draft_of(schedule), topology)
+
+
+def account(draft: Draft, topology: Topology) -> Account:
+    """The terms of one call of a draft."""
+    model = Model(draft, topology, {})
+    total = model.run()
+    ledger = _Ledger(model)
+    for span in model.spans:
+        ledger.add(span)
+    end = model.spans[-1].end if model.spans else 0.0
+    ledger.until(model.transfers.end, end)
+    ended_at = max(model.now, model.transfers.end)
+    ledger.spend(Part.BESIDE, "tiles slowed by copies of copy engines", model.drag)
+    ledger.spend(Part.CLOCKS, "higher clocks while tensor cores rest", -model.saved_us(ended_at))
+    return Account(total, tuple(ledger.critical()), tuple(ledger.hidden()))
+
+
+class _Ledger:
+    """What the compute stream spends, by name, and its stretches."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.spent: dict[tuple[Part, str], float] = {}
+        self.stretches: list[_Stretch] = []
+
+    def critical(self) -> Iterator[Term]:
+        return (Term(part, what, us) for (part, what), us in self.spent.items())
+
+    def spend(self, part: Part, what: str, us: float) -> None:
+        if abs(us) > _NOTHING:
+            self.spent[part, what] = self.spent.get((part, what), 0.0) + us
+
+    def stretch(self, part: Part, what: str, begin: float, end: float, awaits: str = "") -> None:
+        """Time of the stream that is one term."""
+        self.spend(part, what, end - begin)
+        self.stretches.append(_Stretch(begin, end, what, awaits))
+
+    def until(self, ended: float, now: float) -> None:
+        """Transfers that end after the stream's work."""
+        if ended > now:
+            name = self._last_moved(ended)
+            self.stretch(Part.WAIT, f"wait for the last of {name}", now, ended, name)
+
+    def add(self, span: Span) -> None:
+        launch, begin, end = span
+        match launch:
+            case Finish():
+                ended = max(begin, self.model.transfers.end)
+                self.until(ended, begin)
+                last, met = self.model.end_us(launch, ended)
+                self.stretch(Part.CALL, "end of the call", ended, ended + last)
+                self.stretch(Part.CALL, "until the last peer has ended the call", ended + last, ended + last + met)
+            case Kernel(compute=None):
+                began = begin if launch.joined else begin + self.model.gpu.kernel_launch_us
+                names = ", ".join(comm.exchange for comm in launch.comm)
+                self.stretch(Part.LAUNCH, f"launch of {launch.name}", begin, began)
+                self.stretch(Part.WAIT, f"wait for the last of {names}", began, end, launch.comm[0].exchange)
+            case Kernel():
+                self._kernel(launch, begin, end)
+            case LibraryGemm():
+                self._library(launch, begin, end)
+            case _:
+                self.stretch(_part(launch), _name(launch), begin, end)
+
+    def _library(self, gemm: LibraryGemm, begin: float, end: float) -> None:
+        launch_us, out = self.model.gpu.kernel_launch_us, gemm.out.buffer
+        pieces = self.model.pieces(gemm)
+        self.stretch(Part.LAUNCH, f"launch of {out}", begin, begin + launch_us)
+        self.spend(Part.LAUNCH, f"launch of {out}", launch_us * (pieces - 1))
+        paused = [pause for pause in self.model.pauses if begin <= pause[1] < end] if gemm.split else []
+        now = begin + launch_us
+        for name, first, last in paused:
+            self.stretches += [
+                _Stretch(now, first, f"matmul of {out} by the library"),
+                _Stretch(first, last, f"wait for chunks of {name}", name),
+            ]
+            self.spend(Part.WAIT, f"wait for chunks of {name}", last - first)
+            now = last
+        self.stretches.append(_Stretch(now, end, f"matmul of {out} by the library"))
+        rest = end - begin - launch_us * pieces - sum(last - first for _, first, last in paused)
+        whole = min(rest, self.model.gemms[out].total_us)
+        self.spend(Part.LOOP, f"matmul of {out} by the library", whole)
+        self.spend(Part.LOOP, f"pieces of the matmul of {out} instead of a whole", rest - whole)
+
+    def _kernel(self, kernel: Kernel, begin: float, end: float) -> None:
+        loop, times = self.model.loops[kernel.name], self.model.tiles[kernel.name]
+        self.stretch(Part.LAUNCH, f"launch of {loop.role.name}", begin, times.begin_us)
+        chain = _Chain(self.model, loop, times.begin_us, times.ends_us)
+        for part, what, us in chain.terms():
+            self.spend(part, what, us)
+        for stretch in chain.stretches:
+            if stretch.awaits:
+                self.spend(Part.WAIT, stretch.what, stretch.end - stretch.begin)
+        self.stretches += chain.stretches
+        drained = times.begin_us + chain.total_us + loop.cost.drain_us
+        self.stretch(Part.SENDS, f"last stores of {loop.role.name} to peers", times.begin_us + chain.total_us, drained)
+        self.spend(Part.LAUNCH, "no launch between kernels that are one", end - drained)
+
+    def _last_moved(self, ended: float) -> str:
+        """The exchange whose transfers end then."""
+        moves = self.model.transfers.moves
+        found = [name for name, spans in moves.items() if spans and abs(spans[-1][1] - ended) < _NOTHING]
+        slots = [name for name, exchange in self.model.parts.exchanges.items() if exchange.slots]
+        return (found or slots or list(moves))[0]
+
+    def hidden(self) -> Iterator[Term]:
+        """What movers do beside the stream, each stretch under the name of what hides it."""
+        for name, moves in self.model.transfers.moves.items():
+            exchange, beside = self.model.parts.exchange(name), dict[str, float]()
+            for begin, end in _union(moves):
+                for stretch in self.stretches:
+                    shared = min(end, stretch.end) - max(begin, stretch.begin)
+                    if shared > _NOTHING and stretch.awaits != name:
+                        beside[stretch.what] = beside.get(stretch.what, 0.0) + shared
+            yield from (Term(Part.BESIDE, _transfer(exchange), us, what) for what, us in beside.items())
+
+
+class _Chain:
+    """The program of a tile loop that ends last: its tiles, and its stretches of work and of waits."""
+
+    def __init__(self, model: Model, loop: TileLoop, begin: float, ends: Times) -> None:
+        self.loop, self.cost, self.role, self.begin, self.ends = loop, loop.cost, loop.role, begin, ends
+        run = TileRun(model.transfers, loop, begin, model.meet_share)
+        self.ready = {wait.exchange: np.broadcast_to(run.ready_for(wait), ends.shape) for wait in loop.waits}
+        self.total_us = float(ends.max()) - begin
+        self.what = _work(loop)
+        self.stretches: list[_Stretch] = []
+        self.places, self.halved = self._of_last()
+        self.own = [bool(loop.own[place]) for place in self.places]
+        if self.role.warpgroups > 1:
+            self._in_turns()
+        else:
+            self._one_by_one()
+
+    def terms(self) -> Iterator[tuple[Part, str, float]]:
+        """What the program does, without waits."""
+        name, count = self.role.name, len(self.places)
+        even = min(count, (self.role.num_tiles - self.role.halved) / self.role.programs)
+        parts = self.cost.parts_us
+        memory = f"memory traffic of {name} beyond the matmul" if parts.computed else self.what
+        yield Part.LOOP, self.what, even * parts.computed
+        yield Part.LOOP, memory, even * parts.memory
+        yield Part.SENDS, f"loads of {name} from peers", even * parts.remote
+        yield Part.SENDS, f"stores of {name} to peers", even * parts.sends
+        yield Part.LOOP, f"loads behind the matmul of {name}", even * parts.loads
+        yield Part.BESIDE, f"{name} slowed by programs that copy beside it", even * parts.beside
+        yield Part.TILES, f"start of each tile of {name}", even * (parts.start + parts.again)
+        yield Part.TILES, f"signals of tiles of {name}", even * parts.counts
+        yield Part.SENDS, f"words of {name} to and from peers", even * parts.words
+        yield Part.TILES, f"tail of the last wave of {name}", (count - even) * sum(parts)
+        yield Part.TILES, f"halves of the last tiles of {name}", self.cost.half_us if self.halved else 0.0
+        yield Part.LOOP, f"sum of parts into {name}", self._sums_us()
+        if self.role.warpgroups > 1:
+            pieces = 0.0 if self.own[-1] else self.cost.pieces_us
+            yield Part.TILES, f"what is behind the last matmul of {name}", self.cost.behind_us + pieces
+
+    def _sums_us(self) -> float:
+        if not self.loop.sums:
+            return 0.0
+        own = self.own[-1:] if self.role.warpgroups > 1 else self.own  # in turns, matmuls hide those before
+        return sum(own) * self.cost.own_extra_us
+
+    def _of_last(self) -> tuple[list[int], bool]:
+        """Its whole tiles, and whether a half comes behind them."""
+        last, programs = int(self.ends.argmax()), self.role.programs
+        whole = len(self.ends) - self.role.halved
+        if last < whole:
+            return list(range(last % programs, last + 1, programs)), False
+        ready = max((float(times[last]) for times in self.ready.values()), default=self.begin)
+        for program in (2 * (last - whole), 2 * (last - whole) + 1):
+            places = list(range(program, whole, programs))
+            before = float(self.ends[places[-1]]) if places else self.begin
+            if abs(max(before, ready, self.begin) + self.cost.half_us - float(self.ends[last])) < _NOTHING:
+                break
+        return places, True
+
+    def _one_by_one(self) -> None:
+        now, tile_us = self.begin, self.cost.tile_us
+        for place, own in zip(self.places, self.own, strict=True):
+            now = self._wait(now, place)
+            extra = self.cost.own_extra_us if own and self.loop.sums else 0.0
+            end = float(self.ends[place])
+            parts = end - extra - tile_us - now
+            self._work(now, now + tile_us)
+            if parts > _NOTHING:
+                self._paused(now + tile_us, now + tile_us + parts, *self._parts())
+            self._work(end - extra, end)
+            now = end
+        if self.halved:
+            now = self._wait(now, len(self.ends) - 1)
+            self._work(now, now + self.cost.half_us)
+
+    def _in_turns(self) -> None:
+        """Where warpgroups take turns, all waits but the first one stand together before the last tile ends."""
+        now = self._wait(self.begin, self.places[0])
+        work = sum(us for _, _, us in self.terms())
+        end = float(self.ends[self.places[-1]])
+        rest = end - now - work
+        self._work(now, end - max(0.0, rest))
+        if abs(rest) > _NOTHING:
+            waits = (
+                self._parts()
+                if any(self.own)
+                else next(iter(self._waits()), (f"wait for the other warpgroup of {self.role.name}", " "))
+            )
+            self._paused(end - rest, end, *waits)
+
+    def _wait(self, now: float, place: int) -> float:
+        """When the tile at `place` can begin."""
+        if not self.ready:
+            return now
+        name = max(self.ready, key=lambda name: float(self.ready[name][place]))
+        ready = float(self.ready[name][place])
+        if ready <= now + _NOTHING:
+            return now
+        first = not any(stretch.awaits for stretch in self.stretches)
+        self._paused(now, ready, f"wait for {'the first chunk' if first else 'further chunks'} of {name}", name)
+        return ready
+
+    def _waits(self) -> Iterator[tuple[str, str]]:
+        return ((f"wait for further chunks of {name}", name) for name in self.ready)
+
+    def _parts(self) -> tuple[str, str]:
+        """The wait of own tiles for what peers make."""
+        waits = [step.wait.exchange for step in self.loop.sums if step.wait is not None]
+        others = " and for other sums of them" if self.role.warpgroups > 1 else ""
+        return f"wait for parts of {waits[0]}{others}", waits[0]
+
+    def _work(self, begin: float, end: float) -> None:
+        self.stretches.append(_Stretch(begin, end, self.what))
+
+    def _paused(self, begin: float, end: float, what: str, awaits: str) -> None:
+        self.stretches.append(_Stretch(begin, end, what, awaits))
+
+
+def _work(loop: TileLoop) -> str:
+    """What a tile loop does, in a few words."""
+    body, name = flat(loop.role.body), loop.role.name
+    if any(isinstance(step, MatmulBody) for step in body):
+        return f"matmul of {name}"
+    if any(isinstance(step, SumParts) for step in body):
+        return f"sum of parts of {name}"
+    return f"tiles of {name}" if any(isinstance(step, UserBody) for step in body) else f"loads and stores of {name}"
+
+
+def _name(launch: Launch) -> str:
+    """Of launches that are one term."""
+    match launch:
+        case Begin():
+            return "beginning of the call, at which all ranks meet"
+        case AwaitPeers():
+            return "wait until peers have ended the last call"
+        case TellPlace(exchange=name):
+            return f"telling peers the place of {name}"
+        case CopyOwn(exchange=name):
+            return f"copy of the own part of {name}"
+        case Publish(exchange=name):
+            return f"publication of {name}"
+        case LibraryCollective(function, out, _):
+            return f"{function} of {out} by the library"
+        case WordCollective(out=out):
+            return f"words of {out} to and from peers"
+        case CopyProgram(exchange=name):
+            return f"start of copies of {name}"
+        case Finish() | Kernel() | LibraryGemm():
+            raise AssertionError("these are several terms")
+
+
+def _part(launch: Launch) -> Part:
+    """What a launch of one term belongs to."""
+    match launch:
+        case AwaitPeers() | TellPlace() | Begin():
+            return Part.CALL
+        case LibraryCollective() | WordCollective():
+            return Part.COLLECTIVE
+        case CopyOwn() | Publish() | CopyProgram() | Finish() | Kernel() | LibraryGemm():
+            return Part.LAUNCH
+
+
+def _transfer(exchange: Exchange) -> str:
+    match exchange.mover:
+        case CopyEngine():
+            return f"copies of {exchange.name} by copy engines"
+        case CommSms(num_sms):
+            return f"copies of {exchange.name} by {num_sms} SMs"
+        case Fused():
+            return f"signals of chunks of {exchange.name}"
+
+
+def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans without what they have in common."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
