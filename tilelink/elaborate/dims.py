@@ -231,7 +231,11 @@ class Names:
                 self._following(
                     extent.index.op, int(extent), origin(whole), f"{kind} of what a rank sends of {launch.out}"
                 )
-                self.choice(block.index.op, int(block), f"{kind} of it that a program moves at a time; a power of two")
+                self.choice(
+                    block.index.op,
+                    int(block),
+                    f"{kind} of a block of {launch.out} that a program moves at a time; a power of two",
+                )
                 if extent % block == 0:
                     self.rule(extent, block)
         title = f"programs that move {launch.out}"
