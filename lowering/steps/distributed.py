@@ -24,9 +24,9 @@ from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.schedule.index import Number, rank
 from tilelink.schedule.memory import Buffer, Region
-from tilelink.schedule.roles import Phase, Role, Who
+from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import Notify, Store, Wait
-from tilelink.schedule.walk import steps_in
+from tilelink.schedule.walk import read, steps_in
 
 
 class SymmetricRegions(Regions):
@@ -66,9 +66,34 @@ class SymmetricRegions(Regions):
         return f"dl.symm_at({here}, {self.spell(at)})"
 
 
+def returning_tokens(schedule: Schedule, exact: frozenset[str]) -> frozenset[str]:
+    """Those of `exact` whose waits return tokens for loads of their own phase. Where a later phase loads what an earlier one has
+    waited for, all threads meet behind the wait instead: a descriptor does not keep a token through a loop."""
+    crossing: set[str] = set()
+    for launch in schedule.launches:
+        for role in launch.roles:
+            for number, phase in enumerate(role.phases):
+                for wait in _waits(phase):
+                    later = role.phases[number + 1 :]
+                    if any(_loads(one, wait.covers) and not _waits_for(one, wait.signal) for one in later):
+                        crossing.add(wait.signal)
+    return exact - crossing
+
+
+def _waits(phase: Phase) -> list[Wait]:
+    return [step for step in steps_in(phase.body) if isinstance(step, Wait)]
+
+
+def _waits_for(phase: Phase, signal: str) -> bool:
+    return any(wait.signal == signal for wait in _waits(phase))
+
+
+def _loads(phase: Phase, buffers: tuple[str, ...]) -> bool:
+    return any(region.buffer in buffers for step in steps_in(phase.body) for region in read(step))
+
+
 class DistributedPrograms(Programs):
-    """`exact`: signals whose waits may compare for equality. `drafts`: what phases load through, from a text of them that takes
-    no tokens. `spanning`: what waits of one phase and loads of another one share."""
+    """`exact`: signals whose waits may compare for equality, and return tokens for loads of their phase."""
 
     regions: SymmetricRegions
     vectors = False
@@ -77,61 +102,37 @@ class DistributedPrograms(Programs):
         super().__init__(out, scope, spell, words)
         self.exact = exact
         self.regions = SymmetricRegions(self.spell, self.needs)
-        self.drafts: dict[Phase, dict[str, dict[str, None]]] | None = None
-        self.spanning: dict[str, dict[str, str]] = {}
+        self.is_draft = False
+        self.loaded: dict[str, dict[str, None]] = {}  # by buffer, what loads of the phase go through
 
     def inner(self) -> DistributedPrograms:
-        found = DistributedPrograms(Text(), self.scope, self.spell, self.words, self.exact)
-        found.drafts, found.spanning = {}, {}
-        return found
+        return DistributedPrograms(Text(), self.scope, self.spell, self.words, self.exact)
 
     # what takes tokens
 
     def phase(self, role: Role, phase: Phase) -> None:
-        """Behind the waits of all other programs, the one that ends last begins anew."""
-        if self.drafts is None:
-            last = phase.who is Who.LAST
-            phases = [one for one in role.phases if (one.who is Who.LAST) is last]
-            self.drafts = {one: self._draft(role, one) for one in phases} if any(map(self._covered, phases)) else {}
-            self.spanning = self._declared(self._shared(phases), phases)
+        """What loads go through, a draft of the phase says in which nothing takes tokens."""
+        self.loaded = {}
+        if self._covered(phase) and not self.is_draft:
+            draft = self.inner()
+            draft.is_draft = True
+            draft.phase(role, phase)
+            self.loaded = draft.regions.loaded
         super().phase(role, phase)
 
     def begin(self, phase: Phase) -> None:
-        """In front of all branches and loops of a position."""
-        own = self._declared(self._covered(phase) - self.spanning.keys(), [phase])
-        self.regions.awaited = self.spanning | own
-
-    def _draft(self, role: Role, phase: Phase) -> dict[str, dict[str, None]]:
-        draft = self.inner()
-        draft.phase(role, phase)
-        return draft.regions.loaded
+        """Declares what takes tokens in front of all branches and loops of a position."""
+        self.regions.awaited = {}
+        covered = self._covered(phase)
+        for name in [buffer.name for buffer in self.schedule.buffers if buffer.name in covered]:
+            handles = {one: f"{one}_awaited" for one in self.loaded.get(name, {})}
+            for one, awaited in handles.items():
+                self.out.line(f"{awaited} = {one}")
+            self.regions.awaited |= {name: handles} if handles else {}
 
     def _covered(self, phase: Phase) -> set[str]:
         """Buffers whose loads need waits of a phase that return tokens."""
-        waits = [step for step in steps_in(phase.body) if isinstance(step, Wait) and step.signal in self.exact]
-        return {name for step in waits for name in step.covers} - self.packets
-
-    def _shared(self, phases: list[Phase]) -> set[str]:
-        """Buffers that a phase waits for, and a later one loads."""
-        drafts = self.drafts or {}
-        return {
-            name
-            for number, phase in enumerate(phases)
-            for name in self._covered(phase)
-            if any(name in drafts.get(later, {}) for later in phases[number + 1 :])
-        }
-
-    def _declared(self, buffers: set[str], phases: list[Phase]) -> dict[str, dict[str, str]]:
-        """Declares what loads of `buffers` in `phases` go through."""
-        drafts = self.drafts or {}
-        found: dict[str, dict[str, str]] = {}
-        for name in [buffer.name for buffer in self.schedule.buffers if buffer.name in buffers]:
-            handles = {one: f"{one}_awaited" for phase in phases for one in drafts.get(phase, {}).get(name, {})}
-            for one, awaited in handles.items():
-                self.out.line(f"{awaited} = {one}")
-            if handles:
-                found[name] = handles
-        return found
+        return {name for wait in _waits(phase) if wait.signal in self.exact for name in wait.covers} - self.packets
 
     # leaves
 
@@ -170,5 +171,5 @@ class DistributedPrograms(Programs):
         with self.regions.stores():
             super().store(step)
 
-    def _descriptor(self, buffer: str, sides: tuple[Side, ...]) -> str:
-        return self.regions.handle(buffer, super()._descriptor(buffer, sides))
+    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...] = (None, None)) -> str:
+        return self.regions.handle(buffer, super()._descriptor(buffer, sides, ends))

@@ -83,6 +83,13 @@ class UnknownName(TileLinkError):
     )
 
 
+class NotOneByOne(TileLinkError):
+    template = (
+        "schedule {schedule!r} has tiles in ping-pong, which {arch} or the target does not know, and one tile after the other it "
+        "is refuted: {refutation}\nLegal: an order of tiles in which those that others wait for come first, a target with Gluon."
+    )
+
+
 class SizeKnownOnCall(TileLinkError):
     template = (
         "the size {name} of schedule {schedule!r} is known on the call only; strides and masks of printed kernels are "

@@ -12,6 +12,7 @@ from lowering.embed import decorated, embed_both, globals_of, named_imports, rea
 from lowering.source import Source
 from lowering.steps.closing import by_host
 from lowering.steps.constants import Constants
+from lowering.steps.distributed import returning_tokens
 from lowering.steps.errors import SizeKnownOnCall
 from lowering.steps.folding import folded
 from lowering.steps.gluon import for_gpu, pieces_flushed
@@ -57,7 +58,7 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None,
     spelling = dialect(target, arch)
     _check_sizes(schedule)
     schedule = for_gpu(with_origins(schedule), arch, spelling.gluon)
-    exact = exact_signals(schedule) if spelling.tokens else frozenset[str]()
+    exact = returning_tokens(schedule, exact_signals(schedule)) if spelling.tokens else frozenset[str]()
     return print_file(passes(schedule, exact), arch, around, target, exact)
 
 

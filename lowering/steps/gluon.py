@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from lowering.steps.choices import Choice
 from lowering.steps.dtypes import element
-from lowering.steps.errors import NotPrinted
+from lowering.steps.errors import NotOneByOne, NotPrinted
 from lowering.steps.gluon_product import GROUP_WARPS, Product, check_tile, loads_of, product_of
 from lowering.steps.gluon_programs import GluonPrograms, Own
 from lowering.steps.gluon_rest import Rest, flushed
@@ -18,6 +18,7 @@ from lowering.steps.gluon_slices import paced
 from lowering.steps.late import needed
 from lowering.steps.text import Text
 from tilelink.ir.nodes import PIECE_ROWS
+from tilelink.proof.happens_before.check import check
 from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.memory import Access
 from tilelink.schedule.roles import Phase, PingPong, Plain, Role, Schedule
@@ -46,14 +47,23 @@ def check_alone(roles: Sequence[Role]) -> None:
 
 def for_gpu(schedule: Schedule, arch: str, gluon: bool) -> Schedule:
     """`schedule` as programs of a GPU of `arch` run it: where the language knows no `gluon`, one tile after the other, which
-    stores tiles at once. Raises NotPrinted for NVIDIA GPUs whose tensor cores no single group of warps feeds."""
+    stores tiles at once. Raises NotOneByOne if it is not proved so, and NotPrinted for NVIDIA GPUs whose tensor cores no single
+    group of warps feeds."""
     if not gluon:
-        return one_by_one(schedule)
+        return _proved(one_by_one(schedule), schedule, arch)
     for _, role, phase in phases(schedule):
         if isinstance(phase.pipelining, PingPong) and not arch.startswith(_ARCH):
             what, legal = f"ping-pong, whose products are those of {_ARCH}0, on {arch}", "pipelining=Plain()"
             raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal=legal)
     return schedule
+
+
+def _proved(plain: Schedule, schedule: Schedule, arch: str) -> Schedule:
+    """`plain`, which is proved by itself where it is not `schedule`: a wait behind a product holds up the loads of the next tile,
+    which ping-pong does ahead, so that programs could wait for each other. Entries of tables are not known here."""
+    if plain != schedule and not schedule.tables and (found := check(plain)) is not None:
+        raise NotOneByOne(schedule=schedule.name, arch=arch, refutation=str(found))
+    return plain
 
 
 def one_by_one(schedule: Schedule) -> Schedule:

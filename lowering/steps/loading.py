@@ -8,7 +8,7 @@ from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.indices import Scope, Spelling
-from lowering.steps.regions import Place, Regions, Side
+from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
@@ -31,7 +31,8 @@ class Loading(Signalling):
         # the loads that branches in the loop at hand have become
         self.chosen: dict[If, tuple[tuple[str, ...], str, list[str | Chain]]] = {}
         self.descriptors: dict[str, Described] = {}
-        self.blocks: dict[str, tuple[int, ...]] = {}  # sizes of tiles of those that come first of a buffer
+        # sizes and ends of tiles of those descriptors that come first of a buffer
+        self.blocks: dict[str, tuple[tuple[int, ...], tuple[int | None, ...]]] = {}
         self.origins = dict(self.schedule.origins)  # of values that the phase at hand has not made yet
 
     def origin(self, value: str) -> None:
@@ -84,12 +85,14 @@ class Loading(Signalling):
         lead = region.start[: -len(sides)]
         rows = region.start[-2] if len(sides) == 2 else 0
         inside = not lead or self.scope.range(rows + region.extent[-2]).high <= shape[-2]
-        if region.at != rank or len(sides) != 2 or any(side.ragged for side in sides) or not inside:
+        ends = tuple(end_of(side) for side in sides)
+        known = not any(side.ragged and end is None for side, end in zip(sides, ends, strict=True))
+        if region.at != rank or len(sides) != 2 or not known or not inside or (lead and ends[0] is not None):
             self.not_printed("a descriptor of a peer or of a ragged tile", step, "Access.POINTER")
         if shape[-1] * BYTES[element(self.buffers[region.buffer])] % DESCRIPTOR_BYTES:
             what = f"a descriptor of rows that are no multiple of {DESCRIPTOR_BYTES} bytes"
             self.not_printed(what, step, "Access.POINTER")
-        return self._descriptor(region.buffer, sides), self.row(region), region.start[-1]
+        return self._descriptor(region.buffer, sides, ends), self.row(region), region.start[-1]
 
     def row(self, region: Region) -> Number:
         """Where a tile begins in the matrix of all rows of its buffer."""
@@ -98,13 +101,14 @@ class Loading(Signalling):
             row = start * prod(self.schedule.shapes[region.buffer][dim + 1 : -1]) + row
         return row
 
-    def _descriptor(self, buffer: str, sides: tuple[Side, ...]) -> str:
-        """The parameter for tiles of such sides; another one if tiles of other sizes go through a descriptor, too."""
+    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...] = (None, None)) -> str:
+        """The parameter for tiles of such sides and ends; another one if tiles of others go through a descriptor, too."""
         block = tuple(side.name for side in sides)
-        name, made = f"{buffer}_desc", Described(buffer, block, self.layout(buffer, sides[-1].most))
-        sizes = tuple(side.most for side in sides)
+        name, made = f"{buffer}_desc", Described(buffer, block, self.layout(buffer, sides[-1].most), ends=ends)
+        sizes = tuple(side.most for side in sides), ends
         if self.blocks.setdefault(name, sizes) != sizes:
-            name = f"{name}_{'x'.join(map(str, sizes))}"
+            name = f"{name}_{'x'.join(map(str, sizes[0]))}"
+            name += "".join(f"_to_{end}" for end in ends if end is not None)
         self.descriptors.setdefault(name, made)
         self.needs[name] = ""
         return name

@@ -10,6 +10,7 @@ from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
+from lowering.steps.order import difference
 from lowering.steps.text import Chain
 from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.known import Known
@@ -208,6 +209,14 @@ def _is_min(index: Number) -> TypeGuard[Index]:
 def _cut_by(extent: Number, most: int, left: Number) -> bool:
     """Whether a tile is ragged only where it sticks out of its buffer, of which so many elements are `left`."""
     return _is_min(extent) and set(extent.args) == {most, left}
+
+
+def end_of(side: Side) -> int | None:
+    """The place from which on a ragged tile has no elements, wherever it begins; None where that is not one place."""
+    if not _is_min(side.extent) or side.most not in side.extent.args:
+        return None
+    others = [one for one in side.extent.args if one != side.most]
+    return difference(others[0], 0 - side.start) if others else None
 
 
 def _bracketed(masks: list[str]) -> list[str]:
