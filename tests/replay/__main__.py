@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.replay.cases import Case, cases
 from tests.replay.compare import KINDS, Difference, compare
+from tests.replay.outlines import report
 from tests.replay.side import Side
 from tests.replay.sides import Tree, both, commit_of
 
@@ -39,6 +40,8 @@ def main(given: Sequence[str] | None = None) -> int:
     print(f"{len(chosen)} cases, the working tree against {commit[:12]}", flush=True)
     start = time.perf_counter()
     old, new = both(Tree.of(commit), Tree.working(), chosen, arguments.jobs)
+    if arguments.outlines:
+        return 1 if report(old, new, arguments.lines) else 0
     found = compare(old, new)
     _show(found, arguments.lines)
     _table(chosen, found)
@@ -55,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", help="cases with this text in their names")
     parser.add_argument("--json", type=Path, help="write the differences to this file")
     parser.add_argument("--lines", type=int, default=60, help="lines shown of a difference (60)")
+    parser.add_argument("--outlines", action="store_true", help="kernels by what the GPU does, without arithmetic")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (one a CPU)")
     return parser
 
