@@ -13,7 +13,7 @@ from lowering.emit import emit
 from lowering.steps.errors import NotOneByOne
 from lowering.steps.file import lower
 from lowering.steps.planned import lower_planned
-from tests.pipeline.test_targets import CASES, DISTRIBUTED, planned
+from tests.pipeline.test_targets import CASES, DISTRIBUTED, QUICK, planned
 from tests.pipeline.workloads import load
 from tests.schedule.operators import matrix
 from tests.schedule.test_lowering_planned import PACKETS, SMALL, results
@@ -102,7 +102,7 @@ def test_every_mover(name: str, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), CASES)
+@pytest.mark.parametrize(("name", "number"), sorted(QUICK))
 def test_it_compiles_for_hopper_through_the_shim(name: str, number: int) -> None:
     text = lower_planned(planned(name, number, "h200-nvswitch", 4), DISTRIBUTED)
     for launch in record(load_source(text, "steps"), 4):
@@ -110,7 +110,7 @@ def test_it_compiles_for_hopper_through_the_shim(name: str, number: int) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), CASES)
+@pytest.mark.parametrize(("name", "number"), sorted(QUICK))
 def test_amd(name: str, number: int) -> None:
     """On stock Triton it compiles; in the language of Triton-distributed, which is not here for AMD, its API allows it."""
     one = planned(name, number, "mi300x-full-mesh", 4)
