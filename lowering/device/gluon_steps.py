@@ -40,6 +40,16 @@ def wait_ranks(signals, value, STRIDE: gl.constexpr, NUM_RANKS: gl.constexpr):
 
 
 @gluon.jit
+def notify_peers(peer_words, word, value, rank, NUM_RANKS: gl.constexpr):
+    """Raise word `word` of every peer to `value`: publishes all stores of this warpgroup and all data it has acquired."""
+    ranks = each_of(NUM_RANKS)
+    peers = (ranks < NUM_RANKS) & (ranks != rank)
+    there = gl.load(peer_words + ranks, mask=peers).to(gl.pointer_type(gl.int32))
+    program_barrier()
+    gl.atomic_xchg(there + word, gl.full_like(ranks, value), mask=peers, sem="release", scope="sys")
+
+
+@gluon.jit
 def send_slice_to_ranks(
     value,
     leaving,

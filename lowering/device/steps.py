@@ -6,6 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from lowering.device.barrier import program_barrier
 from lowering.device.words import get_words, put_words
 
 
@@ -17,6 +18,25 @@ def wait_until(word, value):
     """
     while tl.atomic_add(word, 0, sem="acquire", scope="sys") - value < 0:
         pass
+
+
+@triton.jit
+def notify_peers(peer_words, word, value, rank, NUM_RANKS: tl.constexpr):
+    """Raise word `word` of every peer to `value`: publishes all stores of this program and all data it has acquired."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    peers = (ranks < NUM_RANKS) & (ranks != rank)
+    there = tl.load(peer_words + ranks, mask=peers, other=0).to(tl.pointer_type(tl.int32))
+    program_barrier()
+    tl.atomic_xchg(there + word, value, mask=peers, sem="release", scope="sys")
+
+
+@triton.jit
+def copy_run(target, source, size, BLOCK: tl.constexpr):
+    """Copy `size` consecutive elements, BLOCK of them at a time."""
+    for start in range(0, size, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        inside = offsets < size
+        tl.store(target + offsets, tl.load(source + offsets, mask=inside), mask=inside)
 
 
 @triton.jit
@@ -125,15 +145,16 @@ def get_words_where(words, mask):
 
 
 @triton.jit
-def get_packets(words, call, NUMBERED: tl.constexpr, mask):
-    """What `words` hold, those that exist, and 1 if one of them has not arrived in call number `call`."""
-    if mask is None:
-        found = get_words(words)
-        missing = absent(found, call, NUMBERED)
-    else:
-        found = get_words_where(words, mask)
-        missing = tl.where(mask, absent(found, call, NUMBERED), 0)
-    return found, tl.max(missing)
+def load_words(words, mask):
+    """What words hold: those that exist."""
+    return get_words(words) if mask is None else get_words_where(words, mask)
+
+
+@triton.jit
+def not_there(found, call, NUMBERED: tl.constexpr, mask):
+    """1 if one of the packets `found` that exist has not arrived in call number `call`, else 0."""
+    missing = absent(found, call, NUMBERED)
+    return tl.max(missing if mask is None else tl.where(mask, missing, 0))
 
 
 @triton.jit
@@ -157,9 +178,9 @@ def own_or_packets(
 def take_data(words, call, NUMBERED: tl.constexpr, mask):
     """What packets hold, after a wait until all have arrived in this call; 0 where there are none. Packets that are not NUMBERED
     are emptied."""
-    found, missing = get_packets(words, call, NUMBERED, mask)
-    while missing > 0:
-        found, missing = get_packets(words, call, NUMBERED, mask)
+    found = load_words(words, mask)
+    while not_there(found, call, NUMBERED, mask) > 0:
+        found = load_words(words, mask)
     if not NUMBERED:
         store_words(words, tl.zeros(words.shape, tl.int64), mask)
         found = ~found

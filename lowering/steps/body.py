@@ -8,7 +8,7 @@ from typing import NoReturn
 from lowering.source import Source
 from lowering.steps.errors import NotPrinted
 from lowering.steps.indices import Scope, Spelling
-from tilelink.schedule.index import Index, Number, names_in
+from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.memory import Access, Protocol
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Plain, Prefetch, Role
@@ -76,6 +76,9 @@ class Body(ABC):
             return self.spell(count)
         inner = [index for one in steps_in(step.body) for index in indices(one)]
         inner += [index for _, index in step.let]
+        own = any(isinstance(one, If) and (one.left, one.right) == (Index(step.variable), rank) for one in step.body)
+        if own and count == ranks:
+            return self.spell.ranks()
         if count in (ranks - 1, ranks) and any(_goes_through_ranks(index, step.variable, ranks) for index in inner):
             return self.spell.ranks() if count == ranks else f"{self.spell.ranks()} - 1"
         return self.spell.number(f"{step.variable}_count", count, f"rounds of the loop over {step.variable}")

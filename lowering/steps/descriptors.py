@@ -16,7 +16,8 @@ _MOST_BYTES = 128  # of a row that the layout of shared memory permutes at once
 class Described:
     """All rows of `buffer` as a matrix, in tiles whose sides are called `block`: of the own rank, or of rank `peer`, and of a
     pool in place `place`. `part`: of only those rows that leading indices select, which are the same in all calls.
-    `layout`: how a tile lies in shared memory, as Gluon has to know."""
+    `layout`: how a tile lies in shared memory, as Gluon has to know. `ends`: rows and columns from which on it has zeros, where
+    tiles end before the matrix does."""
 
     buffer: str
     block: tuple[str, ...]
@@ -24,6 +25,7 @@ class Described:
     peer: int | None = None
     place: int | None = None
     part: tuple[Number, ...] = ()
+    ends: tuple[int | None, ...] = (None, None)
 
 
 def shared_layout(buffer: Buffer, cols: int) -> str:

@@ -14,6 +14,7 @@ from lowering.steps.closing import by_host
 from lowering.steps.constants import Constants
 from lowering.steps.distributed import returning_tokens
 from lowering.steps.errors import SizeKnownOnCall
+from lowering.steps.folding import folded
 from lowering.steps.gluon import for_gpu, pieces_flushed
 from lowering.steps.host import Facts, print_class
 from lowering.steps.kernel import Frame, end_kernel, print_kernel
@@ -64,7 +65,7 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None,
 def passes(schedule: Schedule, exact: frozenset[str] = frozenset()) -> Schedule:
     """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables. `exact`:
     signals whose waits compare for equality and return tokens."""
-    in_order = deferred(pieces_flushed(in_pieces(schedule)))
+    in_order = deferred(pieces_flushed(in_pieces(folded(schedule))))
     ordered = synchronised(in_order, exact)  # a Sync may have to stand between pieces
     return named_lookups(ordered, checked_names(schedule))
 

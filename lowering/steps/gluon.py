@@ -223,6 +223,7 @@ class Turns(GluonPrograms):
         with inner.out.block(header), inner.scope.inside():
             inner.let(needed(phase.let, product.rest))
             sizes = ["GROUP", f"STEPS={inner.rounds(product.loop)}", f"TRANSPOSED={product.transposed}"]
+            inner.origin(product.result)
             arguments = [*rings, *names.ring, names.turns, f"tile // {programs}", *sizes]
             inner.out.call(f"{product.result}, {names.took if pieces else '_'} = multiply_in_turn(", arguments)
             if pieces:

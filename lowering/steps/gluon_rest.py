@@ -114,6 +114,7 @@ class Rest:
             if column is not None:
                 known = around.scope.names[column]
                 around.scope.names[column] = replace(known, high=known.high + self.cols - width)
+                around.scope.values.pop(column, None)  # those of the first slice
             inner.print(sliced, self.warps)
         self._call(target, inner, sliced, (width, name), column)
 

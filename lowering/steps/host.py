@@ -326,6 +326,8 @@ class HostClass:
             tensor = f"self.{found.buffer}{place}.peers[{found.peer}]{part}"
         shape = self.schedule.shapes[found.buffer][len(found.part) :]
         matrix = tensor if len(shape) == 2 else f"{tensor}.view(-1, {shape[-1]})"
+        if any(end is not None for end in found.ends):
+            matrix += f"[{', '.join(':' if end is None else f':{end}' for end in found.ends)}]"
         sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in found.block)
         if found.layout:
             arguments = [matrix, f"[{sizes}]", f"self.{layout_attribute(found.layout)}"]

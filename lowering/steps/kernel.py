@@ -94,8 +94,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     descriptors: dict[str, Described] = {}
     there: dict[str, dict[str, Described]] = {}
     before: list[str] = []
-    first = _shared(roles)
-    for phase in first:
+    shared = _shared(roles)
+    for phase in shared:
         programs = frame.programs(out, roles[0])
         programs.phase(roles[0], phase)
         needs |= programs.needs
@@ -103,7 +103,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         body = Text() if len(roles) > 1 else out
         programs = frame.programs(body, role)
         for phase in role.phases:
-            if phase.who is not Who.LAST and phase not in first:
+            if phase.who is not Who.LAST and phase not in shared:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
         there |= programs.there if isinstance(programs, Turns) else {}

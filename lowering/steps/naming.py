@@ -28,6 +28,7 @@ _CALLED = (  # helpers that the printer calls
         "wait_epochs",
         "wait_ranks",
         "notify_all",
+        "notify_peers",
         "count_at_peers",
         "notify",
         "count_up",
@@ -51,13 +52,13 @@ _CALLED = (  # helpers that the printer calls
         "clear_counts",
         "take_off",
     ),
-    "halves",
+    *("halves", "copy_run", "own_or_packets"),
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 _OF_TOKENS = ("dl", "token_of_wait")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
-_OF_BUFFERS = ("peers", "desc", "moved", "awaited", "desc_awaited")  # what printed code calls beside a buffer
+_OF_BUFFERS = ("peers", "desc", "moved", "remote", "awaited", "desc_awaited")  # what printed code calls beside a buffer
 _OF_TURNS = ("there", "ring")  # the same where groups of warps take turns
 
 

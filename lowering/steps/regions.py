@@ -10,6 +10,7 @@ from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
+from lowering.steps.order import difference
 from lowering.steps.text import Chain
 from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.known import Known
@@ -43,6 +44,7 @@ class Place:
     lines: tuple[str, ...]
     pointers: Chain
     mask: Chain
+    leads: bool = False  # whether the mask has conditions for dimensions in front of the tile's
 
     @property
     def masks(self) -> list[str | Chain]:
@@ -60,6 +62,7 @@ class Regions:
         self.places: dict[
             str, tuple[str, Number]
         ] = {}  # by buffer of places: the value that was loaded last, and of whom
+        self.remote: dict[tuple[str, Number], str] = {}  # first elements at peers that have names
 
     def shape(self, value: str, extents: tuple[Number, ...]) -> tuple[tuple[int, str], ...]:
         """The size of a tile along each of its dimensions, and what it is called."""
@@ -102,6 +105,8 @@ class Regions:
             return buffer.name
         if buffer.places:
             return self._in_pool(buffer, region)
+        if (buffer.name, region.at) in self.remote:
+            return self.remote[buffer.name, region.at]
         self.needs[f"{buffer.name}_peers"] = ""
         return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer)})"
 
@@ -130,6 +135,7 @@ class Regions:
         lead = self.spell.flat(region.start, buffer.name, len(sides))
         terms, masks = [self.base(region), *lead], self._lead_masks(buffer, region, len(sides))
         lines: list[str] = []
+        leads = bool(masks)
         for number, side in enumerate(sides):
             dim = len(region.start) - len(sides) + number
             column = number == len(sides) - 1
@@ -141,7 +147,7 @@ class Regions:
             if side.most > 1 or side.start != 0 or column:
                 terms.append(self.spell.times(offsets, buffer.name, dim))
                 masks += mask
-        return Place(tuple(lines), Chain(tuple(terms)), Chain(tuple(_bracketed(masks)), "&", "mask="))
+        return Place(tuple(lines), Chain(tuple(terms)), Chain(tuple(_bracketed(masks)), "&", "mask="), leads)
 
     def _limit(self, side: Side, kind: str, lines: list[str]) -> str:
         """How many elements exist along a ragged side, as a variable; empty if all do."""
@@ -203,6 +209,14 @@ def _is_min(index: Number) -> TypeGuard[Index]:
 def _cut_by(extent: Number, most: int, left: Number) -> bool:
     """Whether a tile is ragged only where it sticks out of its buffer, of which so many elements are `left`."""
     return _is_min(extent) and set(extent.args) == {most, left}
+
+
+def end_of(side: Side) -> int | None:
+    """The place from which on a ragged tile has no elements, wherever it begins; None where that is not one place."""
+    if not _is_min(side.extent) or side.most not in side.extent.args:
+        return None
+    others = [one for one in side.extent.args if one != side.most]
+    return difference(others[0], 0 - side.start) if others else None
 
 
 def _bracketed(masks: list[str]) -> list[str]:

@@ -34,7 +34,8 @@ def with_own_names(schedule: Schedule) -> Schedule:
         )
         for launch in schedule.launches
     )
-    return replace(schedule, launches=launches)
+    origins = tuple((values.get(name, name), where) for name, where in schedule.origins)
+    return replace(schedule, launches=launches, origins=origins)
 
 
 def _renamed(names: dict[str, None], kind: str, given: set[str]) -> dict[str, str]:

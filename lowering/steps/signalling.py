@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lowering.steps.body import Body
 from lowering.steps.indices import Scope, Spelling, strides
 from lowering.steps.parameters import Needing
@@ -40,10 +43,7 @@ class Signalling(Body):
         return name
 
     def notify(self, step: Notify) -> None:
-        if step.last_of == 1:
-            self.raised(step)
-            return
-        with self.out.block(f"if {self.comes_last(step)}:"):
+        with self.by_the_last(step):
             self.raised(step)
 
     def raised(self, step: Notify) -> None:
@@ -58,8 +58,12 @@ class Signalling(Body):
         else:
             self.out.wrapped("notify(", [word, self.spell(step.to)])
 
-    def comes_last(self, step: Notify) -> str:
-        """Whether this program is the last of so many that raise a word together."""
+    @contextmanager
+    def by_the_last(self, step: Notify) -> Iterator[None]:
+        """A block for the program that comes last of so many that raise a word together; none where that is any one."""
+        if step.last_of == 1:
+            yield
+            return
         self.needs["counts"] = ""
         name, many = f"{step.signal}_raises", step.last_of
         first = self.spell.number(name, self.words.counts[name], f"counts of who raises {step.signal}")
@@ -71,7 +75,8 @@ class Signalling(Body):
         last = self.spell(many - 1)
         if isinstance(many, int):
             last = f"{self.spell.number(f'{step.signal}_parts', many, f'parts that raise a word of {step.signal}')} - 1"
-        return f"count_arrival({' + '.join(terms)}) == {last}"
+        with self.out.condition("if count_arrival(", [Chain(tuple(terms))], f") == {last}:"):
+            yield
 
     def loop(self, step: For) -> None:
         """Words of all ranks are awaited at once, and raised at once."""
@@ -81,9 +86,8 @@ class Signalling(Body):
         elif raised is not None:
             if raised.before is not None:
                 super().loop(raised.before)
-            header = f"if {self.comes_last(raised.notify)}:" if raised.notify.last_of != 1 else ""
-            with self.out.maybe(header):
-                self._raise_at_ranks(raised.notify)
+            with self.by_the_last(raised.notify):
+                self._raise_at_ranks(raised)
         else:
             super().loop(step)
 
@@ -97,20 +101,22 @@ class Signalling(Body):
 
     def _raised_at_once(self, step: For) -> Notifies | None:
         found = notifies_of_ranks(step, self.schedule)
-        if found is None or found.peers is not (found.notify.to is None) or self.amount or not self.vectors:
+        if found is None or (found.notify.to is None and not found.peers) or self.amount or not self.vectors:
             return None
         return found
 
-    def _raise_at_ranks(self, notify: Notify) -> None:
-        """Set a word of all ranks, or add to that of all peers."""
+    def _raise_at_ranks(self, raised: Notifies) -> None:
+        """Set a word of all ranks, or of all peers, or add to that of all peers."""
+        notify = raised.notify
         self.needs["signal_peers"] = ""
         _, *place = self.word("", notify.signal, notify.index).parts
         sizes = f"NUM_RANKS={self.spell.ranks()}"
-        if notify.to is not None:
-            self.out.wrapped("notify_all(", ["signal_peers", Chain(tuple(place)), self.spell(notify.to), sizes])
-            return
-        self.needs["rank"] = ""
-        self.out.wrapped("count_at_peers(", ["signal_peers", Chain(tuple(place)), "rank", sizes])
+        value = [self.spell(notify.to)] if notify.to is not None else []
+        name = "count_at_peers" if notify.to is None else "notify_peers" if raised.peers else "notify_all"
+        if raised.peers:
+            self.needs["rank"] = ""
+            value.append("rank")
+        self.out.wrapped(f"{name}(", ["signal_peers", Chain(tuple(place)), *value, sizes])
 
     def _wait_for_ranks(self, found: Waits) -> None:
         wait, shape = found.wait, self.schedule.shapes[found.wait.signal]

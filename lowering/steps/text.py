@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lowering.source import Source
@@ -22,9 +24,16 @@ class Chain:
 
 
 class Text(Source):
-    def wrapped(self, head: str, arguments: list[str | Chain]) -> None:
-        """`head` + arguments + `)` in a line, or an argument a line, or a part of an argument a line."""
-        whole = f"{head}{', '.join(map(str, arguments))})"
+    @contextmanager
+    def condition(self, head: str, arguments: list[str | Chain], tail: str) -> Iterator[None]:
+        """A block with a call in its header, which may take several lines."""
+        self.wrapped(head, arguments, tail)
+        with self._inside():
+            yield
+
+    def wrapped(self, head: str, arguments: list[str | Chain], tail: str = ")") -> None:
+        """`head` + arguments + `tail` in a line, or an argument a line, or a part of an argument a line."""
+        whole = f"{head}{', '.join(map(str, arguments))}{tail}"
         if 4 * self._depth + len(whole) <= WIDTH:
             self.line(whole)
             return
@@ -38,4 +47,4 @@ class Text(Source):
                     self.line(f"    {argument.operator} {part}{',' * (number == len(rest) - 1)}")
             else:
                 self.line(f"    {argument},")
-        self.line(")")
+        self.line(tail)

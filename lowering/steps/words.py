@@ -16,7 +16,7 @@ from tilelink.schedule.known import Known, origin
 from tilelink.schedule.memory import Dim
 from tilelink.schedule.roles import Launch, PingPong, Schedule, Who
 from tilelink.schedule.steps import Notify
-from tilelink.schedule.walk import notifies, phases, steps_in
+from tilelink.schedule.walk import notifies, phases, steps_in, synchronises
 
 
 @dataclass
@@ -88,9 +88,12 @@ class Words:
     @cached_property
     def apart(self) -> bool:
         """Whether each program keeps the number of the call itself: nothing has to be made ready at the end of a call, which
-        then needs nobody who comes last. Streams that raise words read one number for all."""
+        then needs nobody who comes last. Streams that wait or raise words read one number for all."""
         whole = list(phases(self.schedule))
-        alone = not any(by_host(role) or isinstance(phase.pipelining, PingPong) for _, role, phase in whole)
+        alone = not any(
+            (by_host(role) and synchronises(phase.body)) or isinstance(phase.pipelining, PingPong)
+            for _, role, phase in whole
+        )
         nothing_last = not any(phase.who is Who.LAST for _, _, phase in whole) and not any(_counted(self.schedule))
         return alone and nothing_last and not self.anew and self.closing is not None
 
@@ -139,13 +142,13 @@ def laid_out(
             size = schedule.num_ranks * words.size(notify.signal)
             words.put(name, size, f"first count of who raises {notify.signal}", counted=True)
     for launch in schedule.launches if words.apart else ():
-        if launch.roles and any(role.phases for role in launch.roles):
+        if any(role.phases and not by_host(role) for role in launch.roles):
             name = kernel_name(launch)
             first = words.named(
                 f"{name}_calls", words.num_calls, f"first number of a call that programs of {name} keep"
             )
             words.calls[name] = first
-            words.num_calls = first + sum(role.programs for role in launch.roles)
+            words.num_calls = first + sum(role.programs for role in launch.roles if not by_host(role))
     for launch in schedule.launches:
         if words.ends(launch):
             name = kernel_name(launch)

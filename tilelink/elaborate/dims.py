@@ -181,7 +181,7 @@ class Names:
         if slots:
             slots = self.size(f"{name}_SLOTS", slots, f"slots of the ring buffer {exchange.target}")
         order = _changed(exchange.order, self._node)
-        found = replace(exchange, rows=rows, chunks=chunks, slots=slots, order=order)
+        found = replace(exchange, rows=rows, cols=self._cols(exchange), chunks=chunks, slots=slots, order=order)
         if chunks > 1:
             title = f"rows of {'an item' if slots else 'a chunk'} of {name}: one signal covers them"
             even = rows // chunks if rows % chunks == 0 else None
@@ -189,6 +189,13 @@ class Names:
             if rows % found.chunk_rows == 0:
                 self.rule(rows, found.chunk_rows)
         return found
+
+    def _cols(self, exchange: Exchange) -> int:
+        """Columns of a part: those of the buffers that have it."""
+        for name, shape in self.sizes.shapes.items():
+            if name in (exchange.source, exchange.target) and len(shape) > 1 and shape[-1] == exchange.cols:
+                return self.extent(("buffer", name, len(shape) - 1))
+        return exchange.cols
 
     def _signal(self, signal: Signal) -> Signal:
         """Words: as many as slots, or as a part has chunks, for each rank or once."""
@@ -224,7 +231,11 @@ class Names:
                 self._following(
                     extent.index.op, int(extent), origin(whole), f"{kind} of what a rank sends of {launch.out}"
                 )
-                self.choice(block.index.op, int(block), f"{kind} of it that a program moves at a time; a power of two")
+                self.choice(
+                    block.index.op,
+                    int(block),
+                    f"{kind} of a block of {launch.out} that a program moves at a time; a power of two",
+                )
                 if extent % block == 0:
                     self.rule(extent, block)
         title = f"programs that move {launch.out}"
@@ -275,9 +286,11 @@ class Names:
             segments = self.ranks if same else self.size(f"{before}{name}_SEGMENTS", segments, title)
         if not tile:
             return replace(axis, extent=size, segments=segments)
-        item = any(isinstance(step, ir.SlotWait) for step in _nodes(role.body))  # is a tile, of which there is one
         title = f"extent along {name} of a tile of {role.name}"
-        tile = self.size(f"{before}TILE_{name}", tile, title, chosen=not item)
+        waits = [step for step in _nodes(role.body) if isinstance(step, ir.SlotWait)]
+        items = [self.exchanges[step.exchange].chunk_rows for step in waits if step.rows == name]
+        item = next((rows for rows in items if rows == tile), None)  # a tile is an item, of which there is one
+        tile = item or self.size(f"{before}TILE_{name}", tile, title, chosen=not waits)
         found = replace(axis, extent=size, segments=segments, tile=tile)
         whole = size % tile == 0
         self.derived(

@@ -90,15 +90,17 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     if exchange.slots:
         return _items(schedule, comm, exchange)
     first, rows = chunk_rows(exchange, CHUNK)
-    begin, end = rows * PROGRAM // comm.programs, rows * (PROGRAM + 1) // comm.programs
-    source, target = ends(schedule, exchange, (first + begin, end - begin))
+    begin = rows * PROGRAM // comm.programs
+    share = (("begin", first + begin), ("share", rows * (PROGRAM + 1) // comm.programs - begin))
+    source, target = ends(schedule, exchange, (Index("begin"), Index("share")))
     if exchange.transfer is Transfer.PUSH:
         told = Notify(f"{exchange.name}_arrived", (rank, CHUNK), PEER, call, comm.programs)
     else:
         told = Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank)
     body = (*ready(schedule, exchange), Move((source,), (target,)), told)
-    let = peer_and_chunk(exchange.order, exchange.chunks, shifted=True)
-    return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True)
+    let = (*peer_and_chunk(exchange.order, exchange.chunks, shifted=True), *share)
+    title = "each program moves its share of every chunk"
+    return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True, title=title)
 
 
 def _items(schedule: Schedule, comm: CommRole, exchange: Exchange) -> Phase:
@@ -118,10 +120,13 @@ def publish(schedule: Schedule, launch: Publish) -> tuple[Step, ...]:
     if launch.copy_from:
         whole = [whole_region(schedule, name) for name in (launch.copy_from, exchange.source)]
         staged = (Move((whole[0],), (whole[1],)),)
-    chunk = (Notify(f"{exchange.name}_ready", (rank, CHUNK), PEER, call),)
     peers = (("peer", (rank + 1 + STEP) % schedule.num_ranks),)
-    told = For("step", schedule.num_ranks - 1, (For("chunk", exchange.chunks, chunk),), peers)
-    return (*staged, told)
+
+    def told(chunk: Number) -> Step:
+        notify = Notify(f"{exchange.name}_ready", (rank, chunk), PEER, call)
+        return For("step", schedule.num_ranks - 1, (notify,), peers)
+
+    return (*staged, told(0) if exchange.chunks == 1 else For("chunk", exchange.chunks, (told(CHUNK),)))
 
 
 def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:

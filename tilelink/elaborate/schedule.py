@@ -77,7 +77,8 @@ def _in_numbers(planned: Planned) -> Schedule:
     used = {step.signal for launch in launches for step in _words_of(launch)}
     signals = tuple(signal for signal in _signals(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
-    return Schedule(planned.name, mesh, buffers, signals, launches, functions=functions(planned))
+    made = tuple((node.output.name, f"src[{node.line}] {node.output.name}") for node in planned.spec.nodes)
+    return Schedule(planned.name, mesh, buffers, signals, launches, functions=functions(planned), origins=made)
 
 
 def _words_of(launch: Launch) -> Iterator[Wait | Notify]:

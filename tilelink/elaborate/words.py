@@ -44,8 +44,10 @@ def word_collective(schedule: Schedule, launch: WordCollective) -> tuple[Phase, 
         sending = blocks.phase("blocks to the peers", load, _to_peers(ranks, sent), own_part)
         return sending, blocks.phase("blocks of the peers", taken)
     first: tuple[Step, ...] = (_to_peers(ranks, load, sent),) if scattered else (load, _to_peers(ranks, sent))
-    own = Load("part", blocks.of(launch.operand, mine))
+    in_dtype = f"in_{schedule.buffer(launch.out).dtype}"
+    own = Compute(("part",), in_dtype, ("summand",))
     total: tuple[Step, ...] = (
+        Load("summand", blocks.of(launch.operand, mine)),  # it is on its way while packets are awaited
         Compute(("sum",), "zeros", shape=blocks.tile),
         For(
             "peer", ranks, (If(PEER, rank, (own,), (theirs,)), Compute(("sum",), "add", ("sum", "part"))), unrolled=True

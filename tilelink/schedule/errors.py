@@ -21,3 +21,10 @@ class NotAMultiple(TileLinkError):
         "{name}={value} of {schedule} is no multiple of {by}={number}: the steps have no masks for what would be left over.\n"
         "Legal: multiples of {number}."
     )
+
+
+class NoSmallForm(TileLinkError):
+    template = (
+        "{schedule} has no small form: {reason}, so that at other sizes its steps would not be those of a schedule.\n"
+        "Legal: plan the operator at small sizes instead."
+    )

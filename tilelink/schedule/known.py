@@ -78,7 +78,7 @@ def added(op: str, left: Number, right: Number) -> Number:
     if len(total) == len(terms):
         return made(op, left, right)
     found: Number = 0
-    for term, factor in sorted(total.items(), key=lambda one: (isinstance(one[0], int), one[1] < 0)):
+    for term, factor in sorted(total.items(), key=lambda one: (one[1] < 0, isinstance(one[0], int))):
         found = made("+" if factor >= 0 else "-", found, made("*", term, abs(factor)))
     return found
 

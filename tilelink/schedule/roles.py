@@ -9,7 +9,7 @@ from math import prod
 from tilelink.ir.word import Word
 from tilelink.schedule.index import Number, value_of
 from tilelink.schedule.memory import Buffer, Dim, Signal, Table
-from tilelink.schedule.names import StreamName
+from tilelink.schedule.names import StreamName, ValueName
 from tilelink.schedule.steps import Let, Step
 
 
@@ -129,7 +129,10 @@ class MeshAxis:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A whole operator, for every rank as a function of `rank`. Calls of a rank follow each other in stream order."""
+    """A whole operator, for every rank as a function of `rank`. Calls of a rank follow each other in stream order.
+
+    `origins`: which line of the user makes a value; printed code has it as a comment.
+    """
 
     name: str
     mesh: tuple[MeshAxis, ...]
@@ -139,6 +142,7 @@ class Schedule:
     dims: tuple[Dim, ...] = ()
     tables: tuple[Table, ...] = ()
     functions: str = ""  # source of the ops that the user wrote
+    origins: tuple[tuple[ValueName, str], ...] = ()
 
     @cached_property
     def num_ranks(self) -> int:
