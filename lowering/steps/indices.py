@@ -10,7 +10,7 @@ from math import inf, prod
 
 import numpy as np
 
-from lowering.names import INT32_LIMIT
+from lowering import names as limits
 from lowering.steps.constants import Constants, Group
 from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in, spelled, tables_in
 from tilelink.schedule.known import Known
@@ -168,7 +168,7 @@ class Spelling:
     def times(self, text: str, array: str, dim: int) -> str:
         """`text` times the elements from one place to the next along a dimension; in 64 bits where 32 are too few."""
         shape = self.schedule.shapes[array]
-        if prod(shape) >= INT32_LIMIT:
+        if prod(shape) >= limits.INT32_LIMIT:
             text = self.wide(text)
         step = strides(shape)[dim]
         return text if step == 1 and not isinstance(step, Known) else f"{text} * {self.constant(self.step(array, dim))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from lowering.names import INT32_LIMIT
+from lowering import names
 from lowering.steps.dtypes import BYTES, NAMES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.flat import is_flat, run
@@ -200,7 +200,7 @@ class Programs(Loading):
         block = min(size, BLOCK_BYTES // BYTES[element(self.buffers[source.buffer])])
         what = f"elements of {source.buffer} that a program loads, then stores, at a time"
         elements = self.spell(count)
-        if prod(self.schedule.shapes[source.buffer]) >= INT32_LIMIT:
+        if prod(self.schedule.shapes[source.buffer]) >= names.INT32_LIMIT:
             elements = self.spell.wide(elements)
         ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (target, source)]
         self.out.wrapped("copy_run(", [*ends, elements, self.spell.number(f"{name}_block", block, what)])

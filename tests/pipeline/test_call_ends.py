@@ -45,5 +45,5 @@ def test_who_ends_the_call(name: str) -> None:
     assert sum(launch.streams for launch in copies if launch.tells_end) == streams
     assert schedule.has_signal("copied") == (streams > 0)
     source = lowering.emit(schedule)
-    assert ("close_call_after_copies" in source) is within
+    assert ("def end_of_call(" not in source) is within
     assert run_emulated(schedule, source, calls=3).equal
