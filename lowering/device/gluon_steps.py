@@ -40,6 +40,14 @@ def wait_ranks(signals, value, STRIDE: gl.constexpr, NUM_RANKS: gl.constexpr):
 
 
 @gluon.jit
+def store_at_ranks(peer_numbers, place, value, NUM_RANKS: gl.constexpr):
+    """Store a number of 64 bits at every rank, as element `place` of a buffer; `peer_numbers` is its table of addresses."""
+    ranks = each_of(NUM_RANKS)
+    there = gl.load(peer_numbers + ranks, mask=ranks < NUM_RANKS).to(gl.pointer_type(gl.int64))
+    gl.store(there + place, value, mask=ranks < NUM_RANKS)
+
+
+@gluon.jit
 def notify_peers(peer_words, word, value, rank, NUM_RANKS: gl.constexpr):
     """Raise word `word` of every peer to `value`: publishes all stores of this warpgroup and all data it has acquired."""
     ranks = each_of(NUM_RANKS)

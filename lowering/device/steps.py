@@ -21,6 +21,14 @@ def wait_until(word, value):
 
 
 @triton.jit
+def store_at_ranks(peer_numbers, place, value, NUM_RANKS: tl.constexpr):
+    """Store a number of 64 bits at every rank, as element `place` of a buffer; `peer_numbers` is its table of addresses."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    there = tl.load(peer_numbers + ranks, mask=ranks < NUM_RANKS, other=0).to(tl.pointer_type(tl.int64))
+    tl.store(there + place, value, mask=ranks < NUM_RANKS)
+
+
+@triton.jit
 def notify_peers(peer_words, word, value, rank, NUM_RANKS: tl.constexpr):
     """Raise word `word` of every peer to `value`: publishes all stores of this program and all data it has acquired."""
     ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))

@@ -8,13 +8,14 @@ from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.indices import Scope, Spelling
+from lowering.steps.ranks import through_all
 from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.schedule.index import Number, names_in, rank
 from tilelink.schedule.memory import Access, Buffer, Protocol, Region
-from tilelink.schedule.steps import Compute, For, If, Load, Step
+from tilelink.schedule.steps import Compute, For, If, Load, Step, Store
 
 # variables in front of the loop, those where the condition holds, and the load: lines in front of it, and itself
 Chosen = tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[tuple[str, ...], str, list[str | Chain]]]
@@ -116,6 +117,28 @@ class Loading(Signalling):
     def layout(self, buffer: str, cols: int) -> str:
         """How tiles of a descriptor lie in shared memory, where the language leaves it to the printer."""
         return ""
+
+    # numbers at all ranks
+
+    def before_raising(self, step: For) -> None:
+        """A number that all ranks get is stored by one operation."""
+        match step.body:
+            case (Store(value, region),) if self._at_all_ranks(step, region) and self.dtypes.get(value) == "int64":
+                buffer = self.buffers[region.buffer]
+                self.needs[f"{buffer.name}_peers"] = ""
+                place = Chain(tuple(self.spell.flat(region.start, buffer.name, 0)) or ("0",))
+                sizes = f"NUM_RANKS={self.spell.ranks()}"
+                self.out.wrapped("store_at_ranks(", [f"{buffer.name}_peers", place, value, sizes])
+            case _:
+                super().before_raising(step)
+
+    def _at_all_ranks(self, step: For, region: Region) -> bool:
+        """Whether rounds of a loop go to one element of each rank, at the same place."""
+        bound = {step.variable, *(name for name, _ in step.let)}
+        buffer = self.buffers[region.buffer]
+        plain = buffer.places is None and buffer.protocol is Protocol.SIMPLE and element(buffer) == "int64"
+        one = all(extent == 1 for extent in region.extent) and not any(names_in(at) & bound for at in region.start)
+        return plain and one and through_all(step, region.at, self.schedule.num_ranks)
 
     # choices in front of loops
 

@@ -52,7 +52,7 @@ _CALLED = (  # helpers that the printer calls
         "clear_counts",
         "take_off",
     ),
-    *("halves", "copy_run", "own_or_packets"),
+    *("halves", "copy_run", "own_or_packets", "store_at_ranks"),
 )
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")

@@ -110,6 +110,11 @@ def _bound(step: For) -> set[str]:
     return {step.variable, *(name for name, _ in step.let)}
 
 
+def through_all(step: For, index: Number, ranks: int) -> bool:
+    """Whether `index` is every rank once in the rounds of a loop."""
+    return _peers(step, replaced(index, _resolved(step)), ranks) is False
+
+
 def _peers(step: For, index: Number, ranks: int) -> bool | None:
     """Whether `index` goes through all peers, or all ranks; None if it is something else."""
     first = first_of_ranks(index, step.variable, ranks)

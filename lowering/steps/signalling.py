@@ -96,11 +96,15 @@ class Signalling(Body):
             self._wait_for_ranks(waits)
         elif raised is not None:
             if raised.before is not None:
-                super().loop(raised.before)
+                self.before_raising(raised.before)
             with self.by_the_last(raised.notify):
                 self._raise_at_ranks(raised)
         else:
             super().loop(step)
+
+    def before_raising(self, step: For) -> None:
+        """What a loop over ranks does at each of them before they are told."""
+        super().loop(step)
 
     def as_one(self, step: For) -> bool:
         """Whether no loop is printed, but a vector operation."""
