@@ -20,10 +20,9 @@ from lowering.steps.programs import Programs
 from lowering.steps.relative import counted_off
 from lowering.steps.text import Text
 from lowering.steps.words import Words, kernel_name
-from tilelink.schedule.index import call, names_in, replaced
-from tilelink.schedule.memory import Region
+from tilelink.schedule.index import call, names_in, rank, replaced
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Sms, Who
-from tilelink.schedule.steps import Move, Step, Wait
+from tilelink.schedule.steps import Move, Step, Store, Wait
 from tilelink.schedule.walk import indices, steps_in
 
 _OF_KERNEL = {"call": "epoch", "program": ""}  # what a kernel makes itself, and of what
@@ -167,16 +166,16 @@ def _for_all(phase: Phase, other: Phase) -> bool:
 
 def _what(role: Role) -> str:
     """A sentence for what a role does."""
-    moved = [region.buffer for phase in role.phases for step in steps_in(phase.body) for region in _moved(step)]
+    steps = [step for phase in role.phases for step in steps_in(phase.body)]
+    moved = [region.buffer for step in steps if isinstance(step, Move) for region in step.target]
+    stored = [step.region.buffer for step in steps if isinstance(step, Store) and step.region.at == rank]
     if role.name.endswith("_tiles"):
         return f"Compute the tiles of {role.name.removesuffix('_tiles')}, on {_programs(role)}."
     if moved:
         return f"Move the chunks of {' and '.join(dict.fromkeys(moved))}, on {_programs(role)}."
+    if stored:
+        return f"Make {' and '.join(dict.fromkeys(stored))}, on {_programs(role)}."
     return f"{role.name[0].upper()}{role.name[1:]}, on {_programs(role)}."
-
-
-def _moved(step: Step) -> tuple[Region, ...]:
-    return step.target if isinstance(step, Move) else ()
 
 
 def _dispatch(
