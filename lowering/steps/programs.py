@@ -13,15 +13,17 @@ from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.loading import Loading
 from lowering.steps.ops import op_text
+from lowering.steps.slices import Sliced, sliced
 from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.schedule.index import Index, Number
+from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.printing import in_a_line
+from tilelink.schedule.ranges import Range
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
 from tilelink.schedule.steps import Call, Compute, For, Load, Move, Order, Step, Store, Sync
-from tilelink.schedule.walk import steps_in
+from tilelink.schedule.walk import read, steps_in, written
 
 BLOCK_BYTES = 32768  # per step of a copy
 _ORDERS = {
@@ -130,6 +132,54 @@ class Programs(Loading):
         self.functions.append(out.text())
         self.needs |= inner.needs
         return lambda tile, exists: self.out.call(f"{name}(", [tile, exists, *needs])
+
+    # slices
+
+    def steps(self, body: tuple[Step, ...]) -> None:
+        found = sliced(body) if self.vectors else None
+        if found is None or not self._told_inside(found.work):
+            super().steps(body)
+            return
+        super().steps(found.before)
+        name, needs = self._slice_function(found)
+        for value, start in zip(found.values, found.starts, strict=True):
+            given = {found.column: self.spell(start)}
+            names = [given.get(one, one) for one in self._indices(found)]
+            self.out.call(f"{name}(", [value, *names, *needs])
+        self.steps(found.behind)
+
+    def _told_inside(self, work: tuple[Step, ...]) -> bool:
+        """Whether steps look up the places of pools themselves, where they store to one of a peer."""
+        loaded = {region.buffer for step in steps_in(work) for region in read(step)}
+        stored = [region for step in steps_in(work) for region in written(step) if region.at != rank]
+        return all(self.buffers[one.buffer].places in (None, *loaded) for one in stored)
+
+    def _indices(self, found: Sliced) -> list[str]:
+        return [one for one in found.names if one not in {"rank", "call", "program", *self.schedule.sizes}]
+
+    def _slice_function(self, found: Sliced) -> tuple[str, list[str]]:
+        """Prints what is done with a slice, as a function; its name, and its parameters behind the slice and indices."""
+        inner = self.inner()
+        inner.origins = self.origins
+        with self.scope.inside():
+            first, last = (self.scope.range(one) for one in (found.starts[0], found.starts[-1]))
+            self.scope.values.pop(found.column, None)  # those of the first slice
+            self.scope.names[found.column] = Range(first.low, last.high)
+            inner.steps(found.work)
+        needs = [one for one in inner.needs if one]
+        stores = [step for step in steps_in(found.work) if isinstance(step, Store)]
+        name = f"{stores[-1].region.buffer if stores else found.tile}_slice"
+        others = sum(f"def {name}" in text for text in self.functions)
+        name += f"_{others}" if others else ""
+        out = Text()
+        out.line("@triton.jit")
+        what = f"One slice of columns of a tile of {found.tile}, from column {found.column} on."
+        with out.function(name, [found.tile, *self._indices(found), *needs], what):
+            out.lines(inner.out.text())
+        self.functions += [*inner.functions, out.text()]
+        self.needs |= inner.needs
+        self.descriptors |= inner.descriptors
+        return name, needs
 
     def _flags(self, phase: Phase) -> list[str]:
         """How the compiler runs a loop over tiles. Around a product without a loop it would fail on branches (Triton 3.6)."""

@@ -13,14 +13,15 @@ from tests.pipeline.workloads import load
 
 TRITON = {"algorithm": "direct", "compute": "triton", "tile": "16x16x16/4w2s"}
 SIZES = {"M": 128, "K": 128, "N": 128}
+WIDE = SIZES | {"N": 512}
 
 
 @cache
-def kernels(workload: str, **pins: str | None) -> str:
+def kernels(workload: str, sizes: str = "", **pins: str | None) -> str:
     """The text of the kernels."""
     name = f"{workload}.py:{workload[3:]}"
     given = {pin: value for pin, value in (TRITON | pins).items() if value is not None}
-    planned = load(name).plan_for(topologies.load("h200-nvswitch", 4), SIZES, "bf16", given)
+    planned = load(name).plan_for(topologies.load("h200-nvswitch", 4), WIDE if sizes else SIZES, "bf16", given)
     text = lower_planned(planned)
     return text[text.index("# ---- kernels") : text.index("# ---- the operator")]
 
@@ -62,6 +63,16 @@ def test_all_roles_wait_for_the_last_call_once() -> None:
     assert len(re.findall(r"wait_until\(signals \+ DONE", text)) == 1
     assert '"""Move the chunks of x_full, on 2 programs."""' in text
     assert "    else:\n        out_tiles(" in text
+
+
+def test_slices_of_a_tile_have_one_function() -> None:
+    """Four slices of 64 columns, each from its own column on."""
+    text = kernels("03_gemm_rs", mover="Fused()", transfer="push", sum="epilogue", tile="16x256x16/4w2s", sizes="wide")
+    assert len(re.findall(r"^def out_slice\(y, m, n, ", text, re.MULTILINE)) == 1
+    calls = re.findall(r"out_slice\((y_\w+), m, (n[^,]*), ", text)
+    quarter = "(TILE_N // 4)"
+    starts = ["n", "n + TILE_N // 4", f"n + 2 * {quarter}", f"n + 3 * {quarter}"]
+    assert calls == list(zip(["y_0_64", "y_64_128", "y_128_192", "y_192_256"], starts, strict=True))
 
 
 def test_values_say_where_the_user_makes_them() -> None:
