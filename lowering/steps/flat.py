@@ -17,8 +17,8 @@ def is_flat(scope: Scope, step: Move) -> bool:
     return all(one.buffer in simple and run(scope, one) is not None for one in regions)
 
 
-def run(scope: Scope, region: Region) -> Number | None:
-    """How many elements of a region follow each other, if all do and none sticks out of the buffer."""
+def run(scope: Scope, region: Region) -> tuple[Number, Number] | None:
+    """How many elements of a region follow each other, if all do and none sticks out of the buffer: so many times so many."""
     shape = scope.schedule.shapes[region.buffer]
     first = next((dim for dim, extent in enumerate(region.extent) if extent != 1), len(shape) - 1)
     for dim, (start, extent, size) in enumerate(zip(region.start, region.extent, shape, strict=True)):
@@ -26,6 +26,5 @@ def run(scope: Scope, region: Region) -> Number | None:
             return None
         if dim > first and (start != 0 or scope.range(extent).low != size):
             return None
-    rows, columns = region.extent[first], shape[first + 1 :]
-    one: Number = rows
-    return reduce(lambda total, size: total * size, columns, one)
+    one: Number = 1
+    return region.extent[first], reduce(lambda total, size: total * size, shape[first + 1 :], one)

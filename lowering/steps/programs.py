@@ -244,14 +244,16 @@ class Programs(Loading):
 
     def _copy(self, name: str, source: Region, target: Region) -> None:
         """All elements of a run, a block of them at a time: loads of so many are in flight at once, then stores."""
-        count = run(self.scope, source)
-        assert count is not None
-        size = 1 << (int(self.scope.range(count).high) - 1).bit_length()
-        block = min(size, BLOCK_BYTES // BYTES[element(self.buffers[source.buffer])])
+        found = run(self.scope, source)
+        assert found is not None
+        rows, columns = found
+        most = int(self.scope.range(rows * columns).high)
+        block = min(1 << (most - 1).bit_length(), BLOCK_BYTES // BYTES[element(self.buffers[source.buffer])])
         what = f"elements of {source.buffer} that a program loads, then stores, at a time"
-        elements = self.spell(count)
-        if prod(self.schedule.shapes[source.buffer]) >= names.INT32_LIMIT:
-            elements = self.spell.wide(elements)
+        elements = self.spell(rows * columns)
+        if most + block >= names.INT32_LIMIT:  # the end of the last block, too
+            times = "" if columns == 1 else f" * {self.spell(columns, 2)}"
+            elements = f"{self.spell.wide(self.spell(rows))}{times}"
         ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (target, source)]
         self.out.wrapped("copy_run(", [*ends, elements, self.spell.number(f"{name}_block", block, what)])
 

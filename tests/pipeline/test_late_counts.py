@@ -70,9 +70,9 @@ def test_chunks_are_complete_all_the_same(name: str, target: str) -> None:
 def test_a_tile_is_counted_before_the_next_one_is_stored_and_the_last_behind_the_loop() -> None:
     schedule = planned("more tiles than programs")
     lines = [line.strip() for line in lowering.emit(schedule).splitlines()]
-    counted = [at for at, line in enumerate(lines) if line.startswith("count_y(")]
+    counted = [at for at, line in enumerate(lines) if line.startswith("notify_of_y_tiles(")]
     loops = [at for at, line in enumerate(lines) if line.startswith("for tile in tl.range(")]
-    stored = next(at for at, line in enumerate(lines) if "y_staged_part +" in line and line.startswith("tl.store("))
+    stored = next(at for at, line in enumerate(lines) if line.startswith("y_staged + ") and lines[at - 1] == "tl.store(")
     assert loops[0] < counted[0] < stored < counted[1] < loops[1]
     assert "prefetched, counted behind the next one" in str(schedule)
 

@@ -23,6 +23,7 @@ AG_GEMM, GEMM_RS = "02_ag_gemm.py:ag_gemm", "03_gemm_rs.py:gemm_rs"
 PINS = {"algorithm": "direct", "compute": "triton", "tile": "128x128x64/8w3s"}
 BY_SMS = {**PINS, "mover": "CommSms(16)", "chunks": "1"}
 HUGE = {"M": 4096, "K": 2**21, "N": 1024}  # parts of 2^31 elements
+BUFFERS = ("x", "w", "out", "x_full", "x_shared", "y_staged", "y_parts", "out_queue", "y", "hidden", "out_whole")
 EMULATED = [pytest.param(*case, marks=[] if case in sorted(QUICK)[::2] else [pytest.mark.slow]) for case in CASES]
 
 
@@ -53,7 +54,7 @@ def _is_pointer(node: ast.expr) -> bool:
         return _is_pointer(node.left)
     if isinstance(node, ast.Call):
         return ast.unparse(node.func) in ("on_peer", "dl.symm_at") and "signal" not in ast.unparse(node)
-    return isinstance(node, ast.Name) and node.id.endswith(("_ptr", "_part", "_there", "_slot", "_here"))
+    return isinstance(node, ast.Name) and (node.id in BUFFERS or node.id.endswith(("_from", "_remote", "_awaited")))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -64,17 +65,17 @@ def test_parts_of_4_gib_moved_by_sms(transfer: str, target: str) -> None:
         for sizes in (HUGE, {**HUGE, "K": 4096})
     )
     of = "rank" if transfer == "push" else "peer"
-    assert f" + tl.cast({of}, tl.int64) * 2147483648 + tl.cast(chunk, tl.int64) * 2147483648\n" in huge
-    assert "copy_share(target, source, tl.cast(2147483648, tl.int64), program, 16, 16384)" in huge
-    assert f" + {of} * 4194304 + chunk * 4194304\n" in usual
-    assert "copy_share(target, source, 4194304, program, 16, 16384)" in usual
+    assert f"+ tl.cast({of}, tl.int64) * 2147483648" in huge
+    assert "+ tl.cast(begin, tl.int64) * 2097152" in huge
+    assert f" + {of} * 4194304 + begin * 4096, " in usual and "share * 4096, 16384)" in usual
     assert list(narrow(huge)) == [] and list(narrow(usual)) and "int64" not in usual
 
 
 def test_a_loop_that_would_step_past_32_bits() -> None:
-    """The part has less than 2^31 elements, but its length rounded up to steps of all programs has not."""
-    text = kernels(plain(emit(AG_GEMM, {"M": 4 * 16, "K": 2**27 - 8, "N": 1024}, BY_SMS | {"transfer": "push"})))
-    assert "copy_share(target, source, tl.cast(2147483520, tl.int64), program, 16, 16384)" in text
+    """The part has less than 2^31 elements, but its length rounded up to blocks has not."""
+    alone = BY_SMS | {"transfer": "push", "mover": "CommSms(1)"}
+    text = kernels(plain(emit(AG_GEMM, {"M": 4 * 16, "K": 2**27 - 8, "N": 1024}, alone)))
+    assert "tl.cast(share, tl.int64) * 134217720, 16384)" in text
 
 
 @pytest.mark.parametrize("mover", ["CommSms(16)", "CopyEngine()", "Fused()"])
@@ -106,11 +107,11 @@ def test_the_same_bits_in_64_bits(name: str, number: int, monkeypatch: pytest.Mo
 def test_queues_in_64_bits(target: str, all_wide: None) -> None:
     schedule = planned_queue(3, 7, 24, 4, 2, 3, 2)
     text = kernels(lowering.emit(schedule, target))
-    assert list(narrow(text)) == [] and text.count("tl.cast(slot, tl.int64)") == 2 and "tl.cast(item, tl.int64)" in text
+    assert list(narrow(text)) == [] and text.count("tl.cast(slot, tl.int64) * OUT_QUEUE_PART") == 2
     received(schedule, target, calls=3)
 
 
 def test_slices_of_own_tiles_compile_in_64_bits(all_wide: None) -> None:
     source = emit(GEMM_RS, {"M": 8192, "K": 14336, "N": 4096}, {**PINS, "mover": "CopyEngine()", "sum": "epilogue"})
-    assert "_slice(" in source
+    assert "_cols_0" in source or "halves(" in source
     compiles(source, "h200-nvswitch", "sm_90")
