@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 from lowering import names
 from lowering.steps.dtypes import BYTES, NAMES, element

@@ -78,15 +78,20 @@ class Signalling(Body):
         self.needs["counts"] = ""
         name, many = f"{step.signal}_raises", step.last_of
         first = self.spell.number(name, self.words.counts[name], f"counts of who raises {step.signal}")
-        size = self.words.size(step.signal)
-        per_rank = self.spell.number(f"{step.signal}_words", size, f"words of {step.signal}") if size > 1 else "1"
-        at = self.spell(step.at, 2)
-        terms = ["counts", first, at if per_rank == "1" else f"{at} * {per_rank}"]
-        terms += self.spell.flat(step.index, step.signal, 0)
+        index: tuple[Number, ...] = step.index
+        if step.signal in self.words.of_own:
+            index = (step.at, *index[1:])
+            terms = []
+        else:
+            size = self.words.size(step.signal)
+            per_rank = self.spell.number(f"{step.signal}_words", size, f"words of {step.signal}") if size > 1 else "1"
+            at = self.spell(step.at, 2)
+            terms = [at if per_rank == "1" else f"{at} * {per_rank}"]
+        terms += self.spell.flat(index, step.signal, 0)
         last = self.spell(many - 1)
         if isinstance(many, int):
             last = f"{self.spell.number(f'{step.signal}_parts', many, f'parts that raise a word of {step.signal}')} - 1"
-        with self.out.condition("if count_arrival(", [Chain(tuple(terms))], f") == {last}:"):
+        with self.out.condition("if count_arrival(", [Chain(("counts", first, *terms))], f") == {last}:"):
             yield
 
     def loop(self, step: For) -> None:

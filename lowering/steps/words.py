@@ -11,7 +11,7 @@ from math import prod
 
 from lowering.steps.closing import MAIN, by_host, last_phases, stream_ends
 from lowering.steps.relative import Anew
-from tilelink.schedule.index import Index, Number, value_of
+from tilelink.schedule.index import Index, Number, rank, value_of
 from tilelink.schedule.known import Known, origin
 from tilelink.schedule.memory import Dim
 from tilelink.schedule.roles import Launch, PingPong, Schedule, Who
@@ -109,6 +109,18 @@ class Words:
         """Words of a signal on a rank."""
         return prod(self.schedule.shapes[signal])
 
+    @cached_property
+    def of_own(self) -> frozenset[str]:
+        """Signals whose words of the own rank are the only ones that programs raise together, on whatever rank."""
+        raised: dict[str, bool] = {}
+        for one in _counted(self.schedule):
+            raised[one.signal] = raised.get(one.signal, True) and one.index[0] == rank
+        return frozenset(name for name, own in raised.items() if own)
+
+    def raises(self, signal: str) -> int:
+        """Counts for who raises words of a signal together on one rank: one a word."""
+        return prod(self.schedule.shapes[signal][1:]) if signal in self.of_own else self.size(signal)
+
     def ends(self, launch: Launch) -> bool:
         """Whether the last program of `launch` has something to do."""
         return (launch is self.closing and not self.apart) or any(last_phases(launch))
@@ -139,7 +151,7 @@ def laid_out(
     for notify in _counted(schedule):
         name = f"{notify.signal}_raises"
         if name not in words.counts:
-            size = schedule.num_ranks * words.size(notify.signal)
+            size = schedule.num_ranks * words.raises(notify.signal)
             words.put(name, size, f"first count of who raises {notify.signal}", counted=True)
     for launch in schedule.launches if words.apart else ():
         if any(role.phases and not by_host(role) for role in launch.roles):
