@@ -136,7 +136,9 @@ class HostClass:
             for one in roles:
                 if one.kernels:
                     most.setdefault(one.stream, {})["1"] = 1
-        terms = [_largest({text: count for text, count in counts.items() if count} or {"0": 0}) for counts in most.values()]
+        terms = [
+            _largest({text: count for text, count in counts.items() if count} or {"0": 0}) for counts in most.values()
+        ]
         number = all(term.isdigit() for term in terms)
         return str(max(1, sum(map(int, terms)))) if number else " + ".join(term for term in terms if term != "0")
 
