@@ -55,13 +55,18 @@ CASES = {
 }
 CALLS = 3  # of the check of an emitted file
 
-_IN_PIECE = f"((m_offsets < {ROWS})[:, None] & (n_offsets < {COLS})[None, :])"
+_WHOLE = "rows_from(m, TILE_M) cols_from(n, TILE_N)"
 _STORE = (
-    r"tl\.store\(\s*({}\w* \+ m_offsets\[:, None\] \* \w+ \+ n_offsets\[None, :\]),"
+    r"tl\.store\(\s*({}\s*\+ (?:[^()]|\([^()]*\))*?cols_from\(n, \w+\)),"
     r"\s*(\w+\.to\(tl\.\w+\)),?\s*(?:mask=(.*?),?\s*)?\)\n"
 )
-_BY_DESCRIPTOR = r"(out_desc\.store\(\[.*\], )out\.to\("
-_ZEROS = f"tl.where((m + tl.arange(0, TILE_M) < {ROWS})[:, None] & (n + tl.arange(0, TILE_N) < {COLS})[None, :], 0.0, out).to("
+_BY_DESCRIPTOR = r"(out_desc\.store\(\[.*\], )(out\w*)\.to\("
+
+
+def _in_piece(pointers: str) -> str:
+    """Which elements of the tile at `pointers` are those of the first piece."""
+    rows, cols = (re.findall(rf"{name}_from\([^()]*\)", pointers)[-1] for name in ("rows", "cols"))
+    return f"(({rows} < {ROWS}) & ({cols} < {COLS}))"
 
 
 class NoPlace(ValueError):
@@ -73,13 +78,15 @@ def without_store(text: str, buffer: str) -> str:
     match = re.search(_STORE.format(buffer), text)
     if match is None:
         raise NoPlace(f"no tile is stored to {buffer} through a pointer")
-    mask = f"~{_IN_PIECE}" + (f" & ({match[3]})" if match[3] else "")
+    mask = f"~{_in_piece(match[1])}" + (f" & ({match[3]})" if match[3] else "")
     return f"{text[: match.start()]}tl.store({match[1]}, {match[2]}, mask={mask})\n{text[match.end() :]}"
 
 
 def with_zeros(text: str) -> str:
     """The first piece of the output that descriptors store holds zeros, as memory that nothing was stored to. Raises NoPlace."""
-    found = re.sub(_BY_DESCRIPTOR, lambda match: match[1] + _ZEROS, text, count=1)
+    found = re.sub(
+        _BY_DESCRIPTOR, lambda match: f"{match[1]}tl.where({_in_piece(_WHOLE)}, 0.0, {match[2]}).to(", text, count=1
+    )
     if found == text:
         raise NoPlace("no tile of the output is stored through a descriptor")
     return found
@@ -87,7 +94,9 @@ def with_zeros(text: str) -> str:
 
 def without_summand(text: str, parts: str) -> str:
     """What ranks add from `parts` is not added in the first piece. Raises NoPlace."""
-    found = re.sub(rf"(\w+) \+= ({parts}_tile)$", rf"\1 += tl.where({_IN_PIECE}, 0.0, \2)", text, count=1, flags=re.M)
+    added = rf"({parts}_tile = tl\.load\((?:[^()]|\([^()]*\))*\)\n\s*\w+ = \w+ \+ )({parts}_tile\.to\(tl\.float32\))$"
+    zeroed = lambda match: f"{match[1]}tl.where({_in_piece(match[1])}, 0.0, {match[2]})"  # noqa: E731
+    found = re.sub(added, zeroed, text, count=1, flags=re.M)
     if found == text:
         raise NoPlace(f"nothing is added from {parts}")
     return found

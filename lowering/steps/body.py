@@ -8,6 +8,7 @@ from typing import NoReturn
 from lowering.source import Source
 from lowering.steps.errors import NotPrinted
 from lowering.steps.indices import Scope, Spelling
+from lowering.steps.late import needed
 from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.memory import Access, Protocol
 from tilelink.schedule.printing import in_a_line
@@ -53,7 +54,7 @@ class Body(ABC):
         count = self.rounds(step)
         header = f"for {step.variable} in {self.range(count, step.body, step.unrolled)}:"
         with self.scope.inside(step.variable, step.count), self.out.block(header):
-            self.let(step.let)
+            self.let(needed(step.let, step.body))
             self.steps(step.body)
 
     def branch(self, step: If) -> None:

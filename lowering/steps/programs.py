@@ -69,7 +69,7 @@ class Programs(Loading):
         flags: list[str | Chain] = [*ends, *self._flags(phase)]
         loop = self.out.condition("for tile in tl.range(", flags, "):") if self.positions(phase) else alone
         with loop, self.scope.inside("tile", count, first):
-            self.let(phase.let)
+            self.let(needed(phase.let, phase.body))
             self.begin(phase)
             if defers(phase):
                 before, late, stores = split(phase.body)
@@ -200,7 +200,10 @@ class Programs(Loading):
 
     def _stays(self, step: For) -> bool:
         """Whether a loop is one for the compiler as well."""
-        return not step.unrolled and self.scope.range(step.count).low > 1 and not self.as_one(step)
+        stays = not step.unrolled and self.scope.range(step.count).low > 1 and not self.as_one(step)
+        if stays and not (rounds := self.rounds(step)).isdigit():
+            self.spell.constants.require(f"{rounds} > 1", f"the loop over {step.variable} has several rounds")
+        return stays
 
     def may_flatten(self, phase: Phase) -> bool:
         """Whether the compiler may run the tiles and the loop inside of each as one loop, and load ahead over its end: there is

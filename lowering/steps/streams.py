@@ -10,6 +10,7 @@ from lowering.steps.body import Body
 from lowering.steps.errors import EngineCannot, NotContiguousCopy, ValueChangesInLoop
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Frame, Kernel, wait_kernel
+from lowering.steps.late import needed
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
@@ -79,7 +80,7 @@ class Streams(Body):
             header = f"for tile in range({ends}):" if self.positions(phase) else ""
         alone = "if program == 0:" if several and phase.who is Who.FIRST else ""
         with self.out.maybe(alone), self.out.maybe(header), self.scope.inside("tile", phase.count, phase.first):
-            self.let(phase.let)
+            self.let(needed(phase.let, phase.body))
             self.steps(phase.body)
 
     def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:

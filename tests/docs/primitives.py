@@ -80,16 +80,16 @@ PRIMITIVES: tuple[Primitive, ...] = (
         LIBSHMEM,
         "A word of a `WordCollective`, which says itself that it has arrived: stored in one piece, it needs no order. All other "
         "words that a schedule writes at a peer are those of a `Signal`, and these need release order.",
-        (Code(WORDS, "words_gather", "put_words("),),
-        (Code(WORDS, "words_gather", "put_words("),),
+        (Code(WORDS, "store_words", "put_words("),),
+        (Code(WORDS, "store_words", "put_words("),),
         OPENSHMEM + "test_a_flag_written_by_int_p_needs_a_fence",
     ),
     Primitive(
         "remote_ptr",
         LIBSHMEM,
         "The peer of an `Exchange`: where `Place.PEER` stores, an `Operand.remote` is loaded, a `CommRole` copies.",
-        (Code(FUSED, "out_tiles", "on_peer("),),
-        (Code(FUSED, "out_tiles", "dl.symm_at("),),
+        (Code(FUSED, "out_kernel", "on_peer("),),
+        (Code(FUSED, "out_kernel", "dl.symm_at("),),
         OPENSHMEM + "test_remote_ptr_is_the_peers_address",
     ),
     Primitive(
@@ -130,8 +130,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "getmem",
         LIBSHMEM,
         "A chunk of an `Exchange` with `Transfer.PULL` that a `CommRole` moves: peers have addresses, so it is a copy.",
-        (Code(PULL_SMS, "x_full_send", "source"),),
-        (Code(PULL_SMS, "x_full_send", "source"),),
+        (Code(PULL_SMS, "x_full_send", "copy_run("),),
+        (Code(PULL_SMS, "x_full_send", "copy_run("),),
         OPENSHMEM + "test_gets_are_there_after_quiet_or_when_they_block",
     ),
     Primitive(
@@ -146,16 +146,16 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "putmem",
         LIBSHMEM,
         "A chunk of an `Exchange` with `Transfer.PUSH` that a `CommRole` moves: peers have addresses, so it is a copy.",
-        (Code(PUSH_SMS, "x_full_send", "target"),),
-        (Code(PUSH_SMS, "x_full_send", "target"),),
+        (Code(PUSH_SMS, "x_full_send", "copy_run("),),
+        (Code(PUSH_SMS, "x_full_send", "copy_run("),),
         PLAIN,
     ),
     Primitive(
         "putmem_nbi",
         LIBSHMEM,
         "A chunk of an `Exchange` with `Transfer.PUSH` that a `CopyProgram` moves; its stream stands in for `quiet`.",
-        (Code(PUSH_COPY, "enqueue", "copy_x_full.copy(target"), COPY),
-        (Code(PUSH_COPY, "enqueue", "copy_x_full.copy(target"), COPY_DIST),
+        (Code(PUSH_COPY, "enqueue", "self.x_full.peers[peer]"), COPY),
+        (Code(PUSH_COPY, "enqueue", "self.x_full.peers[peer]"), COPY_DIST),
         OPENSHMEM + "test_barrier_all_delivers_what_is_under_way",
     ),
     Primitive(
@@ -186,7 +186,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "signal_wait_until",
         LIBSHMEM,
         "`AwaitPeers`: a count of peers that others may raise further meanwhile, so it is compared by order, not equality.",
-        (Code(PUSH_SMS, "wait_count"),),
+        (Code(PUSH_SMS, "wait_until"),),
         (Code(PUSH_SMS, "wait_at_least"),),
         OPENSHMEM + "test_comparisons_of_a_wait",
     ),
@@ -207,8 +207,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "`Wait`: block until the chunks that a tile reads have arrived. `AwaitPlaces`: until every rank has told where its "
         "output lies. `SlotWait`: until the word of a slot is at the number of the use, free for the producer of an item or "
         "arrived for its consumer.",
-        (Code(PUSH_SMS, "wait_epoch"), Code(QUEUE, "wait_use")),
-        (Code(PUSH_SMS, "wait_epoch"), Code(QUEUE, "wait_use")),
+        (Code(PUSH_SMS, "wait_until"),),
+        (Code(PUSH_SMS, "wait_until"),),
         DIALECT + "test_a_wait_orders_what_took_its_token",
     ),
     Primitive(
@@ -252,7 +252,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
         CUDA,
         "The poll of `AwaitPeers`: stock Triton has no acquiring load and adds 0; Triton-distributed uses `ld`, which "
         "exists for every vendor.",
-        (Code(PUSH_SMS, "wait_count", "tl.atomic_add("),),
+        (Code(PUSH_SMS, "wait_until", "tl.atomic_add("),),
         (Code(PUSH_SMS, "wait_at_least", "ld("),),
         PLAIN,
     ),

@@ -143,14 +143,14 @@ def test_constants_follow_from_each_other() -> None:
     )
     for line in (
         "M_TILES = M_SIZE // TILE_M ",
-        "NUM_TILES = M_SEGMENTS * M_TILES * N_TILES ",
+        "NUM_TILES = NUM_RANKS * M_TILES * N_TILES ",
         "Y_PARTS_CHUNK_ROWS = Y_PARTS_ROWS // Y_PARTS_CHUNKS ",
-        "Y_PARTS_CHUNK_TILES = Y_PARTS_CHUNK_ROWS // TILE_M * N_TILES ",
+        "COPY_Y_PARTS_TILES = (NUM_RANKS - 1) * Y_PARTS_CHUNKS ",
         "NUM_SIGNALS = Y_PARTS_ARRIVED + NUM_RANKS * Y_PARTS_CHUNKS ",
     ):
         assert f"\n{line}" in source
     values = constants_of(ast.parse(source))
-    assert values["NUM_TILES"] == 2048 and values["Y_PARTS_CHUNK_TILES"] == 256
+    assert values["NUM_TILES"] == 2048 and values["COPY_Y_PARTS_TILES"] == 6
 
 
 def changed(source: str, **constants: int) -> str:
@@ -186,15 +186,20 @@ def test_a_tile_may_be_changed(label: str, constants: dict[str, int], target: st
 @pytest.mark.parametrize(
     ("label", "constants", "why"),
     [
-        ("gather, copy engine push", {"TILE_M": 48}, "tiles along m have no masks"),
-        ("scatter, SMs push, epilogue", {"Y_PARTS_CHUNKS": 4}, "a tile lies in one chunk of y_parts"),
-        ("scatter, SMs push, epilogue", {"PROGRAMS": 7}, "all programs of y_kernel are resident on 8 SMs"),
-        ("gather, copy engine push", {"TILE_K": 128}, "the loop over k has several steps"),
+        ("gather, copy engine push", {"TILE_M": 48}, "no masks: extent along m of one segment"),
+        ("scatter, SMs push, epilogue", {"Y_PARTS_CHUNKS": 4}, "rows of a chunk of y_parts"),
+        ("gather, copy engine push", {"TILE_K": 128}, "the loop over k_tile has several rounds"),
     ],
 )
 def test_an_edit_that_code_cannot_follow_is_refused(label: str, constants: dict[str, int], why: str) -> None:
     with pytest.raises(AssertionError, match=why):
         load_source(changed(text(label), **constants), "edited")
+
+
+def test_more_programs_than_fit_are_refused() -> None:
+    edited = changed(text("scatter, SMs push, epilogue"), PROGRAMS=7)
+    with pytest.raises(ValueError, match=r"ranks of 9 SMs, not . ranks of 8 SMs"):
+        run_emulated(subject("scatter, SMs push, epilogue"), edited)
 
 
 # ---- what made the file, and what it needs
@@ -238,4 +243,4 @@ def test_helpers_of_targets_have_the_same_docstrings_where_they_do_the_same() ->
 
 def test_ragged_tiles_keep_their_masks() -> None:
     source = emit("03_gemm_rs.py:gemm_rs", "h200-nvswitch", RAGGED["03_gemm_rs.py:gemm_rs"], **TRITON)
-    assert "_offsets < N_SIZE" in source and "N_TILES = (N_SIZE + TILE_N - 1) // TILE_N" in source
+    assert re.search(r"< \w*(COLS|N_SIZE)\b", source) and "N_TILES = (N_SIZE + TILE_N - 1) // TILE_N" in source

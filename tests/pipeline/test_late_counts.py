@@ -17,10 +17,10 @@ from tilelink.ir.schedule import Schedule
 from tilelink.planner.cost import predict_us
 from tilelink.proof.happens_before.expand import expanded
 from tilelink.proof.happens_before.loops import widened
-from tilelink.schedule.instance import instantiated
 from tilelink.proof.happens_before.rows import Kind
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
+from tilelink.schedule.instance import instantiated
 
 GEMM_RS, GEMM_AR, AG_GEMM = load("03_gemm_rs.py:gemm_rs"), load("04_gemm_ar.py:gemm_ar"), load("02_ag_gemm.py:ag_gemm")
 LATE = {"compute": "triton", "tile": "16x16x16/4w2s", "count": "late", "chunks": "2"}
@@ -72,7 +72,9 @@ def test_a_tile_is_counted_before_the_next_one_is_stored_and_the_last_behind_the
     lines = [line.strip() for line in lowering.emit(schedule).splitlines()]
     counted = [at for at, line in enumerate(lines) if line.startswith("notify_of_y_tiles(")]
     loops = [at for at, line in enumerate(lines) if line.startswith("for tile in tl.range(")]
-    stored = next(at for at, line in enumerate(lines) if line.startswith("y_staged + ") and lines[at - 1] == "tl.store(")
+    stored = next(
+        at for at, line in enumerate(lines) if line.startswith("y_staged + ") and lines[at - 1] == "tl.store("
+    )
     assert loops[0] < counted[0] < stored < counted[1] < loops[1]
     assert "prefetched, counted behind the next one" in str(schedule)
 
