@@ -101,8 +101,9 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     for role in roles:
         body = Text() if len(roles) > 1 else out
         programs = frame.programs(body, role)
-        for phase in role.phases:
-            if phase.who is not Who.LAST and phase not in shared:
+        done = len(shared) if role is roles[0] else sum(phase.every for phase in shared)
+        for phase in role.phases[done:]:
+            if phase.who is not Who.LAST:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
         there |= programs.there if isinstance(programs, Turns) else {}
