@@ -9,16 +9,17 @@ def x_full_send(x, x_full_peers, counts, signal_peers, rank, call, program):
         peer = (rank + (NUM_RANKS - 1) - (tile + program) % (NUM_RANKS - 1)) % NUM_RANKS
         chunk = tile // (NUM_RANKS - 1)
         begin = chunk * X_FULL_CHUNK_ROWS + X_FULL_CHUNK_ROWS * program // X_FULL_PROGRAMS
-        share = X_FULL_CHUNK_ROWS * (program + 1) // X_FULL_PROGRAMS - X_FULL_CHUNK_ROWS * program // X_FULL_PROGRAMS
+        share = (
+            X_FULL_CHUNK_ROWS * (program + 1) // X_FULL_PROGRAMS
+            - X_FULL_CHUNK_ROWS * program // X_FULL_PROGRAMS
+        )
         copy_run(
             on_peer(x_full_peers, peer, tl.bfloat16) + rank * X_FULL_PART + begin * X_FULL_COLS,
             x + begin * X_COLS,
             share * X_COLS,
             X_MOVED_BLOCK,
         )
-        if count_arrival(
-            counts + X_FULL_ARRIVED_RAISES + peer * X_FULL_ARRIVED_WORDS + rank * X_FULL_CHUNKS + chunk,
-        ) == X_FULL_PROGRAMS - 1:
+        if count_arrival(counts + X_FULL_ARRIVED_RAISES + peer * X_FULL_CHUNKS + chunk) == X_FULL_PROGRAMS - 1:
             notify(on_peer(signal_peers, peer, tl.int32) + X_FULL_ARRIVED + rank * X_FULL_CHUNKS + chunk, call)
 
 

@@ -12,6 +12,23 @@ def notify_of_y_tiles(tile, tile_exists, rank, counts):
     count_up(counts + Y_PARTS_COUNT + m_segment * Y_PARTS_CHUNKS + m // Y_PARTS_CHUNK_ROWS, tile_exists)
 
 
+@triton.jit
+def out_slice(y, m, n, rank, y_parts, out):
+    """One slice of columns of a tile of y, from column n on."""
+    # src[03_gemm_rs.py:16] out
+    out_tile = y
+    for step in tl.static_range(NUM_RANKS - 1):
+        part_segment = (rank + 1 + step) % NUM_RANKS
+        y_parts_tile = tl.load(
+            y_parts
+            + part_segment * Y_PARTS_PART
+            + rows_from(m, TILE_M) * Y_PARTS_COLS
+            + cols_from(n, Y_PARTS_TILE_COLS),
+        )
+        out_tile = out_tile + y_parts_tile.to(tl.float32)
+    tl.store(out + rows_from(m, TILE_M) * OUT_COLS + cols_from(n, OUT_TILE_COLS), out_tile.to(tl.bfloat16))
+
+
 @triton.jit(do_not_specialize=["rank"])
 def y_kernel(x_desc, w_desc, out, y_staged, y_parts, epoch, counts, signals, signal_peers, rank):
     """Compute the tiles of y, on 132 programs."""
@@ -44,12 +61,7 @@ def y_kernel(x_desc, w_desc, out, y_staged, y_parts, epoch, counts, signals, sig
         counts,
     )
     # tiles of the own segment
-    for tile in tl.range(
-        floor_mod(program - NUM_TILES // NUM_RANKS * (NUM_RANKS - 1), PROGRAMS) + NUM_TILES // NUM_RANKS * (NUM_RANKS - 1),
-        NUM_TILES,
-        PROGRAMS,
-        flatten=True,
-    ):
+    for tile in tl.range(Y_TILES_TILES + (program + Y_TILES_AHEAD) % PROGRAMS, NUM_TILES, PROGRAMS, flatten=True):
         m_stage = tile % SEGMENT_TILES // (GROUP_M * N_TILES)
         m_rest = tile % SEGMENT_TILES % (GROUP_M * N_TILES)
         m = (m_stage * GROUP_M + m_rest % GROUP_M) * TILE_M
@@ -69,32 +81,8 @@ def y_kernel(x_desc, w_desc, out, y_staged, y_parts, epoch, counts, signals, sig
             NUM_RANKS=NUM_RANKS,
         )
         y_0_64, y_64_128 = halves(y)
-        # src[03_gemm_rs.py:16] out
-        out_tile = y_0_64
-        for step in tl.static_range(NUM_RANKS - 1):
-            part_segment = (rank + 1 + step) % NUM_RANKS
-            y_parts_tile = tl.load(
-                y_parts
-                + part_segment * Y_PARTS_PART
-                + rows_from(m, TILE_M) * Y_PARTS_COLS
-                + cols_from(n, Y_PARTS_TILE_COLS),
-            )
-            out_tile = out_tile + y_parts_tile.to(tl.float32)
-        tl.store(out + rows_from(m, TILE_M) * OUT_COLS + cols_from(n, OUT_TILE_COLS), out_tile.to(tl.bfloat16))
-        out_tile = y_64_128
-        for step in tl.static_range(NUM_RANKS - 1):
-            part_segment = (rank + 1 + step) % NUM_RANKS
-            y_parts_tile = tl.load(
-                y_parts
-                + part_segment * Y_PARTS_PART
-                + rows_from(m, TILE_M) * Y_PARTS_COLS
-                + cols_from(n + TILE_N // 2, Y_PARTS_TILE_COLS),
-            )
-            out_tile = out_tile + y_parts_tile.to(tl.float32)
-        tl.store(
-            out + rows_from(m, TILE_M) * OUT_COLS + cols_from(n + TILE_N // 2, OUT_TILE_COLS),
-            out_tile.to(tl.bfloat16),
-        )
+        out_slice(y_0_64, m, n, rank, y_parts, out)
+        out_slice(y_64_128, m, n + TILE_N // 2, rank, y_parts, out)
     if count_arrival(counts + Y_KERNEL_ENDED) == PROGRAMS - 1:
         # this rank has finished the call
         wait_until(counts + COPIED, 1)
