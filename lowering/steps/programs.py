@@ -201,7 +201,7 @@ class Programs(Loading):
     def _stays(self, step: For) -> bool:
         """Whether a loop is one for the compiler as well."""
         stays = not step.unrolled and self.scope.range(step.count).low > 1 and not self.as_one(step)
-        if stays and not (rounds := self.rounds(step)).isdigit():
+        if stays and isinstance(step.count, int) and not (rounds := self.rounds(step)).isdigit():
             self.spell.constants.require(f"{rounds} > 1", f"the loop over {step.variable} has several rounds")
         return stays
 
