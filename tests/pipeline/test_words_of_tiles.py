@@ -199,10 +199,13 @@ def test_tiles_stay_whole_and_in_one_order() -> None:
 
 
 PLANTED = {
-    "one set of words": ("place = ((call & 1) *", "place = (0 *"),
-    "nobody waits": ("NUMBERED) * where", "NUMBERED) * 0"),
-    "the number of the call stays": ("out_calls + program, out_call)", "out_calls + program, out_call - 1)"),
-    "shares of the next rank": ("owner == peer", "owner == (peer + 1) % NUM_RANKS"),
+    "one set of words": ("call % 2 * OUT_WORDS_STEP_0", "0 * OUT_WORDS_STEP_0"),
+    "nobody waits": (
+        "while not_there(found, call, NUMBERED, mask) > 0:",
+        "while not_there(found, call, NUMBERED, mask) > 1:",
+    ),
+    "the number of the call stays": ("program, call + 1)", "program, call)"),
+    "shares of the next rank": ("(m - peer * (M_SIZE", "(m - (peer + 1) % NUM_RANKS * (M_SIZE"),
 }
 
 
@@ -223,7 +226,7 @@ def test_mistakes_in_the_kernel_are_found(name: str, algorithm: str) -> None:
 @pytest.mark.slow
 def test_words_that_nobody_empties_are_found() -> None:
     source = lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, "lamport-tiles"))
-    assert verdict(edited(source, ("put_words(words, tl.zeros(words.shape, tl.int64))", "pass"))).refuted
+    assert verdict(edited(source, ("store_words(words, tl.zeros(words.shape, tl.int64), mask)", "pass"))).refuted
 
 
 def test_where_it_is_legal() -> None:
