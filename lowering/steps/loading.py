@@ -106,7 +106,7 @@ class Loading(Signalling):
         """The parameter for tiles of such sides and ends; another one if tiles of others go through a descriptor, too."""
         block = tuple(side.name for side in sides)
         name, made = f"{buffer}_desc", Described(buffer, block, self.layout(buffer, sides[-1].most), ends=ends)
-        sizes = tuple(side.most for side in sides), ends
+        sizes = tuple(int(side.most) for side in sides), ends
         if self.blocks.setdefault(name, sizes) != sizes:
             name = f"{name}_{'x'.join(map(str, sizes[0]))}"
             name += "".join(f"_to_{end}" for end in ends if end is not None)

@@ -119,9 +119,12 @@ def test_where_it_is_legal() -> None:
 
 
 PLANTED = {
-    "nobody waits for the other programs": ("wait_use(gathered, tl", "wait_use(gathered, 0 * tl"),
-    "too few are waited for": ("* tl.num_programs(0))", "* (tl.num_programs(0) - 1))"),
-    "nobody waits for words": ("missing(found, call, NUMBERED) * where", "missing(found, call, NUMBERED) * 0"),
+    "nobody waits for the other programs": ("GATHERED, X_FULL_WORDS_PROGRAMS)", "GATHERED, 0)"),
+    "too few are waited for": ("GATHERED, X_FULL_WORDS_PROGRAMS)", "GATHERED, X_FULL_WORDS_PROGRAMS - 1)"),
+    "nobody waits for words": (
+        "while not_there(found, call, NUMBERED, mask) > 0:",
+        "while not_there(found, call, NUMBERED, mask) > 1:",
+    ),
 }
 
 
