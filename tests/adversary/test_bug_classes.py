@@ -21,10 +21,16 @@ AR_PLACED = emitted("ar", "Fused()", "push", chunks=1)
 RS_PCIE = emitted("rs", "CopyEngine()", "push", topology="l20-pcie")
 AG_WHOLE = emitted("ag", "CommSms(2)", "push", rows=48, chunks=1)
 
-_CHUNKS = "for chunk in range((m) // {0}, (tl.minimum(m + TILE_M, M_SIZE) - 1) // {0} + 1):\n"
-CHUNKS = _CHUNKS.format("Y_PARTS_CHUNK_ROWS")
-NOTIFY = "notify(on_peer(signal_peers, m_segment, tl.int32) + Y_PARTS_ARRIVED"
-TOO_SMALL = (") == Y_PARTS_CHUNK_TILES - 1:", ") == Y_PARTS_CHUNK_TILES - 2:")
+WORD = """
+                        on_peer(signal_peers, m_segment, tl.int32)
+                        + Y_PARTS_ARRIVED
+                        + rank *"""
+NOTIFY = f"""notify({WORD} Y_PARTS_CHUNKS
+                        + chunk,
+                        call,
+                    )
+"""
+TOO_SMALL = (") == Y_PARTS_ARRIVED_PARTS - 1:", ") == Y_PARTS_ARRIVED_PARTS - 2:")
 LOADING = "        with fabric.loading():  # kernels are loaded before one of them spins\n"
 
 
@@ -43,13 +49,13 @@ CASES = {
         BugClass.SCOPE,
         RS_FUSED,
         (('call, sem="release", scope="sys")', 'call, sem="release", scope="gpu")'),),
-        "notify(on_peer(",
+        "notify(",
     ),
     "count of peers at gpu scope": Case(
         BugClass.SCOPE,
         RS_FUSED,
-        (('NUM_RANKS, sem="relaxed", scope="sys")', 'NUM_RANKS, sem="relaxed", scope="gpu")'),),
-        "next_call(epoch, ",
+        (('mask=offsets < WORDS, sem="relaxed", scope="sys"', 'mask=offsets < WORDS, sem="relaxed", scope="gpu"'),),
+        "take_off(signals",
     ),
     "gpu scope, hand-written": Case(
         BugClass.SCOPE,
@@ -61,7 +67,7 @@ CASES = {
         BugClass.SLOTS,
         RS_FUSED,
         (("fabric.symmetric((NUM_SIGNALS.value,)", "fabric.symmetric((3,)"),),
-        "wait_epoch(signals + Y_PARTS_ARRIVED",
+        "wait_until(signals + Y_PARTS_ARRIVED",
     ),
     "relaxed release": Case(
         BugClass.ORDERING,
@@ -80,9 +86,8 @@ CASES = {
         RS_FUSED,
         (
             (
-                f"                {CHUNKS}                    "
-                "wait_epoch(signals + Y_PARTS_ARRIVED + part_segment * Y_PARTS_CHUNKS + chunk, call)\n",
-                "",
+                "wait_until(signals + Y_PARTS_ARRIVED + part_segment * Y_PARTS_CHUNKS + chunk, call)\n",
+                "pass\n",
             ),
         ),
         "y_parts_tile = tl.load(",
@@ -92,11 +97,11 @@ CASES = {
         RS_FUSED,
         (
             (
-                f"                    {NOTIFY} + rank * Y_PARTS_CHUNKS + chunk, call)\n",
-                "                    pass\n",
+                NOTIFY,
+                "pass\n",
             ),
         ),
-        "wait_epoch(signals + Y_PARTS_ARRIVED",
+        "wait_until(signals + Y_PARTS_ARRIVED",
     ),
     "no CTA barrier before a count": Case(
         BugClass.CTA_BARRIER,
@@ -108,7 +113,7 @@ CASES = {
         BugClass.ASYNC_STORE,
         AG_WHOLE,
         (("            fence_descriptors()\n", ""),),
-        "x_left.load(",
+        "left_from.load(",
     ),
     "release behind a descriptor store": Case(
         BugClass.ASYNC_STORE,
@@ -131,8 +136,13 @@ CASES = {
     "a decision of each rank": Case(
         BugClass.PER_RANK_CHOICE,
         RS_PUSH,
-        (("        for step in range(self.NUM_RANKS - 1):", "        for step in range(1 if rank == 0 else 0):"),),
-        "self.copy_y_parts.write(self.counts",
+        (
+            (
+                "        for tile in range(COPY_Y_PARTS_TILES.value):",
+                "        for tile in range(COPY_Y_PARTS_TILES.value if rank == 0 else 0):",
+            ),
+        ),
+        "copy_y_parts.write(self.counts",
     ),
     "ranks that do not compare their schedules": Case(
         BugClass.PER_RANK_CHOICE, RS_FUSED, (("        fabric.agree(self.SCHEDULE)\n", ""),), ""
@@ -144,25 +154,25 @@ CASES = {
         BugClass.STALE_SIGNAL,
         RS_FUSED,
         (("    tl.store(counts + offsets, 0, mask=offsets < NUM_COUNTS)\n", ""),),
-        "wait_epoch(signals + Y_PARTS_ARRIVED",
+        "wait_until(signals + Y_PARTS_ARRIVED",
     ),
     "an epoch that stays": Case(
         BugClass.STALE_SIGNAL,
         RS_FUSED,
-        (("    tl.store(epoch, tl.load(epoch) + 1)\n", ""),),
+        (("        tl.store(epoch, call + 1)\n", ""),),
         "tl.store(",
     ),
     "fewer SMs than spinning programs": Case(
         BugClass.RESIDENCY,
         RS_PULL,
-        (("NUM_SMS = 8", "NUM_SMS = 4"),),
-        "main.launch(",
+        (("NUM_SMS = PROGRAMS.value + 1", "NUM_SMS = 4"),),
+        ".launch(",
     ),
     "kernels that are loaded by the first call": Case(
         BugClass.LATE_SETUP,
         RS_PULL,
         ((f"{LOADING}            self(*", "        if False:\n            self(*"),),
-        "launch(wait_on_stream",
+        "copy_y_parts.launch(copy_y_parts_waits",
     ),
     "an allocation inside a call": Case(
         BugClass.LATE_SETUP,
@@ -180,7 +190,7 @@ CASES = {
         BugClass.LINK_ATOMICS,
         RS_FUSED,
         (("    ANY_STREAM", "    PEER_ATOMICS = False\n    ANY_STREAM"),),
-        "notify(on_peer",
+        "notify(",
     ),
     "calls on two streams": Case(
         BugClass.SHARED_SIGNALS,
@@ -205,57 +215,57 @@ CASES = {
         BugClass.CIRCLE,
         RS_FUSED,
         (("m_segment = (rank + 1 + m_place) % NUM_RANKS", "m_segment = (rank + m_place) % NUM_RANKS"),),
-        "wait_epoch(signals + Y_PARTS_ARRIVED",
+        "wait_until(signals + Y_PARTS_ARRIVED",
     ),
     "the next call does not wait for readers": Case(
         BugClass.REUSE,
         RS_FUSED,
-        (("    await_peers(signals, NUM_RANKS - 1)  # every peer has finished the last call\n", ""),),
+        (("    wait_until(signals + DONE, NUM_RANKS - 1)\n", ""),),
         "tl.store(",
     ),
-    "the call ends before the peers have pulled": Case(
-        BugClass.REUSE,
+    "the call ends before the peers have pulled": Case(  # what they tell of it is taken off before it is there
+        BugClass.STALE_SIGNAL,
         AG_PULL,
-        (("        await_peers(done, NUM_RANKS - 1)\n", "        pass\n"),),
-        "main.copy(self.x_shared.local",
+        (("        wait_until(signals + DONE, NUM_RANKS - 1)\n", ""),),
+        "",
     ),
     "the call ends before the parts of peers are there": Case(
         BugClass.ORDERING,
         AR_PLACED,
-        (("        await_peers(done, NUM_RANKS - 1)\n", "        pass\n"),),
+        (("        wait_until(signals + DONE, NUM_RANKS - 1)\n", ""),),
         "",
     ),
     "the first launch does not wait for readers": Case(
         BugClass.REUSE,
         RS_PCIE,
         (("call - 1)", "call - 2)"),),
-        "self.copy_y_parts.copy(target",
+        "copy_y_parts.copy(",
     ),
     "what peers counted for the last call is not taken off": Case(
         BugClass.STALE_SIGNAL,
         AG_PUSH,
-        (("tl.atomic_add(done, 1 - NUM_RANKS", "tl.atomic_add(done, 0 * NUM_RANKS"),),
-        "self.copy_x_full.copy(target",
+        (("take_off(signals + DONE, NUM_RANKS - 1", "take_off(signals + DONE, 0 * NUM_RANKS"),),
+        "copy_x_full.copy(",
     ),
     "one chunk of two": Case(
         BugClass.WAIT_TOO_LITTLE,
         AG_PUSH,
         (
             (
-                f"{_CHUNKS.format('X_FULL_CHUNK_ROWS')}                wait_epoch",
-                "for chunk in range((m) // X_FULL_CHUNK_ROWS, (m) // X_FULL_CHUNK_ROWS + 1):\n                wait_epoch",
+                "(m + tl.minimum(TILE_M, M_SIZE - m) - 1) // X_FULL_CHUNK_ROWS - m // X_FULL_CHUNK_ROWS + 1",
+                "1",
             ),
         ),
-        "x_left_tile = tl.load(",
+        "left = tl.load(",
     ),
-    "a count too small": Case(BugClass.SIGNAL_TOO_EARLY, RS_FUSED, (TOO_SMALL,), "notify(on_peer"),
+    "a count too small": Case(BugClass.SIGNAL_TOO_EARLY, RS_FUSED, (TOO_SMALL,), "notify("),
     "the offset of another part": Case(
         BugClass.WRONG_PLACE,
         RS_FUSED,
         (
             (
-                "on_peer(y_parts_peers, m_segment, tl.bfloat16) + rank *",
-                "on_peer(y_parts_peers, m_segment, tl.bfloat16) + m_segment *",
+                "on_peer(y_parts_peers, m_segment, tl.bfloat16)\n                + rank *",
+                "on_peer(y_parts_peers, m_segment, tl.bfloat16)\n                + m_segment *",
             ),
         ),
         "",
@@ -265,11 +275,11 @@ CASES = {
         RS_FUSED,
         (
             (
-                f"{NOTIFY} + rank *",
-                f"{NOTIFY} + m_segment *",
+                WORD,
+                WORD.replace("rank *", "m_segment *"),
             ),
         ),
-        "notify(on_peer",
+        "notify(",
     ),
     "an epoch of the host in a launch": Case(
         BugClass.BAKED_CONSTANT,
@@ -337,4 +347,4 @@ def test_a_counterexample_replays() -> None:
     assert found.counterexample.replay == again.counterexample.replay
     assert [event.text for event in found.counterexample.events] == [e.text for e in again.counterexample.events]
     assert any("signals" in event.text for event in found.counterexample.events)
-    assert found.counterexample.line == line_of(source, "notify(on_peer(signal_peers, m_segment")
+    assert source.splitlines()[found.counterexample.line - 1].strip() == "notify("

@@ -15,6 +15,7 @@ from tilelink.emulator.place import NOWHERE, Place
 from tilelink.emulator.report import TaskState
 
 _ROWS = 16
+_KERNELS = "# ---- kernels of "  # heads the section of an emitted file
 _ADAPTERS = Path(dialects.__file__).parent
 
 
@@ -124,7 +125,15 @@ def _own_line(found: Diagnosis) -> Place:
     place = found.place
     while place.caller is not None and (place.caller.caller is not None or _ADAPTERS in Path(place.file).parents):
         place = place.caller
-    return place
+    return place.caller if place.caller is not None and _is_helper(place) else place
+
+
+def _is_helper(place: Place) -> bool:
+    """Whether an emitted file has the line in a device helper, which stands in front of its kernels."""
+    path = Path(place.file)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    kernels = next((number for number, line in enumerate(lines, 1) if line.startswith(_KERNELS)), 0)
+    return place.line < kernels
 
 
 def _events(outcome: Outcome) -> tuple[Event, ...]:
