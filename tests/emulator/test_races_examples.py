@@ -92,14 +92,14 @@ def test_a_hand_written_operator(by: str) -> None:
 
 MUTANTS = {
     "no CTA barrier before a count": ("    program_barrier()\n    return tl.atomic_add", "    return tl.atomic_add"),
-    "relaxed wait": ('(signal, 0, sem="acquire"', '(signal, 0, sem="relaxed"'),
+    "relaxed wait": ('(word, 0, sem="acquire"', '(word, 0, sem="relaxed"'),
     "relaxed notify": ('(signal, call, sem="release"', '(signal, call, sem="relaxed"'),
     "notify at GPU scope": ('call, sem="release", scope="sys"', 'call, sem="release", scope="gpu"'),
-    "wait at GPU scope": ('(signal, 0, sem="acquire", scope="sys"', '(signal, 0, sem="acquire", scope="gpu"'),
-    "count of peers at GPU scope": ('NUM_RANKS, sem="relaxed", scope="sys"', 'NUM_RANKS, sem="relaxed", scope="gpu"'),
-    "no wait for a chunk": ("wait_epoch(signals + X_FULL_ARRIVED + m_segment, call)", "pass"),
+    "wait at GPU scope": ('(word, 0, sem="acquire", scope="sys"', '(word, 0, sem="acquire", scope="gpu"'),
+    "count of peers at GPU scope": ('< WORDS, sem="relaxed", scope="sys"', '< WORDS, sem="relaxed", scope="gpu"'),
+    "no wait for a chunk": ("wait_until(signals + X_FULL_ARRIVED + m_segment, call)", "pass"),
     "no wait for readers": (
-        "    await_peers(signals, NUM_RANKS - 1)  # every peer has finished the last call",
+        "    wait_until(signals + DONE, NUM_RANKS - 1)",
         "    pass",
     ),
 }
