@@ -92,7 +92,7 @@ PLANTED = {
         "gathered_twice",
         _DEEP,
         {"x_full__mover": "CopyEngine()", "prefetch": "no", "tile": "128x128x64/8w3s"},
-        _replaced("flatten=False", "flatten=True"),
+        _replaced("PROGRAMS):\n        m_place", "PROGRAMS, flatten=True):\n        m_place"),
         CIRCLE,
         ahead=False,
     ),
@@ -107,6 +107,6 @@ PLANTED = {
         GATHER, _DEEP, {**ENGINE, "tile": TURNS}, _no_fence, UNFENCED
     ),
     "wait for pieces before a notify": Planted(
-        SCATTER, _DEEP, {"mover": "Fused()", "tile": TURNS}, _replaced("            pieces_sent()\n", ""), NOT_DRAINED
+        SCATTER, _DEEP, {"mover": "Fused()", "tile": TURNS}, _replaced("            flush_stores()\n", ""), NOT_DRAINED
     ),
 }

@@ -41,7 +41,7 @@ from tilelink.runtime.reference import make_inputs
 
 BY_STORES = [name for name, (_, _, pins) in CASES.items() if pins.get("mover") == "Fused()" and "algorithm" in pins]
 FULL = {"M": 8192, "N": 4096, "K": 11008}
-SENT = "pieces_sent()"
+SENT = "flush_stores()"
 LEFT = "        tma.store_wait(0)  # the piece has left the SM\n"
 FENCE, MEET = "    fence_async_shared()\n", "    gl.thread_barrier()\n"
 KNOWN = "    gl.thread_barrier()  # the sending thread has waited for its stores; the others wait for that thread\n"
