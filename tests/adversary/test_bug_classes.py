@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversary.bugs import edited, emitted, line_of, verdict
+from tests.adversary.bugs import edited, emitted, verdict
 from tilelink.proof.bug_class import BugClass
 
 HAND_WRITTEN = (Path(__file__).parent / "exchange.py").read_text()
