@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_part
 from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets
@@ -196,7 +198,13 @@ def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
 
 
 def _whole(schedule: Schedule, operand: Operand) -> Region:
-    return whole_region(schedule, operand.buffer)
+    """All of the operand that is read: of the whole buffer, or of a window in it."""
+    whole = whole_region(schedule, operand.buffer)
+    if not operand.window:
+        return whole
+    lead = len(whole.start) - len(operand.window)
+    ends = tuple(end - first for first, end in operand.window)
+    return replace(whole, start=(*whole.start[:lead], *operand.first), extent=(*whole.extent[:lead], *ends))
 
 
 def library_collective(schedule: Schedule, launch: Collective) -> Role:
