@@ -18,7 +18,7 @@ from tilelink.schedule.roles import Launch, Phase, PingPong, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
 from tilelink.schedule.walk import indices, phases
 
-_FILES = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
+_FILES = ("barrier", "counts", "signals", "words", "movement", "math", "steps", "nvidia")
 _OF_DISTRIBUTED = ("distributed", "distributed_steps", "distributed_amd")
 OF_GLUON = ("turns", "pieces", "gluon_steps")  # kernels in Gluon have these instead, where names are the same
 PARAMETERS = ("epoch", "calls", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
