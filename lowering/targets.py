@@ -115,7 +115,6 @@ def dialect(target: str, arch: str) -> Dialect:
             closes="dist.destroy_process_group()",
             stream_wait="wait_at_least",
             launch_options="",
-            warp_threads=32 if nvidia else 64,
             gluon=nvidia,
             tokens=False,
         )
@@ -137,7 +136,6 @@ def dialect(target: str, arch: str) -> Dialect:
         closes="finalize_distributed()",
         stream_wait="wait_equal",
         launch_options="**launch_cooperative_grid_options()",
-        warp_threads=32 if nvidia else 64,
         gluon=False,
         tokens=True,
     )

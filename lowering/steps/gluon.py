@@ -5,7 +5,7 @@ The kernel allocates a ring buffer of operands and starts the three groups. `low
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lowering.steps.choices import Choice
@@ -23,7 +23,7 @@ from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.memory import Access
 from tilelink.schedule.roles import Phase, PingPong, Plain, Role, Schedule
 from tilelink.schedule.steps import Load, Step, Store
-from tilelink.schedule.walk import mapped, phases, read, steps_in, written
+from tilelink.schedule.walk import mapped, phases, read, steps_in, with_bodies, with_phases, written
 
 _REGISTERS = (240, 24)  # of a thread of the groups that multiply, and of the one that loads: 504 for a thread of each
 _ARCH = "sm_9"
@@ -74,29 +74,17 @@ def one_by_one(schedule: Schedule) -> Schedule:
             return (replace(step, region=replace(step.region, access=Access.POINTER)),)
         return (step,)
 
-    def plain(phase: Phase) -> Phase:
+    def plain(_: Role, phase: Phase) -> Phase:
         if not isinstance(phase.pipelining, PingPong):
             return phase
         return replace(phase, body=mapped(phase.body, at_once), pipelining=Plain())
 
-    return _with_phases(schedule, plain)
+    return with_phases(schedule, plain)
 
 
 def pieces_flushed(schedule: Schedule) -> Schedule:
     """`schedule`, in which stores in pieces have arrived before their warpgroup goes on."""
-
-    def change(phase: Phase) -> Phase:
-        return replace(phase, body=flushed(phase.body)) if paced(*phase.body) else phase
-
-    return _with_phases(schedule, change)
-
-
-def _with_phases(schedule: Schedule, change: Callable[[Phase], Phase]) -> Schedule:
-    launches = tuple(
-        replace(launch, roles=tuple(replace(role, phases=tuple(map(change, role.phases))) for role in launch.roles))
-        for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
+    return with_bodies(schedule, lambda body: flushed(body) if paced(*body) else body)
 
 
 def _of_groups(names: Own, pieces: bool) -> list[str]:

@@ -54,19 +54,27 @@ def mapped(body: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]]) -
     return tuple(out)
 
 
+def with_roles(schedule: Schedule, change: Callable[[Launch, Role], Role]) -> Schedule:
+    """`schedule` with every role replaced."""
+
+    def changed(launch: Launch) -> Launch:
+        return replace(launch, roles=tuple(change(launch, role) for role in launch.roles))
+
+    return replace(schedule, launches=tuple(map(changed, schedule.launches)))
+
+
+def with_phases(schedule: Schedule, change: Callable[[Role, Phase], Phase]) -> Schedule:
+    """`schedule` with every phase replaced."""
+
+    def changed(_: Launch, role: Role) -> Role:
+        return replace(role, phases=tuple(change(role, phase) for phase in role.phases))
+
+    return with_roles(schedule, changed)
+
+
 def with_bodies(schedule: Schedule, change: Callable[[tuple[Step, ...]], tuple[Step, ...]]) -> Schedule:
     """`schedule` with the body of every phase replaced."""
-    launches = tuple(
-        replace(
-            launch,
-            roles=tuple(
-                replace(role, phases=tuple(replace(phase, body=change(phase.body)) for phase in role.phases))
-                for role in launch.roles
-            ),
-        )
-        for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
+    return with_phases(schedule, lambda _, phase: replace(phase, body=change(phase.body)))
 
 
 def read(step: Step) -> tuple[Region, ...]:
