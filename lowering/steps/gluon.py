@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lowering.source import Source
 from lowering.steps.choices import Choice
 from lowering.steps.dtypes import element
 from lowering.steps.errors import NotOneByOne, NotPrinted
@@ -16,7 +17,6 @@ from lowering.steps.gluon_programs import GluonPrograms, Own
 from lowering.steps.gluon_rest import Rest, flushed
 from lowering.steps.gluon_slices import paced
 from lowering.steps.late import needed
-from lowering.steps.text import Text
 from tilelink.ir.nodes import PIECE_ROWS
 from tilelink.proof.happens_before.check import check
 from tilelink.schedule.index import Number, names_in
@@ -155,7 +155,7 @@ class Turns(GluonPrograms):
         return names
 
     def _inner(self) -> Turns:
-        return Turns(Text(), self.scope, self.spell, self.words, self.order)
+        return Turns(Source(), self.scope, self.spell, self.words, self.order)
 
     def ends(self, role: Role, phase: Phase) -> tuple[str, str]:
         """The end of the positions, and what a program is apart from its next one."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from typing import NamedTuple
 
+from lowering.source import Chain, Source
 from lowering.steps.descriptors import Described, shared_layout
 from lowering.steps.errors import NotPrinted
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.programs import Programs
 from lowering.steps.regions import Place
-from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.schedule.index import Number
 from tilelink.schedule.memory import Protocol, Region
@@ -56,7 +56,7 @@ class GluonPrograms(Programs):
     """`order` sorts parameters. `there`: by buffer, the descriptors through which a program stores at all ranks; they are one
     tuple, parameter `{buffer}_there` of the functions that the kernel calls."""
 
-    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words, order: Order) -> None:
+    def __init__(self, out: Source, scope: Scope, spell: Spelling, words: Words, order: Order) -> None:
         super().__init__(out, scope, spell, words)
         self.order, self.own_names = order, Own.beside(spell.constants.taken)
         self.there: dict[str, dict[str, Described]] = {}
@@ -67,7 +67,7 @@ class GluonPrograms(Programs):
         """Notes the function `name` with the text of `inner`, and what that needs. Returns the arguments between `first` and
         `last`."""
         arguments = [one for one in self.order(inner.needs) if one and one not in {*first, *last}]
-        out = Text()
+        out = Source()
         out.line("@gluon.jit")
         given = [f"{one}: gl.constexpr" if one == "GROUP" else one for one in last]
         with out.function(name, [*first, *arguments, *given], what):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from lowering.dialect import Dialect, Reach
+from lowering.source import Source
 from lowering.steps.closing import by_host, last_phases
 from lowering.steps.constants import Constants, Group
 from lowering.steps.descriptors import Described
@@ -18,7 +19,6 @@ from lowering.steps.naming import PARAMETERS
 from lowering.steps.parameters import Needing
 from lowering.steps.programs import Programs
 from lowering.steps.relative import counted_off
-from lowering.steps.text import Text
 from lowering.steps.words import Words, kernel_name
 from tilelink.schedule.index import call, names_in, rank, replaced
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Sms, Who
@@ -54,13 +54,13 @@ class Frame:
     stream_waits: bool = True
     wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
-    def programs(self, out: Text, role: Role) -> Programs:
+    def programs(self, out: Source, role: Role) -> Programs:
         scope = Scope(self.schedule, role.name, role.programs)
         if in_gluon(role):
             return Turns(out, scope, Spelling(scope, self.constants), self.words, self.order)
         return self.plain(out, scope)
 
-    def plain(self, out: Text, scope: Scope) -> Programs:
+    def plain(self, out: Source, scope: Scope) -> Programs:
         """A printer of programs without groups of warps of their own."""
         spell = Spelling(scope, self.constants)
         if self.dialect.reach is Reach.SYMMETRIC:
@@ -88,7 +88,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
     roles = [role for role in launch.roles if not by_host(role)]
     check_alone(roles)
-    name, out, functions = kernel_name(launch), Text(), Text()
+    name, out, functions = kernel_name(launch), Source(), Source()
     needs: dict[str, str] = {"program": ""}
     descriptors: dict[str, Described] = {}
     there: dict[str, dict[str, Described]] = {}
@@ -99,7 +99,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         programs.phase(roles[0], phase)
         needs |= programs.needs
     for role in roles:
-        body = Text() if len(roles) > 1 else out
+        body = Source() if len(roles) > 1 else out
         programs = frame.programs(body, role)
         done = len(shared) if role is roles[0] else sum(phase.every for phase in shared)
         for phase in role.phases[done:]:
@@ -126,7 +126,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     order = frame.order({made.get(one, one) for one in needs} - {""})
     parameters = [one for name in order for one in tuples.get(name, [name])]
     gluon = any(map(in_gluon, roles))
-    kernel = Text()
+    kernel = Source()
     kernel.lines(functions.text() if functions.text().strip() else "")
     here = [f"{one.name}_here" for one in frame.schedule.buffers if one.places]
     kernel.line(_decorator(parameters, here, "gluon" if gluon else "triton"))
@@ -181,8 +181,8 @@ def _what(role: Role) -> str:
 
 def _dispatch(
     frame: Frame,
-    out: Text,
-    functions: Text,
+    out: Source,
+    functions: Source,
     text: str,
     role: Role,
     needs: dict[str, str],
@@ -219,7 +219,7 @@ def _counts(frame: Frame, roles: list[Role]) -> list[str]:
     return found
 
 
-def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before: list[str]) -> None:
+def _end(frame: Frame, out: Source, launch: Launch, needs: dict[str, str], before: list[str]) -> None:
     """What the program does that ends last: its phases, and the end of the call if it is the last of all."""
     words, name = frame.words, f"{kernel_name(launch)}_ended"
     first = frame.constants.name(name, words.counts[name], "count of programs that have ended")
@@ -242,7 +242,7 @@ def _waits(body: tuple[Step, ...]) -> bool:
     return any(isinstance(step, Wait) and step.covers for step in steps_in(body))
 
 
-def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
+def end_of_call(frame: Frame, out: Source, needs: dict[str, str]) -> None:
     """Everything of a call has ended: the words of this rank are made ready for the next one."""
     words, constants = frame.words, frame.constants
     out.comment("the next call" + (": what streams copy, too" if words.values else ""))
@@ -271,14 +271,14 @@ def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
 
 def end_kernel(frame: Frame) -> Kernel:
     """The last launch of a call that no program of another launch can end."""
-    out, needs = Text(), dict[str, str]()
+    out, needs = Source(), dict[str, str]()
     end_of_call(frame, out, needs)
     return one_program("end_of_call", "Ends a call, when all its streams have joined.", frame, needs, out.text())
 
 
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:
     """A wait that holds up a stream: host code does not know the number of a call that a graph replays."""
-    out = Text()
+    out = Source()
     programs = frame.plain(out, scope)
     programs.wait(step)
     names = frozenset[str]().union(*map(names_in, (*step.index, step.until)))
@@ -290,7 +290,7 @@ def one_program(
     name: str, what: str, frame: Frame, needs: dict[str, str], text: str, positions: Iterable[str] = ()
 ) -> Kernel:
     parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
-    out = Text()
+    out = Source()
     out.line(_decorator(parameters, positions))
     with out.function(name, parameters, what):
         if "call" in needs:

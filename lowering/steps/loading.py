@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from lowering.source import Chain, Source
 from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
@@ -11,7 +12,6 @@ from lowering.steps.indices import Scope, Spelling
 from lowering.steps.ranks import through_all
 from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
-from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.schedule.index import Number, names_in, rank
 from tilelink.schedule.memory import Access, Buffer, Protocol, Region
@@ -24,7 +24,7 @@ Chosen = tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[tuple[str, ..
 class Loading(Signalling):
     """`descriptors`: of which buffer and block each of them is."""
 
-    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
+    def __init__(self, out: Source, scope: Scope, spell: Spelling, words: Words) -> None:
         super().__init__(out, scope, spell, words)
         self.regions = Regions(self.spell, self.needs)
         self.buffers = self.regions.buffers
@@ -50,7 +50,7 @@ class Loading(Signalling):
             return
         if any(one.places == buffer.name for one in self.schedule.buffers):  # one number, not a tile
             word = Chain((self.regions.base(step.region), *self.spell.flat(step.region.start, buffer.name, 0)))
-            self.out.wrapped(f"{step.result} = tl.load(", [word])
+            self.out.call(f"{step.result} = tl.load(", [word])
             self.regions.places[buffer.name] = step.result, step.region.start[0]
             return
         if step.region.access is Access.DESCRIPTOR:
@@ -59,10 +59,10 @@ class Loading(Signalling):
             return
         place = self._place(step.result, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
-            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])
+            self.out.call(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])
             return
         masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
-        self.out.wrapped(f"{step.result} = tl.load(", [place.pointers, *masked])
+        self.out.call(f"{step.result} = tl.load(", [place.pointers, *masked])
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
         packed = self.words.in_word.get(region.buffer, 1) > 1
@@ -128,7 +128,7 @@ class Loading(Signalling):
                 self.needs[f"{buffer.name}_peers"] = ""
                 place = Chain(tuple(self.spell.flat(region.start, buffer.name, 0)) or ("0",))
                 sizes = f"NUM_RANKS={self.spell.ranks()}"
-                self.out.wrapped("store_at_ranks(", [f"{buffer.name}_peers", place, value, sizes])
+                self.out.call("store_at_ranks(", [f"{buffer.name}_peers", place, value, sizes])
             case _:
                 super().before_raising(step)
 
@@ -174,7 +174,7 @@ class Loading(Signalling):
             lines, head, arguments = self.chosen.pop(step)
             for line in lines:
                 self.out.line(line)
-            self.out.wrapped(head, arguments)
+            self.out.call(head, arguments)
             return
         match step:
             case If(left, right, (Compute((value,), op, (str() as own,)),), (Load(result) as load,)):
@@ -195,7 +195,7 @@ class Loading(Signalling):
         self.dtypes[step.result] = element(buffer)
         place = self._place(step.result, step.region, step)
         packets = [place.pointers, *self._packets(buffer), *place.masks]
-        self.out.wrapped(f"{step.result} = own_or_packets(", [own, condition, *packets])
+        self.out.call(f"{step.result} = own_or_packets(", [own, condition, *packets])
 
     def _choose(self, choice: Choice) -> None:
         """Prints where a load loads from, if both are tiles of equal strides, and notes the load for the loop."""

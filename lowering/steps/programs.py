@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lowering import names
+from lowering.source import Chain, Source
 from lowering.steps.dtypes import BYTES, NAMES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.flat import is_flat, run
@@ -13,7 +14,6 @@ from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.loading import Loading
 from lowering.steps.ops import op_text
 from lowering.steps.slices import Sliced, sliced
-from lowering.steps.text import Chain, Text
 from lowering.steps.words import Words
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Index, Number, rank
@@ -35,7 +35,7 @@ _ORDERS = {
 class Programs(Loading):
     """`functions`: what the printed text calls."""
 
-    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
+    def __init__(self, out: Source, scope: Scope, spell: Spelling, words: Words) -> None:
         super().__init__(out, scope, spell, words)
         self.functions: list[str] = []
 
@@ -110,7 +110,7 @@ class Programs(Loading):
 
     def inner(self) -> Programs:
         """A printer of other text for the same programs."""
-        return Programs(Text(), self.scope, self.spell, self.words)
+        return Programs(Source(), self.scope, self.spell, self.words)
 
     def _late(self, role: Role, phase: Phase, late: tuple[Step, ...]) -> Callable[[str, str], None]:
         """A function that notifies for a tile, and what prints its call. A loop that branches on its tile is not pipelined:
@@ -123,7 +123,7 @@ class Programs(Loading):
             inner.steps(late)
         name = f"notify_of_{role.name}{f'_{len(self.functions)}' if self.functions else ''}"
         needs = [one for one in inner.needs if one]
-        out = Text()
+        out = Source()
         out.line("@triton.jit")
         what = f"What tile `tile` of {role.name} tells, if there is one: `tile_exists` is 1, or 0."
         with out.function(name, ["tile", "tile_exists", *needs], what):
@@ -170,7 +170,7 @@ class Programs(Loading):
         name = f"{stores[-1].region.buffer if stores else found.tile}_slice"
         others = sum(f"def {name}" in text for text in self.functions)
         name += f"_{others}" if others else ""
-        out = Text()
+        out = Source()
         out.line("@triton.jit")
         what = f"One slice of columns of a tile of {found.tile}, from column {found.column} on."
         with out.function(name, [found.tile, *self._indices(found), *needs], what):
@@ -228,9 +228,9 @@ class Programs(Loading):
         place = self._place(step.value, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
             packets = [place.pointers, step.value, *self._packets(buffer), *place.masks]
-            self.out.wrapped("put_packets(", packets)
+            self.out.call("put_packets(", packets)
             return
-        self.out.wrapped("tl.store(", [place.pointers, value, *place.masks])
+        self.out.call("tl.store(", [place.pointers, value, *place.masks])
 
     def move(self, step: Move) -> None:
         flat = is_flat(self.scope, step)
@@ -257,7 +257,7 @@ class Programs(Loading):
             times = "" if columns == 1 else f" * {self.spell(columns, 2)}"
             elements = f"{self.spell.wide(self.spell(rows))}{times}"
         ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (target, source)]
-        self.out.wrapped("copy_run(", [*ends, elements, self.spell.number(f"{name}_block", block, what)])
+        self.out.call("copy_run(", [*ends, elements, self.spell.number(f"{name}_block", block, what)])
 
     def compute(self, step: Compute) -> None:
         if step.op == "own_place":
