@@ -45,17 +45,3 @@ def count_at_peer(peer_words, count, peer):
     """Add 1 to word `count` of `peer` after this program's work so far; `peer_words` are the words of this rank."""
     __syncthreads()
     dl.notify(peer_words + count, peer, signal=1, sig_op="add", comm_scope="intra_node")
-
-
-@triton_dist.jit
-def notify_all(signal, call, NUM_RANKS: tl.constexpr):
-    """Raise `signal` of every rank to `call`, in the same order as `notify`."""
-    for peer in tl.static_range(NUM_RANKS):
-        notify(signal, peer, call)
-
-
-@triton_dist.jit
-def count_at_peers(peer_words, count, rank, NUM_RANKS: tl.constexpr):
-    """Add 1 to word `count` of every peer, in the same order as `count_at_peer`."""
-    for step in tl.static_range(1, NUM_RANKS):
-        count_at_peer(peer_words, count, (rank + step) % NUM_RANKS)

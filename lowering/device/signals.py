@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 
 from lowering.device.barrier import program_barrier
-from lowering.device.counts import count_up
 
 
 @triton.jit
@@ -70,12 +69,6 @@ def notify_all(peer_words, word, call, NUM_RANKS: tl.constexpr):
 def on_peer(pointers, peer, DTYPE: tl.constexpr):
     """First element of a symmetric buffer on `peer`; `pointers` is the table of its addresses on all ranks."""
     return tl.multiple_of(tl.load(pointers + peer).to(tl.pointer_type(DTYPE)), 16)
-
-
-@triton.jit
-def count_at_peer(peer_words, count, peer):
-    """Add 1 to word `count` of `peer` after this program's work so far; `peer_words` is a table of addresses."""
-    count_up(on_peer(peer_words, peer, tl.int32) + count)
 
 
 @triton.jit

@@ -18,10 +18,10 @@ from contextlib import contextmanager
 
 from lowering.source import Chain, Source
 from lowering.steps.dtypes import stored
+from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.programs import Programs
 from lowering.steps.regions import Regions, Side
-from lowering.steps.words import Words
 from tilelink.schedule.index import Number, rank
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.roles import Phase, Role, Schedule
@@ -93,20 +93,16 @@ def _loads(phase: Phase, buffers: tuple[str, ...]) -> bool:
 
 
 class DistributedPrograms(Programs):
-    """`exact`: signals whose waits may compare for equality, and return tokens for loads of their phase."""
+    """Waits for signals that are `exact` return tokens for loads of their phase."""
 
     regions: SymmetricRegions
     vectors = False
 
-    def __init__(self, out: Source, scope: Scope, spell: Spelling, words: Words, exact: frozenset[str]) -> None:
-        super().__init__(out, scope, spell, words)
-        self.exact = exact
+    def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
+        super().__init__(frame, out, scope)
         self.regions = SymmetricRegions(self.spell, self.needs)
         self.is_draft = False
         self.loaded: dict[str, dict[str, None]] = {}  # by buffer, what loads of the phase go through
-
-    def inner(self) -> DistributedPrograms:
-        return DistributedPrograms(Source(), self.scope, self.spell, self.words, self.exact)
 
     # what takes tokens
 
@@ -132,7 +128,9 @@ class DistributedPrograms(Programs):
 
     def _covered(self, phase: Phase) -> set[str]:
         """Buffers whose loads need waits of a phase that return tokens."""
-        return {name for wait in _waits(phase) if wait.signal in self.exact for name in wait.covers} - self.packets
+        return {
+            name for wait in _waits(phase) if wait.signal in self.frame.exact for name in wait.covers
+        } - self.packets
 
     # leaves
 
@@ -140,7 +138,7 @@ class DistributedPrograms(Programs):
         """A token that no load takes orders nothing: then all threads meet behind the wait."""
         word, until = self.word(self.own(step.signal), step.signal, step.index), self.spell(step.until)
         takers = [one for name in step.covers for one in self.regions.awaited.get(name, {}).values()]
-        if step.signal not in self.exact or not takers:
+        if step.signal not in self.frame.exact or not takers:
             self.out.call("wait_at_least(", [word, until])
             return
         if len(takers) == 1:

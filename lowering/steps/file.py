@@ -15,9 +15,10 @@ from lowering.steps.constants import Constants
 from lowering.steps.distributed import returning_tokens
 from lowering.steps.errors import SizeKnownOnCall
 from lowering.steps.folding import folded
+from lowering.steps.frame import Frame
 from lowering.steps.gluon import for_gpu, pieces_flushed
 from lowering.steps.host import Facts, print_class
-from lowering.steps.kernel import Frame, end_kernel, print_kernel
+from lowering.steps.kernel import end_kernel, print_kernel
 from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import OF_GLUON, checked_names

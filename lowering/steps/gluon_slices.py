@@ -16,7 +16,7 @@ from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.indices import Spelling
 from lowering.steps.order import terms_of
 from lowering.steps.programs import Programs
-from lowering.steps.ranks import first_of_ranks
+from lowering.steps.ranks import first_of_ranks, resolved
 from lowering.steps.regions import Place, Regions, Side
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES
 from tilelink.ir.ops.elementwise import FUNCTIONS
@@ -119,7 +119,7 @@ class Slice(GluonPrograms):
     """Prints the steps of a slice of `rows` x `width[0]` elements of the product `result`."""
 
     def __init__(self, around: GluonPrograms, result: str, rows: int, width: tuple[int, str]) -> None:
-        super().__init__(Source(), around.scope, around.spell, around.words, around.order)
+        super().__init__(around.frame, Source(), around.scope)
         self.result, self.rows, self.width = result, rows, width
         self.leaves: set[str] = set()  # types of what is sent in pieces
 
@@ -201,9 +201,7 @@ class Slice(GluonPrograms):
         ranks = self.schedule.num_ranks
         legal = f"for step < {ranks}: peer = (rank + step) % {ranks}, and the place of the peer in a pool"
         *loads, store = step.body
-        let: dict[str, Number] = {}
-        for name, index in step.let:
-            let[name] = replaced(index, let)
+        let = resolved(step)
         bound = {step.variable, *let}
         if not isinstance(store, Store) or step.count != ranks:
             self.not_printed("pieces in a loop that is not over all ranks", step, legal)

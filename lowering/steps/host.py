@@ -13,8 +13,9 @@ from lowering.source import Source
 from lowering.steps.closing import MAIN
 from lowering.steps.descriptors import Described, layout_attribute
 from lowering.steps.dtypes import element, stored
+from lowering.steps.frame import Frame
 from lowering.steps.indices import HostSpelling, Scope
-from lowering.steps.kernel import Frame, Kernel
+from lowering.steps.kernel import Kernel
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory

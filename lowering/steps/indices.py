@@ -58,8 +58,8 @@ class Scope:
         return names_in(index) <= self.values.keys() and not tables_in(index)
 
     @contextmanager
-    def inside(self, variable: str = "", count: Number = 1, first: Number = 0) -> Iterator[None]:
-        """A loop over `variable`, whose names end with it."""
+    def inside(self, variable: str = "", count: Number = 1, first: Number = 0, let: Let = ()) -> Iterator[None]:
+        """A loop over `variable`, whose names, those of `let` too, end with it."""
         before, values = dict(self.names), dict(self.values)
         self.values.pop(variable, None)
         if variable:
@@ -71,6 +71,8 @@ class Scope:
                 self.values |= {"rank": np.arange(ranks)[:, None], **self.schedule.sizes}
             if 0 < ranks * count * self.programs <= MOST_VALUES:
                 self.values["program"] = np.arange(self.programs)[:, None, None]
+        for _ in self.bind(let):
+            pass
         yield
         self.names, self.values = before, values
 

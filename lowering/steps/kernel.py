@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from lowering.dialect import Dialect, Reach
+from lowering.dialect import Reach
 from lowering.source import Source
 from lowering.steps.closing import by_host, last_phases
-from lowering.steps.constants import Constants, Group
+from lowering.steps.constants import Group
 from lowering.steps.descriptors import Described
 from lowering.steps.distributed import DistributedPrograms
+from lowering.steps.frame import Frame
 from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.indices import Scope, Spelling
-from lowering.steps.naming import PARAMETERS
 from lowering.steps.parameters import Needing
 from lowering.steps.programs import Programs
 from lowering.steps.relative import counted_off
-from lowering.steps.words import Words, kernel_name
+from lowering.steps.words import kernel_name
 from tilelink.schedule.index import call, names_in, rank, replaced
-from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Sms, Who
+from tilelink.schedule.roles import Launch, Phase, Role, Sms, Who
 from tilelink.schedule.steps import Move, Step, Store, Wait
 from tilelink.schedule.walk import indices, steps_in
 
@@ -41,47 +40,17 @@ class Kernel:
     gluon: bool = False
 
 
-@dataclass
-class Frame:
-    """What all printers of a file share. `exact`: signals whose waits may compare for equality. `stream_waits`: streams of the
-    machine can wait for a word of memory."""
+def programs_of(frame: Frame, out: Source, role: Role) -> Programs:
+    """A printer of the programs of a role."""
+    scope = Scope(frame.schedule, role.name, role.programs)
+    return Turns(frame, out, scope) if in_gluon(role) else _plain(frame, out, scope)
 
-    schedule: Schedule
-    words: Words
-    constants: Constants
-    dialect: Dialect
-    exact: frozenset[str] = frozenset()
-    stream_waits: bool = True
-    wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
-    def programs(self, out: Source, role: Role) -> Programs:
-        scope = Scope(self.schedule, role.name, role.programs)
-        if in_gluon(role):
-            return Turns(out, scope, Spelling(scope, self.constants), self.words, self.order)
-        return self.plain(out, scope)
-
-    def plain(self, out: Source, scope: Scope) -> Programs:
-        """A printer of programs without groups of warps of their own."""
-        spell = Spelling(scope, self.constants)
-        if self.dialect.reach is Reach.SYMMETRIC:
-            return DistributedPrograms(out, scope, spell, self.words, self.exact)
-        return Programs(out, scope, spell, self.words)
-
-    def stream_wait(self, signal: str) -> str:
-        """The method by which a stream waits for a number; empty if a program has to hold it."""
-        compares = self.dialect.stream_wait == "wait_at_least" or signal in self.exact
-        return self.dialect.stream_wait if self.stream_waits and compares else ""
-
-    def order(self, needs: Iterable[str]) -> list[str]:
-        """Parameters: tensors as the schedule has them, tables, words, the own rank, positions."""
-        names = set(needs)
-        order: list[str] = []
-        for buffer in self.schedule.buffers:
-            order += [one for one in (buffer.name, f"{buffer.name}_peers", f"{buffer.name}_there") if one in names]
-            order += sorted(one for one in names if one.startswith(f"{buffer.name}_desc"))
-        order += [table.name for table in self.schedule.tables if table.name in names]
-        order += [one for one in PARAMETERS if one in names]
-        return [*dict.fromkeys(order), *sorted(names - set(order))]
+def _plain(frame: Frame, out: Source, scope: Scope) -> Programs:
+    """A printer of programs without groups of warps of their own."""
+    if frame.dialect.reach is Reach.SYMMETRIC:
+        return DistributedPrograms(frame, out, scope)
+    return Programs(frame, out, scope)
 
 
 def print_kernel(frame: Frame, launch: Launch) -> Kernel:
@@ -95,12 +64,12 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     before: list[str] = []
     shared = _shared(roles)
     for phase in shared:
-        programs = frame.programs(out, roles[0])
+        programs = programs_of(frame, out, roles[0])
         programs.phase(roles[0], phase)
         needs |= programs.needs
     for role in roles:
         body = Source() if len(roles) > 1 else out
-        programs = frame.programs(body, role)
+        programs = programs_of(frame, body, role)
         done = len(shared) if role is roles[0] else sum(phase.every for phase in shared)
         for phase in role.phases[done:]:
             if phase.who is not Who.LAST:
@@ -228,7 +197,7 @@ def _end(frame: Frame, out: Source, launch: Launch, needs: dict[str, str], befor
     needs["counts"] = ""
     with out.block(f"if count_arrival(counts + {first}) == {programs} - 1:"):
         for role, phase in last_phases(launch):
-            last = frame.programs(out, role)
+            last = programs_of(frame, out, role)
             last.phase(role, phase)
             needs |= last.needs
         if launch is words.closing:
@@ -261,7 +230,7 @@ def end_of_call(frame: Frame, out: Source, needs: dict[str, str]) -> None:
         lanes = 1 << (many - 1).bit_length()
         out.line(f"take_off(signals + {first}, {off}, WORDS={count}, BLOCK={lanes})")
     scope = Scope(frame.schedule)
-    spell = Needing(scope, Spelling(scope, constants), needs)
+    spell = Needing(scope, constants, needs)
     for place, value in enumerate(words.values):
         needs["stream_values"] = ""
         out.line(f"tl.store(stream_values + {place}, {spell(replaced(value, {'call': call + 1}))})")
@@ -279,7 +248,7 @@ def end_kernel(frame: Frame) -> Kernel:
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:
     """A wait that holds up a stream: host code does not know the number of a call that a graph replays."""
     out = Source()
-    programs = frame.plain(out, scope)
+    programs = _plain(frame, out, scope)
     programs.wait(step)
     names = frozenset[str]().union(*map(names_in, (*step.index, step.until)))
     positions = dict.fromkeys(sorted(names - {"rank", "call"} - set(frame.schedule.sizes)), "")

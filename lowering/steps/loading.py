@@ -8,11 +8,11 @@ from lowering.source import Chain, Source
 from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
-from lowering.steps.indices import Scope, Spelling
+from lowering.steps.frame import Frame
+from lowering.steps.indices import Scope
 from lowering.steps.ranks import through_all
 from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
-from lowering.steps.words import Words
 from tilelink.schedule.index import Number, names_in, rank
 from tilelink.schedule.memory import Access, Buffer, Protocol, Region
 from tilelink.schedule.steps import Compute, For, If, Load, Step, Store
@@ -24,10 +24,9 @@ Chosen = tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[tuple[str, ..
 class Loading(Signalling):
     """`descriptors`: of which buffer and block each of them is."""
 
-    def __init__(self, out: Source, scope: Scope, spell: Spelling, words: Words) -> None:
-        super().__init__(out, scope, spell, words)
+    def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
+        super().__init__(frame, out, scope)
         self.regions = Regions(self.spell, self.needs)
-        self.buffers = self.regions.buffers
         self.dtypes: dict[str, str] = {}  # of values that were loaded
         # the loads that branches in the loop at hand have become
         self.chosen: dict[If, tuple[tuple[str, ...], str, list[str | Chain]]] = {}
@@ -149,9 +148,7 @@ class Loading(Signalling):
             return
         before = dict(self.regions.remote)
         self._look_up(step)
-        with self.scope.inside(step.variable, step.count):
-            for _ in self.scope.bind(step.let):
-                pass  # the loads are those of the loop
+        with self.scope.inside(step.variable, step.count, let=step.let):  # the loads are those of the loop
             for choice in choices(step):
                 self._choose(choice)
         super().loop(step)
@@ -208,12 +205,16 @@ class Loading(Signalling):
             return
         self.dtypes[first.result] = element(self.buffers[first.region.buffer])
         before, instead, load = found
+        self.decide(choice, before, instead)
+        self.chosen[choice.branch] = load
+
+    def decide(self, choice: Choice, before: list[tuple[str, str]], instead: list[tuple[str, str]]) -> None:
+        """Prints variables, and what they are where the condition holds."""
         for name, value in before:
             self.out.line(f"{name} = {value}")
         with self.out.block(f"if {self.spell(choice.branch.left)} == {self.spell(choice.branch.right)}:"):
             for name, value in instead:
                 self.out.line(f"{name} = {value}")
-        self.chosen[choice.branch] = load
 
     def _descriptors_of(self, choice: Choice) -> Chosen | None:
         value = choice.first.result

@@ -101,9 +101,7 @@ class _Analysis:
         """Behind all rounds of a loop. `always`: every program goes through all of them; `again`: there may be several."""
         names = frozenset({loop.variable, *(name for name, _ in loop.let)})
         at_least_once = always and self.scope.range(loop.count).low >= 1
-        with self.scope.inside(loop.variable, loop.count, first):
-            for _ in self.scope.bind(loop.let):
-                pass
+        with self.scope.inside(loop.variable, loop.count, first, loop.let):
             while True:
                 ended = _forgotten(self.body(loop.body, _forgotten(state, names), path), names)
                 if not again or ended <= state:

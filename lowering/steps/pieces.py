@@ -17,6 +17,7 @@ from tilelink.schedule.index import Index, Number, least, rounded_up
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Move, Step
+from tilelink.schedule.walk import with_phases
 
 ELEMENTS = 4096  # of a piece at most: 32 for each thread of four warps
 
@@ -24,23 +25,14 @@ ELEMENTS = 4096  # of a piece at most: 32 for each thread of four warps
 def in_pieces(schedule: Schedule, most: int = ELEMENTS, runs: bool = True) -> Schedule:
     """`schedule` with loops around what moves more than `most` elements, which is a power of two. `runs`: those stay whole."""
 
-    def changed(role: Role) -> Role:
+    def changed(role: Role, phase: Phase) -> Phase:
         if by_host(role):
-            return role
+            return phase
         scope = Scope(schedule, role.name, role.programs)
-        return replace(role, phases=tuple(_phase(scope, phase, most, runs) for phase in role.phases))
+        with scope.inside("tile", phase.count, phase.first, phase.let):
+            return replace(phase, body=_body(scope, phase.body, most, runs))
 
-    launches = tuple(
-        replace(launch, roles=tuple(changed(role) for role in launch.roles)) for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
-
-
-def _phase(scope: Scope, phase: Phase, most: int, runs: bool) -> Phase:
-    with scope.inside("tile", phase.count, phase.first):
-        for _ in scope.bind(phase.let):
-            pass
-        return replace(phase, body=_body(scope, phase.body, most, runs))
+    return with_phases(schedule, changed)
 
 
 def _body(scope: Scope, body: tuple[Step, ...], most: int, runs: bool) -> tuple[Step, ...]:
@@ -48,9 +40,7 @@ def _body(scope: Scope, body: tuple[Step, ...], most: int, runs: bool) -> tuple[
     for step in body:
         match step:
             case For():
-                with scope.inside(step.variable, step.count):
-                    for _ in scope.bind(step.let):
-                        pass
+                with scope.inside(step.variable, step.count, let=step.let):
                     found.append(replace(step, body=_body(scope, step.body, most, runs)))
             case If():
                 others = _body(scope, step.others, most, runs)
@@ -85,15 +75,19 @@ def _loop(schedule: Schedule, source: Region, target: Region, most: int) -> Step
     width = cols if isinstance(cols, int) else schedule.shapes[source.buffer][-1]
     wide = min(most, 1 << (width - 1).bit_length())
     sizes = (max(1, most // wide), wide)[-len(source.extent) :]
-    step: Step = Move((source,), (target,))
     names = (f"{source.buffer}_row", f"{source.buffer}_col")[-len(sizes) :]
+    loops: list[tuple[str, Number]] = []  # inner ones first
     for back, (name, size) in enumerate(zip(reversed(names), reversed(sizes), strict=True), start=1):
         extent = source.extent[-back]
         count = rounded_up(extent, size)
-        if count == 1:
-            continue
-        assert isinstance(step, For | Move)
-        step = For(name, count, (_shifted(step, back, Index(name) * size, _left(extent, Index(name) * size, size)),))
+        if count != 1:
+            loops.append((name, count))
+            first = Index(name) * size
+            left = _left(extent, first, size)
+            source, target = (_part(one, back, first, left) for one in (source, target))
+    step: Step = Move((source,), (target,))
+    for name, count in loops:
+        step = For(name, count, (step,))
     return step
 
 
@@ -101,18 +95,9 @@ def _left(extent: Number, start: Number, size: int) -> Number:
     return size if isinstance(extent, int) and extent % size == 0 else least(size, extent - start)
 
 
-def _shifted(step: Step, back: int, by: Number, extent: Number) -> Step:
-    """The move inside of `step`, from `by` on along the dimension that is `back` from the end."""
-
-    def region(one: Region) -> Region:
-        start, width = list(one.start), list(one.extent)
-        start[-back] = start[-back] + by
-        width[-back] = extent
-        return replace(one, start=tuple(start), extent=tuple(width))
-
-    match step:
-        case For():
-            return replace(step, body=tuple(_shifted(one, back, by, extent) for one in step.body))
-        case Move():
-            return replace(step, source=tuple(map(region, step.source)), target=tuple(map(region, step.target)))
-    return step
+def _part(region: Region, back: int, first: Number, extent: Number) -> Region:
+    """`region` from `first` on along the dimension that is `back` from the end."""
+    start, width = list(region.start), list(region.extent)
+    start[-back] = start[-back] + first
+    width[-back] = extent
+    return replace(region, start=tuple(start), extent=tuple(width))

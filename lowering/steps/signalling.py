@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from lowering.source import Chain, Source
 from lowering.steps.body import Body
-from lowering.steps.indices import Scope, Spelling, strides
+from lowering.steps.frame import Frame
+from lowering.steps.indices import Scope, strides
 from lowering.steps.parameters import Needing
 from lowering.steps.ranks import Notifies, Waits, notifies_of_ranks, waits_of_ranks
-from lowering.steps.words import Words
 from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.steps import For, Let, Notify, Wait
 
@@ -18,13 +18,11 @@ from tilelink.schedule.steps import For, Let, Notify, Wait
 class Signalling(Body):
     """`needs`: names that the printed text takes as parameters."""
 
-    out: Source
     vectors = True  # whether one operation awaits, or raises, words of all ranks
 
-    def __init__(self, out: Source, scope: Scope, spell: Spelling, words: Words) -> None:
+    def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
         self.needs: dict[str, str] = {}
-        super().__init__(out, scope, Needing(scope, spell, self.needs))
-        self.words = words
+        super().__init__(frame, out, scope, Needing(scope, frame.constants, self.needs))
         self.amount = ""  # what is added to words, if it is not 1
 
     def let(self, let: Let) -> None:

@@ -45,7 +45,7 @@ def sliced(body: Body) -> Sliced | None:
         return None
     tile, values = _leaves(body[: last + 1])
     runs = _runs(body[last + 1 :], values)
-    if not runs or _taken(runs[0]) != {values[0]}:
+    if not runs or taken(runs[0]) != {values[0]}:
         return None
     behind = body[last + 1 + sum(map(len, runs)) :]
     for column in dict.fromkeys(
@@ -103,7 +103,7 @@ def _used(body: Body) -> set[str]:
     return found
 
 
-def _taken(body: Body) -> set[str]:
+def taken(body: Body) -> set[str]:
     """Values that steps take and have not made."""
     made, taken = set[str](), set[str]()
     for step in steps_in(body):
