@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelink.schedule.index import Number, names_in, replaced
+from tilelink.schedule.instance import reindexed
 from tilelink.schedule.roles import Phase, Schedule
 from tilelink.schedule.steps import For, If, Let, Step
-from tilelink.schedule.walk import read, reindexed, steps_in, with_phases, written
+from tilelink.schedule.walk import read, steps_in, with_phases, written
 
 
 def folded(schedule: Schedule) -> Schedule:

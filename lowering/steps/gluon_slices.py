@@ -14,13 +14,12 @@ from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.gluon_product import Sizes, whole
 from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.indices import Spelling
-from lowering.steps.order import terms_of
 from lowering.steps.programs import Programs
 from lowering.steps.ranks import first_of_ranks, resolved
 from lowering.steps.regions import Place, Regions, Side
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.schedule.index import Index, Number, least, names_in, replaced
+from tilelink.schedule.index import Index, Number, least, names_in, replaced, terms_of
 from tilelink.schedule.memory import Access, Memory, Region
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute, For, Load, Step, Store

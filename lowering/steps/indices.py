@@ -12,7 +12,7 @@ import numpy as np
 
 from lowering import names as limits
 from lowering.steps.constants import Constants, Group
-from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in, spelled, tables_in
+from tilelink.schedule.index import BINDS, Index, Ints, Number, evaluate, names_in, spelled, tables_in
 from tilelink.schedule.known import Known
 from tilelink.schedule.ranges import Range, range_of, truncation_is_floor
 from tilelink.schedule.roles import Schedule
@@ -20,7 +20,6 @@ from tilelink.schedule.steps import Let
 
 POSITION = "tile"  # what phases call it
 MOST_VALUES = 2**20  # of a name, for all ranks and positions
-_BINDS = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -123,7 +122,7 @@ class Spelling:
             )
         if index.op in ("//", "%") and not truncation_is_floor(index, self.scope.names, self.scope.tables):
             return self.floored(index.op, self(left), self._divisor(index))
-        binds = _BINDS[index.op]
+        binds = BINDS[index.op]
         units = (unit if index.op in "+-*" else (0, ""),) * 2
         if index.op in "+-" and not (_counts_in(left, unit[0]) and _counts_in(right, unit[0])):
             units = ((0, ""), (0, ""))

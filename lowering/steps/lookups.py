@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelink.schedule.index import OPERATORS, Index, Number, names_in, subindices
+from tilelink.schedule.instance import reindexed
 from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Let, Step
-from tilelink.schedule.walk import indices, mapped, reindexed, steps_in, with_phases
+from tilelink.schedule.walk import indices, mapped, steps_in, with_phases
 
 Named = dict[Number, Number]
 

@@ -13,7 +13,7 @@ from math import gcd
 from lowering.steps.dtypes import BYTES, element
 from lowering.steps.errors import NotPrinted
 from tilelink.schedule.edges import divisor, divisors
-from tilelink.schedule.index import OPERATORS, Index, Number
+from tilelink.schedule.index import Number, made
 from tilelink.schedule.memory import Buffer, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Role, Schedule
@@ -89,19 +89,10 @@ def _divided(index: Number, by: int, names: Mapping[str, int]) -> Number:
     if by == 1 or isinstance(index, int):
         return index // by
     if index.op in ("+", "-", "min", "max") and all(divisor(one, names) % by == 0 for one in index.args):
-        return _applied(index.op, *(_divided(one, by, names) for one in index.args))
+        return made(index.op, *(_divided(one, by, names) for one in index.args))
     if index.op == "*":
         left, right = index.args
         for one, other in ((right, left), (left, right)):
             if divisor(one, names) % by == 0:
                 return other * _divided(one, by, names)
     return index // by
-
-
-def _applied(op: str, left: Number, right: Number) -> Number:
-    match op:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-    return OPERATORS[op](left, right) if isinstance(left, int) and isinstance(right, int) else Index(op, (left, right))

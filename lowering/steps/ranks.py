@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lowering.steps.order import terms_of
-from tilelink.schedule.index import Index, Number, names_in, rank, replaced
+from tilelink.schedule.index import Index, Number, names_in, rank, replaced, terms_of
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import For, If, Notify, Step, Wait
 from tilelink.schedule.walk import all_steps, notifies, synchronises

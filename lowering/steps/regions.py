@@ -11,8 +11,7 @@ from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
-from lowering.steps.order import difference
-from tilelink.schedule.index import Index, Number, names_in, rank
+from tilelink.schedule.index import Index, Number, difference, names_in, rank
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import region_text

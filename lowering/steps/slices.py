@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilelink.schedule.index import Index, Number, names_in, replaced
+from tilelink.schedule.instance import reindexed
 from tilelink.schedule.steps import Compute, For, Load, Step, Store
-from tilelink.schedule.walk import indices, mapped, reindexed, steps_in
+from tilelink.schedule.walk import indices, mapped, steps_in
 
 Body = tuple[Step, ...]
 
