@@ -18,8 +18,7 @@ class Chain:
     before: str = ""
 
     def __str__(self) -> str:
-        between = f" {self.operator} " if self.operator else " "
-        return self.before + between.join(self.parts)
+        return self.before + f" {self.operator} ".join(self.parts)
 
 
 class Source:

@@ -129,8 +129,9 @@ class Body(ABC):
             what = f"{type(phase.pipelining).__name__} of a phase"
             raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal="Plain(), Prefetch()")
 
-    @abstractmethod
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str: ...
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool) -> str:
+        return f"range({count})"
+
     @abstractmethod
     def wait(self, step: Wait) -> None: ...
     @abstractmethod

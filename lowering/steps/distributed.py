@@ -169,5 +169,5 @@ class DistributedPrograms(Programs):
         with self.regions.stores():
             super().store(step)
 
-    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...] = (None, None)) -> str:
+    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...]) -> str:
         return self.regions.handle(buffer, super()._descriptor(buffer, sides, ends))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from operator import mul
 
 from lowering.steps.indices import Scope
 from tilelink.schedule.index import Number
@@ -26,7 +27,7 @@ def run(scope: Scope, region: Region) -> tuple[Number, Number] | None:
     if not contiguous(scope, region):
         return None
     first, one = _first(region), 1
-    return region.extent[first], reduce(lambda total, size: total * size, shape[first + 1 :], one)
+    return region.extent[first], reduce(mul, shape[first + 1 :], one)
 
 
 def contiguous(scope: Scope, region: Region) -> bool:

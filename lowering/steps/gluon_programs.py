@@ -70,7 +70,7 @@ class GluonPrograms(Programs):
 
     # the language
 
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool) -> str:
         return f"tl.static_range({count})" if unrolled else f"range({count})"
 
     def may_flatten(self, phase: Phase) -> bool:

@@ -101,7 +101,7 @@ class Loading(Signalling):
             row = start * prod(self.schedule.shapes[region.buffer][dim + 1 : -1]) + row
         return row
 
-    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...] = (None, None)) -> str:
+    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...]) -> str:
         """The parameter for tiles of such sides and ends; another one if tiles of others go through a descriptor, too."""
         block = tuple(side.name for side in sides)
         name, made = f"{buffer}_desc", Described(buffer, block, self.layout(buffer, sides[-1].most), ends=ends)

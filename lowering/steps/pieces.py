@@ -19,44 +19,44 @@ from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Move, Step
 from tilelink.schedule.walk import with_phases
 
-ELEMENTS = 4096  # of a piece at most: 32 for each thread of four warps
+ELEMENTS = 4096  # of a piece at most, a power of two: 32 for each thread of four warps
 
 
-def in_pieces(schedule: Schedule, most: int = ELEMENTS, runs: bool = True) -> Schedule:
-    """`schedule` with loops around what moves more than `most` elements, which is a power of two. `runs`: those stay whole."""
+def in_pieces(schedule: Schedule) -> Schedule:
+    """`schedule` with loops around what moves more than `ELEMENTS` elements."""
 
     def changed(role: Role, phase: Phase) -> Phase:
         if by_host(role):
             return phase
         scope = Scope(schedule, role.name, role.programs)
         with scope.inside("tile", phase.count, phase.first, phase.let):
-            return replace(phase, body=_body(scope, phase.body, most, runs))
+            return replace(phase, body=_body(scope, phase.body))
 
     return with_phases(schedule, changed)
 
 
-def _body(scope: Scope, body: tuple[Step, ...], most: int, runs: bool) -> tuple[Step, ...]:
+def _body(scope: Scope, body: tuple[Step, ...]) -> tuple[Step, ...]:
     found: list[Step] = []
     for step in body:
         match step:
             case For():
                 with scope.inside(step.variable, step.count, let=step.let):
-                    found.append(replace(step, body=_body(scope, step.body, most, runs)))
+                    found.append(replace(step, body=_body(scope, step.body)))
             case If():
-                others = _body(scope, step.others, most, runs)
-                found.append(replace(step, body=_body(scope, step.body, most, runs), others=others))
-            case Move() if not (runs and is_flat(scope, step)):
-                found += _cut(scope.schedule, step, most)
+                others = _body(scope, step.others)
+                found.append(replace(step, body=_body(scope, step.body), others=others))
+            case Move() if not is_flat(scope, step):
+                found += _cut(scope.schedule, step)
             case _:
                 found.append(step)
     return tuple(found)
 
 
-def _cut(schedule: Schedule, step: Move, most: int) -> tuple[Step, ...]:
+def _cut(schedule: Schedule, step: Move) -> tuple[Step, ...]:
     pairs = list(zip(step.source, step.target, strict=True))
-    if all(_elements(schedule, source) <= most for source, _ in pairs):
+    if all(_elements(schedule, source) <= ELEMENTS for source, _ in pairs):
         return (step,)
-    loops = [_loop(schedule, source, target, most) for source, target in pairs]
+    loops = [_loop(schedule, source, target) for source, target in pairs]
     return (*loops, step.notify) if step.notify else tuple(loops)
 
 
@@ -69,12 +69,12 @@ def _elements(schedule: Schedule, region: Region) -> int:
     return count
 
 
-def _loop(schedule: Schedule, source: Region, target: Region, most: int) -> Step:
+def _loop(schedule: Schedule, source: Region, target: Region) -> Step:
     """A pair of regions piece by piece: parts of a row, or several whole rows, where rows and columns come last."""
     cols = source.extent[-1]
     width = cols if isinstance(cols, int) else schedule.shapes[source.buffer][-1]
-    wide = min(most, 1 << (width - 1).bit_length())
-    sizes = (max(1, most // wide), wide)[-len(source.extent) :]
+    wide = min(ELEMENTS, 1 << (width - 1).bit_length())
+    sizes = (max(1, ELEMENTS // wide), wide)[-len(source.extent) :]
     names = (f"{source.buffer}_row", f"{source.buffer}_col")[-len(sizes) :]
     loops: list[tuple[str, Number]] = []  # inner ones first
     for back, (name, size) in enumerate(zip(reversed(names), reversed(sizes), strict=True), start=1):

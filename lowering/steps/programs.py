@@ -206,7 +206,7 @@ class Programs(Loading):
         held = not self._has_loop(phase.body) and (_multiplies(phase.body) or self.awaits(phase.body))
         return ["num_stages=1"] * held
 
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool) -> str:
         """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited. It leaves loops
         as they are that have another one inside."""
         if unrolled:

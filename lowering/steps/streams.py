@@ -84,9 +84,6 @@ class Streams(Body):
             self.let(needed(phase.let, phase.body))
             self.steps(phase.body)
 
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
-        return f"range({count})"
-
     def wait(self, step: Wait) -> None:
         """One program holds the stream; where a number is awaited, the stream holds itself."""
         how = self.frame.stream_wait(step.signal)
