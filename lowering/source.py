@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+WIDTH = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """`parts` joined by an operator, behind `before`: an argument that may take several lines."""
+
+    parts: tuple[str, ...]
+    operator: str = "+"
+    before: str = ""
+
+    def __str__(self) -> str:
+        return self.before + f" {self.operator} ".join(self.parts)
 
 
 class Source:
@@ -31,10 +46,16 @@ class Source:
             yield
 
     @contextmanager
+    def condition(self, head: str, arguments: Sequence[str | Chain], tail: str) -> Iterator[None]:
+        """A block with a call in its header, which may take several lines."""
+        self.call(head, arguments, tail)
+        with self._inside():
+            yield
+
+    @contextmanager
     def function(self, name: str, parameters: list[str], what: str = "") -> Iterator[None]:
         """A function of the kernel, with `what` it is for; its parameters may be too many for a line."""
-        self.call(f"def {name}(", parameters, "):")
-        with self._inside():
+        with self.condition(f"def {name}(", parameters, "):"):
             if what:
                 self.line(f'"""{what}"""')
             yield
@@ -58,16 +79,36 @@ class Source:
         else:
             yield
 
-    def call(self, head: str, arguments: list[str], tail: str = ")") -> None:
-        """`head` + `a, b, c` + `tail`, one argument a line if it would be too long; `head` ends with its bracket."""
-        text = f"{head}{', '.join(arguments)}{tail}"
-        if 4 * self._depth + len(text) <= 110:
-            self.line(text)
+    def assigned(self, name: str, terms: Sequence[str]) -> None:
+        """`name = a + b` in a line, or a term a line; terms but the first begin with their sign."""
+        if len(terms) == 1 or self._fits(f"{name} = {' '.join(terms)}"):
+            self.line(f"{name} = {' '.join(terms)}")
+            return
+        self.line(f"{name} = (")
+        for term in terms:
+            self.line(f"    {term}")
+        self.line(")")
+
+    def call(self, head: str, arguments: Sequence[str | Chain], tail: str = ")") -> None:
+        """`head` + arguments + `tail` in a line, or an argument a line, or a part of an argument a line; `head` ends with its
+        bracket."""
+        whole = f"{head}{', '.join(map(str, arguments))}{tail}"
+        if self._fits(whole):
+            self.line(whole)
             return
         self.line(head)
         for argument in arguments:
-            self.line(f"    {argument},")
+            if isinstance(argument, Chain) and len(argument.parts) > 1 and not self._fits(f"    {argument},"):
+                first, *rest = argument.parts
+                self.line(f"    {argument.before}{first}")
+                for number, part in enumerate(rest):
+                    self.line(f"    {argument.operator} {part}{',' * (number == len(rest) - 1)}")
+            else:
+                self.line(f"    {argument},")
         self.line(tail)
+
+    def _fits(self, text: str) -> bool:
+        return 4 * self._depth + len(text) <= WIDTH
 
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"

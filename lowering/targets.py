@@ -77,7 +77,7 @@ from triton_dist.language.extra.language_extra import __syncthreads, atomic_add,
 from triton_dist.utils import finalize_distributed, initialize_distributed, launch_cooperative_grid_options
 """
 
-_PORTABLE_HELPERS = ("places", "words", "calls", "orders", "movement", "math", "steps")
+_PORTABLE_HELPERS = ("words", "movement", "math", "steps")
 _FABRICS = ("inputs", "pool", "library", "gpu_fabric")
 _JOIN = (
     "if not dist.is_initialized():",
@@ -115,7 +115,6 @@ def dialect(target: str, arch: str) -> Dialect:
             closes="dist.destroy_process_group()",
             stream_wait="wait_at_least",
             launch_options="",
-            warp_threads=32 if nvidia else 64,
             gluon=nvidia,
             tokens=False,
         )
@@ -137,7 +136,6 @@ def dialect(target: str, arch: str) -> Dialect:
         closes="finalize_distributed()",
         stream_wait="wait_equal",
         launch_options="**launch_cooperative_grid_options()",
-        warp_threads=32 if nvidia else 64,
         gluon=False,
         tokens=True,
     )

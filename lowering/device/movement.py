@@ -13,12 +13,3 @@ def halves(tile):
     rows: tl.constexpr = tile.shape[0]
     cols: tl.constexpr = tile.shape[1] // 2
     return tl.split(tl.permute(tl.reshape(tile, (rows, 2, cols)), (0, 2, 1)))
-
-
-@triton.jit
-def copy_share(target, source, size, program, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
-    """Copy this program's share of `size` consecutive elements; PROGRAMS programs together copy all of them."""
-    for start in range(program * BLOCK, size, PROGRAMS * BLOCK):
-        offsets = start + tl.arange(0, BLOCK)
-        inside = offsets < size
-        tl.store(target + offsets, tl.load(source + offsets, mask=inside), mask=inside)

@@ -9,7 +9,6 @@ import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
 
-from lowering.device.places import told_place
 from lowering.device.turns import cycles
 
 
@@ -51,43 +50,3 @@ def send_slice(value, leaving, there, peer, row, col, begun, number, clocks, GRO
         until(begun, (number * PIECES + piece) * clocks)
         send_piece(there, peer, row + piece * leaving.shape[1], col, leaving.index(GROUP * PIECES + piece))
         tma.store_wait(0)  # the piece has left the SM
-
-
-@gluon.jit
-def send_slice_to_all(
-    value,
-    leaving,
-    there,
-    rank,
-    row,
-    col,
-    begun,
-    number,
-    clocks,
-    GROUP: gl.constexpr,
-    RANKS: gl.constexpr,
-    places=None,
-):
-    """Store slice `number` of a tile at every rank, this one included, one piece every `clocks` clocks from time `begun` on.
-
-    Each piece goes to all ranks, in an order rotated by the own rank. For outputs in a pool, `there` has one descriptor
-    for each place of each rank, and `places` are the words that hold the place of each rank.
-    """
-    PIECES: gl.constexpr = value.shape[0] // leaving.shape[1]
-    slice_leaves(value, leaving, GROUP)
-    for piece in range(PIECES):
-        until(begun, (number * PIECES + piece) * clocks)
-        for step in range(RANKS):
-            peer = (rank + step) % RANKS
-            if places is not None:
-                peer += told_place(places + peer) * RANKS
-            send_piece(there, peer, row + piece * leaving.shape[1], col, leaving.index(GROUP * PIECES + piece))
-        tma.store_wait(0)  # the piece has left the SM
-
-
-@gluon.jit
-def pieces_sent():
-    """Wait until all pieces that this warpgroup has sent are written."""
-    gl.inline_asm_elementwise(
-        "cp.async.bulk.wait_group 0; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )

@@ -17,9 +17,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from lowering.device.places import told
-from lowering.device.signals import await_peers
-
 
 @gluon.jit
 def load_steps(
@@ -128,17 +125,6 @@ def wait_epochs(signals, call, rank, STRIDE: gl.constexpr, NUM_RANKS: gl.constex
 
 
 @gluon.jit
-def wait_places(words, call, NUM_RANKS: gl.constexpr):
-    """Block until every rank, this one included, has published the place of its output for this call."""
-    ranks = each_of(NUM_RANKS)
-    late = gl.to_tensor(1)
-    while late > 0:
-        found = gl.atomic_add(words + ranks, gl.zeros_like(ranks), mask=ranks < NUM_RANKS, sem="acquire", scope="sys")
-        late = gl.max(gl.where(ranks < NUM_RANKS, told(0, call) - found, 0), axis=0)
-    program_barrier()  # one thread has acquired each word; now all threads may load
-
-
-@gluon.jit
 def notify_all(peer_words, word, call, NUM_RANKS: gl.constexpr):
     """Raise word `word` of every rank to `call`: publishes all stores of this warpgroup and all data it has acquired.
 
@@ -158,26 +144,3 @@ def count_at_peers(peer_words, count, rank, NUM_RANKS: gl.constexpr):
     there = gl.load(peer_words + ranks, mask=peers).to(gl.pointer_type(gl.int32))
     program_barrier()
     gl.atomic_add(there + count, gl.full_like(ranks, 1), mask=peers, sem="release", scope="sys")
-
-
-@gluon.jit
-def next_call(
-    epoch,
-    counts,
-    done,
-    NUM_COUNTS: gl.constexpr,
-    BLOCK: gl.constexpr,
-    NUM_RANKS: gl.constexpr,
-    MEETS: gl.constexpr,
-):
-    """Prepare the next call: take the peers' arrivals off `done`, clear the counts of this rank, advance the epoch.
-
-    The arrivals are those of the last call. If `MEETS`, they are those of this call, and are awaited first: all ranks
-    leave the call together.
-    """
-    if MEETS:
-        await_peers(done, NUM_RANKS - 1)
-    offsets = each_of(BLOCK)
-    gl.store(counts + offsets, gl.zeros_like(offsets), mask=offsets < NUM_COUNTS)
-    gl.atomic_add(done, 1 - NUM_RANKS, sem="relaxed", scope="sys")
-    gl.store(epoch, gl.load(epoch) + 1)

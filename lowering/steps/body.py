@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NoReturn
 
 from lowering.source import Source
 from lowering.steps.errors import NotPrinted
+from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import needed
 from tilelink.schedule.index import Index, Number, names_in, rank
@@ -20,9 +22,10 @@ from tilelink.schedule.walk import indices, read, steps_in, synchronises, writte
 class Body(ABC):
     """Prints the steps of a role to `out`."""
 
-    def __init__(self, out: Source, scope: Scope, spell: Spelling) -> None:
-        self.out, self.scope, self.spell = out, scope, spell
-        self.schedule = scope.schedule
+    def __init__(self, frame: Frame, out: Source, scope: Scope, spell: Spelling) -> None:
+        self.frame, self.out, self.scope, self.spell = frame, out, scope, spell
+        self.schedule, self.words = scope.schedule, frame.words
+        self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
         self.packets = frozenset(one.name for one in self.schedule.buffers if one.protocol is not Protocol.SIMPLE)
 
     def steps(self, body: tuple[Step, ...]) -> None:
@@ -58,13 +61,17 @@ class Body(ABC):
             self.steps(step.body)
 
     def branch(self, step: If) -> None:
+        self.branches(step, self.steps)
+
+    def branches(self, step: If, steps: Callable[[tuple[Step, ...]], None]) -> None:
+        """A branch, whose bodies `steps` prints."""
         left, right = self.spell(step.left), self.spell(step.right)
         if step.body:
             with self.out.block(f"if {left} == {right}:"), self.scope.inside():
-                self.steps(step.body)
+                steps(step.body)
         if step.others:
             with self.out.block("else:" if step.body else f"if {left} != {right}:"), self.scope.inside():
-                self.steps(step.others)
+                steps(step.others)
 
     def let(self, let: Let) -> None:
         for name, index in self.scope.bind(let):
@@ -122,8 +129,9 @@ class Body(ABC):
             what = f"{type(phase.pipelining).__name__} of a phase"
             raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal="Plain(), Prefetch()")
 
-    @abstractmethod
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str: ...
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool) -> str:
+        return f"range({count})"
+
     @abstractmethod
     def wait(self, step: Wait) -> None: ...
     @abstractmethod

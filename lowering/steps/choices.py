@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
-from lowering.steps.order import terms_of
-from tilelink.schedule.index import Number, names_in
+from tilelink.schedule.index import Number, names_in, terms_of
 from tilelink.schedule.steps import For, If, Load, Step, Wait
 from tilelink.schedule.walk import steps_in
 

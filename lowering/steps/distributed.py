@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lowering.source import Chain, Source
 from lowering.steps.dtypes import stored
+from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.programs import Programs
 from lowering.steps.regions import Regions, Side
-from lowering.steps.text import Chain, Text
-from lowering.steps.words import Words
 from tilelink.schedule.index import Number, rank
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.roles import Phase, Role, Schedule
@@ -93,20 +93,16 @@ def _loads(phase: Phase, buffers: tuple[str, ...]) -> bool:
 
 
 class DistributedPrograms(Programs):
-    """`exact`: signals whose waits may compare for equality, and return tokens for loads of their phase."""
+    """Waits for signals that are `exact` return tokens for loads of their phase."""
 
     regions: SymmetricRegions
     vectors = False
 
-    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words, exact: frozenset[str]) -> None:
-        super().__init__(out, scope, spell, words)
-        self.exact = exact
+    def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
+        super().__init__(frame, out, scope)
         self.regions = SymmetricRegions(self.spell, self.needs)
         self.is_draft = False
         self.loaded: dict[str, dict[str, None]] = {}  # by buffer, what loads of the phase go through
-
-    def inner(self) -> DistributedPrograms:
-        return DistributedPrograms(Text(), self.scope, self.spell, self.words, self.exact)
 
     # what takes tokens
 
@@ -132,7 +128,9 @@ class DistributedPrograms(Programs):
 
     def _covered(self, phase: Phase) -> set[str]:
         """Buffers whose loads need waits of a phase that return tokens."""
-        return {name for wait in _waits(phase) if wait.signal in self.exact for name in wait.covers} - self.packets
+        return {
+            name for wait in _waits(phase) if wait.signal in self.frame.exact for name in wait.covers
+        } - self.packets
 
     # leaves
 
@@ -140,13 +138,13 @@ class DistributedPrograms(Programs):
         """A token that no load takes orders nothing: then all threads meet behind the wait."""
         word, until = self.word(self.own(step.signal), step.signal, step.index), self.spell(step.until)
         takers = [one for name in step.covers for one in self.regions.awaited.get(name, {}).values()]
-        if step.signal not in self.exact or not takers:
-            self.out.wrapped("wait_at_least(", [word, until])
+        if step.signal not in self.frame.exact or not takers:
+            self.out.call("wait_at_least(", [word, until])
             return
         if len(takers) == 1:
-            self.out.wrapped(f"{takers[0]} = dl.consume_token(", [takers[0], f"wait_until({word}, {until})"])
+            self.out.call(f"{takers[0]} = dl.consume_token(", [takers[0], f"wait_until({word}, {until})"])
             return
-        self.out.wrapped("token_of_wait = wait_until(", [word, until])
+        self.out.call("token_of_wait = wait_until(", [word, until])
         for one in takers:
             self.out.line(f"{one} = dl.consume_token({one}, token_of_wait)")
 
@@ -156,20 +154,20 @@ class DistributedPrograms(Programs):
                 super().raised(step)
                 return
             word = self.word(self.own(step.signal), step.signal, step.index)
-            self.out.wrapped("notify_here(", [word, self.spell(step.to)])
+            self.out.call("notify_here(", [word, self.spell(step.to)])
             return
         self.needs["signals"] = ""
         word, at = self.word("signals", step.signal, step.index), self.spell(step.at)
         if step.to is not None:
-            self.out.wrapped("notify(", [word, at, self.spell(step.to)])
+            self.out.call("notify(", [word, at, self.spell(step.to)])
             return
         words, *place = word.parts
         with self.out.maybe(f"if {self.amount} == 1:" if self.amount else ""):
-            self.out.wrapped("count_at_peer(", [words, Chain(tuple(place)), at])
+            self.out.call("count_at_peer(", [words, Chain(tuple(place)), at])
 
     def store(self, step: Store) -> None:
         with self.regions.stores():
             super().store(step)
 
-    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...] = (None, None)) -> str:
+    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...]) -> str:
         return self.regions.handle(buffer, super()._descriptor(buffer, sides, ends))

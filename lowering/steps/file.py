@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
 from functools import cache
 from pathlib import Path
 
@@ -15,9 +14,11 @@ from lowering.steps.constants import Constants
 from lowering.steps.distributed import returning_tokens
 from lowering.steps.errors import SizeKnownOnCall
 from lowering.steps.folding import folded
+from lowering.steps.frame import Frame
 from lowering.steps.gluon import for_gpu, pieces_flushed
-from lowering.steps.host import Facts, print_class
-from lowering.steps.kernel import Frame, end_kernel, print_kernel
+from lowering.steps.host import Around as Around  # planned schedules give what a file has around them
+from lowering.steps.host import HostClass
+from lowering.steps.kernel import end_kernel, print_kernel
 from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import OF_GLUON, checked_names
@@ -32,21 +33,6 @@ from tilelink.proof.happens_before.exact import exact_signals
 from tilelink.schedule.instance import with_origins
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Schedule
-
-
-@dataclass(frozen=True)
-class Around:
-    """What a file has beside the schedule: its head, the docstring of the host class, what ranks compare, the text of its
-    self-check, and the results in the order and in the shapes of the caller. `stream_waits`: streams of the machine can wait
-    for a word of memory; `peer_atomics`: every link carries atomics."""
-
-    head: str
-    doc: str
-    digest: str
-    main: str
-    results: Mapping[str, tuple[int, ...]]
-    stream_waits: bool = True
-    peer_atomics: bool = True
 
 
 def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None, target: str = "triton") -> str:
@@ -84,17 +70,15 @@ def print_file(
     words, constants = laid_out(packed, elements_of_words(schedule), anew, taken), Constants(taken)
     constants.add(schedule.dims, schedule.sizes)
     constants.add(words.dims, words.sizes, layout=True)
-    stream_waits = around.stream_waits if around else True
-    frame = Frame(packed, words, constants, spelling, exact, stream_waits)
+    around = around or _bare(packed)
+    frame = Frame(packed, words, constants, spelling, exact, around.stream_waits)
     host_roles = [  # first: they say which values they copy
         [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in packed.launches
     ]
     kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in packed.launches]
     end = None if frame.words.closing else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
-    facts = Facts(around.doc, around.digest, around.results, around.peer_atomics) if around else None
-    host = print_class(frame, kernels, host_roles, end, facts)
-    main = around.main if around else ""
+    host = HostClass(frame, kernels, host_roles, end, around).text()
     printed_kernels = [kernel for kernel in (*waits, *kernels, end) if kernel is not None]
     plain = [schedule.functions, host, *(kernel.text for kernel in printed_kernels if not kernel.gluon)]
     gluon = [kernel.text for kernel in printed_kernels if kernel.gluon]
@@ -112,12 +96,12 @@ def print_file(
         ("the operator", f"{_fabric('opaque')}\n\n\n{host.rstrip()}"),
         (
             TITLES[spelling.fabric],
-            reached("\n\n\n".join(map(_fabric, fabrics)), (host, main or spelling.fabric)),
+            reached("\n\n\n".join(map(_fabric, fabrics)), (host, around.main or spelling.fabric)),
         ),
-        ("self-check under torchrun", main),
+        ("self-check under torchrun", around.main),
     ]
     out = Source()
-    if around:
+    if around.head:
         out.lines(around.head)
         out.line()
     else:
@@ -133,6 +117,12 @@ def print_file(
             out.lines(text)
     ast.parse(out.text())
     return out.text()
+
+
+def _bare(schedule: Schedule) -> Around:
+    """What a file has around a schedule that nothing else is known of: a head that is printed with its words, and no check."""
+    doc = f'"""{schedule.name} on {schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""'
+    return Around("", doc, hashlib.sha256(printed(schedule).encode()).hexdigest()[:16], "", {})
 
 
 def _check_sizes(schedule: Schedule) -> None:

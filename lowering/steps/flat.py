@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from operator import mul
 
 from lowering.steps.indices import Scope
 from tilelink.schedule.index import Number
@@ -20,11 +21,22 @@ def is_flat(scope: Scope, step: Move) -> bool:
 def run(scope: Scope, region: Region) -> tuple[Number, Number] | None:
     """How many elements of a region follow each other, if all do and none sticks out of the buffer: so many times so many."""
     shape = scope.schedule.shapes[region.buffer]
-    first = next((dim for dim, extent in enumerate(region.extent) if extent != 1), len(shape) - 1)
-    for dim, (start, extent, size) in enumerate(zip(region.start, region.extent, shape, strict=True)):
+    for start, extent, size in zip(region.start, region.extent, shape, strict=True):
         if scope.range(start).low < 0 or scope.range(start + extent).high > size:
             return None
-        if dim > first and (start != 0 or scope.range(extent).low != size):
-            return None
-    one: Number = 1
-    return region.extent[first], reduce(lambda total, size: total * size, shape[first + 1 :], one)
+    if not contiguous(scope, region):
+        return None
+    first, one = _first(region), 1
+    return region.extent[first], reduce(mul, shape[first + 1 :], one)
+
+
+def contiguous(scope: Scope, region: Region) -> bool:
+    """Whether a region is whole along every dimension behind the first one with an extent above 1."""
+    behind = slice(_first(region) + 1, None)
+    rest = zip(region.start[behind], region.extent[behind], scope.schedule.shapes[region.buffer][behind], strict=True)
+    return all(start == 0 and scope.range(extent).low == size for start, extent, size in rest)
+
+
+def _first(region: Region) -> int:
+    """The first dimension with an extent above 1, or else the last one."""
+    return next((dim for dim, extent in enumerate(region.extent) if extent != 1), len(region.extent) - 1)

@@ -9,18 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelink.schedule.index import Number, names_in, replaced
+from tilelink.schedule.instance import reindexed
 from tilelink.schedule.roles import Phase, Schedule
 from tilelink.schedule.steps import For, If, Let, Step
-from tilelink.schedule.walk import read, reindexed, steps_in, written
+from tilelink.schedule.walk import read, steps_in, with_phases, written
 
 
 def folded(schedule: Schedule) -> Schedule:
     """`schedule` without names for numbers."""
-    launches = tuple(
-        replace(launch, roles=tuple(replace(role, phases=tuple(map(_phase, role.phases))) for role in launch.roles))
-        for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
+    return with_phases(schedule, lambda _, phase: _phase(phase))
 
 
 def _phase(phase: Phase) -> Phase:

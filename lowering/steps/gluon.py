@@ -5,7 +5,7 @@ The kernel allocates a ring buffer of operands and starts the three groups. `low
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lowering.steps.choices import Choice
@@ -16,14 +16,13 @@ from lowering.steps.gluon_programs import GluonPrograms, Own
 from lowering.steps.gluon_rest import Rest, flushed
 from lowering.steps.gluon_slices import paced
 from lowering.steps.late import needed
-from lowering.steps.text import Text
 from tilelink.ir.nodes import PIECE_ROWS
 from tilelink.proof.happens_before.check import check
 from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.memory import Access
 from tilelink.schedule.roles import Phase, PingPong, Plain, Role, Schedule
 from tilelink.schedule.steps import Load, Step, Store
-from tilelink.schedule.walk import mapped, phases, read, steps_in, written
+from tilelink.schedule.walk import mapped, phases, read, steps_in, with_bodies, with_phases, written
 
 _REGISTERS = (240, 24)  # of a thread of the groups that multiply, and of the one that loads: 504 for a thread of each
 _ARCH = "sm_9"
@@ -74,29 +73,17 @@ def one_by_one(schedule: Schedule) -> Schedule:
             return (replace(step, region=replace(step.region, access=Access.POINTER)),)
         return (step,)
 
-    def plain(phase: Phase) -> Phase:
+    def plain(_: Role, phase: Phase) -> Phase:
         if not isinstance(phase.pipelining, PingPong):
             return phase
         return replace(phase, body=mapped(phase.body, at_once), pipelining=Plain())
 
-    return _with_phases(schedule, plain)
+    return with_phases(schedule, plain)
 
 
 def pieces_flushed(schedule: Schedule) -> Schedule:
     """`schedule`, in which stores in pieces have arrived before their warpgroup goes on."""
-
-    def change(phase: Phase) -> Phase:
-        return replace(phase, body=flushed(phase.body)) if paced(*phase.body) else phase
-
-    return _with_phases(schedule, change)
-
-
-def _with_phases(schedule: Schedule, change: Callable[[Phase], Phase]) -> Schedule:
-    launches = tuple(
-        replace(launch, roles=tuple(replace(role, phases=tuple(map(change, role.phases))) for role in launch.roles))
-        for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
+    return with_bodies(schedule, lambda body: flushed(body) if paced(*body) else body)
 
 
 def _of_groups(names: Own, pieces: bool) -> list[str]:
@@ -122,9 +109,7 @@ class Turns(GluonPrograms):
             if any(region.buffer in self.packets for region in (*read(step), *written(step))):
                 self.not_printed("packets in ping-pong", step, "Protocol.SIMPLE, pipelining=Plain()")
         product = product_of(role, phase, self.schedule.sizes)
-        with self.scope.inside("tile", phase.count):
-            for _ in self.scope.bind(phase.let):
-                pass
+        with self.scope.inside("tile", phase.count, let=phase.let):
             self._groups(role, phase, product)
 
     def _groups(self, role: Role, phase: Phase, product: Product) -> None:
@@ -166,9 +151,6 @@ class Turns(GluonPrograms):
         check_tile(role, product, dtypes)
         return names
 
-    def _inner(self) -> Turns:
-        return Turns(Text(), self.scope, self.spell, self.words, self.order)
-
     def ends(self, role: Role, phase: Phase) -> tuple[str, str]:
         """The end of the positions, and what a program is apart from its next one."""
         programs = self.spell.number(f"{role.name}_programs", role.programs, f"programs of {role.name}")
@@ -176,7 +158,7 @@ class Turns(GluonPrograms):
 
     def _loads(self, role: Role, phase: Phase, product: Product, rings: list[str]) -> list[str]:
         """The function of the group that loads; its arguments before the ring."""
-        inner = self._inner()
+        inner = self.inner()
         end, programs = inner.ends(role, phase)
         with inner.out.block(f"for tile in range(program, {end}, {programs}):"), inner.scope.inside():
             inner.let(needed(phase.let, (*product.before, product.loop)))
@@ -187,7 +169,7 @@ class Turns(GluonPrograms):
             where = [left, row, right, first if product.transposed else col]
             inner.out.call("load_steps(", [*where, *rings, *self.own_names.ring, f"tile // {programs}", *sizes])
         what = f"Producer warp: load the operands of the tiles of {_short(role)}."
-        return self.function(f"{_short(role)}_loads", what, inner, [], [*rings, *self.own_names.ring, "program"])
+        return self.function(f"{_short(role)}_loads", what, inner, [], (*rings, *self.own_names.ring, "program"))
 
     def operand(self, operand: Load | Choice, product: Product) -> tuple[str, str, str]:
         """The descriptor of an operand, and where its tiles begin: what does not depend on k counts."""
@@ -200,11 +182,7 @@ class Turns(GluonPrograms):
                 "tiles of two buffers that lie apart by what changes with k", operand.branch, "equal columns"
             )
         before, instead, (source, row_text, col) = found
-        for name, value in before:
-            self.out.line(f"{name} = {value}")
-        with self.out.block(f"if {self.spell(operand.branch.left)} == {self.spell(operand.branch.right)}:"):
-            for name, value in instead:
-                self.out.line(f"{name} = {value}")
+        self.decide(operand, before, instead)
         return source, row_text, self._fixed(col, product)
 
     def _fixed(self, index: Number, product: Product) -> str:
@@ -217,7 +195,7 @@ class Turns(GluonPrograms):
 
     def _multiplies(self, role: Role, phase: Phase, product: Product, rings: list[str]) -> tuple[list[str], Rest]:
         """The function of the groups that multiply; its arguments before the ring, and what they send."""
-        inner, pieces, names = self._inner(), bool(paced(*product.rest)), self.own_names
+        inner, pieces, names = self.inner(), bool(paced(*product.rest)), self.own_names
         end, programs = inner.ends(role, phase)
         header = f"for tile in range(program + GROUP * {programs}, {end}, {GROUPS} * {programs}):"
         with inner.out.block(header), inner.scope.inside():
@@ -234,9 +212,8 @@ class Turns(GluonPrograms):
             rest.steps(product.rest)
         what = "Consumer warpgroup GROUP: compute every other tile of this program, and run its epilogue."
         own = _of_groups(names, pieces)
-        return self.function(
-            f"{_short(role)}_turns", what, inner, [], [*rings, *self.own_names.ring, *own, "program", "GROUP"]
-        ), rest
+        last = (*rings, *names.ring, *own, "program", "GROUP")
+        return self.function(f"{_short(role)}_turns", what, inner, [], last), rest
 
     def _leaving(self, role: Role, rest: Rest) -> None:
         """Where slices of the groups leave from: pieces of one buffer, as all have the same shape and type."""
@@ -247,7 +224,9 @@ class Turns(GluonPrograms):
         (((dtype, _), cols),) = rest.leaving.items()
         rows = self.spell.number("piece_rows", PIECE_ROWS, "rows of a slice that one store sends to a peer")
         name = next(
-            one for one in self.order(self.needs) if one.endswith("_there") and one.removesuffix("_there") in self.there
+            one
+            for one in self.frame.order(self.needs)
+            if one.endswith("_there") and one.removesuffix("_there") in self.there
         )
         height = self.spell.number(f"{rest.result}_rows", rest.rows, f"rows of tile {rest.result}")
         shape = f"[{GROUPS} * {height} // {rows}, {rows}, {cols}]"

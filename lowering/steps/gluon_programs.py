@@ -5,24 +5,22 @@ What a program does before and behind its tiles is done with numbers only. Tiles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from itertools import product
 from typing import NamedTuple
 
+from lowering.source import Chain, Source
 from lowering.steps.descriptors import Described, shared_layout
 from lowering.steps.errors import NotPrinted
-from lowering.steps.indices import Scope, Spelling
+from lowering.steps.frame import Frame
+from lowering.steps.indices import Scope
 from lowering.steps.programs import Programs
 from lowering.steps.regions import Place
-from lowering.steps.text import Chain, Text
-from lowering.steps.words import Words
 from tilelink.schedule.index import Number
 from tilelink.schedule.memory import Protocol, Region
 from tilelink.schedule.roles import Phase
 from tilelink.schedule.steps import Compute, Step
 
 POOL_PLACES = 4  # that `Pool` of lowering/host/pool.py has
-Order = Callable[[Iterable[str]], list[str]]
 
 
 class Own(NamedTuple):
@@ -53,39 +51,26 @@ class Own(NamedTuple):
 
 
 class GluonPrograms(Programs):
-    """`order` sorts parameters. `there`: by buffer, the descriptors through which a program stores at all ranks; they are one
-    tuple, parameter `{buffer}_there` of the functions that the kernel calls."""
+    """`there`: by buffer, the descriptors through which a program stores at all ranks; they are one tuple, parameter
+    `{buffer}_there` of the functions that the kernel calls."""
 
-    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words, order: Order) -> None:
-        super().__init__(out, scope, spell, words)
-        self.order, self.own_names = order, Own.beside(spell.constants.taken)
+    language = "gluon"
+
+    def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
+        super().__init__(frame, out, scope)
+        self.own_names = Own.beside(frame.constants.taken)
         self.there: dict[str, dict[str, Described]] = {}
 
-    # functions
+    def parameters(self, needs: dict[str, str]) -> list[str]:
+        return self.frame.order(super().parameters(needs))
 
-    def function(self, name: str, what: str, inner: GluonPrograms, first: list[str], last: list[str]) -> list[str]:
-        """Notes the function `name` with the text of `inner`, and what that needs. Returns the arguments between `first` and
-        `last`."""
-        arguments = [one for one in self.order(inner.needs) if one and one not in {*first, *last}]
-        out = Text()
-        out.line("@gluon.jit")
-        given = [f"{one}: gl.constexpr" if one == "GROUP" else one for one in last]
-        with out.function(name, [*first, *arguments, *given], what):
-            out.lines(inner.out.text())
-        self.take(inner)
-        self.functions.append(out.text())
-        return arguments
-
-    def take(self, inner: GluonPrograms) -> None:
-        """What a part of the text needs, the whole needs as well."""
-        self.functions += inner.functions
-        self.needs |= inner.needs
-        self.descriptors |= inner.descriptors
-        self.there |= inner.there
+    def take(self, inner: Programs) -> None:
+        super().take(inner)
+        self.there |= inner.there if isinstance(inner, GluonPrograms) else {}
 
     # the language
 
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool) -> str:
         return f"tl.static_range({count})" if unrolled else f"range({count})"
 
     def may_flatten(self, phase: Phase) -> bool:

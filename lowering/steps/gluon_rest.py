@@ -15,6 +15,7 @@ from lowering.steps.gluon_product import Product
 from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.gluon_slices import Slice, column_name, cut, paced, slice_cols
 from lowering.steps.late import needed
+from lowering.steps.slices import taken
 from tilelink.ir.nodes import PIECE_ROWS, PIECES_SPREAD
 from tilelink.schedule.index import names_in
 from tilelink.schedule.steps import Compute, For, If, Load, Move, Order, Step, Store, Sync, Wait
@@ -53,7 +54,7 @@ class Rest:
                 continue  # it does nothing
             if isinstance(step, If) and _of_tiles(step):
                 run = self._end(run)
-                self._branch(step)
+                self.around.branches(step, self.steps)
             elif _of_tiles(step):
                 waits, work = self._apart(step)
                 run = self._end(run) if waits and _stores(run) else run
@@ -63,16 +64,6 @@ class Rest:
                 run = run if _only_waits(step) and not _stores(run) else self._end(run)
                 self.around.steps((step,))
         self._end(run)
-
-    def _branch(self, step: If) -> None:
-        around = self.around
-        left, right = around.spell(step.left), around.spell(step.right)
-        if step.body:
-            with self.out.block(f"if {left} == {right}:"), around.scope.inside():
-                self.steps(step.body)
-        if step.others:
-            with self.out.block("else:" if step.body else f"if {left} != {right}:"), around.scope.inside():
-                self.steps(step.others)
 
     def _apart(self, step: Step) -> tuple[Body, Step]:
         """The waits of a loop, as a loop of their own, and what else it does with tiles."""
@@ -95,7 +86,7 @@ class Rest:
 
     def _slices(self, work: Body) -> None:
         around, stores = self.around, [store for store in steps_in(work) if isinstance(store, Store)]
-        if _taken(work) != {self.result} or not stores:
+        if taken(work) != {self.result} or not stores:
             what = "a tile that is kept from one wait or branch to the next, in ping-pong"
             around.not_printed(what, work[0], "waits in front of all computations, pipelining=Plain()")
         width = slice_cols(around.schedule, work, self.cols)
@@ -120,10 +111,8 @@ class Rest:
 
     def _call(self, target: str, inner: Slice, sliced: Body, width: tuple[int, str], column: str | None) -> None:
         """The function of a slice, and its call for each one from left to right."""
-        around, function, names = self.around, f"{target}_slice", self.around.own_names
-        others = sum(f"def {function}" in text for text in around.functions)
-        function += f"_{others}" if others else ""
-        last = list(names.pace) if inner.leaves else []
+        around, function, names = self.around, self.around.slice_name(target), self.around.own_names
+        last = names.pace if inner.leaves else ()
         first = [self.result, *_indices(sliced, {*_OF_KERNELS, *around.schedule.sizes})]
         what = f"One slice of columns of a tile of {self.result}: {_told(sliced)}."
         arguments = around.function(function, what, inner, first, last)
@@ -163,21 +152,6 @@ def _of_tiles(step: Step) -> bool:
 
 def _stores(run: list[Step]) -> bool:
     return any(written(step) for step in steps_in(tuple(run)))
-
-
-def _taken(work: Body) -> set[str]:
-    """Values that `work` uses and has not made."""
-    made, taken = set[str](), set[str]()
-    for step in steps_in(work):
-        match step:
-            case Load(result=result):
-                made.add(result)
-            case Compute(results=results, operands=operands):
-                taken |= {one for one in operands if isinstance(one, str)} - made
-                made |= set(results)
-            case Store(value=value):
-                taken |= {value} - made
-    return taken
 
 
 def _indices(work: Body, others: set[str]) -> list[str]:

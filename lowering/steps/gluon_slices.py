@@ -9,18 +9,17 @@ import re
 from dataclasses import replace
 from itertools import chain, count
 
+from lowering.source import Chain, Source
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.gluon_product import Sizes, whole
 from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.indices import Spelling
-from lowering.steps.order import terms_of
 from lowering.steps.programs import Programs
-from lowering.steps.ranks import first_of_ranks
+from lowering.steps.ranks import first_of_ranks, resolved
 from lowering.steps.regions import Place, Regions, Side
-from lowering.steps.text import Chain, Text
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.schedule.index import Index, Number, least, names_in, replaced
+from tilelink.schedule.index import Index, Number, least, names_in, replaced, terms_of
 from tilelink.schedule.memory import Access, Memory, Region
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute, For, Load, Step, Store
@@ -119,7 +118,7 @@ class Slice(GluonPrograms):
     """Prints the steps of a slice of `rows` x `width[0]` elements of the product `result`."""
 
     def __init__(self, around: GluonPrograms, result: str, rows: int, width: tuple[int, str]) -> None:
-        super().__init__(Text(), around.scope, around.spell, around.words, around.order)
+        super().__init__(around.frame, Source(), around.scope)
         self.result, self.rows, self.width = result, rows, width
         self.leaves: set[str] = set()  # types of what is sent in pieces
 
@@ -133,7 +132,7 @@ class Slice(GluonPrograms):
         pointers = [one for step in inner for one in (*read(step), *written(step)) if one.access is Access.POINTER]
         if any(extent != 1 for one in pointers for extent in one.extent):
             self._layout(inner, warps)
-        out, self.out = self.out, Text()
+        out, self.out = self.out, Source()
         self.steps(steps)
         body, self.out = self.out.text(), out
         used = set(re.findall(r"\w+", body))
@@ -183,7 +182,7 @@ class Slice(GluonPrograms):
         if self.buffers[step.region.buffer].places:
             self.not_printed("pieces for a pool of one rank", step, "a loop over all ranks, Access.POINTER")
         arguments = self._piece(step)
-        self.out.wrapped("send_slice(", [*arguments[:3], self.spell(step.region.at), *arguments[3:]])
+        self.out.call("send_slice(", [*arguments[:3], self.spell(step.region.at), *arguments[3:]])
 
     def loop(self, step: For) -> None:
         """Pieces for all ranks leave piece by piece, each for one rank after the other."""
@@ -194,16 +193,14 @@ class Slice(GluonPrograms):
         self.needs["rank"] = ""
         arguments = self._piece(store)
         last = [f"RANKS={self.spell.ranks()}", *([f"places={places}"] if places else [])]
-        self.out.wrapped("send_slice_to_ranks(", [*arguments[:3], "rank", *arguments[3:], *last])
+        self.out.call("send_slice_to_ranks(", [*arguments[:3], "rank", *arguments[3:], *last])
 
     def _for_all(self, step: For) -> tuple[Store, str]:
         """The store of a loop over all ranks, and the parameter with their places in a pool."""
         ranks = self.schedule.num_ranks
         legal = f"for step < {ranks}: peer = (rank + step) % {ranks}, and the place of the peer in a pool"
         *loads, store = step.body
-        let: dict[str, Number] = {}
-        for name, index in step.let:
-            let[name] = replaced(index, let)
+        let = resolved(step)
         bound = {step.variable, *let}
         if not isinstance(store, Store) or step.count != ranks:
             self.not_printed("pieces in a loop that is not over all ranks", step, legal)

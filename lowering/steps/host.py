@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,54 +12,44 @@ from lowering.source import Source
 from lowering.steps.closing import MAIN
 from lowering.steps.descriptors import Described, layout_attribute
 from lowering.steps.dtypes import element, stored
+from lowering.steps.frame import Frame
 from lowering.steps.indices import HostSpelling, Scope
-from lowering.steps.kernel import Frame, Kernel
+from lowering.steps.kernel import Kernel
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory
-from tilelink.schedule.printing import printed
-from tilelink.schedule.roles import Launch, Schedule, Sms
+from tilelink.schedule.roles import Launch, Sms
 from tilelink.schedule.steps import Call
 from tilelink.schedule.walk import all_steps
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the schedule does not say: a docstring, what ranks compare, the results in the order and shapes of the caller, and
-    whether every link of the machine carries atomics."""
+class Around:
+    """What a file has beside the schedule: its head, the docstring of the host class, what ranks compare, the text of its
+    self-check, and the results in the order and in the shapes of the caller. `stream_waits`: streams of the machine can wait
+    for a word of memory; `peer_atomics`: every link carries atomics."""
 
+    head: str
     doc: str
     digest: str
+    main: str
     results: Mapping[str, tuple[int, ...]]
+    stream_waits: bool = True
     peer_atomics: bool = True
 
 
-def print_class(
-    frame: Frame,
-    kernels: list[Kernel | None],
-    host_roles: list[list[HostRole]],
-    end: Kernel | None,
-    facts: Facts | None = None,
-) -> str:
-    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does."""
-    return HostClass(frame, kernels, host_roles, end, facts or _facts(frame.schedule)).text()
-
-
-def _facts(schedule: Schedule) -> Facts:
-    doc = f'"""{schedule.name} on {schedule.num_ranks} ranks. `fabric` is the rank, its peers and streams."""'
-    return Facts(doc, hashlib.sha256(printed(schedule).encode()).hexdigest()[:16], {})
-
-
 class HostClass:
+    """`kernels` and `host_roles`: of each launch, in order. `end`: the kernel that ends a call, if none of them does."""
+
     def __init__(
         self,
         frame: Frame,
         kernels: list[Kernel | None],
         host_roles: list[list[HostRole]],
         end: Kernel | None,
-        facts: Facts,
+        around: Around,
     ) -> None:
-        self.given, self.facts = facts.results, facts
+        self.around = around
         self.frame, self.schedule, self.words = frame, frame.schedule, frame.words
         self.kernels, self.host_roles, self.end = kernels, host_roles, end
         self.out = Source()
@@ -80,7 +69,7 @@ class HostClass:
     def text(self) -> str:
         out = self.out
         with out.block(f"class {class_name(self.schedule.name)}:"):
-            out.lines(self.facts.doc.rstrip())
+            out.lines(self.around.doc.rstrip())
             out.line()
             self._constants()
             out.line()
@@ -92,7 +81,7 @@ class HostClass:
         return out.text()
 
     def _constants(self) -> None:
-        self.out.line(f'SCHEDULE = "{self.facts.digest}"  # compared between ranks: different schedules would hang')
+        self.out.line(f'SCHEDULE = "{self.around.digest}"  # compared between ranks: different schedules would hang')
         shapes = self.schedule.shapes
         entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
         entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self.schedule.tables]
@@ -102,7 +91,7 @@ class HostClass:
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
         self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
-        if not self.facts.peer_atomics:
+        if not self.around.peer_atomics:
             self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
         for layout in dict.fromkeys(found.layout for _, found in self._described() if found.layout):
             self.out.line(f"{layout_attribute(layout)} = {layout}  # layout of operands in shared memory")
@@ -112,11 +101,11 @@ class HostClass:
 
     def _results(self) -> list[Buffer]:
         found = [one for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
-        order = list(self.given)
+        order = list(self.around.results)
         return sorted(found, key=lambda one: order.index(one.name) if one.name in order else len(order))
 
     def _shape(self, buffer: Buffer) -> tuple[int, ...]:
-        return self.given.get(buffer.name, self.schedule.shapes[buffer.name])
+        return self.around.results.get(buffer.name, self.schedule.shapes[buffer.name])
 
     def _result(self, buffer: Buffer) -> str:
         """What the caller gets."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from lowering import names as limits
 from lowering.steps.constants import Constants, Group
-from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in, spelled, tables_in
+from tilelink.schedule.index import BINDS, Index, Ints, Number, evaluate, names_in, spelled, tables_in
 from tilelink.schedule.known import Known
 from tilelink.schedule.ranges import Range, range_of, truncation_is_floor
 from tilelink.schedule.roles import Schedule
@@ -20,7 +20,6 @@ from tilelink.schedule.steps import Let
 
 POSITION = "tile"  # what phases call it
 MOST_VALUES = 2**20  # of a name, for all ranks and positions
-_BINDS = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -58,8 +57,8 @@ class Scope:
         return names_in(index) <= self.values.keys() and not tables_in(index)
 
     @contextmanager
-    def inside(self, variable: str = "", count: Number = 1, first: Number = 0) -> Iterator[None]:
-        """A loop over `variable`, whose names end with it."""
+    def inside(self, variable: str = "", count: Number = 1, first: Number = 0, let: Let = ()) -> Iterator[None]:
+        """A loop over `variable`, whose names, those of `let` too, end with it."""
         before, values = dict(self.names), dict(self.values)
         self.values.pop(variable, None)
         if variable:
@@ -71,6 +70,8 @@ class Scope:
                 self.values |= {"rank": np.arange(ranks)[:, None], **self.schedule.sizes}
             if 0 < ranks * count * self.programs <= MOST_VALUES:
                 self.values["program"] = np.arange(self.programs)[:, None, None]
+        for _ in self.bind(let):
+            pass
         yield
         self.names, self.values = before, values
 
@@ -121,7 +122,7 @@ class Spelling:
             )
         if index.op in ("//", "%") and not truncation_is_floor(index, self.scope.names, self.scope.tables):
             return self.floored(index.op, self(left), self._divisor(index))
-        binds = _BINDS[index.op]
+        binds = BINDS[index.op]
         units = (unit if index.op in "+-*" else (0, ""),) * 2
         if index.op in "+-" and not (_counts_in(left, unit[0]) and _counts_in(right, unit[0])):
             units = ((0, ""), (0, ""))

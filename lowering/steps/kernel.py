@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from lowering.dialect import Dialect, Reach
+from lowering.dialect import Reach
+from lowering.source import Source
 from lowering.steps.closing import by_host, last_phases
-from lowering.steps.constants import Constants, Group
+from lowering.steps.constants import Group
 from lowering.steps.descriptors import Described
 from lowering.steps.distributed import DistributedPrograms
+from lowering.steps.frame import Frame
 from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.indices import Scope, Spelling
-from lowering.steps.naming import PARAMETERS
 from lowering.steps.parameters import Needing
 from lowering.steps.programs import Programs
 from lowering.steps.relative import counted_off
-from lowering.steps.text import Text
-from lowering.steps.words import Words, kernel_name
+from lowering.steps.words import kernel_name
 from tilelink.schedule.index import call, names_in, rank, replaced
-from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Sms, Who
+from tilelink.schedule.roles import Launch, Phase, Role, Sms, Who
 from tilelink.schedule.steps import Move, Step, Store, Wait
 from tilelink.schedule.walk import indices, steps_in
 
@@ -41,66 +40,36 @@ class Kernel:
     gluon: bool = False
 
 
-@dataclass
-class Frame:
-    """What all printers of a file share. `exact`: signals whose waits may compare for equality. `stream_waits`: streams of the
-    machine can wait for a word of memory."""
+def programs_of(frame: Frame, out: Source, role: Role) -> Programs:
+    """A printer of the programs of a role."""
+    scope = Scope(frame.schedule, role.name, role.programs)
+    return Turns(frame, out, scope) if in_gluon(role) else _plain(frame, out, scope)
 
-    schedule: Schedule
-    words: Words
-    constants: Constants
-    dialect: Dialect
-    exact: frozenset[str] = frozenset()
-    stream_waits: bool = True
-    wait_kernels: Counter[str] = field(default_factory=Counter)  # by the name of the role whose streams they hold
 
-    def programs(self, out: Text, role: Role) -> Programs:
-        scope = Scope(self.schedule, role.name, role.programs)
-        if in_gluon(role):
-            return Turns(out, scope, Spelling(scope, self.constants), self.words, self.order)
-        return self.plain(out, scope)
-
-    def plain(self, out: Text, scope: Scope) -> Programs:
-        """A printer of programs without groups of warps of their own."""
-        spell = Spelling(scope, self.constants)
-        if self.dialect.reach is Reach.SYMMETRIC:
-            return DistributedPrograms(out, scope, spell, self.words, self.exact)
-        return Programs(out, scope, spell, self.words)
-
-    def stream_wait(self, signal: str) -> str:
-        """The method by which a stream waits for a number; empty if a program has to hold it."""
-        compares = self.dialect.stream_wait == "wait_at_least" or signal in self.exact
-        return self.dialect.stream_wait if self.stream_waits and compares else ""
-
-    def order(self, needs: Iterable[str]) -> list[str]:
-        """Parameters: tensors as the schedule has them, tables, words, the own rank, positions."""
-        names = set(needs)
-        order: list[str] = []
-        for buffer in self.schedule.buffers:
-            order += [one for one in (buffer.name, f"{buffer.name}_peers", f"{buffer.name}_there") if one in names]
-            order += sorted(one for one in names if one.startswith(f"{buffer.name}_desc"))
-        order += [table.name for table in self.schedule.tables if table.name in names]
-        order += [one for one in PARAMETERS if one in names]
-        return [*dict.fromkeys(order), *sorted(names - set(order))]
+def _plain(frame: Frame, out: Source, scope: Scope) -> Programs:
+    """A printer of programs without groups of warps of their own."""
+    if frame.dialect.reach is Reach.SYMMETRIC:
+        return DistributedPrograms(frame, out, scope)
+    return Programs(frame, out, scope)
 
 
 def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
     roles = [role for role in launch.roles if not by_host(role)]
     check_alone(roles)
-    name, out, functions = kernel_name(launch), Text(), Text()
+    name, out, functions = kernel_name(launch), Source(), Source()
     needs: dict[str, str] = {"program": ""}
     descriptors: dict[str, Described] = {}
     there: dict[str, dict[str, Described]] = {}
     before: list[str] = []
     shared = _shared(roles)
     for phase in shared:
-        programs = frame.programs(out, roles[0])
+        programs = programs_of(frame, out, roles[0])
         programs.phase(roles[0], phase)
         needs |= programs.needs
     for role in roles:
-        body = Text() if len(roles) > 1 else out
-        programs = frame.programs(body, role)
+        body = Source() if len(roles) > 1 else out
+        programs = programs_of(frame, body, role)
         done = len(shared) if role is roles[0] else sum(phase.every for phase in shared)
         for phase in role.phases[done:]:
             if phase.who is not Who.LAST:
@@ -126,7 +95,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     order = frame.order({made.get(one, one) for one in needs} - {""})
     parameters = [one for name in order for one in tuples.get(name, [name])]
     gluon = any(map(in_gluon, roles))
-    kernel = Text()
+    kernel = Source()
     kernel.lines(functions.text() if functions.text().strip() else "")
     here = [f"{one.name}_here" for one in frame.schedule.buffers if one.places]
     kernel.line(_decorator(parameters, here, "gluon" if gluon else "triton"))
@@ -181,8 +150,8 @@ def _what(role: Role) -> str:
 
 def _dispatch(
     frame: Frame,
-    out: Text,
-    functions: Text,
+    out: Source,
+    functions: Source,
     text: str,
     role: Role,
     needs: dict[str, str],
@@ -219,7 +188,7 @@ def _counts(frame: Frame, roles: list[Role]) -> list[str]:
     return found
 
 
-def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before: list[str]) -> None:
+def _end(frame: Frame, out: Source, launch: Launch, needs: dict[str, str], before: list[str]) -> None:
     """What the program does that ends last: its phases, and the end of the call if it is the last of all."""
     words, name = frame.words, f"{kernel_name(launch)}_ended"
     first = frame.constants.name(name, words.counts[name], "count of programs that have ended")
@@ -228,7 +197,7 @@ def _end(frame: Frame, out: Text, launch: Launch, needs: dict[str, str], before:
     needs["counts"] = ""
     with out.block(f"if count_arrival(counts + {first}) == {programs} - 1:"):
         for role, phase in last_phases(launch):
-            last = frame.programs(out, role)
+            last = programs_of(frame, out, role)
             last.phase(role, phase)
             needs |= last.needs
         if launch is words.closing:
@@ -242,7 +211,7 @@ def _waits(body: tuple[Step, ...]) -> bool:
     return any(isinstance(step, Wait) and step.covers for step in steps_in(body))
 
 
-def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
+def end_of_call(frame: Frame, out: Source, needs: dict[str, str]) -> None:
     """Everything of a call has ended: the words of this rank are made ready for the next one."""
     words, constants = frame.words, frame.constants
     out.comment("the next call" + (": what streams copy, too" if words.values else ""))
@@ -261,7 +230,7 @@ def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
         lanes = 1 << (many - 1).bit_length()
         out.line(f"take_off(signals + {first}, {off}, WORDS={count}, BLOCK={lanes})")
     scope = Scope(frame.schedule)
-    spell = Needing(scope, Spelling(scope, constants), needs)
+    spell = Needing(scope, constants, needs)
     for place, value in enumerate(words.values):
         needs["stream_values"] = ""
         out.line(f"tl.store(stream_values + {place}, {spell(replaced(value, {'call': call + 1}))})")
@@ -271,15 +240,15 @@ def end_of_call(frame: Frame, out: Text, needs: dict[str, str]) -> None:
 
 def end_kernel(frame: Frame) -> Kernel:
     """The last launch of a call that no program of another launch can end."""
-    out, needs = Text(), dict[str, str]()
+    out, needs = Source(), dict[str, str]()
     end_of_call(frame, out, needs)
     return one_program("end_of_call", "Ends a call, when all its streams have joined.", frame, needs, out.text())
 
 
 def wait_kernel(frame: Frame, name: str, role: str, scope: Scope, step: Wait) -> Kernel:
     """A wait that holds up a stream: host code does not know the number of a call that a graph replays."""
-    out = Text()
-    programs = frame.plain(out, scope)
+    out = Source()
+    programs = _plain(frame, out, scope)
     programs.wait(step)
     names = frozenset[str]().union(*map(names_in, (*step.index, step.until)))
     positions = dict.fromkeys(sorted(names - {"rank", "call"} - set(frame.schedule.sizes)), "")
@@ -290,7 +259,7 @@ def one_program(
     name: str, what: str, frame: Frame, needs: dict[str, str], text: str, positions: Iterable[str] = ()
 ) -> Kernel:
     parameters = frame.order({_OF_KERNEL.get(one, one) for one in needs} - {""})
-    out = Text()
+    out = Source()
     out.line(_decorator(parameters, positions))
     with out.function(name, parameters, what):
         if "call" in needs:

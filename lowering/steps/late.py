@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilelink.schedule.index import Number, names_in
-from tilelink.schedule.roles import Phase, Prefetch, Schedule
+from tilelink.schedule.roles import Phase, Prefetch, Role, Schedule
 from tilelink.schedule.steps import For, If, Let, Notify, Step, Store, Sync
-from tilelink.schedule.walk import indices, notifies, steps_in, written
+from tilelink.schedule.walk import indices, notifies, steps_in, with_phases, written
 
 Body = tuple[Step, ...]
 
@@ -24,27 +24,23 @@ def defers(phase: Phase) -> bool:
 
 def deferred(schedule: Schedule) -> Schedule:
     """`schedule`, in which deferred notifies stand where they are carried out, for the tile before."""
-    return _with_phases(schedule, in_front=True)
+    return _moved(schedule, in_front=True)
 
 
 def undeferred(schedule: Schedule) -> Schedule:
     """`deferred` taken back: each notify is of its own tile, which ends with it."""
-    return _with_phases(schedule, in_front=False)
+    return _moved(schedule, in_front=False)
 
 
-def _with_phases(schedule: Schedule, in_front: bool) -> Schedule:
-    def moved(phase: Phase) -> Phase:
+def _moved(schedule: Schedule, in_front: bool) -> Schedule:
+    def moved(_: Role, phase: Phase) -> Phase:
         if not defers(phase):
             return phase
         before, late, behind = split(phase.body)
         body = (*before, *late, *behind) if in_front else (*before, *behind, *late)
         return replace(phase, body=body)
 
-    launches = tuple(
-        replace(launch, roles=tuple(replace(role, phases=tuple(map(moved, role.phases))) for role in launch.roles))
-        for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
+    return with_phases(schedule, moved)
 
 
 def split(body: Body) -> tuple[Body, Body, Body]:

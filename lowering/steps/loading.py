@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
+from lowering.source import Chain, Source
 from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
-from lowering.steps.indices import Scope, Spelling
+from lowering.steps.frame import Frame
+from lowering.steps.indices import Scope
 from lowering.steps.ranks import through_all
 from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
-from lowering.steps.text import Chain, Text
-from lowering.steps.words import Words
 from tilelink.schedule.index import Number, names_in, rank
 from tilelink.schedule.memory import Access, Buffer, Protocol, Region
 from tilelink.schedule.steps import Compute, For, If, Load, Step, Store
@@ -24,10 +24,9 @@ Chosen = tuple[list[tuple[str, str]], list[tuple[str, str]], tuple[tuple[str, ..
 class Loading(Signalling):
     """`descriptors`: of which buffer and block each of them is."""
 
-    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
-        super().__init__(out, scope, spell, words)
+    def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
+        super().__init__(frame, out, scope)
         self.regions = Regions(self.spell, self.needs)
-        self.buffers = self.regions.buffers
         self.dtypes: dict[str, str] = {}  # of values that were loaded
         # the loads that branches in the loop at hand have become
         self.chosen: dict[If, tuple[tuple[str, ...], str, list[str | Chain]]] = {}
@@ -50,7 +49,7 @@ class Loading(Signalling):
             return
         if any(one.places == buffer.name for one in self.schedule.buffers):  # one number, not a tile
             word = Chain((self.regions.base(step.region), *self.spell.flat(step.region.start, buffer.name, 0)))
-            self.out.wrapped(f"{step.result} = tl.load(", [word])
+            self.out.call(f"{step.result} = tl.load(", [word])
             self.regions.places[buffer.name] = step.result, step.region.start[0]
             return
         if step.region.access is Access.DESCRIPTOR:
@@ -59,10 +58,10 @@ class Loading(Signalling):
             return
         place = self._place(step.result, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
-            self.out.wrapped(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])
+            self.out.call(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])
             return
         masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
-        self.out.wrapped(f"{step.result} = tl.load(", [place.pointers, *masked])
+        self.out.call(f"{step.result} = tl.load(", [place.pointers, *masked])
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
         packed = self.words.in_word.get(region.buffer, 1) > 1
@@ -102,7 +101,7 @@ class Loading(Signalling):
             row = start * prod(self.schedule.shapes[region.buffer][dim + 1 : -1]) + row
         return row
 
-    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...] = (None, None)) -> str:
+    def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...]) -> str:
         """The parameter for tiles of such sides and ends; another one if tiles of others go through a descriptor, too."""
         block = tuple(side.name for side in sides)
         name, made = f"{buffer}_desc", Described(buffer, block, self.layout(buffer, sides[-1].most), ends=ends)
@@ -128,7 +127,7 @@ class Loading(Signalling):
                 self.needs[f"{buffer.name}_peers"] = ""
                 place = Chain(tuple(self.spell.flat(region.start, buffer.name, 0)) or ("0",))
                 sizes = f"NUM_RANKS={self.spell.ranks()}"
-                self.out.wrapped("store_at_ranks(", [f"{buffer.name}_peers", place, value, sizes])
+                self.out.call("store_at_ranks(", [f"{buffer.name}_peers", place, value, sizes])
             case _:
                 super().before_raising(step)
 
@@ -149,9 +148,7 @@ class Loading(Signalling):
             return
         before = dict(self.regions.remote)
         self._look_up(step)
-        with self.scope.inside(step.variable, step.count):
-            for _ in self.scope.bind(step.let):
-                pass  # the loads are those of the loop
+        with self.scope.inside(step.variable, step.count, let=step.let):  # the loads are those of the loop
             for choice in choices(step):
                 self._choose(choice)
         super().loop(step)
@@ -174,7 +171,7 @@ class Loading(Signalling):
             lines, head, arguments = self.chosen.pop(step)
             for line in lines:
                 self.out.line(line)
-            self.out.wrapped(head, arguments)
+            self.out.call(head, arguments)
             return
         match step:
             case If(left, right, (Compute((value,), op, (str() as own,)),), (Load(result) as load,)):
@@ -195,7 +192,7 @@ class Loading(Signalling):
         self.dtypes[step.result] = element(buffer)
         place = self._place(step.result, step.region, step)
         packets = [place.pointers, *self._packets(buffer), *place.masks]
-        self.out.wrapped(f"{step.result} = own_or_packets(", [own, condition, *packets])
+        self.out.call(f"{step.result} = own_or_packets(", [own, condition, *packets])
 
     def _choose(self, choice: Choice) -> None:
         """Prints where a load loads from, if both are tiles of equal strides, and notes the load for the loop."""
@@ -208,12 +205,16 @@ class Loading(Signalling):
             return
         self.dtypes[first.result] = element(self.buffers[first.region.buffer])
         before, instead, load = found
+        self.decide(choice, before, instead)
+        self.chosen[choice.branch] = load
+
+    def decide(self, choice: Choice, before: list[tuple[str, str]], instead: list[tuple[str, str]]) -> None:
+        """Prints variables, and what they are where the condition holds."""
         for name, value in before:
             self.out.line(f"{name} = {value}")
         with self.out.block(f"if {self.spell(choice.branch.left)} == {self.spell(choice.branch.right)}:"):
             for name, value in instead:
                 self.out.line(f"{name} = {value}")
-        self.chosen[choice.branch] = load
 
     def _descriptors_of(self, choice: Choice) -> Chosen | None:
         value = choice.first.result

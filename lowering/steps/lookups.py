@@ -14,30 +14,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelink.schedule.index import OPERATORS, Index, Number, names_in, subindices
-from tilelink.schedule.roles import Phase, Schedule
+from tilelink.schedule.instance import reindexed
+from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Let, Step
-from tilelink.schedule.walk import indices, mapped, reindexed, steps_in
+from tilelink.schedule.walk import indices, mapped, steps_in, with_phases
 
 Named = dict[Number, Number]
 
 
 def named_lookups(schedule: Schedule, taken: frozenset[str]) -> Schedule:
     """`schedule` with names for entries; `taken` are those of other things."""
-    launches = tuple(
-        replace(
-            launch,
-            roles=tuple(
-                replace(role, phases=tuple(_phase(phase, taken) for phase in role.phases)) for role in launch.roles
-            ),
-        )
-        for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
 
+    def named(_: Role, phase: Phase) -> Phase:
+        let, body = _named(phase.let, phase.body, taken)
+        return replace(phase, let=let, body=body)
 
-def _phase(phase: Phase, taken: frozenset[str]) -> Phase:
-    let, body = _named(phase.let, phase.body, taken)
-    return replace(phase, let=let, body=body)
+    return with_phases(schedule, named)
 
 
 def _named(let: Let, body: tuple[Step, ...], taken: frozenset[str]) -> tuple[Let, tuple[Step, ...]]:

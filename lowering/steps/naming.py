@@ -12,48 +12,13 @@ from lowering.steps.closing import MAIN, by_host
 from lowering.steps.errors import NameTaken, ReservedName, UnknownName
 from lowering.steps.words import kernel_name
 from tilelink.errors import did_you_mean
-from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.roles import Launch, Phase, PingPong, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
 from tilelink.schedule.walk import indices, phases
 
-_FILES = ("barrier", "counts", "signals", "places", "words", "movement", "math", "steps", "nvidia")
-_OF_DISTRIBUTED = ("distributed", "distributed_steps", "distributed_amd")
 OF_GLUON = ("turns", "pieces", "gluon_steps")  # kernels in Gluon have these instead, where names are the same
 PARAMETERS = ("epoch", "calls", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
-_CALLED = (  # helpers that the printer calls
-    *(
-        "wait_until",
-        "wait_epochs",
-        "wait_ranks",
-        "notify_all",
-        "notify_peers",
-        "count_at_peers",
-        "notify",
-        "count_up",
-        "count_arrival",
-        "on_peer",
-        "in_place",
-        "wait_at_least",
-        "notify_here",
-        "count_at_peer",
-        "rows_from",
-        "cols_from",
-        "floor_mod",
-        "floor_div",
-    ),
-    *(
-        "take_packets",
-        "put_packets",
-        "program_barrier",
-        "fence_descriptors",
-        "flush_stores",
-        "clear_counts",
-        "take_off",
-    ),
-    *("halves", "copy_run", "own_or_packets", "store_at_ranks"),
-)
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 _OF_TOKENS = ("dl", "token_of_wait")
@@ -62,23 +27,19 @@ _OF_BUFFERS = ("peers", "desc", "moved", "remote", "awaited", "desc_awaited")  #
 _OF_TURNS = ("there", "ring")  # the same where groups of warps take turns
 
 
-_RESERVED = frozenset({*_CALLED, *PARAMETERS, *_PYTHON, *_OF_TILES, *_OF_TOKENS, MAIN, "end_of_call", *keyword.kwlist})
+_RESERVED = frozenset({*PARAMETERS, *_PYTHON, *_OF_TILES, *_OF_TOKENS, MAIN, "end_of_call", *keyword.kwlist})
 
 
 @cache
 def _helpers() -> frozenset[str]:
-    device = Path(__file__).parents[1] / "device"
-    return frozenset(
-        name for file in (*_FILES, *_OF_DISTRIBUTED) for name in defined((device / f"{file}.py").read_text())
-    )
+    """Names of all device helpers, and of those functions on elements that kernels call by their name."""
+    files = (Path(__file__).parents[1] / "device").glob("*.py")
+    return frozenset(name for file in files for name in defined(file.read_text()))
 
 
 def is_reserved(kind: str, name: str) -> bool:
-    """Whether printed code has the name for itself. Signals are spelled in capitals, functions stand beside all helpers."""
-    if kind == "signal":
-        return False
-    called = name in FUNCTIONS and FUNCTIONS[name].text.startswith(f"{name}(")
-    return called or name in _RESERVED or (kind == "function" and name in _helpers())
+    """Whether printed code has the name for itself. Signals are spelled in capitals."""
+    return kind != "signal" and (name in _RESERVED or name in _helpers())
 
 
 def checked_names(schedule: Schedule) -> frozenset[str]:

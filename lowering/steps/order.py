@@ -17,7 +17,7 @@ from enum import Enum
 from math import inf
 
 from lowering.steps.indices import Scope
-from tilelink.schedule.index import Index, Number, names_in, rank
+from tilelink.schedule.index import Number, difference, names_in, rank, terms_of
 from tilelink.schedule.memory import Access, Memory, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
@@ -101,9 +101,7 @@ class _Analysis:
         """Behind all rounds of a loop. `always`: every program goes through all of them; `again`: there may be several."""
         names = frozenset({loop.variable, *(name for name, _ in loop.let)})
         at_least_once = always and self.scope.range(loop.count).low >= 1
-        with self.scope.inside(loop.variable, loop.count, first):
-            for _ in self.scope.bind(loop.let):
-                pass
+        with self.scope.inside(loop.variable, loop.count, first, loop.let):
             while True:
                 ended = _forgotten(self.body(loop.body, _forgotten(state, names), path), names)
                 if not again or ended <= state:
@@ -237,31 +235,3 @@ def disjoint(one: Region, other: Region) -> bool:
         if (isinstance(extent, int) and apart >= extent) or (isinstance(width, int) and -apart >= width):
             return True
     return False
-
-
-def difference(one: Number, other: Number) -> int | None:
-    """`one - other` where it is a number in every environment."""
-    terms = terms_of(Index("-", (one, other)))
-    constant = terms.pop(1, 0)
-    return constant if not any(terms.values()) else None
-
-
-def terms_of(index: Number) -> dict[Number, int]:
-    """`index` as a sum: its terms, each with its factor; 1 stands for the constant."""
-    terms: dict[Number, int] = {}
-    _add(terms, index, 1)
-    return {term: factor for term, factor in terms.items() if factor}
-
-
-def _add(terms: dict[Number, int], index: Number, factor: int) -> None:
-    if isinstance(index, int):
-        terms[1] = terms.get(1, 0) + factor * index
-    elif index.op in ("+", "-"):
-        _add(terms, index.args[0], factor)
-        _add(terms, index.args[1], factor if index.op == "+" else -factor)
-    elif index.op == "*" and any(isinstance(one, int) for one in index.args):
-        number, inner = sorted(index.args, key=lambda one: isinstance(one, Index))
-        assert isinstance(number, int)
-        _add(terms, inner, factor * number)
-    else:
-        terms[index] = terms.get(index, 0) + factor

@@ -12,12 +12,13 @@ from math import gcd
 
 from lowering.steps.dtypes import BYTES, element
 from lowering.steps.errors import NotPrinted
-from tilelink.schedule.edges import divisor
-from tilelink.schedule.index import OPERATORS, Index, Number
+from tilelink.schedule.edges import divisor, divisors
+from tilelink.schedule.index import Number, made
 from tilelink.schedule.memory import Buffer, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Role, Schedule
-from tilelink.schedule.steps import For, If, Let, Load, Step, Store
+from tilelink.schedule.steps import For, If, Load, Step, Store
+from tilelink.schedule.walk import with_phases
 
 DATA_BYTES = {Protocol.LL: 4, Protocol.LAMPORT: 8}  # of a word
 
@@ -38,10 +39,7 @@ def in_words(schedule: Schedule) -> Schedule:
     packed = _Packed(schedule, elements_of_words(schedule))
     if all(count == 1 for count in packed.elements.values()):
         return schedule
-    launches = tuple(
-        replace(launch, roles=tuple(packed.role(role) for role in launch.roles)) for launch in schedule.launches
-    )
-    return replace(schedule, buffers=tuple(map(packed.buffer, schedule.buffers)), launches=launches)
+    return replace(with_phases(schedule, packed.phase), buffers=tuple(map(packed.buffer, schedule.buffers)))
 
 
 class _Packed:
@@ -52,18 +50,8 @@ class _Packed:
         count = self.elements.get(buffer.name, 1)
         return replace(buffer, shape=(*buffer.shape[:-1], self.schedule.shapes[buffer.name][-1] // count))
 
-    def role(self, role: Role) -> Role:
-        return replace(role, phases=tuple(self._phase(role, phase) for phase in role.phases))
-
-    def _phase(self, role: Role, phase: Phase) -> Phase:
-        return replace(phase, body=self._body(role, phase.body, self._bound(phase.let, {})))
-
-    def _bound(self, let: Let, names: Mapping[str, int]) -> Mapping[str, int]:
-        """What divides the values of names, with those of `let`."""
-        found = dict(names)
-        for name, index in let:
-            found[name] = divisor(index, found)
-        return found
+    def phase(self, role: Role, phase: Phase) -> Phase:
+        return replace(phase, body=self._body(role, phase.body, divisors(phase.let)))
 
     def _body(self, role: Role, body: tuple[Step, ...], names: Mapping[str, int]) -> tuple[Step, ...]:
         return tuple(self._step(role, step, names) for step in body)
@@ -71,7 +59,7 @@ class _Packed:
     def _step(self, role: Role, step: Step, names: Mapping[str, int]) -> Step:
         match step:
             case For():
-                return replace(step, body=self._body(role, step.body, self._bound(step.let, names)))
+                return replace(step, body=self._body(role, step.body, divisors(step.let, names)))
             case If():
                 others = self._body(role, step.others, names)
                 return replace(step, body=self._body(role, step.body, names), others=others)
@@ -101,19 +89,10 @@ def _divided(index: Number, by: int, names: Mapping[str, int]) -> Number:
     if by == 1 or isinstance(index, int):
         return index // by
     if index.op in ("+", "-", "min", "max") and all(divisor(one, names) % by == 0 for one in index.args):
-        return _applied(index.op, *(_divided(one, by, names) for one in index.args))
+        return made(index.op, *(_divided(one, by, names) for one in index.args))
     if index.op == "*":
         left, right = index.args
         for one, other in ((right, left), (left, right)):
             if divisor(one, names) % by == 0:
                 return other * _divided(one, by, names)
     return index // by
-
-
-def _applied(op: str, left: Number, right: Number) -> Number:
-    match op:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-    return OPERATORS[op](left, right) if isinstance(left, int) and isinstance(right, int) else Index(op, (left, right))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lowering.steps.constants import Constants
 from lowering.steps.indices import Scope, Spelling
 from tilelink.schedule.index import Number
 
@@ -9,8 +10,8 @@ from tilelink.schedule.index import Number
 class Needing(Spelling):
     """Notes what a kernel takes as parameters: `rank`, `call`, tables, positions of loops of the host."""
 
-    def __init__(self, scope: Scope, spell: Spelling, needs: dict[str, str]) -> None:
-        super().__init__(scope, spell.constants)
+    def __init__(self, scope: Scope, constants: Constants, needs: dict[str, str]) -> None:
+        super().__init__(scope, constants)
         self.needs = needs
 
     def name(self, name: str) -> str:

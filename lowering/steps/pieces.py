@@ -17,56 +17,46 @@ from tilelink.schedule.index import Index, Number, least, rounded_up
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Move, Step
+from tilelink.schedule.walk import with_phases
 
-ELEMENTS = 4096  # of a piece at most: 32 for each thread of four warps
+ELEMENTS = 4096  # of a piece at most, a power of two: 32 for each thread of four warps
 
 
-def in_pieces(schedule: Schedule, most: int = ELEMENTS, runs: bool = True) -> Schedule:
-    """`schedule` with loops around what moves more than `most` elements, which is a power of two. `runs`: those stay whole."""
+def in_pieces(schedule: Schedule) -> Schedule:
+    """`schedule` with loops around what moves more than `ELEMENTS` elements."""
 
-    def changed(role: Role) -> Role:
+    def changed(role: Role, phase: Phase) -> Phase:
         if by_host(role):
-            return role
+            return phase
         scope = Scope(schedule, role.name, role.programs)
-        return replace(role, phases=tuple(_phase(scope, phase, most, runs) for phase in role.phases))
+        with scope.inside("tile", phase.count, phase.first, phase.let):
+            return replace(phase, body=_body(scope, phase.body))
 
-    launches = tuple(
-        replace(launch, roles=tuple(changed(role) for role in launch.roles)) for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
+    return with_phases(schedule, changed)
 
 
-def _phase(scope: Scope, phase: Phase, most: int, runs: bool) -> Phase:
-    with scope.inside("tile", phase.count, phase.first):
-        for _ in scope.bind(phase.let):
-            pass
-        return replace(phase, body=_body(scope, phase.body, most, runs))
-
-
-def _body(scope: Scope, body: tuple[Step, ...], most: int, runs: bool) -> tuple[Step, ...]:
+def _body(scope: Scope, body: tuple[Step, ...]) -> tuple[Step, ...]:
     found: list[Step] = []
     for step in body:
         match step:
             case For():
-                with scope.inside(step.variable, step.count):
-                    for _ in scope.bind(step.let):
-                        pass
-                    found.append(replace(step, body=_body(scope, step.body, most, runs)))
+                with scope.inside(step.variable, step.count, let=step.let):
+                    found.append(replace(step, body=_body(scope, step.body)))
             case If():
-                others = _body(scope, step.others, most, runs)
-                found.append(replace(step, body=_body(scope, step.body, most, runs), others=others))
-            case Move() if not (runs and is_flat(scope, step)):
-                found += _cut(scope.schedule, step, most)
+                others = _body(scope, step.others)
+                found.append(replace(step, body=_body(scope, step.body), others=others))
+            case Move() if not is_flat(scope, step):
+                found += _cut(scope.schedule, step)
             case _:
                 found.append(step)
     return tuple(found)
 
 
-def _cut(schedule: Schedule, step: Move, most: int) -> tuple[Step, ...]:
+def _cut(schedule: Schedule, step: Move) -> tuple[Step, ...]:
     pairs = list(zip(step.source, step.target, strict=True))
-    if all(_elements(schedule, source) <= most for source, _ in pairs):
+    if all(_elements(schedule, source) <= ELEMENTS for source, _ in pairs):
         return (step,)
-    loops = [_loop(schedule, source, target, most) for source, target in pairs]
+    loops = [_loop(schedule, source, target) for source, target in pairs]
     return (*loops, step.notify) if step.notify else tuple(loops)
 
 
@@ -79,21 +69,25 @@ def _elements(schedule: Schedule, region: Region) -> int:
     return count
 
 
-def _loop(schedule: Schedule, source: Region, target: Region, most: int) -> Step:
+def _loop(schedule: Schedule, source: Region, target: Region) -> Step:
     """A pair of regions piece by piece: parts of a row, or several whole rows, where rows and columns come last."""
     cols = source.extent[-1]
     width = cols if isinstance(cols, int) else schedule.shapes[source.buffer][-1]
-    wide = min(most, 1 << (width - 1).bit_length())
-    sizes = (max(1, most // wide), wide)[-len(source.extent) :]
-    step: Step = Move((source,), (target,))
+    wide = min(ELEMENTS, 1 << (width - 1).bit_length())
+    sizes = (max(1, ELEMENTS // wide), wide)[-len(source.extent) :]
     names = (f"{source.buffer}_row", f"{source.buffer}_col")[-len(sizes) :]
+    loops: list[tuple[str, Number]] = []  # inner ones first
     for back, (name, size) in enumerate(zip(reversed(names), reversed(sizes), strict=True), start=1):
         extent = source.extent[-back]
         count = rounded_up(extent, size)
-        if count == 1:
-            continue
-        assert isinstance(step, For | Move)
-        step = For(name, count, (_shifted(step, back, Index(name) * size, _left(extent, Index(name) * size, size)),))
+        if count != 1:
+            loops.append((name, count))
+            first = Index(name) * size
+            left = _left(extent, first, size)
+            source, target = (_part(one, back, first, left) for one in (source, target))
+    step: Step = Move((source,), (target,))
+    for name, count in loops:
+        step = For(name, count, (step,))
     return step
 
 
@@ -101,18 +95,9 @@ def _left(extent: Number, start: Number, size: int) -> Number:
     return size if isinstance(extent, int) and extent % size == 0 else least(size, extent - start)
 
 
-def _shifted(step: Step, back: int, by: Number, extent: Number) -> Step:
-    """The move inside of `step`, from `by` on along the dimension that is `back` from the end."""
-
-    def region(one: Region) -> Region:
-        start, width = list(one.start), list(one.extent)
-        start[-back] = start[-back] + by
-        width[-back] = extent
-        return replace(one, start=tuple(start), extent=tuple(width))
-
-    match step:
-        case For():
-            return replace(step, body=tuple(_shifted(one, back, by, extent) for one in step.body))
-        case Move():
-            return replace(step, source=tuple(map(region, step.source)), target=tuple(map(region, step.target)))
-    return step
+def _part(region: Region, back: int, first: Number, extent: Number) -> Region:
+    """`region` from `first` on along the dimension that is `back` from the end."""
+    start, width = list(region.start), list(region.extent)
+    start[-back] = start[-back] + first
+    width[-back] = extent
+    return replace(region, start=tuple(start), extent=tuple(width))

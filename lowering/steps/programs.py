@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 from lowering import names
+from lowering.source import Chain, Source
 from lowering.steps.dtypes import BYTES, NAMES, element
 from lowering.steps.errors import EngineCannot
 from lowering.steps.flat import is_flat, run
-from lowering.steps.indices import Scope, Spelling
+from lowering.steps.frame import Frame
+from lowering.steps.indices import Scope
 from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.loading import Loading
 from lowering.steps.ops import op_text
 from lowering.steps.slices import Sliced, sliced
-from lowering.steps.text import Chain, Text
-from lowering.steps.words import Words
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.known import Known
@@ -36,9 +37,47 @@ _ORDERS = {
 class Programs(Loading):
     """`functions`: what the printed text calls."""
 
-    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
-        super().__init__(out, scope, spell, words)
+    language = "triton"
+
+    def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
+        super().__init__(frame, out, scope)
         self.functions: list[str] = []
+
+    # functions
+
+    def inner(self) -> Self:
+        """A printer of other text for the same programs."""
+        return type(self)(self.frame, Source(), self.scope)
+
+    def parameters(self, needs: dict[str, str]) -> list[str]:
+        return [one for one in needs if one]
+
+    def function(
+        self, name: str, what: str, inner: Programs, first: list[str], last: tuple[str, ...] = ()
+    ) -> list[str]:
+        """Notes the function `name` with the text of `inner`, and what that needs. Returns the arguments between `first` and
+        `last`."""
+        arguments = [one for one in self.parameters(inner.needs) if one not in {*first, *last}]
+        given = [f"{one}: gl.constexpr" if one == "GROUP" else one for one in last]
+        out = Source()
+        out.line(f"@{self.language}.jit")
+        with out.function(name, [*first, *arguments, *given], what):
+            out.lines(inner.out.text())
+        self.take(inner)
+        self.functions.append(out.text())
+        return arguments
+
+    def take(self, inner: Programs) -> None:
+        """What a part of the text needs, the whole needs as well."""
+        self.functions += inner.functions
+        self.needs |= inner.needs
+        self.descriptors |= inner.descriptors
+
+    def slice_name(self, buffer: str) -> str:
+        """What the next function of slices of a buffer is called."""
+        name = f"{buffer}_slice"
+        others = sum(f"def {name}" in text for text in self.functions)
+        return f"{name}_{others}" if others else name
 
     # phases
 
@@ -109,10 +148,6 @@ class Programs(Loading):
     def begin(self, phase: Phase) -> None:
         """What stands in front of all steps of a position."""
 
-    def inner(self) -> Programs:
-        """A printer of other text for the same programs."""
-        return Programs(Text(), self.scope, self.spell, self.words)
-
     def _late(self, role: Role, phase: Phase, late: tuple[Step, ...]) -> Callable[[str, str], None]:
         """A function that notifies for a tile, and what prints its call. A loop that branches on its tile is not pipelined:
         where there is no tile yet, words grow by nothing."""
@@ -123,14 +158,8 @@ class Programs(Loading):
             inner.let(needed(phase.let, late))
             inner.steps(late)
         name = f"notify_of_{role.name}{f'_{len(self.functions)}' if self.functions else ''}"
-        needs = [one for one in inner.needs if one]
-        out = Text()
-        out.line("@triton.jit")
         what = f"What tile `tile` of {role.name} tells, if there is one: `tile_exists` is 1, or 0."
-        with out.function(name, ["tile", "tile_exists", *needs], what):
-            out.lines(inner.out.text())
-        self.functions.append(out.text())
-        self.needs |= inner.needs
+        needs = self.function(name, what, inner, ["tile", "tile_exists"])
         return lambda tile, exists: self.out.call(f"{name}(", [tile, exists, *needs])
 
     # slices
@@ -166,20 +195,10 @@ class Programs(Loading):
             self.scope.values.pop(found.column, None)  # those of the first slice
             self.scope.names[found.column] = Range(first.low, last.high)
             inner.steps(found.work)
-        needs = [one for one in inner.needs if one]
         stores = [step for step in steps_in(found.work) if isinstance(step, Store)]
-        name = f"{stores[-1].region.buffer if stores else found.tile}_slice"
-        others = sum(f"def {name}" in text for text in self.functions)
-        name += f"_{others}" if others else ""
-        out = Text()
-        out.line("@triton.jit")
+        name = self.slice_name(stores[-1].region.buffer if stores else found.tile)
         what = f"One slice of columns of a tile of {found.tile}, from column {found.column} on."
-        with out.function(name, [found.tile, *self._indices(found), *needs], what):
-            out.lines(inner.out.text())
-        self.functions += [*inner.functions, out.text()]
-        self.needs |= inner.needs
-        self.descriptors |= inner.descriptors
-        return name, needs
+        return name, self.function(name, what, inner, [found.tile, *self._indices(found)])
 
     def _flags(self, phase: Phase) -> list[str]:
         """How the compiler runs a loop over tiles. Around a product without a loop it would fail on branches (Triton 3.6)."""
@@ -188,7 +207,7 @@ class Programs(Loading):
         held = not self._has_loop(phase.body) and (_multiplies(phase.body) or self.awaits(phase.body))
         return ["num_stages=1"] * held
 
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
+    def range(self, count: str, body: tuple[Step, ...], unrolled: bool) -> str:
         """A loop that waits is not pipelined: the compiler would load for later rounds before they have waited. It leaves loops
         as they are that have another one inside."""
         if unrolled:
@@ -229,9 +248,9 @@ class Programs(Loading):
         place = self._place(step.value, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
             packets = [place.pointers, step.value, *self._packets(buffer), *place.masks]
-            self.out.wrapped("put_packets(", packets)
+            self.out.call("put_packets(", packets)
             return
-        self.out.wrapped("tl.store(", [place.pointers, value, *place.masks])
+        self.out.call("tl.store(", [place.pointers, value, *place.masks])
 
     def move(self, step: Move) -> None:
         flat = is_flat(self.scope, step)
@@ -258,7 +277,7 @@ class Programs(Loading):
             times = "" if columns == 1 else f" * {self.spell(columns, 2)}"
             elements = f"{self.spell.wide(self.spell(rows))}{times}"
         ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (target, source)]
-        self.out.wrapped("copy_run(", [*ends, elements, self.spell.number(f"{name}_block", block, what)])
+        self.out.call("copy_run(", [*ends, elements, self.spell.number(f"{name}_block", block, what)])
 
     def compute(self, step: Compute) -> None:
         if step.op == "own_place":

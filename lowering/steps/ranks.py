@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lowering.steps.order import terms_of
-from tilelink.schedule.index import Index, Number, names_in, rank, replaced
+from tilelink.schedule.index import Index, Number, names_in, rank, replaced, terms_of
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import For, If, Notify, Step, Wait
 from tilelink.schedule.walk import all_steps, notifies, synchronises
@@ -39,7 +38,7 @@ class Notifies:
 
 def waits_of_ranks(step: For, ranks: int) -> Waits | None:
     """The only step of a loop, where it waits for a word of each rank or peer; None for any other loop."""
-    let, bound = _resolved(step), _bound(step)
+    let, bound = resolved(step), _bound(step)
     wait, but_own = _only_wait(step.body, let)
     if wait is None:
         return None
@@ -71,7 +70,7 @@ def notifies_of_ranks(step: For, schedule: Schedule) -> Notifies | None:
     before, last = step.body[:-1], step.body[-1] if step.body else None
     if not isinstance(last, Notify) or synchronises(before):
         return None
-    peers = _peers(step, replaced(last.at, _resolved(step)), schedule.num_ranks)
+    peers = _peers(step, replaced(last.at, resolved(step)), schedule.num_ranks)
     one = replace(last, at=rank)
     used = frozenset[str]().union(*map(names_in, (*last.index, last.last_of, last.to or 0)))
     if peers is None or used & _bound(step) or (last.last_of != 1 and not _only_so(last.signal, schedule)):
@@ -95,10 +94,10 @@ def _only_so(signal: str, schedule: Schedule) -> bool:
 def _at(step: For) -> Number:
     last = step.body[-1]
     assert isinstance(last, Notify)
-    return replaced(last.at, _resolved(step))
+    return replaced(last.at, resolved(step))
 
 
-def _resolved(step: For) -> dict[str, Number]:
+def resolved(step: For) -> dict[str, Number]:
     """What the names of a loop stand for, in its variable and names around it."""
     let: dict[str, Number] = {}
     for name, index in step.let:
@@ -112,7 +111,7 @@ def _bound(step: For) -> set[str]:
 
 def through_all(step: For, index: Number, ranks: int) -> bool:
     """Whether `index` is every rank once in the rounds of a loop."""
-    return _peers(step, replaced(index, _resolved(step)), ranks) is False
+    return _peers(step, replaced(index, resolved(step)), ranks) is False
 
 
 def _peers(step: For, index: Number, ranks: int) -> bool | None:

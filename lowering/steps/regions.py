@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeGuard
 
+from lowering.source import Chain
 from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
-from lowering.steps.order import difference
-from lowering.steps.text import Chain
-from tilelink.schedule.index import Index, Number, names_in, rank
+from tilelink.schedule.index import Index, Number, difference, names_in, rank
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import region_text

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lowering.source import Chain, Source
 from lowering.steps.body import Body
-from lowering.steps.indices import Scope, Spelling, strides
+from lowering.steps.frame import Frame
+from lowering.steps.indices import Scope, strides
 from lowering.steps.parameters import Needing
 from lowering.steps.ranks import Notifies, Waits, notifies_of_ranks, waits_of_ranks
-from lowering.steps.text import Chain, Text
-from lowering.steps.words import Words
 from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.steps import For, Let, Notify, Wait
 
@@ -18,18 +18,16 @@ from tilelink.schedule.steps import For, Let, Notify, Wait
 class Signalling(Body):
     """`needs`: names that the printed text takes as parameters."""
 
-    out: Text
     vectors = True  # whether one operation awaits, or raises, words of all ranks
 
-    def __init__(self, out: Text, scope: Scope, spell: Spelling, words: Words) -> None:
+    def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
         self.needs: dict[str, str] = {}
-        super().__init__(out, scope, Needing(scope, spell, self.needs))
-        self.words = words
+        super().__init__(frame, out, scope, Needing(scope, frame.constants, self.needs))
         self.amount = ""  # what is added to words, if it is not 1
 
     def let(self, let: Let) -> None:
         for name, index in self.scope.bind(let):
-            self.out.assigned(name, Chain(tuple(self._terms(index)), operator=""))
+            self.out.assigned(name, self._terms(index))
 
     def _terms(self, index: Number) -> list[str]:
         """What an index adds up, each term but the first with its sign."""
@@ -45,7 +43,7 @@ class Signalling(Body):
 
     def wait(self, step: Wait) -> None:
         here = self.own(step.signal)
-        self.out.wrapped("wait_until(", [self.word(here, step.signal, step.index), self.spell(step.until)])
+        self.out.call("wait_until(", [self.word(here, step.signal, step.index), self.spell(step.until)])
 
     def own(self, signal: str) -> str:
         """The memory of the own rank in which a signal lies."""
@@ -65,9 +63,9 @@ class Signalling(Body):
             words = f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
         word = self.word(words, step.signal, step.index)
         if step.to is None:
-            self.out.wrapped("count_up(", [word, *([self.amount] if self.amount else [])])
+            self.out.call("count_up(", [word, *([self.amount] if self.amount else [])])
         else:
-            self.out.wrapped("notify(", [word, self.spell(step.to)])
+            self.out.call("notify(", [word, self.spell(step.to)])
 
     @contextmanager
     def by_the_last(self, step: Notify) -> Iterator[None]:
@@ -136,7 +134,7 @@ class Signalling(Body):
         if raised.peers:
             self.needs["rank"] = ""
             value.append("rank")
-        self.out.wrapped(f"{name}(", ["signal_peers", Chain(tuple(place)), *value, sizes])
+        self.out.call(f"{name}(", ["signal_peers", Chain(tuple(place)), *value, sizes])
 
     def _wait_for_ranks(self, found: Waits) -> None:
         wait, shape = found.wait, self.schedule.shapes[found.wait.signal]
@@ -148,6 +146,6 @@ class Signalling(Body):
         word = self.word(self.own(wait.signal), wait.signal, index)
         if found.peers:
             self.needs["rank"] = ""
-            self.out.wrapped("wait_epochs(", [word, self.spell(wait.until), "rank", *sizes])
+            self.out.call("wait_epochs(", [word, self.spell(wait.until), "rank", *sizes])
         else:
-            self.out.wrapped("wait_ranks(", [word, self.spell(wait.until), *sizes])
+            self.out.call("wait_ranks(", [word, self.spell(wait.until), *sizes])

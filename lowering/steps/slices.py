@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilelink.schedule.index import Index, Number, names_in, replaced
+from tilelink.schedule.instance import reindexed
 from tilelink.schedule.steps import Compute, For, Load, Step, Store
-from tilelink.schedule.walk import indices, mapped, reindexed, steps_in
+from tilelink.schedule.walk import indices, mapped, steps_in
 
 Body = tuple[Step, ...]
 
@@ -45,7 +46,7 @@ def sliced(body: Body) -> Sliced | None:
         return None
     tile, values = _leaves(body[: last + 1])
     runs = _runs(body[last + 1 :], values)
-    if not runs or _taken(runs[0]) != {values[0]}:
+    if not runs or taken(runs[0]) != {values[0]}:
         return None
     behind = body[last + 1 + sum(map(len, runs)) :]
     for column in dict.fromkeys(
@@ -103,7 +104,7 @@ def _used(body: Body) -> set[str]:
     return found
 
 
-def _taken(body: Body) -> set[str]:
+def taken(body: Body) -> set[str]:
     """Values that steps take and have not made."""
     made, taken = set[str](), set[str]()
     for step in steps_in(body):

@@ -8,8 +8,10 @@ from typing import NoReturn
 from lowering.source import Source
 from lowering.steps.body import Body
 from lowering.steps.errors import EngineCannot, NotContiguousCopy, ValueChangesInLoop
+from lowering.steps.flat import contiguous
+from lowering.steps.frame import Frame
 from lowering.steps.indices import HostSpelling, Scope
-from lowering.steps.kernel import Frame, Kernel, wait_kernel
+from lowering.steps.kernel import Kernel, wait_kernel
 from lowering.steps.late import needed
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
 from tilelink.schedule.memory import Buffer, Memory, Region
@@ -55,10 +57,9 @@ def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
 class Streams(Body):
     def __init__(self, frame: Frame, role: Role, stream: str) -> None:
         scope = Scope(frame.schedule, role.name, role.programs)
-        super().__init__(Source(), scope, HostSpelling(scope, frame.constants))
-        self.frame, self.role, self.stream = frame, role, stream
+        super().__init__(frame, Source(), scope, HostSpelling(scope, frame.constants))
+        self.role, self.stream = role, stream
         self.kernels: list[Kernel] = []
-        self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
         self.engine = "a copy engine" if isinstance(role.engine, CopyEngine) else "a library"
 
     def phase(self, phase: Phase) -> None:
@@ -84,9 +85,6 @@ class Streams(Body):
             self.let(needed(phase.let, phase.body))
             self.steps(phase.body)
 
-    def range(self, count: str, body: tuple[Step, ...], unrolled: bool = False) -> str:
-        return f"range({count})"
-
     def wait(self, step: Wait) -> None:
         """One program holds the stream; where a number is awaited, the stream holds itself."""
         how = self.frame.stream_wait(step.signal)
@@ -111,7 +109,7 @@ class Streams(Body):
         self.out.call(f"{self.stream}.copy(", [word, self._value(step, step.to)])
 
     def _word(self, signal: str, index: tuple[Number, ...], at: Number = rank) -> str:
-        words = self.frame.words
+        words = self.words
         memory = "self.counts" if words.own(signal) else "self.signals.local"
         if at != rank:
             memory = f"self.signals.peers[{self.spell(at)}]"
@@ -130,7 +128,7 @@ class Streams(Body):
             raise ValueChangesInLoop(
                 engine=self.engine, role=self.role.name, signal=step.signal, to=str(to), names=named
             )
-        values = self.frame.words.values
+        values = self.words.values
         if to not in values:
             values.append(to)
         place = values.index(to)
@@ -139,7 +137,7 @@ class Streams(Body):
     def move(self, step: Move) -> None:
         for source, target in zip(step.source, step.target, strict=True):
             for region in (source, target):
-                if not self._contiguous(region):
+                if not contiguous(self.scope, region):
                     raise NotContiguousCopy(engine=self.engine, role=self.role.name, region=region_text(region))
             self.out.call(f"{self.stream}.copy(", [self.view(target), self.view(source)])
         if step.notify is not None:
@@ -172,13 +170,6 @@ class Streams(Body):
                 legal="a role on SMs",
             )
         return tensor_of(buffer) if region.at == rank else f"self.{region.buffer}.peers[{self.spell(region.at)}]"
-
-    def _contiguous(self, region: Region) -> bool:
-        """Whether the elements follow each other in memory."""
-        shape = self.schedule.shapes[region.buffer]
-        first = next((dim for dim, extent in enumerate(region.extent) if extent != 1), len(shape) - 1)
-        rest = zip(region.start[first + 1 :], region.extent[first + 1 :], shape[first + 1 :], strict=True)
-        return all(start == 0 and self.scope.range(extent).low == size for start, extent, size in rest)
 
     def library(self, step: Call) -> None:
         if isinstance(self.role.engine, CopyEngine) or step.function not in _CALLS:

@@ -20,7 +20,7 @@ from tilelink.schedule.memory import Access
 from tilelink.schedule.printing import region_text
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
 from tilelink.schedule.steps import For, If, Move, Order, Step, Sync, Wait
-from tilelink.schedule.walk import read, steps_in, written
+from tilelink.schedule.walk import read, steps_in, with_roles, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,7 @@ class Site:
 def synchronised(schedule: Schedule, tokens: frozenset[str] = frozenset()) -> Schedule:
     """`schedule` with a Sync wherever a program on SMs needs one. `tokens`: signals whose waits return what loads take. Raises
     LastNotAtEnd and OverlappingMove."""
-    launches = tuple(
-        replace(
-            launch,
-            roles=tuple(role if by_host(role) else ordered(schedule, launch, role, tokens) for role in launch.roles),
-        )
-        for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
+    return with_roles(schedule, lambda launch, role: role if by_host(role) else ordered(schedule, launch, role, tokens))
 
 
 def ordered(schedule: Schedule, launch: Launch, role: Role, tokens: frozenset[str] = frozenset()) -> Role:

@@ -138,9 +138,7 @@ def kernel_name(launch: Launch) -> str:
     return name if name.endswith("_kernel") else f"{name}_kernel"
 
 
-def laid_out(
-    schedule: Schedule, in_word: dict[str, int], anew: Mapping[str, Anew], taken: frozenset[str] = frozenset()
-) -> Words:
+def laid_out(schedule: Schedule, in_word: dict[str, int], anew: Mapping[str, Anew], taken: frozenset[str]) -> Words:
     """Words for all signals, for a count a rank and word where somebody comes last, and for the ends of launches. `taken`:
     names of other things."""
     words = Words(schedule, anew, in_word=in_word, taken=taken | {dim.name for dim in schedule.dims})

@@ -1,65 +1,12 @@
-"""Orders are permutations, and the device helpers that lowering embeds compute the same positions."""
+"""Orders are permutations. `tests/elaborate/test_positions.py` holds what steps print of them against them."""
 
 from __future__ import annotations
-
-import ast
-from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import lowering.device.orders
 from tilelink.ir.order import ChunkOrder, Die, Nest, RankOrder, TileOrder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-class Word(int):
-    """An integer of the device, where // and % round towards zero: operands below 0 would differ from Python's."""
-
-    def __floordiv__(self, other: int) -> Word:
-        assert self >= 0
-        assert other > 0
-        return Word(int(self) // int(other))
-
-    def __mod__(self, other: int) -> Word:
-        assert self >= 0
-        assert other > 0
-        return Word(int(self) % int(other))
-
-    def __add__(self, other: int) -> Word:
-        return Word(int(self) + int(other))
-
-    def __sub__(self, other: int) -> Word:
-        return Word(int(self) - int(other))
-
-    def __mul__(self, other: int) -> Word:
-        return Word(int(self) * int(other))
-
-
-def _device() -> dict[str, Callable[..., Any]]:
-    """The functions of lowering/device/orders.py as plain Python, with the few words of Triton that they use."""
-    tree = ast.parse(Path(str(lowering.device.orders.__file__)).read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    for function in tree.body:
-        assert isinstance(function, ast.FunctionDef)
-        for argument in function.args.args:
-            argument.annotation = None
-    space: dict[str, Any] = {
-        "triton": SimpleNamespace(jit=lambda function: function),
-        "tl": SimpleNamespace(
-            minimum=lambda a, b: Word(min(a, b)), where=lambda condition, a, b: a if condition else b
-        ),
-    }
-    exec(compile(tree, "orders.py", "exec"), space)
-    return space
-
-
-DEVICE = _device()
 
 
 @st.composite
@@ -83,17 +30,6 @@ def test_one_step_is_a_permutation_of_all_ranks(order: RankOrder) -> None:
     """Every rank sends to one and receives from one in each step: no port is used twice."""
     for position in range(order.num_ranks):
         assert len({order.at(rank, position) for rank in range(order.num_ranks)}) == order.num_ranks
-
-
-@given(rank_orders())
-def test_ranks_on_the_device(order: RankOrder) -> None:
-    nodes = order.num_ranks // order.ranks_per_node
-    for rank in range(order.num_ranks):
-        for position in range(order.num_ranks):
-            at = DEVICE["node_major"](
-                Word(rank), Word(position), order.ranks_per_node, nodes, order.first, order.direction
-            )
-            assert at == order.at(rank, position)
 
 
 @given(rank_orders(), st.sampled_from(Nest), st.integers(1, 5))
@@ -130,17 +66,6 @@ def test_tiles_are_a_permutation(case: tuple[TileOrder, int, int, int]) -> None:
     assert groups == sorted(groups)  # a group is done before the next one starts
 
 
-@given(tile_orders())
-def test_tiles_on_the_device(case: tuple[TileOrder, int, int, int]) -> None:
-    order, major, minor, segments = case
-    for position, wanted in enumerate(order.sequence(major, minor, segments)):
-        if order.nest is Nest.RANK_MAJOR:
-            found = DEVICE["rank_major"](Word(position), major, minor, order.group)
-        else:
-            found = DEVICE["chunk_major"](Word(position), major, minor, order.group, segments)
-        assert found == wanted
-
-
 @given(st.integers(2, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
 def test_own_tiles_one_round_late(segments: int, groups: int, group: int, minor: int) -> None:
     """Each group of the last segment comes after the next group of all others, and everything comes once."""
@@ -153,8 +78,6 @@ def test_own_tiles_one_round_late(segments: int, groups: int, group: int, minor:
         first = min(i for i, (s, m, _) in enumerate(sequence) if s == last and m // group == number)
         others = [i for i, (s, m, _) in enumerate(sequence) if s != last and m // group <= number + 1]
         assert first > max(others)
-    for position, wanted in enumerate(sequence):
-        assert DEVICE["last_late"](Word(position), groups * group, minor, group, segments) == wanted
 
 
 @given(st.integers(1, 64), st.integers(1, 12))
@@ -162,20 +85,9 @@ def test_dies(programs: int, dies: int) -> None:
     die = Die(dies)
     places = [die.at(program, programs) for program in range(programs)]
     assert sorted(places) == list(range(programs))
-    assert places == [DEVICE["by_die"](Word(program), programs, dies) for program in range(programs)]
     even = programs // dies * dies
     for program in range(even):  # program i is launched on die i mod dies; a die gets consecutive places
         assert places[program] // (even // dies) == program % dies
-
-
-@given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 9), st.data())
-def test_tiles_in_rows(extent: int, segments: int, tile: int, data: st.DataObject) -> None:
-    rows = extent * segments
-    first = data.draw(st.integers(0, rows - 1))
-    end = data.draw(st.integers(first + 1, rows))
-    touched = {(row // extent, row % extent // tile) for row in range(first, end)}
-    tiles = -(-extent // tile)
-    assert DEVICE["tiles_in_rows"](Word(first), Word(end), extent, tiles, tile) == len(touched)
 
 
 @pytest.mark.parametrize(

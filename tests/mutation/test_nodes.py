@@ -16,11 +16,11 @@ from tilelink.mutation.mutant import StepMutant, Verdict
 from tilelink.mutation.nodes import mutants
 from tilelink.mutation.sites import Site, at, sites
 from tilelink.schedule.index import Index, replaced
-from tilelink.schedule.instance import instantiated
+from tilelink.schedule.instance import instantiated, reindexed
 from tilelink.schedule.memory import Memory
 from tilelink.schedule.roles import Schedule, Sms
 from tilelink.schedule.steps import For, Load, Notify, Step, Store, Wait
-from tilelink.schedule.walk import mapped, reindexed, with_bodies
+from tilelink.schedule.walk import mapped, with_bodies
 
 
 def by_operator(schedule: Schedule) -> dict[str, list[StepMutant]]:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from lowering.steps import pieces
 from lowering.steps.file import lower
-from lowering.steps.pieces import in_pieces
 from tests.schedule.judged import emulated, judged, printed_module
 from tests.schedule.operators import (
     OPERATORS,
@@ -127,10 +127,13 @@ def test_sizes_have_their_names_and_what_sticks_out_is_masked_on_both_sides() ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [queue, moe, two_level_rs, ring_attention])
-def test_what_programs_move_goes_in_pieces(make: Callable[..., Operator]) -> None:
+def test_what_programs_move_goes_in_pieces(make: Callable[..., Operator], monkeypatch: pytest.MonkeyPatch) -> None:
     operator = make()
     for most in (16, 8):
-        cut = replace(operator, schedule=in_pieces(operator.schedule, most, runs=False))
+        with monkeypatch.context() as small:
+            small.setattr(pieces, "ELEMENTS", most)
+            small.setattr(pieces, "is_flat", lambda scope, step: False)  # runs are cut as well
+            cut = replace(operator, schedule=pieces.in_pieces(operator.schedule))
         assert cut.schedule != operator.schedule
         assert judged(cut, seeds=(0,)) == "right"
 

@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[type[TileLinkError], Schedule]] = {
     "a parameter": (ReservedName, schedule(Load("epoch", PART))),
     "a user's function like a helper": (
         ReservedName,
-        schedule(LOAD, functions="@triton.jit\ndef arrived(x):\n    return x\n"),
+        schedule(LOAD, functions="@triton.jit\ndef absent(x):\n    return x\n"),
     ),
     "an index that nothing binds": (UnknownName, schedule(Load("v", Region("x", (Index("chunk"), 0), (1, 16))))),
     "an op that nobody has": (UnknownOpOfSteps, schedule(LOAD, Compute(("v",), "squar", ("v",)))),

@@ -8,12 +8,12 @@ import pytest
 
 from lowering.steps.closing import by_host
 from lowering.steps.errors import LastNotAtEnd, OverlappingMove
-from lowering.steps.order import difference, missing
+from lowering.steps.order import missing
 from lowering.steps.sync import ordered, synchronised
 from tests.schedule.operators import OPERATORS, ag_gemm, gemm_rs, queue, two_level_rs
 from tests.schedule.step_mutants import without_a_sync
 from tests.schedule.variants import by_descriptor
-from tilelink.schedule.index import Index, rank
+from tilelink.schedule.index import Index, difference, rank
 from tilelink.schedule.memory import Access, Buffer, Memory, Region, Signal
 from tilelink.schedule.roles import Launch, MeshAxis, Phase, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Compute, For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import gcd
+from types import MappingProxyType
 
 from tilelink.schedule.index import Number
 from tilelink.schedule.ranges import range_of
@@ -31,9 +32,9 @@ def divisor(index: Number, names: Mapping[str, int]) -> int:
     return 1
 
 
-def divisors(let: Let) -> dict[str, int]:
-    """Numbers that divide what the names of `let` stand for."""
-    found: dict[str, int] = {}
+def divisors(let: Let, known: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
+    """Numbers that divide what names stand for: those of `let`, and those that are `known`."""
+    found = dict(known)
     for name, index in let:
         found[name] = divisor(index, found)
     return found

@@ -7,7 +7,7 @@ its value for one environment, or for many at once where the environment holds a
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TypeVar, cast
@@ -135,7 +135,7 @@ def _plain(number: Number) -> bool:
     return type(number) is int
 
 
-_BINDS = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
+BINDS = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 
 
 def spelled(index: Number, around: int = 0) -> str:
@@ -146,7 +146,7 @@ def spelled(index: Number, around: int = 0) -> str:
         return f"{index.op}({', '.join(spelled(one) for one in index.args)})"
     if index.op not in OPERATORS:
         return f"{index.op}[{', '.join(spelled(one) for one in index.args)}]" if index.args else index.op
-    binds = _BINDS[index.op]
+    binds = BINDS[index.op]
     left, right = index.args
     text = f"{spelled(left, binds)} {index.op} {spelled(right, binds + 1)}"
     return f"({text})" if binds < around else text
@@ -195,6 +195,41 @@ def replaced(index: Number, by: Mapping[str, Number]) -> Number:
         return by.get(index.op, index)
     args = tuple(replaced(one, by) for one in index.args)
     return made(index.op, *args) if index.op in OPERATORS else Index(index.op, args)
+
+
+def terms(index: Number, factor: int = 1) -> Iterator[tuple[Number, int]]:
+    """The terms of a sum, each with its factor; 1 stands for the constant."""
+    if isinstance(index, int):
+        yield 1, factor * index
+    elif index.op in ("+", "-"):
+        yield from terms(index.args[0], factor)
+        yield from terms(index.args[1], factor if index.op == "+" else -factor)
+    elif index.op == "*" and any(isinstance(one, int) for one in index.args):
+        number, inner = sorted(index.args, key=lambda one: isinstance(one, Index))
+        assert isinstance(number, int)
+        yield from terms(inner, factor * number)
+    else:
+        yield index, factor
+
+
+def added_up(found: Iterable[tuple[Number, int]]) -> dict[Number, int]:
+    """Terms with their factors, each once."""
+    total: dict[Number, int] = {}
+    for term, factor in found:
+        total[term] = total.get(term, 0) + factor
+    return total
+
+
+def terms_of(index: Number) -> dict[Number, int]:
+    """The terms of a sum that are left of it, each once."""
+    return {term: factor for term, factor in added_up(terms(index)).items() if factor}
+
+
+def difference(one: Number, other: Number) -> int | None:
+    """`one - other` where it is a number in every environment."""
+    found = terms_of(Index("-", (one, other)))
+    constant = found.pop(1, 0)
+    return None if found else constant
 
 
 def subindices(index: Number) -> Iterator[Index]:

@@ -17,6 +17,7 @@ from tilelink.schedule.errors import DerivedDim, NotAMultiple, UnknownDim
 from tilelink.schedule.index import Index, Number, replaced, spelled, value_of
 from tilelink.schedule.known import Known, origin
 from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import For, If, Step
 
 Node = TypeVar("Node")
 
@@ -32,6 +33,16 @@ def with_indices(node: Node, change: Callable[[Number], Number]) -> Node:
         new = {name: with_indices(one, change) for name, one in values.items()}
         return replace(node, **{name: one for name, one in new.items() if one is not values[name]})
     return node
+
+
+def reindexed(step: Step, change: Callable[[Number], Number]) -> Step:
+    """`step` with each index that stands in it, not in its bodies, replaced."""
+    match step:
+        case For():
+            return replace(with_indices(replace(step, body=()), change), body=step.body)
+        case If():
+            return replace(with_indices(replace(step, body=(), others=()), change), body=step.body, others=step.others)
+    return with_indices(step, change)
 
 
 def instantiated(schedule: Schedule, sizes: Mapping[str, int] | None = None) -> Schedule:

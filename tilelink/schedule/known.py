@@ -10,9 +10,9 @@ Whoever makes steps from numbers, or text from steps, so decides by values and k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from tilelink.schedule.index import OPERATORS, Index, Number, made
+from tilelink.schedule.index import OPERATORS, Index, Number, added_up, made, terms
 
 
 class Known(int):
@@ -71,29 +71,14 @@ def _combined(op: str, left: int, right: int) -> int:
 
 def added(op: str, left: Number, right: Number) -> Number:
     """The sum or the difference, of which each term stands there once."""
-    terms = [*_terms(left, 1), *_terms(right, -1 if op == "-" else 1)]
-    total: dict[Number, int] = {}
-    for term, factor in terms:
-        total[term] = total.get(term, 0) + factor
-    if len(total) == len(terms):
+    both = [*terms(left), *terms(right, -1 if op == "-" else 1)]
+    total = added_up(both)
+    if len(total) == len(both):
         return made(op, left, right)
     found: Number = 0
     for term, factor in sorted(total.items(), key=lambda one: (one[1] < 0, isinstance(one[0], int))):
         found = made("+" if factor >= 0 else "-", found, made("*", term, abs(factor)))
     return found
-
-
-def _terms(index: Number, factor: int) -> Iterator[tuple[Number, int]]:
-    """Terms of a sum, each with its factor; 1 stands for the constant."""
-    if isinstance(index, int):
-        yield 1, factor * index
-    elif index.op in ("+", "-"):
-        yield from _terms(index.args[0], factor)
-        yield from _terms(index.args[1], -factor if index.op == "-" else factor)
-    elif index.op == "*" and isinstance(index.args[0], int):
-        yield from _terms(index.args[1], factor * index.args[0])
-    else:
-        yield index, factor
 
 
 def _operator(op: str, reflected: bool = False) -> Callable[[int, int], int]:

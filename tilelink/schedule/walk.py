@@ -54,19 +54,27 @@ def mapped(body: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]]) -
     return tuple(out)
 
 
+def with_roles(schedule: Schedule, change: Callable[[Launch, Role], Role]) -> Schedule:
+    """`schedule` with every role replaced."""
+
+    def changed(launch: Launch) -> Launch:
+        return replace(launch, roles=tuple(change(launch, role) for role in launch.roles))
+
+    return replace(schedule, launches=tuple(map(changed, schedule.launches)))
+
+
+def with_phases(schedule: Schedule, change: Callable[[Role, Phase], Phase]) -> Schedule:
+    """`schedule` with every phase replaced."""
+
+    def changed(_: Launch, role: Role) -> Role:
+        return replace(role, phases=tuple(change(role, phase) for phase in role.phases))
+
+    return with_roles(schedule, changed)
+
+
 def with_bodies(schedule: Schedule, change: Callable[[tuple[Step, ...]], tuple[Step, ...]]) -> Schedule:
     """`schedule` with the body of every phase replaced."""
-    launches = tuple(
-        replace(
-            launch,
-            roles=tuple(
-                replace(role, phases=tuple(replace(phase, body=change(phase.body)) for phase in role.phases))
-                for role in launch.roles
-            ),
-        )
-        for launch in schedule.launches
-    )
-    return replace(schedule, launches=launches)
+    return with_phases(schedule, lambda _, phase: replace(phase, body=change(phase.body)))
 
 
 def read(step: Step) -> tuple[Region, ...]:
@@ -119,47 +127,6 @@ def indices(step: Step) -> tuple[Number, ...]:
         case If():
             found += [step.left, step.right]
     return tuple(found)
-
-
-def reindexed(step: Step, change: Callable[[Number], Number]) -> Step:
-    """`step` with each index that stands in it, not in its bodies, replaced."""
-
-    def all_of(found: tuple[Number, ...]) -> tuple[Number, ...]:
-        return tuple(map(change, found))
-
-    def regions(found: tuple[Region, ...]) -> tuple[Region, ...]:
-        return tuple(
-            replace(one, start=all_of(one.start), extent=all_of(one.extent), at=change(one.at)) for one in found
-        )
-
-    def raised(one: Notify) -> Notify:
-        to = None if one.to is None else change(one.to)
-        return replace(one, index=all_of(one.index), at=change(one.at), to=to, last_of=change(one.last_of))
-
-    match step:
-        case Wait():
-            return replace(step, index=all_of(step.index), until=change(step.until))
-        case Notify():
-            return raised(step)
-        case Load():
-            return replace(step, region=regions((step.region,))[0], origin=all_of(step.origin))
-        case Store():
-            return replace(step, region=regions((step.region,))[0])
-        case Move():
-            notify = raised(step.notify) if step.notify else None
-            return replace(step, source=regions(step.source), target=regions(step.target), notify=notify)
-        case Call():
-            return replace(step, results=regions(step.results), operands=regions(step.operands))
-        case Compute():
-            operands = tuple(change(one) if isinstance(one, Index) else one for one in step.operands)
-            return replace(step, shape=all_of(step.shape), operands=operands)
-        case For():
-            let = tuple((name, change(index)) for name, index in step.let)
-            return replace(step, count=change(step.count), let=let)
-        case If():
-            left = change(step.left)
-            return replace(step, left=step.left if isinstance(left, int) else left, right=change(step.right))
-    return step
 
 
 def synchronises(body: tuple[Step, ...], by_data: frozenset[str] = frozenset()) -> bool:
