@@ -11,7 +11,7 @@ import pytest
 
 from tilelink.compat.triton_dist import install
 from tilelink.dialect_api import FUNCTIONS, Vendor, of_vendor
-from tilelink.dialect_api.model import Exact
+from tilelink.stubs.model import Exact
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "triton_distributed.md"
 NVIDIA = [vendor for vendor in Vendor if "nv" in vendor.value.lower()]

@@ -11,11 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tilelink.dialect_api.errors import TypesNotChecked
-from tilelink.dialect_api.model import Vendor
+from tilelink.stubs.model import Vendor
+from topologies.errors import UserError
 
 _SILENCES = re.compile(r"#\s*(mypy|type)\s*:")  # comments that would keep mypy from saying what it sees
 _RELATIVE = re.compile(r"\bfrom\s+\.+")  # imports that have no meaning in a text without a package
+
+
+class TypesNotChecked(UserError):
+    """Facts: reason. The rest of a file can be checked all the same."""
+
+    template = "names, arguments and constants: {reason}"
 
 
 class Span(NamedTuple):
@@ -39,10 +45,10 @@ Ask = Callable[[str, Vendor], tuple[Message, ...]]
 
 def folder(vendor: Vendor) -> Path:
     """Where the stubs of a vendor lie: what a type checker is given as its path of stubs."""
-    return Path(__file__).parents[1] / "stubs" / vendor.value
+    return Path(__file__).parent / vendor.value
 
 
-def span(node: ast.expr) -> Span:
+def span(node: ast.expr | ast.stmt) -> Span:
     return Span(node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
 
 
@@ -55,7 +61,7 @@ def ask_mypy(text: str, vendor: Vendor) -> tuple[Message, ...]:
         from mypy import api  # optional, and slow to import
     except ImportError:
         raise TypesNotChecked(reason="mypy is not installed; pip install 'tilelink-overlap[api]'") from None
-    options = ("--config-file", str(folder(vendor) / "mypy.ini"), "--cache-dir", _cache(), "--output", "json")
+    options = ("--config-file", str(folder(vendor) / "mypy.ini"), "--cache-dir", _cache(vendor), "--output", "json")
     limit = sys.getrecursionlimit()  # which mypy raises for the whole process
     shown, errors, status = api.run([*options, "--command", _plain(text)])
     sys.setrecursionlimit(limit)
@@ -74,9 +80,12 @@ def _plain(text: str) -> str:
     return bytes(byte if byte < 128 else ord("a") + byte % 26 for byte in text.encode()).decode()
 
 
-def _cache() -> str:
-    """A folder of the user, not of the project; none where it cannot be written."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilelink" / "mypy"
+def _cache(vendor: Vendor) -> str:
+    """A folder of the user, not of the project; none where it cannot be written.
+
+    One a vendor: mypy files what it knows under names of modules, and two runs at once may mix what they file.
+    """
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilelink" / "mypy" / vendor.value
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from tilelink.dialect_api.model import (
+from tilelink.stubs.model import (
     ApiModule,
     Choice,
     Constant,
@@ -203,6 +203,17 @@ def of_vendor(vendor: Vendor) -> tuple[Function, ...]:
 def constants_of(symbol: Symbol, vendor: Vendor) -> tuple[Constant, ...]:
     """The legal names of a symbolic parameter; empty where the facts give none for that vendor."""
     return tuple(constant for constant in CONSTANTS if constant.symbol is symbol and constant.vendor is vendor)
+
+
+def legal_of(kind: ParameterType, vendor: Vendor) -> tuple[str, ...]:
+    """The constants that a parameter takes, as one would write them; empty where it takes others, or all."""
+    match kind:
+        case Choice():
+            return tuple(map(repr, kind.legal(vendor)))
+        case Symbol():
+            return tuple(f"libshmem_device.{constant.name}" for constant in constants_of(kind, vendor))
+        case _:
+            return ()
 
 
 def offered_on(path: str, vendor: Vendor) -> bool:

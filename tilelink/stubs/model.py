@@ -78,6 +78,7 @@ class Choice:
 
 class Plain(Enum):
     BYTES = "number of bytes"
+    POINTER = "pointer"
     OTHER = "nothing that is checked"
 
 
