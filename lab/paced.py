@@ -1,7 +1,7 @@
 """On one GPU: schedules that push by copy engine, where a copy takes as long as a link would take. The GPU stands for all ranks.
 
     python benchmarks/bench.py gemm_rs --ranks 4 --rows llama-7b --variant late:count=late --write-plans plans.json
-    python benchmarks/paced.py plans.json --gb-per-s 389 --json paced.json
+    python lab/paced.py plans.json --gb-per-s 389 --json paced.json
 
 All ranks are taken to be in step: when rank 0 has sent a chunk to peer p, the chunk of the rank whose turn at this GPU it was
 has arrived here, and its signal is raised. The chunk itself comes from the memory of the host, by a copy engine and through
@@ -29,8 +29,8 @@ import torch
 from cuda.bindings import driver
 
 import lowering
-from benchmarks.arrived import arrives, in_turns
-from benchmarks.one_gpu import Results, command_line, operator_on_one, run, time_us
+from lab.arrived import arrives, in_turns
+from lab.one_gpu import Results, command_line, operator_on_one, run, time_us
 from tilelink.bench.plans import PlannedRow
 from tilelink.ir.nodes import CopyEngine, Scope, Signal
 from tilelink.ir.schedule import Schedule

@@ -1,14 +1,14 @@
 """On GPUs: many operators in one process, as the layers of a model are, each with a fabric of its own.
 
-    torchrun --nproc-per-node 2 benchmarks/many_operators.py --json many.json
-    CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nproc-per-node 2 benchmarks/many_operators.py
+    torchrun --nproc-per-node 2 lab/many_operators.py --json many.json
+    CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nproc-per-node 2 lab/many_operators.py
 
 Schedules whose copies are made by streams beside that of the caller. All operators are built first and called in turns: eager,
 which becomes a replay from the second call on, and as one CUDA graph of all of them. Then the first of them is called on every
 stream that torch has. Each call has to give the bits of the very first one. Shapes are small, so that there is room for copies
 inside one GPU, which take SMs, where ranks share it:
 
-    torchrun --nproc-per-node 2 -m tilelink.runtime.shared_gpus benchmarks/many_operators.py
+    torchrun --nproc-per-node 2 -m tilelink.runtime.shared_gpus lab/many_operators.py
 
 Run it under `timeout`: what it looks for are hangs.
 """

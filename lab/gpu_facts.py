@@ -1,6 +1,6 @@
 """On one GPU: what a descriptor says of a GPU by itself, as its driver reports it or as it is measured.
 
-    python benchmarks/gpu_facts.py --json gpu_facts.json
+    python lab/gpu_facts.py --json gpu_facts.json
 
 Memory: a device copy of 1 GiB, reads plus writes; not in a CUDA graph, where the driver copies so much in a slower way. Launches:
 what one more kernel of one program takes behind another in a graph. The library's matmul: what a rank of four multiplies in
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from cuda.bindings import driver
 
-from benchmarks.one_gpu import time_us
+from lab.one_gpu import time_us
 from tilelink.bench.machine import describe_machine
 from tilelink.bench.rows import DEFAULT_NAMES, Operator, Row, select
 from tilelink.bench.samples import geomean

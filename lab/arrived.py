@@ -1,7 +1,7 @@
 """On one GPU: what the kernels of a schedule take where nothing is waited for, since everything has arrived.
 
     python benchmarks/bench.py gemm_rs --ranks 4 --rows llama-7b --variant late:count=late --write-plans plans.json
-    python benchmarks/arrived.py plans.json --json arrived.json
+    python lab/arrived.py plans.json --json arrived.json
 
 Signals are raised once, to numbers that no call reaches; parts of peers are random; copies move nothing, and stores to peers
 stay here. What is left is what tiles, counts, sums and the end of a call cost: the rest of what an operator takes among several
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import lowering
-from benchmarks.one_gpu import Results, command_line, contenders, operator_on_one, results, run, time_us
+from lab.one_gpu import Results, command_line, contenders, operator_on_one, results, run, time_us
 from tilelink.bench.plans import Candidate, PlannedRow
 from tilelink.ir.calls import Collective
 from tilelink.ir.nodes import CommSms, Kind, TellPlace, Transfer

@@ -1,7 +1,7 @@
 """On two GPUs: schedules of more ranks. Each GPU is rank 0, and the other one stands for all of its peers.
 
     python benchmarks/bench.py gemm_rs --ranks 4 --rows llama-7b --variant late:count=late --write-plans plans.json
-    torchrun --nproc-per-node 2 benchmarks/twins.py plans.json --json twins.json
+    torchrun --nproc-per-node 2 lab/twins.py plans.json --json twins.json
 
 What rank 0 sends to peer p goes to the other GPU, to the place of that rank to which p is what rank 0 is to it. So kernels,
 counts, copies, stores, waits and links are those of several GPUs: through each link go as many bytes as there, in the same order,
@@ -29,10 +29,10 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 import lowering
-from benchmarks.arrived import arrives, in_turns
-from benchmarks.mirror import mirrors
-from benchmarks.one_gpu import Results, command_line, operator_on_one, run
-from benchmarks.paced import Words
+from lab.arrived import arrives, in_turns
+from lab.mirror import mirrors
+from lab.one_gpu import Results, command_line, operator_on_one, run
+from lab.paced import Words
 from tilelink.bench.plans import PlannedRow
 from tilelink.ir.nodes import CopyEngine, Exchange, Fused, Kind, Transfer
 from tilelink.ir.schedule import Schedule

@@ -1,7 +1,7 @@
 """On one GPU: what schedules by words cost where links cost nothing. The GPU stands for all ranks: peers do what it does.
 
     python benchmarks/bench.py gemm_ar --ranks 4 --rows llama3-8b-m64 --variant ll:algorithm=ll --write-plans plans.json
-    python benchmarks/mirror.py plans.json --json mirror.json
+    python lab/mirror.py plans.json --json mirror.json
 
 Rank 0 sends to peer p where the words of peer p arrive here. So the kernels are the emitted ones, and do all that they do
 among several GPUs; but a word is there as soon as it is stored. Calls in a CUDA graph, one behind the other, each with other
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import lowering
-from benchmarks.one_gpu import Results, command_line, contenders, operator_on_one, results, run, time_us
+from lab.one_gpu import Results, command_line, contenders, operator_on_one, results, run, time_us
 from tilelink.bench.plans import PlannedRow
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.nodes import Kernel
