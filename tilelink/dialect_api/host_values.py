@@ -6,10 +6,10 @@ import ast
 from collections import defaultdict
 from dataclasses import replace
 
-from tilelink.dialect_api.functions import UTILS, find
-from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.source import Definition, SourceFile
 from tilelink.dialect_api.value import UNKNOWN, Element, Trait, Value, join_all, simple
+from tilelink.stubs.functions import UTILS, find
+from tilelink.stubs.model import Effect
 
 _DEEPEST = 8  # expressions are followed that far; a circle of assignments ends there
 _FILLED = ("torch.zeros", "torch.empty", "torch.ones", "torch.full", "torch.randn", "torch.rand", "torch.arange")
@@ -53,8 +53,6 @@ class HostValues:
                     inside, body = self._by_node.get(id(child)), ""
                 case ast.ClassDef(name=name):
                     body = name
-                case _:
-                    pass
             self._collect(child, inside, body)
 
     def _assign(self, target: ast.expr, value: ast.expr, within: Definition | None, body_of: str) -> None:
@@ -70,8 +68,6 @@ class HostValues:
             case ast.Tuple(elts=elements) if isinstance(value, ast.Tuple) and len(elements) == len(value.elts):
                 for one, part in zip(elements, value.elts, strict=True):
                     self._assign(one, part, within, body_of)
-            case _:
-                pass
 
     def assigned(self, node: ast.expr, within: Definition | None) -> list[Placed]:
         """What a name or attribute stands for, as written; empty for other expressions and for unknown names.
