@@ -81,29 +81,37 @@ def flush_stores():
 
 @triton.jit
 def data_of_tile(tile, DTYPE: tl.constexpr, COUNT: tl.constexpr):
-    """A tile rounded to DTYPE as 64-bit data: COUNT elements that follow each other in a row, the first one in the low bits."""
-    BITS: tl.constexpr = DTYPE.primitive_bitwidth
-    INT: tl.constexpr = tl.int32 if BITS == 32 else tl.int16
-    data = tile.to(DTYPE).to(INT, bitcast=True).to(tl.int64) & (2**BITS - 1)
-    if COUNT >= 2:
+    """A tile rounded to DTYPE as 64-bit data: COUNT elements that follow each other in a row, the first one in the low bits.
+
+    Each pair is put together in the narrowest type: what is as wide as data before it is half as many takes all registers."""
+    if DTYPE.primitive_bitwidth == 32:
+        data = tile.to(DTYPE).to(tl.int32, bitcast=True)
+    else:
+        data = tile.to(DTYPE).to(tl.int16, bitcast=True)
+        if COUNT >= 2:
+            low, high = tl.split(tl.reshape(data, (data.shape[0], data.shape[1] // 2, 2)))
+            data = (low.to(tl.int32) & 0xFFFF) | (high.to(tl.int32) << 16)
+    if COUNT * DTYPE.primitive_bitwidth == 64:
         low, high = tl.split(tl.reshape(data, (data.shape[0], data.shape[1] // 2, 2)))
-        data = low | high << BITS
-    if COUNT == 4:
-        low, high = tl.split(tl.reshape(data, (data.shape[0], data.shape[1] // 2, 2)))
-        data = low | high << 2 * BITS
-    return data
+        return (low.to(tl.int64) & 0xFFFFFFFF) | (high.to(tl.int64) << 32)
+    else:
+        return data.to(tl.int64) & 0xFFFFFFFF
 
 
 @triton.jit
 def tile_of_data(data, DTYPE: tl.constexpr, COUNT: tl.constexpr):
     """The tile of type DTYPE whose elements `data` holds, COUNT in each."""
-    BITS: tl.constexpr = DTYPE.primitive_bitwidth
-    INT: tl.constexpr = tl.int32 if BITS == 32 else tl.int16
-    if COUNT == 4:
-        data = tl.reshape(tl.join(data, data >> 2 * BITS), (data.shape[0], data.shape[1] * 2))
-    if COUNT >= 2:
-        data = tl.reshape(tl.join(data, data >> BITS), (data.shape[0], data.shape[1] * 2))
-    return data.to(INT).to(DTYPE, bitcast=True)
+    if COUNT * DTYPE.primitive_bitwidth == 64:
+        words = tl.reshape(tl.join(data.to(tl.int32), (data >> 32).to(tl.int32)), (data.shape[0], data.shape[1] * 2))
+    else:
+        words = data.to(tl.int32)
+    if DTYPE.primitive_bitwidth == 32:
+        return words.to(DTYPE, bitcast=True)
+    elif COUNT >= 2:
+        halves = tl.join(words.to(tl.int16), (words >> 16).to(tl.int16))
+        return tl.reshape(halves, (words.shape[0], words.shape[1] * 2)).to(DTYPE, bitcast=True)
+    else:
+        return words.to(tl.int16).to(DTYPE, bitcast=True)
 
 
 @triton.jit
