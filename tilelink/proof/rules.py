@@ -1,287 +1,206 @@
-"""What a planned schedule must keep to that its steps do not say: one table of rules, each with its reason.
+"""What steps must keep to that neither their order nor what they put where says: machines, and what a compiler makes of a loop.
 
-Steps know an order of accesses and the values that move. They know neither a machine (SMs, links, descriptors), nor how words lie
-in memory and are set back between calls, nor what a compiler makes of a loop. Nodes of a planned schedule also say twice what
-steps say once; the rules see to it that they agree.
+One table, each rule with its reason. A rule looks at steps and at the machine, and at nothing else.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
-from tilelink.ir.calls import WordCollective
-from tilelink.ir.counting import is_counted
-from tilelink.ir.links import why_no_algorithm, why_no_exchange
-from tilelink.ir.nodes import (
-    AwaitPeers,
-    BeforeKernel,
-    Begin,
-    CommSms,
-    CopyProgram,
-    Exchange,
-    Finish,
-    Fused,
-    Kernel,
-    Memory,
-    Publish,
-    Scope,
-    TellPlace,
-    Transfer,
-)
-from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import AwaitPlaces, Notify, SlotWait, Step, SumWords
-from tilelink.ir.walk import flat, waits_of
-from tilelink.proof import kernel_rules, said_twice
+from tilelink.ir.dtype import DTYPE_BYTES, DTYPES
+from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Machine
+from tilelink.ir.warpgroups import GROUP_WARPS
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
-from tilelink.schedule import roles, steps
 from tilelink.schedule.index import rank
-from tilelink.schedule.walk import all_steps, notifies
+from tilelink.schedule.memory import Access, Buffer, Protocol, Region
+from tilelink.schedule.printing import in_a_line
+from tilelink.schedule.roles import CopyEngine, Launch, Phase, PingPong, Prefetch, Role, Schedule, Sms, Who
+from tilelink.schedule.steps import Compute, For, Load, Step, Wait
+from tilelink.schedule.walk import all_steps, notifies, phases, read, steps_in, synchronises, written
+
+_ROW_BYTES = 16  # of a tensor that is described, a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`broken` yields where a schedule breaks it, `reason` says what happens then."""
+    """`broken` yields where a schedule for a machine breaks it, `reason` says what happens then."""
 
     bug: BugClass
     reason: str
-    broken: Callable[[Schedule], Iterator[Broken]]
+    broken: Callable[[Schedule, Machine], Iterator[Broken]]
 
 
-def broken_rules(schedule: Schedule) -> Iterator[Finding]:
-    """A finding for each place at which a rule is broken."""
+def broken_rules(schedule: Schedule, machine: Machine) -> Iterator[Finding]:
+    """A finding for each place at which a rule is broken; `schedule` has numbers for its dims."""
     for rule in RULES:
-        for where, fact, signal in rule.broken(schedule):
+        for where, fact, signal in rule.broken(schedule, machine):
             yield Finding(rule.bug, where, f"{fact}; {rule.reason}", signal)
 
 
 # ---- machines ----------------------------------------------------------------------------------------------------------
 
 
-def _residency(schedule: Schedule) -> Iterator[Broken]:
-    spinning = sum(_side_programs(schedule, x) for x in schedule.launches if isinstance(x, CopyProgram))
-    for index, launch in enumerate(schedule.launches):
-        if not isinstance(launch, Kernel | WordCollective) or (isinstance(launch, WordCollective) and launch.within):
-            continue
-        waits = isinstance(launch, WordCollective) or _waits(schedule, launch)
-        if launch.sms + spinning > schedule.machine.num_sms and (waits or (spinning and isinstance(launch, Kernel))):
-            name = launch.name if isinstance(launch, Kernel) else launch.function
-            shared = f", {launch.per_sm} an SM," if launch.per_sm > 1 else ""
-            beside = f" and {spinning} that hold up side streams" if spinning else ""
-            fact = f"{launch.programs} programs{shared}{beside} do not fit on {schedule.machine.num_sms} SMs"
-            yield Broken(f"launch {index}, {name}", fact)
+def _residency(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    spinning = sum(_held_up(schedule, machine, role) for launch in schedule.launches for role in launch.roles)
+    by_data = frozenset(one.name for one in schedule.buffers if one.protocol is not Protocol.SIMPLE)
+    for number, launch in enumerate(schedule.launches):
+        engines = [role.engine for role in launch.roles if isinstance(role.engine, Sms)]
+        taken = sum(role.programs for role in launch.roles if isinstance(role.engine, Sms))
+        sms = -(-taken // max([engine.per_sm for engine in engines], default=1))
+        waits = any(synchronises(phase.body, by_data) for role in launch.roles for phase in role.phases)
+        if engines and (waits or spinning) and sms + spinning > machine.num_sms:
+            beside = f" and {spinning} that hold up streams" if spinning else ""
+            fact = f"{taken} programs{beside} do not fit on {machine.num_sms} SMs"
+            yield Broken(f"launch {number}, {', '.join(role.name for role in launch.roles)}", fact)
 
 
-def _waits(schedule: Schedule, kernel: Kernel) -> bool:
-    gathers = any(isinstance(one, WordCollective) for one in schedule.within(kernel))  # and waits for all programs
-    return gathers or bool(kernel.comm) or (kernel.compute is not None and any(map(_spins, flat(kernel.compute.body))))
+def _held_up(schedule: Schedule, machine: Machine, role: Role) -> int:
+    """Streams of a role that programs hold up until a word has the number of the call, which the host does not know; or until
+    any word has come, where streams wait for none."""
+    waits = [one for phase in role.phases for one in steps_in(phase.body) if isinstance(one, Wait)]
+    if not isinstance(role.engine, CopyEngine) or not waits:
+        return 0
+    raised = [one for step in all_steps(schedule) for one in notifies(step)]
+    numbered = {one.signal for one in raised if one.to is not None and one.at != rank}
+    held = any(wait.signal in numbered for wait in waits) or not machine.stream_waits
+    return role.programs if held else 0
 
 
-def _spins(step: Step) -> bool:
-    return isinstance(step, SlotWait | AwaitPlaces | SumWords) or bool(waits_of(step))
-
-
-def _side_programs(schedule: Schedule, copies: CopyProgram) -> int:
-    """One-program kernels that may spin at once on the streams of a copy program: for an epoch, whose value only the device
-    knows, or for a count where streams wait for no words."""
-    exchange = schedule.exchange(copies.exchange)
-    counted = is_counted(schedule, exchange) and not schedule.machine.stream_waits
-    return copies.streams if exchange.transfer is Transfer.PULL or counted else 0
-
-
-def _links(schedule: Schedule) -> Iterator[Broken]:
-    if schedule.machine.peer_atomics:
+def _links(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    if machine.peer_atomics:
         return
-    for launch in schedule.launches:
-        if isinstance(launch, Finish) and not launch.by_copy:
-            yield Broken("finish", "done is raised by an atomic at peers", "done")
-    for exchange in schedule.exchanges:
-        reason = why_no_exchange(exchange.mover, exchange.transfer, by_tiles=is_counted(schedule, exchange))
-        if reason:
-            ending = "ready" if exchange.transfer is Transfer.PULL else "arrived"
-            yield Broken(f"exchange {exchange.name}", reason, f"{exchange.name}_{ending}")
-    for name, algorithm in schedule.algorithms.items():
-        if reason := why_no_algorithm(algorithm):
-            yield Broken(f"collective {name}", reason)
+    for _, role, phase in phases(schedule):
+        for step in steps_in(phase.body):
+            for notify in notifies(step):
+                if notify.at != rank and (isinstance(role.engine, Sms) or notify.to is None):
+                    yield Broken(f"role {role.name}", f"{in_a_line(step)} raises a word of peers", notify.signal)
+            if isinstance(role.engine, Sms) and any(region.at != rank for region in written(step)):
+                yield Broken(f"role {role.name}", f"{in_a_line(step)} stores at peers, who are told by programs")
 
 
-def _stream_waits(schedule: Schedule) -> Iterator[Broken]:
-    for index, launch in enumerate(schedule.launches):
-        if isinstance(launch, CopyProgram) and launch.awaits_done and not schedule.machine.stream_waits:
-            yield Broken(f"launch {index}, copy program", "its stream waits for peers", "done")
+def _stream_waits(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    if machine.stream_waits:
+        return
+    added = {one.signal for step in all_steps(schedule) for one in notifies(step) if one.at != rank and one.to is None}
+    for _, role, phase in phases(schedule):
+        for step in steps_in(phase.body) if isinstance(role.engine, CopyEngine) else ():
+            if isinstance(step, Wait) and step.signal in added:
+                yield Broken(f"role {role.name}", f"{in_a_line(step)} on a stream", step.signal)
 
 
-# ---- words -------------------------------------------------------------------------------------------------------------
+# ---- descriptors -------------------------------------------------------------------------------------------------------
 
 
-def _raised_as(schedule: Schedule, elaborated: roles.Schedule) -> dict[str, Scope]:
-    """The scope of each word that steps raise, by who raises it and how."""
-    told = {f"{one.exchange}_place" for one in schedule.launches if isinstance(one, TellPlace)}
-    found: dict[str, Scope] = {}
-    for notify in (one for step in all_steps(elaborated) for one in notifies(step)):
-        if notify.signal in told:
-            found[notify.signal] = Scope.PLACE
-        elif notify.at == rank:
-            found.setdefault(notify.signal, Scope.LOCAL)
+def _regions(schedule: Schedule) -> Iterator[tuple[Role, Phase, Step, Region, bool]]:
+    """Of each region that is described: who has it, and whether it is written."""
+    for _, role, phase in phases(schedule):
+        for step in steps_in(phase.body):
+            for region in (*read(step), *written(step)):
+                if region.access is not Access.POINTER:
+                    yield role, phase, step, region, region in written(step)
+
+
+def _described(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    buffers = {buffer.name: buffer for buffer in schedule.buffers}
+    for role, _, step, region, stored in _regions(schedule):
+        where, buffer = f"role {role.name}, {in_a_line(step)}", buffers[region.buffer]
+        row_bytes = schedule.shapes[region.buffer][-1] * DTYPE_BYTES[buffer.dtype]
+        if not machine.tensor_descriptors:
+            yield Broken(where, "the machine has no tensor descriptors")
+        elif len(region.start) < 2 or row_bytes % _ROW_BYTES or any(extent == 1 for extent in region.extent[-2:]):
+            yield Broken(where, f"rows of {row_bytes} bytes cannot be described")
+        elif not stored and region.access is Access.PACED:
+            yield Broken(where, "only stores leave a few rows at a time")
+
+
+def _seen_early(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    waits = [step for step in all_steps(schedule) if isinstance(step, Wait)]
+    for role, phase, step, region, stored in _regions(schedule):
+        told = {notify.signal for one in steps_in(phase.body) for notify in notifies(one)}
+        awaited = any(wait.signal in told and region.buffer in wait.covers for wait in waits)
+        if stored and region.access is Access.DESCRIPTOR and (region.at != rank or awaited):
+            who = "peers" if region.at != rank else "others"
+            yield Broken(f"role {role.name}, {in_a_line(step)}", f"{who} are told of what a descriptor stores")
+
+
+# ---- loops -------------------------------------------------------------------------------------------------------------
+
+
+def _one_step(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    for _, role, phase in phases(schedule):
+        loops = [one for one in steps_in(phase.body) if isinstance(one, For) and _multiplies(one)]
+        waits = any(isinstance(one, Wait) for one in _ahead(phase.body))
+        if isinstance(phase.pipelining, Prefetch) and waits and any(loop.count == 1 for loop in loops):
+            yield Broken(f"role {role.name}", "it prefetches behind a wait, and k is a single step")
+
+
+def _ahead(body: tuple[Step, ...]) -> Iterator[Step]:
+    """The steps in front of the end of the first loop that multiplies."""
+    for step in body:
+        yield from steps_in((step,))
+        if isinstance(step, For) and _multiplies(step):
+            return
+
+
+def _multiplies(loop: For) -> bool:
+    return any(isinstance(one, Compute) and one.op == "dot" for one in steps_in(loop.body))
+
+
+def _ping_pong(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    for launch, role, phase in phases(schedule):
+        if isinstance(phase.pipelining, PingPong):
+            for fact in _why_no_groups(schedule, machine, launch, role, phase):
+                yield Broken(f"role {role.name}", f"its groups of warps cannot take turns: {fact}")
         else:
-            found[notify.signal] = Scope.PEER_COUNT if notify.to is None else Scope.PEER
-    return found
+            for step in steps_in(phase.body):
+                if any(region.access is Access.PACED for region in written(step)):
+                    fact = "tiles leave a few rows at a time, while another group multiplies, and there is one group"
+                    yield Broken(f"role {role.name}, {in_a_line(step)}", fact)
 
 
-def words_as_steps(schedule: Schedule, elaborated: roles.Schedule) -> Iterator[Finding]:
-    """Words are declared as steps raise them, and somebody waits for each."""
-    raised = _raised_as(schedule, elaborated)
-    awaited = {step.signal for step in all_steps(elaborated) if isinstance(step, steps.Wait)}
-    for signal in schedule.signals:
-        scope = raised.get(signal.name, Scope.LOCAL)  # what no step has is counted by programs of one launch
-        if signal.scope is not scope and (signal.name in raised or signal.name not in awaited):
-            fact = f"it is a word of scope {signal.scope.value}, and {scope.value} is what raises it"
-            yield Finding(BugClass.STALE_SIGNAL, f"signal {signal.name}", fact, signal.name)
-    for name, times in Counter(one.name for one in schedule.signals).items():
-        if times > 1:
-            yield Finding(BugClass.SLOTS, f"signal {name}", f"there are {times} of that name", name)
-    for name in raised.keys() - awaited:
-        fact = "it is raised, and nobody waits for what it tells"
-        yield Finding(BugClass.ORDERING, f"signal {name}", fact, name)
+def _why_no_groups(schedule: Schedule, machine: Machine, launch: Launch, role: Role, phase: Phase) -> Iterator[str]:
+    engine = role.engine
+    if not machine.arch.startswith("sm_9"):
+        yield f"their matrix products are those of sm_90, not of {machine.arch}"
+    if not isinstance(engine, Sms) or (engine.warps, engine.per_sm) != (GROUP_WARPS, 1):
+        yield f"a group has {GROUP_WARPS} warps, and a program takes an SM for itself"
+    tiles = [one for one in role.phases if one.who is Who.EACH and not one.every]
+    if len(launch.roles) > 1 or tiles != [phase]:
+        yield "programs do something else before or behind their tiles"
+    buffers = {buffer.name: buffer for buffer in schedule.buffers}
+    loops = [one for one in phase.body if isinstance(one, For) and _multiplies(one)]
+    if len(loops) != 1:
+        yield "they have no loop over k, or several"
+    for load in (step for loop in loops for step in steps_in(loop.body) if isinstance(step, Load)):
+        dtype = buffers[load.region.buffer].dtype
+        if load.region.access is not Access.DESCRIPTOR or load.region.at != rank:
+            yield f"{load.region.buffer} is not loaded through descriptors"
+        if not DTYPES[dtype].tensor_cores:
+            yield f"{load.region.buffer} is {dtype}"
+    for step in steps_in(phase.body):
+        for region in written(step):
+            if region.access is Access.PACED and (fact := _why_not_paced(region, buffers[region.buffer])):
+                yield fact
 
 
-def _targets(schedule: Schedule) -> Iterator[Broken]:
-    for where, step in said_twice.tile_steps(schedule):
-        for wait in waits_of(step):
-            counted = schedule.has_signal(wait.signal) and schedule.signal(wait.signal).scope is Scope.LOCAL
-            if counted != (wait.target > 0):
-                kind = "a count" if counted else "an epoch"
-                yield Broken(where, f"{kind} is compared with {wait.target or 'the number of the call'}", wait.signal)
-
-
-def _counters(schedule: Schedule) -> Iterator[Broken]:
-    needed: dict[str, int] = {}
-    for kernel in schedule.kernels():
-        for step in flat(kernel.compute.body) if kernel.compute is not None else ():
-            if isinstance(step, Notify):
-                exchange = schedule.exchange(step.exchange)
-                parts = schedule.num_ranks if step.slot else 1
-                needed[step.count] = parts * exchange.chunks
-    for exchange in schedule.exchanges:
-        if isinstance(exchange.mover, CommSms) and exchange.transfer is Transfer.PUSH and not exchange.slots:
-            needed[f"{exchange.name}_sent"] = schedule.num_ranks * exchange.chunks
-    if any(isinstance(one, Finish) and one.within for one in schedule.launches):
-        needed["ended"] = 1
-    for name, slots in needed.items():
-        has = schedule.signal(name).slots if schedule.has_signal(name) else 0
-        if has < slots:
-            yield Broken(f"signal {name}", f"it has {has} words, and {slots} are counted in", name)
-
-
-def _aliases(schedule: Schedule) -> Iterator[Broken]:
-    for local in (True, False):
-        found = [one for one in schedule.signals if (one.scope is Scope.LOCAL) is local]
-        taken = sorted((one.first, one.first + one.slots, one.name) for one in found)
-        words = sum(one.slots for one in found)
-        for (_, end, name), (first, _, other) in pairwise(taken):
-            if first < end:
-                yield Broken(f"signal {other}", f"it shares the words {first} to {end} with {name}", other)
-        for first, end, name in taken:
-            if first < 0 or end > words:
-                fact = f"its words {first} to {end} lie outside the {words} words of its scope"
-                yield Broken(f"signal {name}", fact, name)
-
-
-# ---- the frame of a call -----------------------------------------------------------------------------------------------
-
-
-def _epochs(schedule: Schedule) -> Iterator[Broken]:
-    begins = sum(isinstance(one, Begin) for one in schedule.launches)
-    turns = any(isinstance(one, Finish) and one.turns for one in schedule.launches)
-    if schedule.exchanges and begins + turns != 1:
-        yield Broken("launches", f"{begins + turns} launches go to the next epoch")
-    for index, one in enumerate(schedule.launches):
-        if not turns and (isinstance(one, AwaitPeers) or (isinstance(one, CopyProgram) and one.awaits_done)):
-            yield Broken(
-                f"launch {index}", "it waits for a count of peers, which only a `finish` that turns keeps", "done"
-            )
-
-
-def _met(schedule: Schedule) -> Iterator[Broken]:
-    if any(isinstance(one, Finish) and one.meets for one in schedule.launches):
-        for index, one in enumerate(schedule.launches):
-            if isinstance(one, Finish) and not one.turns:
-                yield Broken(f"launch {index}, finish", "it waits for a count of peers that nobody keeps", "done")
-            if isinstance(one, AwaitPeers) or (isinstance(one, CopyProgram) and one.awaits_done):
-                yield Broken(f"launch {index}", "it waits for peers that the last call has met", "done")
-
-
-def _ends(schedule: Schedule) -> Iterator[Broken]:
-    copies = [one for one in schedule.launches if isinstance(one, CopyProgram)]
-    for index, one in enumerate(schedule.launches):
-        if isinstance(one, Finish) and one.within and not (one.turns and all(copy.tells_end for copy in copies)):
-            fact = "a program ends the call, and a stream that tells it nothing may still copy, or `begin` is to turn"
-            yield Broken(f"launch {index}, finish", fact, "done")
-        if isinstance(one, Finish) and one.by_copy and (one.turns or one.within):
-            yield Broken(f"launch {index}, finish", "copies write words, and count nothing", "done")
-
-
-def _carried(schedule: Schedule) -> Iterator[Broken]:
-    known = {id(launch) for kernel in schedule.kernels() for launch in schedule.within(kernel)}
-    for index, launch in enumerate(schedule.launches):
-        if isinstance(launch, BeforeKernel | Finish) and launch.within and id(launch) not in known:
-            yield Broken(f"launch {index}", "no kernel beside it has a program that does it")
-        if isinstance(launch, Publish) and launch.within and launch.copy_from:
-            yield Broken(f"launch {index}, publish", f"its program would have to copy {launch.copy_from} first")
-
-
-# ---- memory that outlives a call ---------------------------------------------------------------------------------------
-
-
-def _outputs(schedule: Schedule) -> Iterator[Broken]:
-    placed = {exchange.target for exchange in schedule.exchanges if exchange.met}
-    for buffer in schedule.buffers:
-        shared = buffer.memory in (Memory.SYMMETRIC, Memory.POOL)
-        if buffer.name in schedule.spec.outputs and shared and buffer.name not in placed:
-            yield Broken(f"output {buffer.name}", "peers put nothing together there")
-    for exchange in schedule.exchanges:
-        if exchange.met and exchange.target in schedule.spec.outputs and not exchange.own_copied:
-            yield Broken(f"exchange {exchange.name}", f"the own part does not come to {exchange.target}")
-
-
-def _places(schedule: Schedule) -> Iterator[Broken]:
-    told = {one.exchange for one in schedule.launches if isinstance(one, TellPlace)}
-    for exchange in schedule.exchanges:
-        by_tiles = exchange.met and isinstance(exchange.mover, Fused)
-        if (_pooled(schedule, exchange) or exchange.name in told) and not (_pooled(schedule, exchange) and by_tiles):
-            fact = f"a place of {exchange.target} is told, or looked for, where tiles do not put a pool together"
-            yield Broken(f"exchange {exchange.name}", fact, f"{exchange.name}_place")
-
-
-def _told(schedule: Schedule) -> Iterator[Broken]:
-    told = Counter(one.exchange for one in schedule.launches if isinstance(one, TellPlace))
-    for exchange in schedule.exchanges:
-        if _pooled(schedule, exchange) and told[exchange.name] != 1:
-            fact = f"the place of {exchange.target} is told {told[exchange.name]} times a call"
-            yield Broken(f"exchange {exchange.name}", fact, f"{exchange.name}_place")
-
-
-def _pooled(schedule: Schedule, exchange: Exchange) -> bool:
-    return any(one.name == exchange.target and one.memory is Memory.POOL for one in schedule.buffers)
+def _why_not_paced(region: Region, buffer: Buffer) -> str:
+    rows, cols = region.extent[-2:]
+    if not isinstance(rows, int) or not isinstance(cols, int) or rows % PIECE_ROWS:
+        return f"tiles of {rows} x {cols} are no whole pieces of {PIECE_ROWS} rows"
+    if cols * DTYPE_BYTES[buffer.dtype] % TURN_SLICE_BYTES:
+        return f"rows of {cols} elements of {buffer.dtype} are no multiple of {TURN_SLICE_BYTES} bytes"
+    return ""
 
 
 RULES: tuple[Rule, ...] = (
     Rule(BugClass.RESIDENCY, "those that wait do not leave theirs", _residency),
     Rule(BugClass.LINK_ATOMICS, "links of the machine carry no atomics of peers", _links),
     Rule(BugClass.REUSE, "streams of the machine wait for no word of memory", _stream_waits),
-    Rule(BugClass.STALE_SIGNAL, "a count is set back in every call, an epoch never", _targets),
-    Rule(BugClass.SLOTS, "whoever comes last is told by a count", _counters),
-    Rule(BugClass.SLOTS, "a word means one thing", _aliases),
-    Rule(BugClass.STALE_SIGNAL, "ranks whose epochs differ take signals of one call for those of another", _epochs),
-    Rule(BugClass.CIRCLE, "each meeting takes back what it was told", _met),
-    Rule(BugClass.STALE_SIGNAL, "streams wait for the epoch of their call and send it", _ends),
-    Rule(BugClass.WRONG_PLACE, "a launch of its own does what it is for", _carried),
-    Rule(BugClass.WRONG_PLACE, "the caller would hold memory that the next call writes to", _outputs),
-    Rule(BugClass.WRONG_PLACE, "only tiles look up the place that a rank has told", _places),
-    Rule(BugClass.STALE_SIGNAL, "words of places are those of one call", _told),
-    *(Rule(bug, reason, broken) for bug, reason, broken in (*said_twice.RULES, *kernel_rules.RULES)),
+    Rule(BugClass.WRONG_PLACE, "hardware describes no such tensor", _described),
+    Rule(BugClass.ASYNC_STORE, "no release waits for such a store", _seen_early),
+    Rule(BugClass.COMPILED_ORDER, "the compiler would load later tiles before their wait", _one_step),
+    Rule(BugClass.WRONG_PLACE, "lowering counts on this", _ping_pong),
 )

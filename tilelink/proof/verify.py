@@ -20,7 +20,7 @@ from tilelink.proof.findings import Finding
 from tilelink.proof.happens_before.check import Outcome, checked
 from tilelink.proof.happens_before.refuted import Refuted
 from tilelink.proof.proved import Proof
-from tilelink.proof.rules import broken_rules, words_as_steps
+from tilelink.proof.rules import broken_rules
 from tilelink.schedule.instance import instantiated
 
 _NONSENSE = (LookupError, RuntimeError, ValueError, ZeroDivisionError, AssertionError, StopIteration)
@@ -30,11 +30,11 @@ def verify(schedule: Schedule) -> Proof:
     """Check what `schedule` computes, what it counts on and the order of its steps. Never raises for a wrong schedule: it is
     refuted."""
     begin = time.perf_counter()
-    findings = _found("rules", broken_rules(schedule))
+    findings: list[Finding] = []
     outcome: Outcome | None = None
     try:
         steps = instantiated(elaborated(schedule))
-        findings += words_as_steps(schedule, steps)
+        findings += _found("rules", broken_rules(steps, schedule.machine))
         outcome = checked(steps)
         if outcome.refutation is not None:
             findings.append(outcome.refutation.finding)

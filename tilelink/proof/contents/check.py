@@ -13,15 +13,18 @@ import numpy as np
 from tilelink.ir.spec import BoundSpec
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.alike import Alike, alike, every_rank
-from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory
+from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access
+from tilelink.proof.contents.memory import Memory as Cells
 from tilelink.proof.contents.run import Run
 from tilelink.proof.contents.tile import Tile
-from tilelink.proof.contents.trace import traced
+from tilelink.proof.contents.trace import Block, Done, traced, where
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.proof.findings import Finding
 from tilelink.proof.happens_before.ranks import Unlike
 from tilelink.schedule.index import names_in
 from tilelink.schedule.instance import instantiated
+from tilelink.schedule.memory import Access as MemoryAccess
+from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.walk import all_steps, read, written
 
@@ -50,10 +53,29 @@ def _of_call(schedule: Schedule, values: Values, call: int, ranks: Alike) -> Ite
     done = [one for block in blocks for one in block.done()]
     accesses = [access for one in done for access in (*one.reads, *one.writes, *one.parts) if access is not None]
     outputs = {name: _whole(schedule, name, accesses, ranks) for name in values.spec.outputs if name in schedule.shapes}
-    memory = Memory(schedule.shapes, ranks.period, [*accesses, *outputs.values()])
+    memory = Cells(schedule.shapes, ranks.period, [*accesses, *outputs.values()])
+    yield from _over_the_end(blocks)
     yield from Run(schedule, values, memory, ranks).all(blocks)
     for name, access in outputs.items():
         yield from _output(schedule, values, memory, name, access)
+
+
+def _over_the_end(blocks: list[Block]) -> Iterator[Finding]:
+    """Hardware masks what sticks out of a tensor. To a descriptor parts are one tensor: rows run on into the next part."""
+    for block in blocks:
+        for done in block.done():
+            for region, access in zip(_described(done), (*done.reads, *done.writes), strict=False):
+                if region is None or len(access.start) < 3 or region.access is MemoryAccess.POINTER:
+                    continue
+                reach = access.low[-2] - access.start[-2] + access.sizes[-2]
+                if not isinstance(region.extent[-2], int) or (wrong := reach != region.extent[-2]).any():
+                    lane = int(np.flatnonzero(wrong)[0]) if isinstance(region.extent[-2], int) else 0
+                    place, example = where(block, done.step, lane)
+                    yield Finding(BugClass.WRONG_PLACE, place, "its rows run over the end of a part", tile=example)
+
+
+def _described(done: Done) -> tuple[Region, ...]:
+    return (*read(done.step), *written(done.step))
 
 
 def _tensors(schedule: Schedule, values: Values) -> Iterator[Finding]:
@@ -66,6 +88,9 @@ def _tensors(schedule: Schedule, values: Values) -> Iterator[Finding]:
             if name in values.spec.outputs:
                 yield Finding(BugClass.WRONG_PLACE, f"output {name}", "there is no buffer of that name")
             continue
+        memory = (Memory.INPUT,) if name in given else (Memory.OUTPUT, Memory.SYMMETRIC)
+        if buffer.memory not in memory:
+            yield Finding(BugClass.WRONG_PLACE, f"buffer {name}", f"it lies in {buffer.memory.value} memory")
         shape = schedule.shapes[name]
         flat = (int(np.prod(shape[:-1])), shape[-1]) if len(shape) == len(wanted[0]) + 1 else shape
         if (flat, buffer.dtype) != wanted:
@@ -81,7 +106,7 @@ def _whole(schedule: Schedule, name: str, accesses: list[Access], alike: Alike) 
     return Access(name, ranks, low, low, high, ranks * 0 + last)
 
 
-def _output(schedule: Schedule, values: Values, memory: Memory, name: str, access: Access) -> Iterator[Finding]:
+def _output(schedule: Schedule, values: Values, memory: Cells, name: str, access: Access) -> Iterator[Finding]:
     """Every element is there, on every rank."""
     where = f"output {name}"
     cells = memory.cells_of(access)
