@@ -44,8 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them. Tests that are to be
-    rewritten may fail."""
+    """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them. Tests that are
+    listed may fail."""
     seen: Counter[str] = Counter()
     listed = (Path(__file__).parent / "to_rewrite.txt").read_text(encoding="utf-8").splitlines()
     waiting = tuple(line for line in listed if not line.startswith("#"))

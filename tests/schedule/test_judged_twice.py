@@ -24,6 +24,7 @@ from tilelink.mutation.runner import drawn
 from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.runtime.load import load_source
+from tilelink.schedule.instance import instantiated
 from tilelink.schedule.roles import Schedule
 
 SEEDS = (0, 1, 3, 5, 7)  # random orders, starved ranks, the newest or the oldest first
@@ -70,6 +71,7 @@ REASONS = (
     Reason(True, "what is divided by zero is 0 on emulated ranks", "", (Wrong.MALFORMED,)),
     Reason(True, "rank -1 is the last one on emulated ranks", "", (Wrong.NO_RANK,)),
     Reason(True, "it shows in later calls, or in an order of programs that few runs have", "", LATE),
+    Reason(True, "text moves as much as the source has", "Region.extent", (Wrong.MALFORMED,)),
     Reason(True, "memory of any kind is emulated in one way", "Buffer.memory", (Wrong.NOT_SYMMETRIC, None)),
     Reason(False, DESCRIBED, "Role.phases: doubled"),
     Reason(False, DESCRIBED, "Phase.body: doubled"),
@@ -80,7 +82,7 @@ REASONS = (
 def steps(name: str) -> Schedule:
     workload, pins = SUBJECTS[name]
     planned = load(workload).plan_for(topologies.load("laptop-switch", RANKS), SIZES, "bf16", dict(pins))
-    return elaborated(planned)
+    return instantiated(elaborated(planned))
 
 
 def ran(schedule: Schedule, right: dict[int, list[torch.Tensor]]) -> str:

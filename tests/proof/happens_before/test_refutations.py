@@ -42,6 +42,7 @@ def wrong(one: Schedule, calls: int = 1) -> Wrong:
 
 WRITE, READ, OTHER = Store("t", part(0)), Load("t", part(0)), Load("t", part(1))
 RAISE, AWAIT = Notify("word", (0,), rank, call), Wait("word", (0,), call, ("data",))
+WIDER = Move((part(0, extent=4, buffer="x"),), (part(0, extent=2),))  # fills more than its target
 
 
 def test_a_read_behind_its_wait_is_proved_and_one_before_it_is_not() -> None:
@@ -83,6 +84,7 @@ def test_a_wait_that_does_not_cover_a_load_does_not_hold_it() -> None:
         (Wrong.NOT_SYMMETRIC, schedule(role("a", Store("t", part(0, (rank + 1) % 2))))),
         (Wrong.MALFORMED, schedule(role("a", replace(RAISE, index=(Index("nothing"),))))),
         (Wrong.MALFORMED, schedule(role("a", replace(RAISE, index=(tile % (rank * 0),))))),
+        (Wrong.MALFORMED, schedule(role("a", WIDER), role("b", Store("t", part(2))))),
     ],
 )  # fmt: skip
 def test_each_kind_is_told_apart(expected: Wrong, one: Schedule) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isinf
 
-from tilelink.proof.happens_before.check import checked
+from tilelink.proof.happens_before.check import ordered, unlike_move
 from tilelink.proof.happens_before.refuted import Refutation
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, tables_in
 from tilelink.schedule.instance import instantiated
@@ -65,12 +65,12 @@ def check_all_tables(schedule: Schedule, calls: int = 0) -> ForAllTables:
         most = every.schedule()
     except Dynamic as dynamic:
         return ForAllTables(dynamic=str(dynamic))
-    found = checked(most, calls=calls, assumed=frozenset(every.assumed)).refutation
+    found = unlike_move(schedule) or ordered(most, calls=calls, assumed=frozenset(every.assumed)).refutation
     guarded = every.guarded()
     assumed = every.assumed - guarded.keys()
     if guarded and not found:
         rounds = _Everything(instantiated(schedule), guarded).schedule()
-        found = checked(rounds, calls=calls, assumed=frozenset(assumed)).refutation
+        found = ordered(rounds, calls=calls, assumed=frozenset(assumed)).refutation
     return ForAllTables(found, "", tuple(sorted(assumed)))
 
 

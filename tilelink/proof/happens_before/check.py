@@ -20,8 +20,13 @@ from tilelink.proof.happens_before.loops import widened
 from tilelink.proof.happens_before.ranks import Shifts, rank_period
 from tilelink.proof.happens_before.refuted import Refutation, Refuted, Wrong
 from tilelink.proof.happens_before.walk import Walk
+from tilelink.schedule.index import Number
 from tilelink.schedule.instance import instantiated, with_indices
+from tilelink.schedule.memory import Region
+from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import Move
+from tilelink.schedule.walk import all_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,32 @@ def checked(
     of one set a call, which makes the number of calls. `symmetric`: ranks that are alike may be walked once. `assumed`: buffers
     whose readers are taken to find what their call wrote (see `all_tables`).
     """
+    found = ordered(schedule, tables, calls, symmetric, assumed)
+    unlike = unlike_move(schedule)
+    return replace(found, refutation=unlike) if unlike is not None else found
+
+
+def unlike_move(schedule: Schedule) -> Refutation | None:
+    """A move whose target is of another shape than its source: targets are filled with all that sources hold."""
+    for step in all_steps(instantiated(schedule)):
+        if isinstance(step, Move) and [*map(_sides, step.source)] != [*map(_sides, step.target)]:
+            return Refutation(Wrong.MALFORMED, (), f"{in_a_line(step)}: source and target differ in shape")
+    return None
+
+
+def _sides(region: Region) -> list[Number]:
+    """Extents, without the dimensions along which a region is one place."""
+    return [extent for extent in region.extent if extent != 1]
+
+
+def ordered(
+    schedule: Schedule,
+    tables: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
+    calls: int = 0,
+    symmetric: bool = True,
+    assumed: frozenset[str] = frozenset(),
+) -> Outcome:
+    """The same for a schedule whose moves may touch more of their source than of their target."""
     known, each = by_call(tables if isinstance(tables, Mapping) else list(tables or []))
     calls = len(tables) if each and tables else calls
     schedule = widened(instantiated(schedule))
