@@ -55,7 +55,8 @@ CASES = {
 }
 CALLS = 3  # of the check of an emitted file
 
-_WHOLE = "rows_from(m, TILE_M) cols_from(n, TILE_N)"
+# the first piece of a tile at (m, n), without helpers: a file has those that it calls
+_FIRST = f"((m + tl.arange(0, TILE_M)[:, None] < {ROWS}) & (n + tl.arange(0, TILE_N)[None, :] < {COLS}))"
 _STORE = (
     r"tl\.store\(\s*({}\s*\+ (?:[^()]|\([^()]*\))*?cols_from\(n, \w+\)),"
     r"\s*(\w+\.to\(tl\.\w+\)),?\s*(?:mask=(.*?),?\s*)?\)\n"
@@ -84,9 +85,7 @@ def without_store(text: str, buffer: str) -> str:
 
 def with_zeros(text: str) -> str:
     """The first piece of the output that descriptors store holds zeros, as memory that nothing was stored to. Raises NoPlace."""
-    found = re.sub(
-        _BY_DESCRIPTOR, lambda match: f"{match[1]}tl.where({_in_piece(_WHOLE)}, 0.0, {match[2]}).to(", text, count=1
-    )
+    found = re.sub(_BY_DESCRIPTOR, lambda match: f"{match[1]}tl.where({_FIRST}, 0.0, {match[2]}).to(", text, count=1)
     if found == text:
         raise NoPlace("no tile of the output is stored through a descriptor")
     return found

@@ -54,7 +54,9 @@ def _docstring(out: Source, schedule: Schedule, spelling: Dialect) -> None:
         out.line(spelling.caveat)
     out.line(f"Check it: {'tilelink verify' if made == 'fabric' else _torchrun(schedule)} THIS_FILE")
     if spelling.target == "triton-distributed":
-        out.line("Without the compiler of Triton-distributed: python -m tilelink.triton_dist in front of THIS_FILE.")
+        out.line(
+            "Without the compiler of Triton-distributed: python -m tilelink.compat.triton_dist in front of THIS_FILE."
+        )
     out.line('"""')
 
 

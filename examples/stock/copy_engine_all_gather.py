@@ -16,7 +16,7 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
-from tilelink.emulator.dialects.symm_mem import symmetric_memory
+from tilelink.compat.dialects.symm_mem import symmetric_memory
 
 ROWS, COLUMNS = 6, 64  # of one rank's shard
 NUM_PROGRAMS = 2

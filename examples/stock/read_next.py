@@ -17,7 +17,7 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
-from tilelink.emulator.dialects.symm_mem import symmetric_memory
+from tilelink.compat.dialects.symm_mem import symmetric_memory
 
 COUNT = 256
 INPUTS = {"x": ((COUNT,), torch.float32)}

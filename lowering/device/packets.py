@@ -125,7 +125,7 @@ def take_packets(words, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED
 def own_or_packets(
     own, is_own, words, call, DTYPE: tl.constexpr, COUNT: tl.constexpr, NUMBERED: tl.constexpr, mask=None
 ):
-    """The tile `own`, rounded to DTYPE, if `is_own`; else what `take_packets` gives."""
+    """The tile `own`, rounded to DTYPE, if `is_own`; else the tile in `words`, after a wait until all of it has arrived."""
     others = tl.full(words.shape, 1, tl.int1) & (is_own == 0)  # no branch: the compiler fails on it
     found = take_data(words, call, NUMBERED, others if mask is None else others & mask)
     return tile_of_data(tl.where(is_own, data_of_tile(own, DTYPE, COUNT), found), DTYPE, COUNT)

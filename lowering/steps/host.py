@@ -124,7 +124,7 @@ class HostClass:
             most.setdefault(launch.stream, {})[" + ".join(map(self.spell, counts)) or "0"] = sum(map(int, counts))
             for one in roles:
                 if one.kernels:
-                    most.setdefault(one.stream, {})["1"] = 1
+                    most.setdefault(one.stream, {})[one.programs or "1"] = int(one.streams)
         terms = [
             _largest({text: count for text, count in counts.items() if count} or {"0": 0}) for counts in most.values()
         ]

@@ -18,6 +18,7 @@ from lowering.steps.ops import op_text
 from lowering.steps.slices import Sliced, sliced
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Index, Number, rank
+from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Access, Protocol, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.ranges import Range
@@ -299,7 +300,7 @@ class Programs(Loading):
 
     def _operand(self, one: str | float | Index, op: str) -> str:
         """Elementwise functions compute in fp32, whatever their operands were loaded as."""
-        if isinstance(one, Index):
+        if isinstance(one, Index | Known):
             return self.spell(one)
         loaded = self.dtypes.get(str(one), "float32")
         return f"{one}.to(tl.float32)" if op in FUNCTIONS and loaded != "float32" else str(one)

@@ -27,13 +27,14 @@ _CALLS = (*_PRODUCTS, *COLLECTIVES)  # of streams
 
 @dataclass(frozen=True)
 class HostRole:
-    """The text of a role that host code runs on the stream called `stream`, and the kernels that hold it. `programs`: as the
-    text spells the number of streams that share the positions, empty for one."""
+    """The text of a role that host code runs on the stream called `stream`, and the kernels that hold it. `streams` share the
+    positions; `programs` is how the text spells their number, empty for one."""
 
     text: str
     stream: str
     kernels: tuple[Kernel, ...]
     programs: str = ""
+    streams: int = 1
 
 
 def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
@@ -50,7 +51,7 @@ def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
     programs = ""
     if role.programs > 1:
         programs = body.spell.number(f"{role.name}_programs", role.programs, f"streams of {role.name}")
-    return HostRole(body.out.text(), body.stream, tuple(body.kernels), programs)
+    return HostRole(body.out.text(), body.stream, tuple(body.kernels), programs, role.programs)
 
 
 class Streams(Body):

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tilelink.emulator.dialects.symm_mem import symmetric_memory
+from tilelink.compat.dialects.symm_mem import symmetric_memory
 
 N = 64
 

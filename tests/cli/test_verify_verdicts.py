@@ -16,7 +16,7 @@ DOUBLE = """
 import torch
 import triton
 import triton.language as tl
-from tilelink.emulator.dialects.symm_mem import symmetric_memory
+from tilelink.compat.dialects.symm_mem import symmetric_memory
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from tilelink.dialect_api import Finding, Report, Rule, Vendor, check_source
-from tilelink.dialect_api.typecheck import Message
+from tilelink.stubs.typecheck import Message
 
 HEAD = """
 import torch

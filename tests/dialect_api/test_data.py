@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilelink.dialect_api import CONSTANTS, FUNCTIONS, Function, Vendor, find, of_vendor
-from tilelink.dialect_api.functions import MODULES, constants_of, exists, names_of
-from tilelink.dialect_api.model import Effect, Exact, Place, Reach, Symbol, Unsaid
+from tilelink.stubs.functions import MODULES, constants_of, exists, names_of
+from tilelink.stubs.model import Effect, Exact, Place, Reach, Symbol, Unsaid
 
 SHMEM = "triton_dist.language.extra.libshmem_device"
 

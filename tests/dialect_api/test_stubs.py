@@ -12,8 +12,7 @@ from mypy import api
 from tests.dialect_api.checked import no_types
 from tests.dialect_api.seeds import AG, NAMES, QUEUE, RING, sample
 from tilelink.dialect_api import Rule, Vendor, check_source
-from tilelink.dialect_api.functions import MODULES, module, names_of, offered_on
-from tilelink.dialect_api.typecheck import ask_mypy, folder
+from tilelink.stubs.typecheck import ask_mypy, folder
 from tilelink.stubs.write import files
 
 VENDORS = pytest.mark.parametrize("vendor", Vendor, ids=lambda vendor: vendor.value)
@@ -41,26 +40,6 @@ def test_mypy_accepts_the_stubs(vendor: Vendor, tmp_path: Path) -> None:
     shown, errors, status = api.run([*options, "--allow-any-generics", "--allow-subclassing-any", str(folder(vendor))])
     sys.setrecursionlimit(limit)
     assert (status, errors) == (0, ""), shown
-
-
-@VENDORS
-def test_names_exist_for_a_type_checker_as_they_do_for_us(vendor: Vendor) -> None:
-    """Every name of every module with a stub, and one that no module has."""
-    lines = [""]
-    for one in MODULES:
-        stub = folder(vendor) / one.path.replace(".", "/")
-        if not offered_on(one.path, vendor) or not (
-            stub.with_suffix(".pyi").exists() or (stub / "__init__.pyi").exists()
-        ):
-            continue
-        for name in (*names_of(one.path), "no_such_name"):
-            if module(f"{one.path}.{name}") is None and not (name.startswith("__") and name.endswith("__")):
-                lines.append(f"from {one.path} import {name}")
-    text = "\n".join(lines) + "\n"
-    found = check_source(text, vendor=vendor, ask=no_types).findings
-    judged = {one.line for one in found if one.rule is not Rule.UNLISTED_NAME}
-    assert {line for line, words in said(text, vendor) if "has no attribute" in words} == judged
-    assert len(lines) > 300 and len(judged) > 5
 
 
 def test_samples_have_no_error_in_an_editor() -> None:
@@ -107,7 +86,7 @@ def test_an_argument_that_is_left_out_between_others() -> None:
         "            libshmem_device.NVSHMEM_SIGNAL_SET,\n            peer,\n", "            9,\n"
     )
     found = check_source(text).findings
-    assert [(one.rule, one.about) for one in found] == [(Rule.MISSING_ARGUMENT, "sig_op")]
+    assert [one.rule for one in found] == [Rule.MISSING_ARGUMENT] and '"sig_op"' in found[0].message
 
 
 def test_a_scope_in_a_variable_is_followed() -> None:
@@ -149,7 +128,7 @@ def test_without_mypy_the_rest_is_checked(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "mypy", None)
     report = check_source(sample(QUEUE), "queue.py")
     assert (report.verdict, report.exit_code, report.findings) == ("not checked", 2, ())
-    assert report.lines()[0].startswith("not checked: arguments and constants of its calls: mypy is not installed")
+    assert report.lines()[0].startswith("not checked: names, arguments and constants: mypy is not installed")
     planted = check_source(sample(AG).replace("        __syncthreads()\n", ""))
     assert (planted.verdict, planted.exit_code) == ("refuted", 1) and planted.unchecked
 

@@ -30,8 +30,8 @@ from tests.docs.primitives import (
     Primitive,
 )
 from tests.pipeline.workloads import load, sizes
+from tilelink.compat.triton_dist import install
 from tilelink.dialect_api import FUNCTIONS, Function
-from tilelink.triton_dist import install
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = {f"{ranks} x H200": ROOT / "benchmarks" / "results" / f"triton_dist_{ranks}xh200.json" for ranks in (2, 4)}
@@ -55,14 +55,14 @@ SCHEDULES: dict[str, tuple[str, dict[str, str]]] = {
 
 ON_AMD = (PUSH_SMS, PUSH_COPY)
 
-COMPILED = "tests/triton_dist/test_compiled.py"
-GPU_SCRIPT = "tests/triton_dist/test_gpu_script.py"
-GPU_KERNELS = "benchmarks/triton_dist_kernels.py"
+COMPILED = "tests/compat/triton_dist/test_compiled.py"
+GPU_SCRIPT = "tests/compat/triton_dist/test_gpu_script.py"
+GPU_KERNELS = "tilelink/compat/check/kernels.py"
 KERNELS_OF = {  # files of kernels that the tests of a file run
-    "tests/emulator/test_openshmem.py": "tests/emulator/dialect_kernels.py",
-    "tests/triton_dist/test_emulated.py": "tests/triton_dist/dialect_kernels.py",
-    "tests/triton_dist/test_emulated_more.py": "tests/triton_dist/more_kernels.py",
-    COMPILED: "tests/triton_dist/compile_kernels.py",
+    "tests/compat/test_openshmem.py": "tests/compat/dialect_kernels.py",
+    "tests/compat/triton_dist/test_emulated.py": "tests/compat/triton_dist/dialect_kernels.py",
+    "tests/compat/triton_dist/test_emulated_more.py": "tests/compat/triton_dist/more_kernels.py",
+    COMPILED: "tests/compat/triton_dist/compile_kernels.py",
 }
 
 
@@ -252,9 +252,9 @@ def tests_of(primitive: Primitive, path: str) -> list[str]:
 
 
 def checks_of(primitive: Primitive) -> list[str]:
-    """Checks of benchmarks/triton_dist_cases.py that launch a kernel which calls it."""
+    """Checks of tilelink/compat/check/cases.py that launch a kernel which calls it."""
     wanted = callers(primitive, GPU_KERNELS)
-    tree = parsed("benchmarks/triton_dist_cases.py")
+    tree = parsed("tilelink/compat/check/cases.py")
     classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
     launching = {
         name

@@ -32,7 +32,7 @@ _RUNS = """
 
 "Emulated" names one test of several that runs a kernel with the primitive on emulated ranks and compares values, or has the
 race detector watch. "Compiled" is stock Triton for sm_90, to a binary. Checks on GPUs are those of
-`benchmarks/check_triton_dist.py`, all equal unless a row says otherwise; every call is in
+`tilelink/compat/check`, all equal unless a row says otherwise; every call is in
 {results}.
 
 """

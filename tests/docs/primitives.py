@@ -11,11 +11,11 @@ LIBSHMEM = "triton_dist.language.extra.libshmem_device"
 LANGUAGE = "triton_dist.language"
 EXTRA = "triton_dist.language.extra.language_extra"
 CUDA = "triton_dist.language.extra.cuda.language_extra"
-EMULATOR = "tilelink.emulator.dialects"
+EMULATOR = "tilelink.compat.dialects"
 WIDTHS = "(_block|_warp|_wave|_wg)?"  # which threads take part in one call
-OPENSHMEM = "tests/emulator/test_openshmem.py::"
-PLAIN = "tests/triton_dist/test_gpu_script.py::test_a_check_holds_on_emulated_ranks[plain puts and words]"
-DIALECT = "tests/triton_dist/test_emulated.py::"
+OPENSHMEM = "tests/compat/test_openshmem.py::"
+PLAIN = "tests/compat/triton_dist/test_gpu_script.py::test_a_check_holds_on_emulated_ranks[plain puts and words]"
+DIALECT = "tests/compat/triton_dist/test_emulated.py::"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "None: `Transfer` has push and pull. It would be a third one, for the `SumParts` of an `Algorithm.ONE_SHOT`.",
         (),
         (),
-        "tests/triton_dist/test_emulated_more.py::test_multicast",
+        "tests/compat/triton_dist/test_emulated_more.py::test_multicast",
         variants="multimem_ld_reduce(_p)?_v4",
         emulated="multimem.multimem_ld_reduce",
         not_on_gpus=_NO_MULTICAST,
@@ -281,7 +281,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "None: `Transfer` has push and pull. It would be a third one, for a `Kind.GATHER` that stores once for all peers.",
         (),
         (),
-        "tests/triton_dist/test_emulated_more.py::test_multicast",
+        "tests/compat/triton_dist/test_emulated_more.py::test_multicast",
         variants="multimem_st_.*",
         emulated="multimem.multimem_st",
         not_on_gpus=_NO_MULTICAST,

@@ -67,8 +67,8 @@ def test_what_is_named_wrongly_is_found() -> None:
     with pytest.raises(LookupError, match=r"no dl\.nothing"):
         facts.spelled((Code(PUSH_SMS, "notify", "dl.nothing"),), "triton-distributed")
     with pytest.raises(LookupError, match="no test_nothing"):
-        facts.kernels_of_test("tests/triton_dist/test_emulated.py", "test_nothing")
-    absent = Primitive("laneid", CUDA, "", (), (), "tests/triton_dist/test_emulated.py::test_libshmem")
+        facts.kernels_of_test("tests/compat/triton_dist/test_emulated.py", "test_nothing")
+    absent = Primitive("laneid", CUDA, "", (), (), "tests/compat/triton_dist/test_emulated.py::test_libshmem")
     assert not facts.runs_it(absent)
     assert facts.checks_of(absent) == ["threads"]
     assert facts.tests_of(absent, facts.COMPILED) == ["test_vectors_and_threads"]

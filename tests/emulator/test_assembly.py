@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.emulator import assembly_kernels as kernels
 from tests.emulator.race_scenarios import INT, SEEDS, clean, find, racy, symmetric, zeros
+from tilelink.compat.dialects.symm_mem import symmetric_memory
 from tilelink.emulator import NarrowScope, World
 from tilelink.emulator.assembly import Steps, UnknownInstruction, program
 from tilelink.emulator.assembly.lanes import Lanes
 from tilelink.emulator.assembly.memory import Who
-from tilelink.emulator.dialects.symm_mem import symmetric_memory
 from tilelink.emulator.errors import Deadlock, ThreadsDiffer
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from tests.emulator import gluon_kernels as kernels
 from tests.emulator.race_scenarios import clean, find
 from tilelink.emulator import World
-from tilelink.emulator.dialects.errors import IllegalBarrier, NotInGluon, SharedOverwritten, UnfencedSource
 from tilelink.emulator.errors import Deadlock, OutOfBounds
+from tilelink.emulator.gluon.errors import IllegalBarrier, NotInGluon, SharedOverwritten, UnfencedSource
 
 INT = torch.int32
 

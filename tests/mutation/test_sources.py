@@ -70,7 +70,7 @@ def one(label: str, operator: str, text: str) -> SourceMutant:
     [
         ("gather, copy engine pull", "drop", "wait_until(counts"),
         ("scatter, SMs push, epilogue", "condition", "count_arrival(counts +"),
-        ("gather, SMs pull", "an argument alone", "(rank + 1 + step) % NUM_RANKS -> rank + 1 + step"),
+        ("gather, SMs pull", "an argument alone", "(rank + 1 + tile // X_FULL_CHUNKS) % NUM_RANKS -> rank + 1 + tile"),
         ("gather, copy engine push", "one off", "signals + X_FULL_ARRIVED + m_segment * X_FULL_CHUNKS + chunk -> "),
         ("scatter, fused push", "arguments exchanged", "signal, call"),
         ("gather, library matmul", "drop", "copy_x_full.copy("),

@@ -165,7 +165,7 @@ def changed(source: str, **constants: int) -> str:
     [
         ("gather, copy engine push", {"TILE_M": 32, "TILE_N": 32, "X_FULL_CHUNKS": 1}),
         ("scatter, SMs push, epilogue", {"TILE_M": 32, "TILE_N": 128, "PROGRAMS": 5}),
-        pytest.param("all-reduce, SMs", {"Y_PROGRAMS": 3, "OUT_TILE_M": 32}, marks=pytest.mark.slow),
+        pytest.param("all-reduce, SMs", {"Y_PROGRAMS": 3, "OUT_TILE_M": 32, "OUT_GROUP_M": 2}, marks=pytest.mark.slow),
         pytest.param("gather, SMs push, halves", {"PROGRAMS": 5, "X_FULL_PROGRAMS": 3}, marks=pytest.mark.slow),
         pytest.param("scatter, Lamport by tiles", {"TILE_M": 32, "TILE_N": 32}, marks=pytest.mark.slow),
         pytest.param("all-reduce, in a pool", {"TILE_N": 32}, marks=pytest.mark.slow),
@@ -188,6 +188,7 @@ def test_a_tile_may_be_changed(label: str, constants: dict[str, int], target: st
     [
         ("gather, copy engine push", {"TILE_M": 48}, "no masks: extent along m of one segment"),
         ("scatter, SMs push, epilogue", {"Y_PARTS_CHUNKS": 4}, "rows of a chunk of y_parts"),
+        ("all-reduce, SMs", {"OUT_TILE_M": 32}, "tiles along m of one segment"),  # 2 tiles, and groups of 4
         ("gather, copy engine push", {"TILE_K": 128}, "the loop over k_tile has several rounds"),
     ],
 )

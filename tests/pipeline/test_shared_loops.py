@@ -3,6 +3,7 @@ planned where they help, and pinned."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Annotated
 
@@ -153,8 +154,11 @@ def test_what_is_made_of_them_needs_no_memory_in_between() -> None:
     assert "gate = dot(left, right, gate)\n" in str(shared) and "up = dot(left, right1, up)\n" in str(shared)
     assert shared.predicted_us < own.predicted_us
     text = lowering.emit(shared)
-    loop = text[text.index("def hidden_tiles") : text.index("def hidden_kernel")]
-    assert loop.count("x_left.load(") == 1 and "up = tl.dot(x_left_tile, w_up_desc.load([k, n]), up)" in loop
+    loop = text[text.index("def hidden_kernel(") :].partition("# the last tiles, in halves")[0]
+    assert loop.count("left = left_from.load(") == 1 == loop.count("for k_tile in")
+    assert "right = w_gate_desc.load([k, n])" in loop and "gate = tl.dot(left, right, gate)" in loop
+    assert "right1 = w_up_desc.load([k, n])" in loop and "up = tl.dot(left, right1, up)" in loop
+    assert re.findall(r"tl\.store\((\w+)|(\w+)\.store\(", loop) == [("", "hidden_desc")]  # and nothing in between
 
 
 @pytest.mark.slow

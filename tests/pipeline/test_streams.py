@@ -9,7 +9,8 @@ import topologies
 from tests.pipeline.workloads import STOCK_FIRST, load
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.nodes import CopyProgram
+from tilelink.ir.nodes import CopyProgram, Kernel
+from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.run import run_emulated
 
 AG_GEMM, GEMM_RS = load("02_ag_gemm.py:ag_gemm"), load("03_gemm_rs.py:gemm_rs")
@@ -39,6 +40,15 @@ def test_a_stream_for_each_peer(name: str, target: str) -> None:
     copies = [launch for launch in schedule.launches if isinstance(launch, CopyProgram)]
     assert copies and all(launch.streams == 3 for launch in copies)
     assert run_emulated(schedule, lowering.emit(schedule, target), calls=4).equal
+
+
+def test_streams_that_programs_hold_up_take_an_sm_each() -> None:
+    """Streams of pulls wait for the number of a call, which only the device knows."""
+    machine, sizes = topologies.load("laptop-switch", 4), {"M": 64, "K": 64, "N": 64}
+    schedule = AG_GEMM.plan_for(machine, sizes, "bf16", {**COPIES, "compute": "triton", "transfer": "pull"})
+    build = operator_class(load_source(lowering.emit(schedule), "pulls"))
+    (kernel,) = (launch for launch in schedule.launches if isinstance(launch, Kernel))
+    assert build.NUM_SMS == schedule.grid(kernel) + 3 <= schedule.machine.num_sms  # type: ignore[attr-defined]
 
 
 def test_who_stores_has_no_streams() -> None:

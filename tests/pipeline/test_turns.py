@@ -18,8 +18,8 @@ from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator
 from tilelink.bench.stamps import Moment, stamped
 from tilelink.emulator import World
-from tilelink.emulator.dialects.errors import IllegalBarrier
 from tilelink.emulator.errors import EmulationError, KernelError
+from tilelink.emulator.gluon.errors import IllegalBarrier
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import ComputeRole, Kernel, TileShape
 from tilelink.ir.schedule import Schedule

@@ -17,6 +17,7 @@ from tests.pipeline.test_queue import planned as planned_queue
 from tests.pipeline.test_queue import received
 from tests.pipeline.test_targets import CASES, DISTRIBUTED, QUICK, outputs, planned
 from tests.pipeline.workloads import load
+from tilelink.elaborate.user_body import functions
 
 TARGETS = ("triton", DISTRIBUTED)
 AG_GEMM, GEMM_RS = "02_ag_gemm.py:ag_gemm", "03_gemm_rs.py:gemm_rs"
@@ -99,7 +100,10 @@ def test_the_same_bits_in_64_bits(name: str, number: int, monkeypatch: pytest.Mo
     usual = outputs(schedule, "triton")
     monkeypatch.setattr(names, "INT32_LIMIT", 1)
     for target in TARGETS:
-        assert list(narrow(kernels(lowering.emit(schedule, target)))) == []
+        source = kernels(lowering.emit(schedule, target))
+        users = functions(schedule)  # they get sizes, and compute addresses as they like
+        assert users in source
+        assert list(narrow(source.replace(users, ""))) == []
         assert all(torch.equal(*pair) for pair in zip(usual, outputs(schedule, target), strict=True))
 
 

@@ -13,11 +13,14 @@ from lowering.emit import emit
 from lowering.steps.errors import NotOneByOne
 from lowering.steps.file import lower
 from lowering.steps.planned import lower_planned
+from lowering.steps.renaming import with_own_names
 from tests.pipeline.test_targets import CASES, DISTRIBUTED, QUICK, planned
 from tests.pipeline.workloads import load
 from tests.schedule.operators import matrix
 from tests.schedule.test_lowering_planned import PACKETS, SMALL, results
+from tests.schedule.variants import waiting_one_by_one
 from tilelink.dialect_api import Vendor, check_source
+from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import Race
 from tilelink.errors import UnknownTarget
 from tilelink.ir.schedule import Schedule as Planned
@@ -30,8 +33,8 @@ from tilelink.schedule.roles import Launch, MeshAxis, Phase, PingPong, Role, Sch
 from tilelink.schedule.steps import Compute, If, Load, Notify, Store, Wait
 
 
-def alike(one: Planned, seeds: tuple[int, ...] = (7,)) -> str:
-    text = lower_planned(one, DISTRIBUTED)
+def alike(one: Planned, seeds: tuple[int, ...] = (7,), text: str = "") -> str:
+    text = text or lower_planned(one, DISTRIBUTED)
     found, today = load_source(text, f"steps_of_{one.name}"), load_source(emit(one), one.name)
     for seed in seeds:
         pairs = zip(results(found, one.num_ranks, seed, 2), results(today, one.num_ranks, seed, 2), strict=True)
@@ -66,7 +69,10 @@ def test_a_token_that_no_load_takes_is_a_race() -> None:
 
 def test_a_word_that_may_pass_a_value_is_compared_by_order() -> None:
     """Streams of several peers wait for one word, which those that have been served raise further."""
-    text = alike(gathered({**COPIES, "streams": "peer"}))
+    planned = gathered({**COPIES, "tile": "64x64x64/4w2s", "streams": "peer"})
+    together = alike(planned)  # they share a wait
+    assert "wait_equal(self.signals.local[DONE" in together and "wait_at_least(signals + DONE" not in together
+    text = alike(planned, text=lower(waiting_one_by_one(with_own_names(elaborated(planned))), target=DISTRIBUTED))
     assert "wait_equal(" not in text and "wait_at_least(signals + DONE" in text
 
 

@@ -8,7 +8,7 @@ import torch
 
 from tests.schedule.operators import Operator
 from tilelink.schedule.memory import Access, Region
-from tilelink.schedule.roles import CopyEngine, Phase, Who
+from tilelink.schedule.roles import CopyEngine, Launch, Phase, Schedule, Who
 from tilelink.schedule.steps import Load, Step, Store
 from tilelink.schedule.walk import mapped, with_bodies
 
@@ -78,3 +78,17 @@ def without_join(operator: Operator) -> Operator:
     *before, last = operator.schedule.launches
     launches = (*before, replace(last, joins=()))
     return replace(operator, schedule=replace(operator.schedule, launches=launches))
+
+
+def waiting_one_by_one(schedule: Schedule) -> Schedule:
+    """Each stream of a copy program waits for itself, instead of behind one wait of all."""
+    launches: list[Launch] = []
+    for launch in schedule.launches:
+        before = launches[-1] if launches else None
+        if before is not None and before.roles[0].name == f"{launch.roles[0].name}_begin":
+            (begin,), (role,) = before.roles, launch.roles
+            launch = replace(before, roles=(replace(role, phases=(*begin.phases, *role.phases)),))
+            launches.pop()
+        launches.append(launch)
+    assert len(launches) < len(schedule.launches)
+    return replace(schedule, launches=tuple(launches))

@@ -9,14 +9,12 @@ from tilelink.adversary.diagnose import diagnose
 from tilelink.adversary.diagnosis import Diagnosis
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import Outcome
-from tilelink.emulator import dialects
 from tilelink.emulator.errors import Deadlock, Race
-from tilelink.emulator.place import NOWHERE, Place
+from tilelink.emulator.place import NOWHERE, Place, is_in_dialects
 from tilelink.emulator.report import TaskState
 
 _ROWS = 16
 _KERNELS = "# ---- kernels of "  # heads the section of an emitted file
-_ADAPTERS = Path(dialects.__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ def _own_line(found: Diagnosis) -> Place:
     Of a kernel that is not the user's it is the line that launches it.
     """
     place = found.place
-    while place.caller is not None and (place.caller.caller is not None or _ADAPTERS in Path(place.file).parents):
+    while place.caller is not None and (place.caller.caller is not None or is_in_dialects(place)):
         place = place.caller
     return place.caller if place.caller is not None and _is_helper(place) else place
 

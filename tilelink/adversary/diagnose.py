@@ -13,7 +13,6 @@ from tilelink.adversary.race_causes import narrow_scope, race_cause
 from tilelink.adversary.subject import Subject
 from tilelink.adversary.trials import NotRefused, Outcome, WrongResult
 from tilelink.emulator import errors as emulation
-from tilelink.emulator.dialects.errors import NoMulticast
 from tilelink.emulator.place import NOWHERE
 from tilelink.errors import ScheduleMismatch
 from tilelink.proof.bug_class import BugClass
@@ -29,7 +28,7 @@ def diagnose(subject: Subject, outcome: Outcome) -> Diagnosis:
             return narrow_scope(error)
         case emulation.Race():
             return race_cause(subject, outcome, error)
-        case emulation.NoPeerAtomics() | NoMulticast():
+        case emulation.NoPeerAtomics() | emulation.NoMulticast():
             return at(BugClass.LINK_ATOMICS, error, "the link does not have it")
         case emulation.LateSetup():
             return at(BugClass.LATE_SETUP, error, "ranks meet in an allocation while operations are under way")

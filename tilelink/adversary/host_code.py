@@ -8,11 +8,9 @@ from typing import TypeVar
 
 import torch
 
-from tilelink.emulator.dialects.symm_mem import SymmetricHandle, SymmMem
 from tilelink.emulator.errors import IllegalCapture, LateSetup, SymmetricMismatch, UnknownHostCall, Unsupported
 from tilelink.emulator.place import NOWHERE, Place, host_place_of_traceback
-from tilelink.emulator.streams import EmulatedStream
-from tilelink.emulator.world import EmulatedFabric
+from tilelink.emulator.stand_in import StandIn
 from tilelink.errors import ScheduleMismatch
 from topologies.errors import UserError
 
@@ -20,7 +18,6 @@ Result = TypeVar("Result")
 
 # errors that tell more than where host code failed: a class of bug, or that the emulator lacks something
 _TELLING = (Unsupported, ScheduleMismatch, SymmetricMismatch, LateSetup, IllegalCapture)
-_ADAPTERS = (SymmMem, SymmetricHandle, EmulatedStream, EmulatedFabric)
 _KEYWORD = re.compile(r"(\w+)\.(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 
 
@@ -69,9 +66,9 @@ def _definition(function: Callable[..., object]) -> Place:
 
 def _lacking(error: Exception) -> str:
     """What of the libraries that the emulator stands for it does not have; empty for another error."""
-    if isinstance(error, AttributeError) and isinstance(error.obj, _ADAPTERS):
+    if isinstance(error, AttributeError) and isinstance(error.obj, StandIn):
         return f"{type(error.obj).__name__}.{error.name}"
     match = _KEYWORD.match(str(error)) if isinstance(error, TypeError) else None
-    if match and match[1] in {adapter.__name__ for adapter in _ADAPTERS}:
+    if match and match[1] in {kind.__name__ for kind in StandIn.__subclasses__()}:
         return f"parameter {match[3]!r} of {match[1]}.{match[2]}"
     return ""

@@ -56,12 +56,14 @@ class Subject:
 
 
 def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build | None = None) -> Subject:
-    """The operator that was emitted for `schedule`, or another one; outputs are those of the spec in float64."""
+    """The operator that was emitted for `schedule`, or `build` in its place; outputs are those of the spec in float64. The GPUs
+    have as many SMs as the emitted one needs: on one less it has to refuse."""
+    emitted = _host_class(load_source(source, schedule.name), schedule.name)
     return Subject(
         schedule.name,
-        build or _host_class(load_source(source, schedule.name), schedule.name),
+        build or emitted,
         schedule.num_ranks,
-        schedule.machine.num_sms,
+        min(schedule.machine.num_sms, int(getattr(emitted, "NUM_SMS", schedule.machine.num_sms))),
         lambda seed: make_inputs(schedule.spec, seed),
         lambda inputs: outputs_with_bounds(schedule.spec, inputs, library_values(schedule)),
         schedule.spec.outputs,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tilelink.dialect_api.checker import Report, check_file, check_source
-from tilelink.dialect_api.functions import CONSTANTS, FUNCTIONS, find, of_vendor
-from tilelink.dialect_api.model import Constant, Function, Vendor
 from tilelink.dialect_api.rule import Finding, Rule, Severity
-from tilelink.dialect_api.typecheck import folder as stubs_folder
+from tilelink.stubs.functions import CONSTANTS, FUNCTIONS, find, of_vendor
+from tilelink.stubs.model import Constant, Function, Vendor
+from tilelink.stubs.typecheck import folder as stubs_folder
 
 __all__ = [
     "CONSTANTS",

@@ -7,15 +7,15 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilelink.dialect_api.errors import SourceMissing, TypesNotChecked
-from tilelink.dialect_api.model import Vendor
+from tilelink.dialect_api.errors import SourceMissing
 from tilelink.dialect_api.rule import Finding, Severity
-from tilelink.dialect_api.rules import arguments, barriers, equality, names, residency, single, tokens
+from tilelink.dialect_api.rules import barriers, equality, residency, single, tokens, types, values
 from tilelink.dialect_api.source import SourceFile, parse
-from tilelink.dialect_api.typecheck import Ask, Message, ask_mypy
 from tilelink.dialect_api.walk import context
+from tilelink.stubs.model import Vendor
+from tilelink.stubs.typecheck import Ask, Message, TypesNotChecked, ask_mypy
 
-_RULES = (names, arguments, single, tokens, barriers, equality, residency)
+_RULES = (types, values, single, tokens, barriers, equality, residency)
 _ATOMIC = "triton.language.atomic_"
 _UNUSED = (
     "imports nothing of Triton-distributed and has no kernel with atomics.\n"
@@ -68,7 +68,7 @@ class Report:
 def check_source(text: str, path: str = "<source>", vendor: Vendor | None = None, ask: Ask = ask_mypy) -> Report:
     """Check `text`; `vendor` overrules what its imports say, `ask` is the type checker. Raises SourceNotPython."""
     file = parse(text, path, vendor)
-    uses_api = any(names.is_of_api(imported) for imported in file.imported_modules())
+    uses_api = any(imported.split(".")[0] in ("triton_dist", "pyrocshmem") for imported in file.imported_modules())
     messages, unchecked = tuple[Message, ...](), ""
     if uses_api:
         try:
@@ -77,11 +77,7 @@ def check_source(text: str, path: str = "<source>", vendor: Vendor | None = None
             unchecked = str(error)
     everything = context(file, messages)
     # one missing barrier is found on every path, and on each in other words
-    found = {
-        (one.rule, one.line, one.column, one.about): one
-        for rules in reversed(_RULES)
-        for one in rules.check(everything)
-    }
+    found = {(one.rule, one.line, one.column): one for rules in reversed(_RULES) for one in rules.check(everything)}
     findings = tuple(sorted(found.values(), key=lambda one: one.order))
     return Report(path, file.vendor, findings, not (findings or uses_api or _has_atomics(file)), unchecked)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from tilelink.dialect_api.functions import CUDA, EXTRA, HIP, LANGUAGE, SHMEM
-from tilelink.dialect_api.model import Effect, Reach
 from tilelink.dialect_api.source import SourceFile
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import UNKNOWN, Element, Trait, Value, of_traits, spot
+from tilelink.stubs.functions import CUDA, EXTRA, HIP, LANGUAGE, SHMEM
+from tilelink.stubs.model import Effect, Reach
 
 TL = "triton.language"
 WAIT, CONSUME, NOTIFY, SYMM_AT = (f"{LANGUAGE}.{name}" for name in ("wait", "consume_token", "notify", "symm_at"))

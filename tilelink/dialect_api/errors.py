@@ -17,9 +17,3 @@ class SourceNotPython(UserError):
     """Facts: path, line, column, reason."""
 
     template = "{path}:{line}:{column}: this is not Python: {reason}.\nOnly files that Python can parse are checked."
-
-
-class TypesNotChecked(UserError):
-    """Facts: reason. The rest of a file can be checked all the same."""
-
-    template = "arguments and constants of its calls: {reason}"

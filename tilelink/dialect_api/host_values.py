@@ -6,10 +6,10 @@ import ast
 from collections import defaultdict
 from dataclasses import replace
 
-from tilelink.dialect_api.functions import UTILS, find
-from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.source import Definition, SourceFile
-from tilelink.dialect_api.value import UNKNOWN, Element, Trait, Value, join_all, of_traits, simple
+from tilelink.dialect_api.value import UNKNOWN, Element, Trait, Value, join_all, simple
+from tilelink.stubs.functions import UTILS, find
+from tilelink.stubs.model import Effect
 
 _DEEPEST = 8  # expressions are followed that far; a circle of assignments ends there
 _FILLED = ("torch.zeros", "torch.empty", "torch.ones", "torch.full", "torch.randn", "torch.rand", "torch.arange")
@@ -53,8 +53,6 @@ class HostValues:
                     inside, body = self._by_node.get(id(child)), ""
                 case ast.ClassDef(name=name):
                     body = name
-                case _:
-                    pass
             self._collect(child, inside, body)
 
     def _assign(self, target: ast.expr, value: ast.expr, within: Definition | None, body_of: str) -> None:
@@ -70,8 +68,6 @@ class HostValues:
             case ast.Tuple(elts=elements) if isinstance(value, ast.Tuple) and len(elements) == len(value.elts):
                 for one, part in zip(elements, value.elts, strict=True):
                     self._assign(one, part, within, body_of)
-            case _:
-                pass
 
     def assigned(self, node: ast.expr, within: Definition | None) -> list[Placed]:
         """What a name or attribute stands for, as written; empty for other expressions and for unknown names.
@@ -179,10 +175,19 @@ class HostValues:
                 value = self.of(tensor, within)
                 views = [self.of(argument, within).elements for argument in node.args if method in ("view", "to")]
                 return replace(value, elements=next(filter(None, views), value.elements))
-            case ast.Name(id="min") if any(self.of(one, within).has(Trait.NUM_SMS) for one in node.args):
-                return of_traits(Trait.NUM_SMS)
+            case ast.Name(id="min" | "max" as name):
+                return self._extreme(name, [self.of(one, within) for one in node.args])
             case _:
                 return UNKNOWN
+
+    @staticmethod
+    def _extreme(name: str, values: list[Value]) -> Value:
+        """The least or the largest of numbers; the least of some is no more than the SMs if one of them is not."""
+        numbers = [value.constant for value in values if isinstance(value.constant, int)]
+        known = bool(numbers) and len(numbers) == len(values)
+        found = Value(constants=frozenset({min(numbers) if name == "min" else max(numbers)})) if known else UNKNOWN
+        few = name == "min" and any(value.has(Trait.NUM_SMS) for value in values)
+        return found.with_traits(Trait.NUM_SMS) if few else found
 
     def _made(self, node: ast.Call, dtype: ast.expr | None, within: Definition | None, *traits: Trait) -> Value:
         elements = frozenset(Element(element.dtype, node.lineno) for element in self.of(dtype, within).elements)

@@ -17,27 +17,20 @@ class Rule(Enum):
 
     UNKNOWN_MODULE = "Imported modules of triton_dist exist."  # 1-4
     UNKNOWN_NAME = "Names imported from and looked up in triton_dist exist."  # 1-4
-    UNLISTED_NAME = "A name of a module that the data lists only in part is not checked."  # 4
     TOO_MANY_ARGUMENTS = "A call has no more arguments than the function has parameters."  # 1-4
     MISSING_ARGUMENT = "Every parameter without a default is given."  # 1-4
     DUPLICATE_ARGUMENT = "A parameter is given once, by position or by keyword."  # 1-4
     UNKNOWN_KEYWORD = "Keywords are names of parameters."  # 1-4
     WRONG_CONSTANT = "Scopes, semantics, sig_op and comm_scope are constants from the list of their parameter."  # 1, 3
-    LITERAL_CONSTANT = (
-        "Comparisons, signal operations and teams are written by name: numbers differ between vendors."  # 2
-    )
+    LITERAL_CONSTANT = "Comparisons, signal operations and teams have names: numbers differ between vendors."  # 2
     WRONG_WIDTH = "Signals have a width that the function takes: notify and SHMEM 64 bits, wait 32 or 64."  # 1, 2, 5.4
     BYTES_ARE_ELEMENTS = "Sizes of puts, gets and copies are bytes, not elements."  # 2, 4
     EQUALITY_CAN_PASS = "A wait compares by equality, so the word does not step over the value waited for."  # 5.1
     TOO_MANY_SIGNALS = "One dl.wait covers at most 32 words on NVIDIA."  # 5.1
     TOKEN_UNUSED = "The token of dl.wait is consumed; else the wait may be moved or removed."  # 1
-    TOKEN_NOT_IN_LOAD = (
-        "The object that loads what was waited for has taken the token, or a barrier stands between."  # 5.2
-    )
+    TOKEN_NOT_IN_LOAD = "What loads the data waited for has taken the token, or a barrier stands between."  # 5.2
     TOKEN_ORDER = "consume_token takes the value first, then the token."  # 1
-    NO_BARRIER_BEFORE_RAISE = (
-        "On every path a barrier stands between a store of the program and what raises a signal."  # 5.3
-    )
+    NO_BARRIER_BEFORE_RAISE = "On every path a barrier stands between the program's stores and a raised signal."  # 5.3
     WEAK_SIGNAL = "A signal between GPUs is raised with release and waited for with acquire, at system scope."  # 5.3
     IMPLICIT_COMM_SCOPE = "notify names its comm_scope; the default is the slow path."  # 5.6
     NOTIFY_ON_AMD = "AMD has no notify: use a releasing st at system scope, or a put with signal."  # 5.5
@@ -59,17 +52,8 @@ class Rule(Enum):
 
     @property
     def severity(self) -> Severity:
-        slow = (Rule.UNLISTED_NAME, Rule.SYMM_AT_ARITHMETIC, Rule.FLATTENED_BARRIER)
+        slow = (Rule.SYMM_AT_ARITHMETIC, Rule.FLATTENED_BARRIER)
         return Severity.WARNING if self in slow else Severity.MISTAKE
-
-
-def rules_table() -> str:
-    """Markdown for the manual, one row a rule, in the order of the code; warnings say that they are."""
-    rows = ["| rule | what holds in a valid file |", "| --- | --- |"]
-    for rule in Rule:
-        warning = " (warning)" if rule.severity is Severity.WARNING else ""
-        rows.append(f"| `{rule.id}`{warning} | {rule.value} |")
-    return "\n".join(rows) + "\n"
 
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias
@@ -77,17 +61,13 @@ Node = ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`line` counts from 1 and `column` too; `legal` are the alternatives, as one would write them.
-
-    `about`: which of several things of one place, such as a parameter, it is about; empty where a place can break a rule once.
-    """
+    """`line` counts from 1 and `column` too; `legal` are the alternatives, as one would write them."""
 
     rule: Rule
     line: int
     column: int
     message: str
     legal: tuple[str, ...] = ()
-    about: str = ""
 
     @property
     def severity(self) -> Severity:
@@ -106,9 +86,9 @@ class Finding:
     def text(self, path: str) -> str:
         """`FILE:LINE:COL: mistake unknown-name: what is wrong. Legal: a, b.`"""
         legal = f" Legal: {', '.join(self.legal)}." if self.legal else ""
-        return f"{path}:{self.line}:{self.column}: {self.severity.value} {self.rule.id}: {self.message}.{legal}"
+        return f"{path}:{self.line}:{self.column}: {self.severity.value} {self.rule.id}: {self.message.rstrip('?')}.{legal}"
 
 
-def finding(rule: Rule, node: Node, message: str, *legal: str, about: str = "") -> Finding:
+def finding(rule: Rule, node: Node, message: str, *legal: str) -> Finding:
     """A finding at the first character of a node."""
-    return Finding(rule, node.lineno, node.col_offset + 1, message, legal, about)
+    return Finding(rule, node.lineno, node.col_offset + 1, message, legal)

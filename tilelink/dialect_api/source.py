@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilelink.dialect_api.errors import SourceNotPython
-from tilelink.dialect_api.functions import described_in, module
-from tilelink.dialect_api.model import Parameter, Signature, Vendor
+from tilelink.stubs.functions import described_in, module
+from tilelink.stubs.model import Parameter, Signature, Vendor
 
 _GLUON, _TRITON = "triton.experimental.gluon.language", "triton.language"  # of which the first has all that both have
 _SPECIALIZE = f"{_TRITON}.warp_specialize"
@@ -97,8 +97,6 @@ class SourceFile:
                 match group:
                     case ast.Tuple(elts=[function, ast.Tuple(elts=arguments)]):
                         found.append(ast.copy_location(ast.Call(function, arguments, []), group))
-                    case _:
-                        pass
         return found
 
     def launches_of(self, kernel: Definition) -> list[Launch]:

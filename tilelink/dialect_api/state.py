@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tilelink.dialect_api.model import Function
 from tilelink.dialect_api.source import Definition
 from tilelink.dialect_api.value import UNKNOWN, Spot, Value, join
+from tilelink.stubs.model import Function
 
 
 class Fact(Enum):

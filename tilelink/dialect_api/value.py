@@ -32,7 +32,6 @@ class Trait(Enum):
     OTHER_RANK = "computed from the own rank"
     SYMMETRIC = "a symmetric tensor of the host"
     NUM_SMS = "the number of SMs, or fewer"
-    TEAM = "a team"
 
 
 class Element(NamedTuple):

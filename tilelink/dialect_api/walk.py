@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilelink.dialect_api.effects import CONSUME, WAIT, act_of, is_near, pointed_to, pointer, reaches_peers, result
-from tilelink.dialect_api.functions import find, find_constant
 from tilelink.dialect_api.host_values import HostValues
-from tilelink.dialect_api.model import Effect, Symbol
 from tilelink.dialect_api.source import Definition, SourceFile, bind
 from tilelink.dialect_api.state import Event, Fact, State, meet
-from tilelink.dialect_api.typecheck import Message
 from tilelink.dialect_api.value import UNKNOWN, Element, Spot, Trait, Value, join_all, of_traits, simple, spot
+from tilelink.stubs.functions import find
+from tilelink.stubs.model import Effect
+from tilelink.stubs.typecheck import Message
 
 _DEEPEST = 12  # calls inside calls
 _OWN_RANK = ("rank", "local_rank")
@@ -128,10 +128,7 @@ class _Walk:
             case ast.Name():
                 return self._name(node)
             case ast.Attribute(attr=name):
-                path = self._file.full_path(node)
-                if path:
-                    return _team(path)
-                value = self._value(node.value)
+                value = UNKNOWN if self._file.full_path(node) else self._value(node.value)
                 return value if name in ("T", "value") else UNKNOWN
             case ast.Subscript():
                 value = self._value(node.value)
@@ -158,8 +155,7 @@ class _Walk:
     def _name(self, node: ast.Name) -> Value:
         if node.id in self._state.names:
             return self._state.names[node.id]
-        team = _team(self._file.full_path(node))
-        return team if team != UNKNOWN else self._host.of(node, None)
+        return self._host.of(node, None)
 
     def _call(self, node: ast.Call) -> Value:
         local = self._file.definitions.get(node.func.id) if isinstance(node.func, ast.Name) else None
@@ -214,8 +210,6 @@ class _Walk:
                 state.add(Fact.WAITS, at)
             case (Effect.WAIT | Effect.LOAD) as act if self._thread_guards and (polls or act is Effect.WAIT):
                 state.add(Fact.LONE_WAITS, at)
-            case _:
-                pass
         if event.path == CONSUME:
             for origin in event.value("value").origins:
                 state.add(origin, event.value("token").tokens)
@@ -292,8 +286,6 @@ class _Walk:
             case ast.AugAssign():
                 changed = ast.BinOp(node.target, node.op, node.value)
                 self._bind(node.target, self._value(ast.copy_location(changed, node)))
-            case _:
-                pass
         return self._state
 
     def _bind(self, target: ast.expr, value: Value) -> None:
@@ -304,8 +296,6 @@ class _Walk:
                 known = value.items if len(value.items) == len(targets) else (UNKNOWN,) * len(targets)
                 for one, part in zip(targets, known, strict=True):
                     self._bind(one, part)
-            case _:
-                pass
 
     def _if(self, node: ast.If) -> State | None:
         test = self._value(node.test)
@@ -359,8 +349,3 @@ class _Walk:
         after.forget(of_suite=True)
         after.seen |= of_suite
         return self._suite(node.orelse, after)
-
-
-def _team(path: str) -> Value:
-    constant = find_constant(path)
-    return of_traits(Trait.TEAM) if constant is not None and constant.symbol is Symbol.TEAM else UNKNOWN

@@ -39,6 +39,9 @@ class Names:
         self.roles = [kernel.compute for kernel in planned.kernels() if kernel.compute is not None]
         self.ranks = self.size("NUM_RANKS", planned.num_ranks, "ranks of the group")
         self.sizes, self.named = Sizes(planned), dict[Key, int]()
+        self.firsts: dict[
+            str, dict[int, int]
+        ] = {}  # of slices: number -> the number with a name, by what names begin with
         self.movers = {comm.exchange: self._movers(comm) for one in planned.kernels() for comm in one.comm}
         exchanges = tuple(self._exchange(one) for one in planned.exchanges)
         self.exchanges = {one.name: one for one in exchanges}
@@ -213,8 +216,8 @@ class Names:
                 return self._rank_order(node)
             case ir.Wait() if node.target and node.target == self.movers.get(node.exchange):
                 return replace(node, target=self.movers[node.exchange])
-            case ir.Operand() if node.own_slots == self.ranks:
-                return replace(node, own_slots=self.ranks)
+            case ir.Operand():
+                return self._operand(node)
             case CommRole():
                 return replace(node, programs=self.movers[node.exchange])
             case WordCollective():
@@ -222,6 +225,25 @@ class Names:
             case ComputeRole():
                 return self._role(node)
         return node
+
+    def _operand(self, operand: ir.Operand) -> ir.Operand:
+        """An operand that lies in windows starts where they do."""
+        window = tuple(
+            (self._first(operand, dim, first) if first else first, end)
+            for dim, (first, end) in enumerate(operand.window)
+        )
+        own_slots = self.ranks if operand.own_slots == self.ranks else operand.own_slots
+        return replace(operand, window=window, own_slots=own_slots)
+
+    def _first(self, operand: ir.Operand, dim: int, first: int) -> int:
+        """The place along a dimension where a slice of a buffer begins; slices of one buffer are numbered."""
+        what = {1: "column", 2: "row"}.get(len(operand.index) - dim, f"place along dimension {dim}")
+        before = f"{operand.buffer}_FIRST_{what.upper().replace(' ', '_')}"
+        starts = self.firsts.setdefault(before, {})
+        if first not in starts:
+            number = f"_{len(starts) + 1}" if starts else ""
+            starts[first] = self.size(f"{before}{number}", first, f"first {what} of a slice of {operand.buffer}")
+        return starts[first]
 
     def _words(self, launch: WordCollective) -> WordCollective:
         blocks = Blocks(self.schedule, launch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_part
 from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets
@@ -62,8 +64,9 @@ def _at_least(chunk: int) -> Number:
     return (CHUNK + 1) // (chunk + 1) if chunk == 0 else Index("min", (1, Index("//", (CHUNK, chunk))))
 
 
-def copies(schedule: Schedule, launch: CopyProgram) -> Role:
-    """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal."""
+def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
+    """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal. Roles follow each
+    other: several streams share one wait for peers, whose word they could see at different times."""
     exchange = schedule.exchange(launch.exchange)
     source, target = ends(schedule, exchange, chunk_rows(exchange, CHUNK))
     told: tuple[Step, ...] = ()
@@ -75,13 +78,17 @@ def copies(schedule: Schedule, launch: CopyProgram) -> Role:
     count = (schedule.num_ranks - 1) * exchange.chunks
     body = (*ready(schedule, exchange), Move((source,), (target,)), *told)
     phases = [Phase(count, body, let)]
+    roles: list[Role] = []
     if launch.awaits_done:
-        done = Wait("done", (0,), (call - 1) * (schedule.num_ranks - 1))
-        phases.insert(0, Phase(1, (done,), every=True))
+        done = Phase(1, (Wait("done", (0,), (call - 1) * (schedule.num_ranks - 1)),), every=True)
+        if launch.streams > 1:
+            roles.append(Role(f"{launch.stream}_begin", CopyEngine(), (done,)))
+        else:
+            phases.insert(0, done)
     if launch.tells_end:
         word = schedule.copied_word(launch) + (PROGRAM if launch.streams > 1 else 0)
         phases.append(Phase(1, (Notify("copied", (word,), rank, call),), every=True))
-    return Role(launch.stream, CopyEngine(launch.streams), tuple(phases))
+    return (*roles, Role(launch.stream, CopyEngine(launch.streams), tuple(phases)))
 
 
 def programs(schedule: Schedule, comm: CommRole) -> Phase:
@@ -196,7 +203,13 @@ def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
 
 
 def _whole(schedule: Schedule, operand: Operand) -> Region:
-    return whole_region(schedule, operand.buffer)
+    """All of the operand that is read: of the whole buffer, or of a window in it."""
+    whole = whole_region(schedule, operand.buffer)
+    if not operand.window:
+        return whole
+    lead = len(whole.start) - len(operand.window)
+    ends = tuple(end - first for first, end in operand.window)
+    return replace(whole, start=(*whole.start[:lead], *operand.first), extent=(*whole.extent[:lead], *ends))
 
 
 def library_collective(schedule: Schedule, launch: Collective) -> Role:

@@ -178,7 +178,9 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case CopyProgram():
                 joins = (MAIN,) if launch.after_source else ()
                 streams.append(launch.stream)
-                yield Launch(launch.stream, (movers.copies(planned, launch),), joins)
+                for role in movers.copies(planned, launch):
+                    yield Launch(launch.stream, (role,), joins)
+                    joins = ()
             case LibraryGemm():
                 yield Launch(MAIN, (movers.library_gemm(planned, launch),))
             case LibraryCollective():

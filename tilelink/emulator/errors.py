@@ -225,6 +225,16 @@ class LateSetup(EmulationError):
     )
 
 
+class NoMulticast(EmulationError):
+    """Facts: `operation`, `found`, `reason`, `rank`, `task`, `place`."""
+
+    template = (
+        "{task} on rank {rank} at {place}: {operation} on {found}: {reason}.\n"
+        "Legal: addresses that start at handle.multicast_ptr, which is 0 where the links have no multicast "
+        "(World(multicast=False)); take another path there."
+    )
+
+
 class NoPeerAtomics(EmulationError):
     """Facts: `rank`, `peer`, `task`, `place`, `what`."""
 

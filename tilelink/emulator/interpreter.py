@@ -23,8 +23,8 @@ from triton.runtime.jit import JITFunction
 
 from tilelink.emulator import blocks, extra, shortcuts
 from tilelink.emulator.access import AccessSemantic, MemoryBuilder
-from tilelink.emulator.dialects import gluon
 from tilelink.emulator.errors import WorldBusy
+from tilelink.emulator.gluon import language as gluon
 from tilelink.emulator.numerics import Handle
 from tilelink.emulator.operators import operators
 from tilelink.emulator.place import MARK

@@ -6,7 +6,7 @@ import ctypes
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from tilelink.emulator.memory import MemoryMap
 from tilelink.emulator.place import place_of
 from tilelink.emulator.scheduler import Scheduler
 from tilelink.emulator.spinning import SpinDetector
+from tilelink.emulator.symmetry import Symmetry
 from tilelink.emulator.task import Task, Wait
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from tilelink.emulator.scheduler import Policy
 
     Addresses = NDArray[np.uint64]
+
+Companion = TypeVar("Companion")
 
 _WORD_BYTES = 8  # the largest word that is read and written as one
 _NONE = Semantic.NONE
@@ -67,18 +70,28 @@ class Machine:
         observers: Sequence[Observer],
         *,
         peer_atomics: bool = True,
+        multicast: bool = False,
     ) -> None:
         self.num_ranks = num_ranks
         self.num_sms = num_sms
         self.free_sms = [num_sms] * num_ranks
         self.peer_atomics = peer_atomics
         self.memory = MemoryMap()
+        self.symmetry = Symmetry(self.memory, multicast)
         self.scheduler = Scheduler(policy, switch_every, step_limit)
         self.spins = SpinDetector(self.scheduler, self.word)
         self.observers = tuple(observers)
         self.on_fence: list[Callable[[str], None]] = []  # what wait for asynchronous work, by the text of the fence
         self.on_barrier: list[Callable[[], None]] = []  # what counts on all warps of the running task
+        self.on_end: list[Callable[[], None]] = []  # what forgets a run that is over
+        self._companions: dict[Callable[[Machine], object], object] = {}
         self._numbers = 0
+
+    def companion(self, kind: Callable[[Machine], Companion]) -> Companion:
+        """What code outside of the emulator keeps for this machine: one `kind(machine)`, made when it is first asked for."""
+        if kind not in self._companions:
+            self._companions[kind] = kind(self)
+        return cast("Companion", self._companions[kind])
 
     # tasks
 

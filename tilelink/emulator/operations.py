@@ -1,4 +1,4 @@
-"""What a stream can hold: one frozen dataclass for each operation."""
+"""What a stream can hold, and what a program can send: one frozen dataclass for each operation."""
 
 from __future__ import annotations
 
@@ -141,3 +141,29 @@ class Meet:
 
 
 Operation = Launch | Copy | Write | WaitAtLeast | WaitEqual | After | Matmul | Meet
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A 64-bit word that a delivery sets or adds to."""
+
+    address: int
+    value: int
+    adds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """`num_bytes` from `source` to `destination`, then the signal. `source`: an address, or the bytes themselves."""
+
+    what: str  # "putmem_nbi"
+    pe: int
+    destination: int
+    source: int | bytes
+    num_bytes: int
+    signal: Signal | None = None
+    stages: bool = False  # the source is read before the call returns
+    fenced: bool = True  # a fence orders it; gets are not
+
+    def __str__(self) -> str:
+        return f"{self.what} of {self.num_bytes} bytes, peer {self.pe}"

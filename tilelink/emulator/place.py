@@ -52,12 +52,19 @@ def _chain(lines: tuple[tuple[str, int, str], ...]) -> Place:
 
 
 # Modules through which host code reaches a stream; `kernel[grid](...)` goes through triton.
-_ADAPTERS = ("tilelink.emulator.", "tilelink.triton_dist.", "triton.", "torch.", "contextlib")
+_DIALECTS = "tilelink.compat.dialects."
+_DIALECTS_FOLDER = Path(__file__).parents[2].joinpath(*_DIALECTS.strip(".").split("."))
+_ADAPTERS = ("tilelink.emulator.", _DIALECTS, "tilelink.compat.triton_dist.", "triton.", "torch.", "contextlib")
 
 
 def is_adapter(module: str) -> bool:
     """Whether code of that module is not the user's, so that a report has to name who called it."""
     return module.startswith(_ADAPTERS)
+
+
+def is_in_dialects(place: Place) -> bool:
+    """Whether a line of a kernel is not the user's: the dialects have kernels of their own."""
+    return _DIALECTS_FOLDER in Path(place.file).parents
 
 
 def host_place(frame: FrameType | None, skip: str) -> Place:

@@ -15,9 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from tilelink.emulator.dialects.delivery import Transfer
 from tilelink.emulator.errors import UnknownPolicy
-from tilelink.emulator.operations import Copy, Meet, Write
+from tilelink.emulator.operations import Copy, Meet, Transfer, Write
 from tilelink.emulator.scheduler import Policy
 from tilelink.emulator.task import Task
 

@@ -31,6 +31,7 @@ from tilelink.emulator.operations import (
 )
 from tilelink.emulator.place import Place, host_place
 from tilelink.emulator.protocols import enqueuing
+from tilelink.emulator.stand_in import StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,7 @@ class Enqueued:
     ticket: int = 0  # so many kernels of its rank must be loaded before host code has enqueued it
 
 
-class EmulatedStream:
+class EmulatedStream(StandIn):
     """In-order queue of operations. `completed` counts those that are done, over all runs."""
 
     def __init__(self, machine: Machine, host: Host, rank: int, name: str) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tilelink.emulator.dialects.active import Dialects
 from tilelink.emulator.errors import IllegalCapture, IllegalWorld, LateSetup, SymmetricMismatch
 from tilelink.emulator.execution import Execution
 from tilelink.emulator.host import Host
@@ -22,6 +21,8 @@ from tilelink.emulator.place import host_place
 from tilelink.emulator.policies import RandomPolicy
 from tilelink.emulator.protocols import Enqueuing
 from tilelink.emulator.recording import Recording
+from tilelink.emulator.running import Run, running
+from tilelink.emulator.stand_in import StandIn
 from tilelink.emulator.streams import EmulatedStream
 from tilelink.errors import ScheduleMismatch
 from tilelink.threads import one_thread
@@ -58,7 +59,7 @@ class World:
     `lazy_loading`: a kernel that was not loaded under `fabric.loading()` is loaded by its first launch, which waits
     until no program of its rank is resident; host code of the rank enqueues nothing meanwhile.
     `peer_atomics` False: links do not carry atomics; one on a peer's buffer raises `NoPeerAtomics`.
-    `multicast` True: links have multicast addresses, for `dialects.multimem`.
+    `multicast` True: links have multicast addresses.
     Raises `IllegalWorld`.
     """
 
@@ -87,10 +88,9 @@ class World:
                 raise IllegalWorld(name=name, value=value, least=least)
         policy = policy or RandomPolicy(seed)
         limits = num_ranks, num_sms, policy, switch_every, step_limit, observers
-        self.machine = Machine(*limits, peer_atomics=peer_atomics)
+        self.machine = Machine(*limits, peer_atomics=peer_atomics, multicast=multicast)
         self.host = Host(num_ranks, lazy_loading)
         self._interpreter = Interpreter(self.machine)
-        self.dialects = Dialects(self.machine, self._interpreter.semantic, multicast=multicast)
         self._execution = Execution(self.machine, self.host, self._interpreter, any_residency_order)
         self._allocations: list[tuple[torch.Tensor, ...]] = []
         self._streams: dict[tuple[int, str], EmulatedStream] = {}
@@ -116,7 +116,7 @@ class World:
         if self.host.recording is not None:
             self._refuse("World.run() inside capture(): what is captured runs when it is replayed")
         machine = self.machine
-        with one_thread(), self._interpreter.patched(), self.dialects.active():
+        with one_thread(), self._interpreter.patched(), running(Run(machine, self._interpreter.semantic)):
             tasks = []
             for stream in tuple(self._streams.values()):
                 if stream.pending:
@@ -216,7 +216,7 @@ class World:
         if number == len(self._allocations):
             memory = self.machine.memory
             self._allocations.append(tuple(memory.allocate(name, r, shape, dtype) for r in range(num_ranks)))
-            self.dialects.symmetry.add(self._allocations[number])
+            self.machine.symmetry.add(self._allocations[number])
         peers = self._allocations[number]
         if tuple(peers[0].shape) != shape or peers[0].dtype != dtype:
             other = f"{peers[0].dtype} {list(peers[0].shape)}"
@@ -237,7 +237,7 @@ class World:
         raise IllegalCapture(reason=reason, legal=legal)
 
 
-class EmulatedFabric:
+class EmulatedFabric(StandIn):
     """One rank's view of a `World`: the fabric interface of an emitted file. Host code only enqueues."""
 
     def __init__(self, world: World, rank: int) -> None:
@@ -251,9 +251,9 @@ class EmulatedFabric:
         self._current = _MAIN
 
     @property
-    def dialects(self) -> Dialects:
-        """What code in the words of another library needs of the world."""
-        return self._world.dialects
+    def machine(self) -> Machine:
+        """For code in the words of another library."""
+        return self._world.machine
 
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype, name: str = "") -> EmulatedSymmetric:
         """A zeroed buffer on every rank; all ranks call in one order. Raises `SymmetricMismatch` and `LateSetup`.

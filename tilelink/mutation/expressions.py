@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, called, dotted, last_word
+from tilelink.mutation.text import Change, Changes, SourceOperator, SourceText, called, dotted
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, ...]] = {  # equality with a value that can pass, one off, the opposite
     ast.Lt: ("<=", "!=", ">="),
@@ -100,7 +100,7 @@ def another_function(text: SourceText) -> Changes:
 
 def another_receiver(text: SourceText) -> Changes:
     """The next stream, or other object, that the same method is called on."""
-    return _another(text, lambda call: (last_word(called(call)), text.function(call)))
+    return _another(text, lambda call: (called(call).rpartition(".")[2], text.function(call)))
 
 
 def _another(text: SourceText, group: Callable[[ast.Call], object]) -> Changes:

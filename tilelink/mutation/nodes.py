@@ -45,7 +45,7 @@ def mutants(schedule: Schedule) -> Iterator[StepMutant]:
     names = _names(schedule)
     for place in _all_places(schedule):
         for what, new in _changes(place, names):
-            mutated = Site(schedule, place.path, (), place.value).put(new)
+            mutated = Site(schedule, place.path, place.value).put(new)
             if mutated not in seen:
                 seen.add(mutated)
                 operator = f"{place.owner.__name__}.{place.field}: {what}"
@@ -183,7 +183,7 @@ def _bound(node: object) -> tuple[str, ...]:
 def _site(before: Schedule, after: Schedule, path: Path) -> str:
     """Where, and what was changed into what: of a part of an index, all of the index."""
     path = path[: path.index("args")] if "args" in path else path
-    around, last = Site(before, path[:-1], (), None).label, path[-1]
+    around, last = Site(before, path[:-1], None).label, path[-1]
     where = f"{around}[{last}]" if isinstance(last, int) else f"{around}, {last}".removeprefix(", ")
     return f"{where}: {_word(at(before, path))} -> {_word(at(after, path))}"
 

@@ -21,11 +21,10 @@ Path = tuple[str | int, ...]  # names of fields, positions in tuples
 
 @dataclass(frozen=True, slots=True)
 class Site(Generic[T, N]):
-    """`node` at `path` in `tree`; `ancestors` are the dataclasses on the way to it, outermost first."""
+    """`node` at `path` in `tree`."""
 
     tree: T
     path: Path
-    ancestors: tuple[object, ...]
     node: N
 
     @property
@@ -75,9 +74,9 @@ class Site(Generic[T, N]):
 
 def sites(tree: T, kind: type[N]) -> Iterator[Site[T, N]]:
     """Every dataclass of class `kind` below `tree`, in the order of fields."""
-    for path, ancestors, node in _walk(tree, (), ()):
-        if isinstance(node, kind):
-            yield Site(tree, path, ancestors, node)
+    for path, node in _walk(tree, ()):
+        if path and is_dataclass(node) and isinstance(node, kind):
+            yield Site(tree, path, node)
 
 
 def named(node: object) -> str:
@@ -92,15 +91,15 @@ def at(tree: object, path: Path) -> object:
     return tree
 
 
-def _walk(node: object, path: Path, ancestors: tuple[object, ...]) -> Iterator[tuple[Path, tuple[object, ...], object]]:
+def _walk(node: object, path: Path) -> Iterator[tuple[Path, object]]:
+    """All below `node`, itself first."""
+    yield path, node
     if isinstance(node, tuple):
         for position, item in enumerate(node):
-            yield from _walk(item, (*path, position), ancestors)
+            yield from _walk(item, (*path, position))
     elif is_dataclass(node) and not isinstance(node, type):
-        if path:
-            yield path, ancestors, node
         for field in fields(node):
-            yield from _walk(getattr(node, field.name), (*path, field.name), (*ancestors, node))
+            yield from _walk(getattr(node, field.name), (*path, field.name))
 
 
 def _rebuilt(node: object, path: Path, new: object) -> object:

@@ -168,10 +168,6 @@ def called(node: ast.AST) -> str:
     return dotted(node.func) if isinstance(node, ast.Call) else ""
 
 
-def last_word(name: str) -> str:
-    return name.rsplit(".", 1)[-1]
-
-
 def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 

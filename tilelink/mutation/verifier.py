@@ -45,7 +45,9 @@ class JudgeSource:
             host = of_module(module, self.schedule.name)
         except Exception as error:  # whatever a mutated text does when it is loaded
             return Verdict(True, "host", f"{type(error).__name__}: {error}")
-        subject = of_schedule(self.schedule, "", build=host.build)  # with the inputs and the reference of the spec
+        subject = of_schedule(
+            self.schedule, self.original, build=host.build
+        )  # with the inputs and the reference of the spec
         killed = refuted(subject)
         if killed is None and does_the_same(_original(self.original, self.schedule), runs(subject)):
             return Verdict(False, SAME_ACCESSES, "")

@@ -1,25 +1,27 @@
 """Proof of one schedule for all ranks, all interleavings and any number of calls. What it rests on: docs/verification.md.
 
-1. *Conformance*: nodes compute and move the values of the spec, each once (`conformance`).
+1. *Contents*: steps put the values of the spec where the caller finds them (`contents`).
 2. *Rules*: what steps do not say, of machines, compilers and words (`rules`).
-3. *Order*: the steps of the schedule, by happens-before (`happens_before`).
+3. *Order*: no access comes too early or too late, by happens-before (`happens_before`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.nodes import NoSuchName
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.walk import flat
 from tilelink.proof.bug_class import BugClass
-from tilelink.proof.conformance import conformance
+from tilelink.proof.contents.check import contents
 from tilelink.proof.findings import Finding
 from tilelink.proof.happens_before.check import Outcome, checked
+from tilelink.proof.happens_before.refuted import Refuted
 from tilelink.proof.proved import Proof
 from tilelink.proof.rules import broken_rules, words_as_steps
+from tilelink.schedule.instance import instantiated
 
 _NONSENSE = (LookupError, RuntimeError, ValueError, ZeroDivisionError, AssertionError, StopIteration)
 
@@ -28,27 +30,30 @@ def verify(schedule: Schedule) -> Proof:
     """Check what `schedule` computes, what it counts on and the order of its steps. Never raises for a wrong schedule: it is
     refuted."""
     begin = time.perf_counter()
-    findings = [*_found(conformance, schedule), *_found(broken_rules, schedule)]
+    findings = _found("rules", broken_rules(schedule))
     outcome: Outcome | None = None
     try:
-        steps = elaborated(schedule)
+        steps = instantiated(elaborated(schedule))
         findings += words_as_steps(schedule, steps)
         outcome = checked(steps)
         if outcome.refutation is not None:
             findings.append(outcome.refutation.finding)
+        findings += _found("contents", contents(steps, schedule.spec))
     except _NONSENSE as error:
         findings += _nonsense("the schedule as steps", error) if not findings else ()
     found, seconds = tuple(dict.fromkeys(findings)), time.perf_counter() - begin
     return Proof(schedule.hash, found, _counts(schedule), seconds, outcome)
 
 
-def _found(check: Callable[[Schedule], Iterator[Finding]], schedule: Schedule) -> list[Finding]:
+def _found(name: str, check: Iterator[Finding]) -> list[Finding]:
     """Findings of a check; of a schedule that names what does not exist, those up to there, or that."""
     findings: list[Finding] = []
     try:
-        findings.extend(check(schedule))
+        findings.extend(check)
+    except Refuted as refuted:
+        findings += () if findings else [refuted.refutation.finding]
     except _NONSENSE as error:
-        findings += () if findings else _nonsense(check.__name__, error)
+        findings += () if findings else _nonsense(name, error)
     return findings
 
 

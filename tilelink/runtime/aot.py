@@ -163,8 +163,6 @@ def _source(launch: RecordedLaunch, arch: str) -> tuple[Any, Any, dict[str, obje
     from triton.compiler import ASTSource
     from triton.experimental.gluon._runtime import GluonASTSource
 
-    from tilelink.triton_dist.kernels import EXTERN_LIBS, Kernel
-
     kernel = launch.kernel
     backend = "cuda" if arch.startswith("sm_") else "hip"
     target = GPUTarget(backend, int(arch[3:]) if backend == "cuda" else arch, _WARP[backend])
@@ -180,8 +178,8 @@ def _source(launch: RecordedLaunch, arch: str) -> tuple[Any, Any, dict[str, obje
     language = GluonASTSource if kernel.is_gluon() else ASTSource  # type: ignore[attr-defined]
     source = language(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     options = {name: value for name, value in launch.options.items() if name in ("num_warps", "num_stages")}
-    if isinstance(kernel, Kernel):
-        options["extern_libs"] = EXTERN_LIBS
+    if hasattr(kernel, "extern_libs"):  # a dialect links its kernels with libraries
+        options["extern_libs"] = kernel.extern_libs
     return source, target, options
 
 

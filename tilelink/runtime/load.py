@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 _FOLDER = "tilelink-emitted"
+SHIM = "tilelink.compat.triton_dist"  # run in front of a script; installed below. The main line knows no more of tilelink.compat
 _DIALECT = re.compile(r"^(import|from) triton_dist\b", re.MULTILINE)
 
 
@@ -31,7 +32,7 @@ def load_source(source: str, name: str, path: Path | None = None) -> ModuleType:
     module.__file__ = str(path)
     linecache.checkcache(str(path))
     if in_dialect(source):
-        from tilelink.triton_dist import install  # it needs Triton, which other files may do without
+        from tilelink.compat.triton_dist import install  # it needs Triton, which other files may do without
 
         install()
     exec(compile(source, str(path), "exec"), module.__dict__)

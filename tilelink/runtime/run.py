@@ -16,7 +16,7 @@ from tilelink.ir.user_op import UserOp
 from tilelink.runtime.compare import Difference, compare_call
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.first_off import first_off
-from tilelink.runtime.load import in_dialect
+from tilelink.runtime.load import SHIM, in_dialect
 from tilelink.runtime.meaning import user_reference
 from tilelink.runtime.torchrun import check_gpus, run_to_end, torchrun
 
@@ -94,7 +94,7 @@ def run_cuda(
         file, result = Path(folder) / f"{schedule.name}.py", Path(folder) / "result.json"
         file.write_text(source)
         shared = ["-m", "tilelink.runtime.shared_gpus"] if share_gpus else []
-        shim = ["-m", "tilelink.triton_dist"] if in_dialect(source) else []
+        shim = ["-m", SHIM] if in_dialect(source) else []
         arguments = [*shared, *shim, str(file), "--calls", str(calls), "--seed", str(seed), "--json", str(result)]
         reason, lines = run_to_end(torchrun(schedule.num_ranks, *arguments), timeout_s, lambda line: None)
         if not result.exists():

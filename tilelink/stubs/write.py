@@ -11,7 +11,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 
-from tilelink.dialect_api.functions import (
+from tilelink.stubs.functions import (
     MODULES,
     described_in,
     find,
@@ -20,8 +20,8 @@ from tilelink.dialect_api.functions import (
     names_of,
     offered_on,
 )
-from tilelink.dialect_api.model import ApiModule, Choice, Exact, Function, Parameter, Place, Symbol, Vendor
-from tilelink.dialect_api.typecheck import folder
+from tilelink.stubs.model import ApiModule, Choice, Exact, Function, Parameter, Place, Plain, Symbol, Vendor
+from tilelink.stubs.typecheck import folder
 
 _SYMBOLS = {Symbol.SIGNAL_OP: "SignalOp", Symbol.COMPARE: "Compare", Symbol.TEAM: "Team"}
 _RETURNS = {"bool": "bool", "int": "int", "dict": "dict[str, Any]"}
@@ -31,6 +31,9 @@ _TYPES = """from typing import Any, Protocol
 class Constexpr(Protocol):  # tl.constexpr, whose value is known when the kernel is compiled
     @property
     def value(self) -> Any: ...
+
+class Address(Protocol):  # a pointer or a number, on which one can do arithmetic; the constants below are none
+    def __add__(self, other: Any, /) -> Any: ...
 
 # constants whose numbers differ between vendors: an int is none of them
 class SignalOp: ...
@@ -55,8 +58,10 @@ follow_imports = normal
 
 def files(vendor: Vendor) -> dict[str, str]:
     """Text by path in the folder of the vendor."""
-    stubbed = {one.path for one in MODULES if _is_known(one) and offered_on(one.path, vendor)}
-    packages = {path[: at.start()] for path in stubbed for at in re.finditer(r"\.", path)}
+    stubbed = {
+        one.path for one in MODULES if _has_stub(one) and all(offered_on(at, vendor) for at in _way_to(one.path))
+    }
+    packages = {at for path in stubbed for at in _way_to(path)[:-1]}
     found = {"mypy.ini": _CONFIG, "triton_dist/_types.pyi": _HEAD + _TYPES}
     for path in sorted(stubbed | packages):
         name = path.replace(".", "/") + ("/__init__.pyi" if path in packages else ".pyi")
@@ -64,8 +69,16 @@ def files(vendor: Vendor) -> dict[str, str]:
     return found
 
 
-def _is_known(one: ApiModule) -> bool:
-    return any(find(f"{one.path}.{name}") or find_constant(f"{one.path}.{name}") for name in described_in(one.path))
+def _way_to(path: str) -> list[str]:
+    """`a`, `a.b`, `a.b.c` of `a.b.c`."""
+    parts = path.split(".")
+    return [".".join(parts[: index + 1]) for index in range(len(parts))]
+
+
+def _has_stub(one: ApiModule) -> bool:
+    """Whether more is known of a module than that it exists. `triton_dist.jit` is the function of that name."""
+    known = any(find(f"{one.path}.{name}") or find_constant(f"{one.path}.{name}") for name in described_in(one.path))
+    return (known or one.complete) and find(one.path) is None
 
 
 def _module(path: str, vendor: Vendor) -> str:
@@ -85,6 +98,8 @@ def _module(path: str, vendor: Vendor) -> str:
     listed = module(path)
     whole = listed is not None and listed.complete
     others = [name for name, lines in known.items() if not lines] + (others if whole else [])
+    offers_any = "Any" in others  # as a name that the module has imported itself
+    others = [name for name in others if name != "Any"]
     body = "".join(known.values())
     classes = [name for name in others if re.fullmatch(r"[A-Z]\w*[a-z]\w*", name)]
     body += "".join(f"class {name}(Any): ...\n" for name in classes)
@@ -93,16 +108,20 @@ def _module(path: str, vendor: Vendor) -> str:
         body += "def __getattr__(name: str) -> Any: ...\n"  # the list of its names may have gaps
     if any(name.startswith("__") for name in known):
         body += _exports([name for name in {**known, **dict.fromkeys(others)} if not re.match("_[^_]", name)])
-    return _imports(body) + body
+    return _imports(body, offers_any=offers_any) + body
 
 
-def _imports(body: str) -> str:
-    typing = [name for name in ("Any", "Literal") if re.search(rf"\b{name}\b", body)]
-    ours = [name for name in ("Compare", "Constexpr", "SignalOp", "Team", "other") if re.search(rf"\b{name}\b", body)]
-    lines = [f"from typing import {', '.join(typing)}\n"] if typing else []
-    return "".join(lines + ([f"from triton_dist._types import {', '.join(ours)}\n"] if ours else [])) + "\n" * bool(
-        body
-    )
+def _imports(body: str, *, offers_any: bool) -> str:
+    named = set(re.findall(r"\w+", body))
+    typing = ["Any as Any"] if offers_any else ["Any"] if "Any" in named else []
+    typing += ["Literal"] if "Literal" in named else []
+    ours = [name for name in ("Address", "Compare", "Constexpr", "SignalOp", "Team", "other") if name in named]
+    lines = [
+        f"from {module} import {', '.join(names)}\n"
+        for module, names in (("typing", typing), ("triton_dist._types", ours))
+        if names
+    ]
+    return "".join(lines) + "\n" * bool(body)
 
 
 def _chains(names: list[str]) -> Iterator[str]:
@@ -140,6 +159,8 @@ def _parameter(parameter: Parameter, vendor: Vendor) -> str:
             text = f"{parameter.name}: Literal[{literals}] | Constexpr"
         case Symbol() as symbol:
             text = f"{parameter.name}: {_SYMBOLS[symbol]} | Constexpr"
+        case Plain.POINTER:
+            text = f"{parameter.name}: Address"
         case _:
             text = f"{parameter.name}: Any"
     return f"{text} = {parameter.default}" if parameter.default else text

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 import topologies
 from tests.pipeline.workloads import load
 from tests.schedule.operators import moe
 from tests.schedule.small import two_engines
+from tests.schedule.variants import waiting_one_by_one
 from tilelink.elaborate.schedule import elaborated
 from tilelink.proof.happens_before.exact import exact_signals
 from tilelink.schedule.index import Number, call
@@ -59,11 +58,13 @@ def test_schedules_of_which_nothing_is_shown() -> None:
     assert exact_signals(two_engines().schedule) == {"arrived", "free"}
 
 
-@pytest.mark.parametrize("streams", ["one", "peer"])
-def test_streams_that_wait_for_one_word(streams: str) -> None:
+def test_streams_that_wait_for_one_word() -> None:
     """A peer ends its next call when it has what one stream sends: another stream may not have looked at the word yet."""
-    pins = {**COPIES, "streams": streams}
-    one = load("02_ag_gemm.py:ag_gemm").plan_for(topologies.load("laptop-switch", 4), SMALL, "bf16", pins)
-    exact = exact_signals(elaborated(one))
-    assert ("done" in exact) is (streams == "one")
-    assert "x_full_arrived" in exact
+    machine, operator = topologies.load("laptop-switch", 4), load("02_ag_gemm.py:ag_gemm")
+    one, each = (
+        elaborated(operator.plan_for(machine, SMALL, "bf16", {**COPIES, "streams": streams}))
+        for streams in ("one", "peer")
+    )
+    found = [exact_signals(schedule) for schedule in (one, each, waiting_one_by_one(each))]
+    assert ["done" in exact for exact in found] == [True, True, False]
+    assert all("x_full_arrived" in exact for exact in found)

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from tilelink.dialect_api.effects import NOTIFY, WAIT, act_of, is_near, pointer, scope_of, word
-from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.state import Event, Fact
 from tilelink.dialect_api.value import Trait
 from tilelink.dialect_api.walk import Context, Walked
+from tilelink.stubs.model import Effect
 
 _RELAXED = ("relaxed", "monotonic")
 
@@ -113,6 +113,4 @@ def _is_flat(context: Context, loop: ast.For) -> bool:
             case ast.Assign([ast.Name(counter)], ast.Call(function, [ast.Compare(ast.Name(tested)), *_])):
                 if counter == tested and context.file.full_path(function) == "triton.language.where":
                     return True
-            case _:
-                pass
     return False

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilelink.dialect_api.effects import TL, act_of, word
-from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Launch
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Value
 from tilelink.dialect_api.walk import Context, parameters
+from tilelink.stubs.model import Effect
 
 _LEGAL = ("a set to the value waited for", "signal_wait_until with a GE comparison")
 _TARGETS = {"wait": "waitValue", "signal_wait_until": "cmp_val", "wait_eq": "value"}
@@ -51,8 +51,6 @@ def _target(context: Context, event: Event) -> int | None:
         match event.loops[-1]:
             case ast.While(ast.Compare(left, [ast.NotEq()], [compared])) if left is event.node:
                 value = context.host.of(compared, None).constant
-            case _:
-                pass
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

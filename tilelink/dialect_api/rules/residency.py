@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from math import prod
 
 from tilelink.dialect_api.effects import TL
-from tilelink.dialect_api.functions import UTILS, find
-from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition, Launch
 from tilelink.dialect_api.value import Trait
 from tilelink.dialect_api.walk import Context, Walked
+from tilelink.stubs.functions import UTILS, find
+from tilelink.stubs.model import Effect
 
 _OPTIONS = f"{UTILS}.launch_cooperative_grid_options"
 _OPTION = "launch_cooperative_grid"

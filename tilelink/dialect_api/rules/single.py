@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from tilelink.dialect_api.effects import NOTIFY, SYMM_AT, WAIT
-from tilelink.dialect_api.functions import LANGUAGE, SHMEM
-from tilelink.dialect_api.model import Function, Place, Vendor, Words
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.source import Definition
 from tilelink.dialect_api.state import Event
 from tilelink.dialect_api.value import Trait
 from tilelink.dialect_api.walk import Context, Walked
+from tilelink.stubs.functions import LANGUAGE, SHMEM
+from tilelink.stubs.model import Function, Place, Vendor, Words
 
 _LINKED = tuple(f"{LANGUAGE}.{name}" for name in ("rank", "num_ranks", "symm_at", "notify"))
 _SCOPES = ('comm_scope="intra_node"', 'comm_scope="inter_node"', 'comm_scope="gpu"')
@@ -69,7 +69,7 @@ def _rank(entry: Definition) -> Iterator[Finding]:
 
 
 def _addresses(context: Context) -> Iterator[Finding]:
-    """symm_at and notify take one pointer, arithmetic comes after symm_at, the team first, notify says how far."""
+    """symm_at and notify take one pointer, arithmetic comes after symm_at, notify says how far."""
     vendor = context.file.vendor
     for event in context.events:
         open_call = any(word.arg is None for word in event.node.keywords)
@@ -84,10 +84,6 @@ def _addresses(context: Context) -> Iterator[Finding]:
         if many and node is not None and vendor is Vendor.NVIDIA:
             what = f"one wait for {count} words: lanes beyond {_MOST_SIGNALS} do not exist"
             yield finding(Rule.TOO_MANY_SIGNALS, node, what, "several waits for up to 32 words each")
-        team = event.argument("team") if event.path == f"{SHMEM}.remote_mc_ptr" else None
-        if team is not None and event.value("ptr").has(Trait.TEAM) and not event.value("team").has(Trait.TEAM):
-            legal = "remote_mc_ptr(libshmem_device.NVSHMEMX_TEAM_NODE, ptr)"
-            yield finding(Rule.MC_PTR_ORDER, team, "remote_mc_ptr is given the pointer before the team", legal)
 
 
 def _one_pointer(vendor: Vendor, event: Event, function: Function) -> Iterator[Finding]:

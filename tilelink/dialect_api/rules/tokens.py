@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.dialect_api.effects import CONSUME, WAIT, act_of, pointer
-from tilelink.dialect_api.model import Effect
 from tilelink.dialect_api.rule import Finding, Rule, finding
 from tilelink.dialect_api.state import Event, Fact
 from tilelink.dialect_api.value import Spot, Trait, Value, spot
 from tilelink.dialect_api.walk import Context, Walked
+from tilelink.stubs.model import Effect
 
 _LEGAL = "pointer = dl.consume_token(pointer, token)"
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from tilelink.emulator import blocks
 from tilelink.emulator.assembly.values import ARITHMETIC, MOVED, TYPES, Bits, bits_of, numbers
-from tilelink.emulator.dialects.arguments import call
-from tilelink.emulator.dialects.multimem import shifts
 from tilelink.emulator.events import Kind, Semantic, Via
+from tilelink.emulator.multicast import shifts
 from tilelink.emulator.numerics import Handle, typed
 from tilelink.emulator.numerics import numbers as as_numbers
 
@@ -55,7 +54,8 @@ class Toucher:
             self._machine.scheduler.switch()
         if not what.multicast:
             return self._once(what, places, values, taken)
-        moved = [places + np.uint64(shift % 2**64) for shift in shifts(call("multimem"), places, size)]
+        distances = shifts(self._machine, "multimem", places, size)
+        moved = [places + np.uint64(distance % 2**64) for distance in distances]
         found = [self._once(what, copy, values, taken) for copy in moved]
         return [_reduced(what, copies) for copies in zip(*found, strict=True)] if what.opcode == "ld" else []
 

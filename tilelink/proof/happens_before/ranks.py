@@ -89,25 +89,29 @@ def _settled(one: Moved) -> Moved:
     return one
 
 
-def rank_period(schedule: Schedule) -> tuple[int, Shifts]:
-    """The smallest period for which the schedule of rank + period is that of rank, renamed; how far dimensions turn with it."""
+def rank_period(schedule: Schedule, *, inputs: bool = False) -> tuple[int, Shifts]:
+    """The smallest period for which the schedule of rank + period is that of rank, renamed; how far dimensions turn with it.
+    `inputs`: those of inputs as well, of which it matters which elements are read."""
     ranks = schedule.num_ranks
     for period in range(1, ranks):
         if ranks % period == 0:
             try:
-                return period, _Renaming(schedule, period).shifts()
+                return period, _Renaming(schedule, period, inputs).shifts()
             except Unlike:
                 continue
     return ranks, {}
 
 
 class _Renaming:
-    def __init__(self, schedule: Schedule, period: int) -> None:
+    def __init__(self, schedule: Schedule, period: int, inputs: bool) -> None:
         self.schedule, self.period, self.ranks = schedule, period, schedule.num_ranks
+        self.inputs = inputs
         self.shapes = schedule.shapes
-        # nothing is ever written to inputs, so that what is read of them decides nothing
+        # nothing is ever written to inputs, so that what is read of them decides nothing about the order
         self.constant = {
-            one.name for one in schedule.buffers if one.memory is Memory.INPUT and one.protocol is Protocol.SIMPLE
+            one.name
+            for one in schedule.buffers
+            if not inputs and one.memory is Memory.INPUT and one.protocol is Protocol.SIMPLE
         }
         self.turns: dict[tuple[str, int], int] = {}
 
@@ -187,8 +191,8 @@ class _Renaming:
         shape = self.shapes.get(region.buffer, ())
         for number, (start, extent, most) in enumerate(zip(region.start, region.extent, shape, strict=False)):
             long = self._still(extent, env).range
-            if start == 0 and long.constant and long.low == most:
-                continue  # all of it
+            if start == 0 and long.constant and long.low == most and not self.inputs:
+                continue  # all of it, in whatever order its elements lie
             lanes = {**env, "lane": still(0, max(long.high - 1, 0))}
             self._place(region.buffer, number, start, 1 if "lane" in names_in(start) else extent, most, lanes)
 

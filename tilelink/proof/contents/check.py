@@ -1,0 +1,118 @@
+"""Contents: steps put the values of the spec where the caller finds them, each element of them.
+
+It says nothing of when: that no read comes before the writes that it needs, and no write before reads of what lay there, is
+proved of the same steps by `happens_before`. So it does not matter in which order steps are looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tilelink.ir.spec import BoundSpec
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.contents.alike import Alike, alike, every_rank
+from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory
+from tilelink.proof.contents.run import Run
+from tilelink.proof.contents.tile import Tile
+from tilelink.proof.contents.trace import traced
+from tilelink.proof.contents.values import Mismatch, Values
+from tilelink.proof.findings import Finding
+from tilelink.proof.happens_before.ranks import Unlike
+from tilelink.schedule.index import names_in
+from tilelink.schedule.instance import instantiated
+from tilelink.schedule.roles import Schedule
+from tilelink.schedule.walk import all_steps, read, written
+
+_CALLS = (2, 3)  # an even and an odd one: sets of packets are used in turn
+
+
+def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
+    """What is wrong with what `schedule` makes of the inputs of `spec`, on any rank. Raises Refuted for what has no meaning."""
+    schedule = instantiated(schedule)
+    values = Values(spec)
+    yield from _tensors(schedule, values)
+    regions = (region for step in all_steps(schedule) for region in (*read(step), *written(step)))
+    turns = any("call" in names_in(one) for region in regions for one in region.start)
+    for call in _CALLS if turns else _CALLS[:1]:
+        try:
+            found = list(_of_call(schedule, values, call, alike(schedule, values)))
+        except Unlike:
+            found = list(_of_call(schedule, values, call, every_rank(schedule)))
+        if found:
+            yield from found
+            return
+
+
+def _of_call(schedule: Schedule, values: Values, call: int, ranks: Alike) -> Iterator[Finding]:
+    blocks = traced(schedule, call, ranks)
+    done = [one for block in blocks for one in block.done()]
+    accesses = [access for one in done for access in (*one.reads, *one.writes, *one.parts) if access is not None]
+    outputs = {name: _whole(schedule, name, accesses, ranks) for name in values.spec.outputs if name in schedule.shapes}
+    memory = Memory(schedule.shapes, ranks.period, [*accesses, *outputs.values()])
+    yield from Run(schedule, values, memory, ranks).all(blocks)
+    for name, access in outputs.items():
+        yield from _output(schedule, values, memory, name, access)
+
+
+def _tensors(schedule: Schedule, values: Values) -> Iterator[Finding]:
+    """Inputs and outputs are tensors of the caller, as the spec has them."""
+    buffers = {buffer.name: buffer for buffer in schedule.buffers}
+    given = [value.name for value in values.spec.inputs]
+    for name in (*given, *values.spec.outputs):
+        buffer, wanted = buffers.get(name), (values.shapes[name], values.dtypes[name])
+        if buffer is None:
+            if name in values.spec.outputs:
+                yield Finding(BugClass.WRONG_PLACE, f"output {name}", "there is no buffer of that name")
+            continue
+        shape = schedule.shapes[name]
+        flat = (int(np.prod(shape[:-1])), shape[-1]) if len(shape) == len(wanted[0]) + 1 else shape
+        if (flat, buffer.dtype) != wanted:
+            fact = f"it is {list(shape)} {buffer.dtype}, and {name} is {list(wanted[0])} {wanted[1]}"
+            yield Finding(BugClass.WRONG_PLACE, f"buffer {name}", fact)
+
+
+def _whole(schedule: Schedule, name: str, accesses: list[Access], alike: Alike) -> Access:
+    """All of a buffer on each rank, as it is when the call ends."""
+    shape, ranks = schedule.shapes[name], np.arange(alike.period)
+    low, high = (tuple(ranks * 0 + one for one in ends) for ends in ([0] * len(shape), shape))
+    last = max((int(one.version.max()) for one in accesses if one.buffer == name and len(one)), default=0)
+    return Access(name, ranks, low, low, high, ranks * 0 + last)
+
+
+def _output(schedule: Schedule, values: Values, memory: Memory, name: str, access: Access) -> Iterator[Finding]:
+    """Every element is there, on every rank."""
+    where = f"output {name}"
+    cells = memory.cells_of(access)
+    labels = memory.read(cells)
+    if (wrong := labels <= UNKNOWN).any():
+        lane = int(np.flatnonzero(wrong)[0])
+        fact = "different things lie in a part of it" if labels[lane] == SEVERAL else "nothing makes a part of it"
+        yield Finding(BugClass.WRONG_PLACE, where, fact, tile=_example(cells, lane))
+        return
+    found = memory.tile(cells, labels, tuple(range(len(cells.start))))
+    if not isinstance(found, Tile):
+        yield Finding(BugClass.WRONG_PLACE, where, found)
+        return
+    try:
+        part = values.part(found, name)
+    except Mismatch as mismatch:
+        lanes = np.flatnonzero(mismatch.lanes) if mismatch.lanes is not None else [0]
+        yield Finding(BugClass.WRONG_PLACE, where, mismatch.why, tile=_example(cells, int(lanes[0])))
+        return
+    shape = schedule.shapes[name]
+    flat = list(cells.start)
+    if len(shape) == len(part.start) + 1:  # of parts, one behind the other
+        flat = [cells.start[0] * shape[1] + cells.start[1], *cells.start[2:]]
+    wrong = ~part.on(cells.at)
+    for start, place in zip(part.start, flat, strict=True):
+        wrong |= start != place
+    if wrong.any():
+        fact = "other elements lie there than those of this place and rank"
+        yield Finding(BugClass.WRONG_PLACE, where, fact, tile=_example(cells, int(np.flatnonzero(wrong)[0])))
+
+
+def _example(cells: Access, lane: int) -> str:
+    box = ", ".join(f"{int(a[lane])} : {int(b[lane])}" for a, b in zip(cells.low, cells.high, strict=True))
+    return f"[{box}] on rank {int(cells.at[lane])}"

@@ -1,0 +1,147 @@
+"""What steps of computation make of tiles in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tilelink.ir.spec import BoundNode
+from tilelink.proof.contents.tile import ANY_RANK, Held, Nothing, Place, Product, Summands, Term, Tile, Zero
+from tilelink.proof.contents.trace import Done
+from tilelink.proof.contents.user_ops import user_tile
+from tilelink.proof.contents.values import Mismatch, Values
+from tilelink.schedule.index import Ints
+from tilelink.schedule.steps import Compute
+
+
+class Making:
+    """`users`: nodes of the spec that a user's function computes, by its name."""
+
+    def __init__(self, values: Values, users: Mapping[str, BoundNode]) -> None:
+        self.values, self.users = values, users
+
+    def made(self, done: Done, step: Compute, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
+        """Of each result. Raises Mismatch."""
+        if step.op == "zeros":
+            return (Zero(done.shape),)
+        if step.op == "own_place":
+            return (Place(str(step.operands[0]), ranks),)
+        if step.op in self.users:
+            return (user_tile(self.values, self.users[step.op], done.operands, held, ranks),)
+        operands: list[Held | str | float] = [
+            held.get(one, one) if isinstance(one, str) else one
+            for one in done.operands
+            if not isinstance(one, np.ndarray)
+        ]
+        if step.op == "dot":
+            return (_multiplied([_tile_of(one) for one in operands]),)
+        if step.op == "add" and isinstance(operands[0], Zero | Summands):
+            return (self.added(operands[0], _tile_of(operands[1]), ranks),)
+        tiles: list[Tile | str | float] = []
+        for one in operands:
+            value = one if isinstance(one, str | float) else self.value(one, ranks)
+            if isinstance(value, Nothing):
+                return (value,) * len(step.results)
+            if isinstance(value, Zero | Product | Summands | Place):
+                raise Mismatch("it has no value yet")
+            tiles.append(value)
+        return self._of_tiles(step, tiles, ranks)
+
+    def _of_tiles(self, step: Compute, tiles: Sequence[Tile | str | float], ranks: Ints) -> tuple[Held, ...]:
+        first = tiles[0]
+        if step.op == "copy" or step.op.startswith("in_"):  # which round, at most
+            return (_only(first),)
+        if step.op == "trans":
+            return (_only(first).turned(),)
+        if step.op == "halves":
+            return _halves(_only(first))
+        try:
+            return (self.values.elementwise(step.op, tiles, ranks),)
+        except Mismatch:
+            more = tiles[-1]
+            if step.op != "add" or not isinstance(first, Tile) or not isinstance(more, Tile):
+                raise
+            if first.term != more.term or first.term.summed:
+                raise
+            return (self.added(self._summand(first), more, ranks),)
+
+    def value(self, held: Held, ranks: Ints) -> Held:
+        """`held` as a value of the spec: what products add up to, the sum of the summands of all ranks. Raises Mismatch."""
+        if isinstance(held, Product):
+            return self.values.product(held, ranks)
+        if isinstance(held, Summands):
+            wrong = held.tile.some & (held.times != 1).any(axis=1)
+            if wrong.any():
+                lane = int(np.flatnonzero(wrong)[0])
+                rank = int(np.flatnonzero(held.times[lane] != 1)[0])
+                times = f"{held.times[lane][rank]} times"
+                raise Mismatch(f"the summand of rank {rank} of {held.tile.term} is added {times}", wrong)
+            return replace(
+                held.tile, term=Term(held.tile.term.name, True), owner=np.full(len(held.tile.owner), ANY_RANK)
+            )
+        return held
+
+    def added(self, total: Zero | Summands, more: Held, ranks: Ints) -> Held:
+        tile = self.value(more, ranks)
+        if isinstance(tile, Nothing):
+            return tile
+        if not isinstance(tile, Tile):
+            raise Mismatch("it has no value yet")
+        if tile.term.summed or (tile.some & (tile.owner == ANY_RANK)).any():
+            raise Mismatch(f"{tile.term} is no summand of one rank")
+        one = self._summand(tile)
+        if isinstance(total, Zero):
+            return one
+        if (total.tile.term, total.tile.axes) != (tile.term, tile.axes):
+            raise Mismatch(f"summands of {total.tile.term} are added, and it is {tile.term}")
+        both = total.tile.some & tile.some
+        wrong = np.zeros(len(ranks), bool)
+        for a, b in zip(total.tile.start, tile.start, strict=True):
+            wrong |= both & (a != b)
+        if wrong.any():
+            raise Mismatch(f"other elements of {tile.term} are added", wrong)
+        return Summands(total.tile.within(tile), total.times + one.times)
+
+    def _summand(self, tile: Tile) -> Summands:
+        times = np.zeros((len(tile.owner), self.values.ranks), np.int16)
+        times[np.arange(len(tile.owner)), np.maximum(tile.owner, 0)] = 1
+        return Summands(tile, times)
+
+
+def _tile_of(one: Held | str | float) -> Held:
+    return Nothing(f"{one} is no tile") if isinstance(one, str | float) else one
+
+
+def _only(one: Tile | str | float) -> Tile:
+    if not isinstance(one, Tile):
+        raise Mismatch(f"{one} is no tile")
+    return one
+
+
+def _multiplied(operands: Sequence[Held]) -> Held:
+    left, right, total = operands
+    for one in operands:
+        if isinstance(one, Nothing):
+            return one
+    if isinstance(left, Tile) and isinstance(right, Tile) and isinstance(total, Zero | Product):
+        before = total.pairs if isinstance(total, Product) else ()
+        return Product((*before, (left, right)), total.shape)
+    raise Mismatch("products are added to something else")
+
+
+def _halves(tile: Tile) -> tuple[Held, Held]:
+    """Its left and its right columns."""
+    axis = tile.axes[-1]
+    if tile.shape is None or axis is None:
+        raise Mismatch("it cannot be halved")
+    width = tile.shape[-1] // 2
+    start, extent, skip = list(tile.start), list(tile.extent), list(tile.skip)
+    extent[axis] = np.minimum(tile.extent[axis], width)
+    shape = (*tile.shape[:-1], width)
+    first = replace(tile, extent=tuple(extent), shape=shape)
+    start[axis] = start[axis] + width
+    extent[axis] = np.maximum(tile.extent[axis] - width, 0)
+    skip[axis] = np.maximum(tile.skip[axis] - width, 0)
+    return first, replace(tile, start=tuple(start), extent=tuple(extent), skip=tuple(skip), shape=shape)

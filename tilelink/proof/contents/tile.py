@@ -1,0 +1,192 @@
+"""What a tile in registers holds, for many positions at once: which value of the spec, of which rank, which elements.
+
+Columns have an entry for each lane, which is one (rank, position) at which a step is done. A summand of a sum over ranks is the
+value of the rank that has it; when all of them have been added, the tile holds the sum, which is one for all ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilelink.schedule.index import Ints
+
+Flags = NDArray[np.bool_]
+Column = TypeVar("Column", Ints, Flags)
+ANY_RANK = -1
+
+
+class Term(NamedTuple):
+    """A value of the spec; `summed`: the sum of those of all ranks."""
+
+    name: str
+    summed: bool = False
+
+    def __str__(self) -> str:
+        return f"the sum of {self.name} over the ranks" if self.summed else self.name
+
+
+class Pieces(NamedTuple):
+    """Where a loop that goes over a dimension once begins each round, from its first one on, and how far it gets in each."""
+
+    start: Ints
+    extent: Ints
+
+    def like(self, other: Pieces | None) -> bool:
+        return other is not None and all(np.array_equal(a, b) for a, b in zip(self, other, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Elements of `term` on rank `owner`, from `start` on, a column each for the dimensions of the value. Those below `skip` and
+    from `extent` on, counted from `start`, are masked.
+
+    `axes` says which dimension lies along each one of the tile, None where an element is repeated. `pieces`: along each
+    dimension of the tile, if a loop goes over it. `offset`: how far the tile begins behind the address from which a user's
+    function counts. `shape`: of the registers, if it is known.
+    """
+
+    term: Term
+    axes: tuple[int | None, ...]
+    owner: Ints
+    start: tuple[Ints, ...]
+    extent: tuple[Ints, ...]
+    skip: tuple[Ints, ...]
+    known: Flags
+    pieces: tuple[Pieces | None, ...] = ()
+    offset: tuple[Ints, ...] | None = None
+    shape: tuple[int, ...] | None = None
+
+    def at(self, lanes: Ints) -> Tile:
+        return replace(
+            self,
+            owner=self.owner[lanes],
+            start=tuple(one[lanes] for one in self.start),
+            extent=tuple(one[lanes] for one in self.extent),
+            skip=tuple(one[lanes] for one in self.skip),
+            known=self.known[lanes],
+            pieces=tuple(
+                Pieces(*(one[..., lanes] if one.shape[1] > 1 else one for one in pieces)) if pieces else None
+                for pieces in self.pieces
+            ),
+            offset=None if self.offset is None else tuple(one[lanes] for one in self.offset),
+        )
+
+    @property
+    def some(self) -> Flags:
+        """Whether the tile of a lane has elements."""
+        found = self.known.copy()
+        for one, before in zip(self.extent, self.skip, strict=True):
+            found &= one > before
+        return found
+
+    def within(self, other: Tile) -> Tile:
+        """Without the elements that `other` lacks, which begins where it does."""
+        extent = tuple(map(np.minimum, self.extent, other.extent))
+        skip = tuple(map(np.maximum, self.skip, other.skip))
+        return replace(self, extent=extent, skip=skip, known=self.known & other.known)
+
+    def turned(self) -> Tile:
+        """Rows become columns."""
+        pieces = self.pieces[::-1]
+        offset = None if self.offset is None else self.offset[::-1]
+        return replace(
+            self, axes=self.axes[::-1], pieces=pieces, offset=offset, shape=self.shape[::-1] if self.shape else None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    shape: tuple[int, ...]
+
+    def at(self, lanes: Ints) -> Zero:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The sum of the products of pairs of tiles, the columns of the left one with the rows of the right one."""
+
+    pairs: tuple[tuple[Tile, Tile], ...]
+    shape: tuple[int, ...]
+
+    def at(self, lanes: Ints) -> Product:
+        return replace(self, pairs=tuple((left.at(lanes), right.at(lanes)) for left, right in self.pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Summands:
+    """The sum of the elements of `tile` on some ranks: how often those of each rank, a row for each lane."""
+
+    tile: Tile
+    times: NDArray[np.int16]
+
+    def at(self, lanes: Ints) -> Summands:
+        return Summands(self.tile.at(lanes), self.times[lanes])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The number of the place in which a buffer of a rank lies."""
+
+    buffer: str
+    owner: Ints
+
+    def at(self, lanes: Ints) -> Place:
+        return Place(self.buffer, self.owner[lanes])
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No value of the spec. `why`: what is wrong with it, if anything is; else what it is made of has not been found yet."""
+
+    why: str = ""
+
+    def at(self, lanes: Ints) -> Nothing:
+        return self
+
+
+Held = Tile | Zero | Product | Summands | Place | Nothing
+
+
+def merged(where: Flags, there: Held, elsewhere: Held) -> Held:
+    """`there` in the lanes of `where`, one after the other, `elsewhere` in the others."""
+    if where.all():
+        return there
+    if not where.any():
+        return elsewhere
+    if isinstance(there, Nothing) or isinstance(elsewhere, Nothing):
+        wrong = [one for one in (there, elsewhere) if isinstance(one, Nothing)]
+        return max(wrong, key=lambda one: len(one.why))
+    if isinstance(there, Tile) and isinstance(elsewhere, Tile):
+        same = (there.term, there.axes, there.pieces == ()) == (elsewhere.term, elsewhere.axes, elsewhere.pieces == ())
+        if not same or not all(map(_alike, there.pieces, elsewhere.pieces)):
+            return Nothing(f"it holds {there.term} on some ranks or tiles, and {elsewhere.term} on others")
+
+        def both(a: Column, b: Column) -> Column:
+            out = np.empty(len(where), a.dtype)
+            out[where], out[~where] = a, b
+            return out
+
+        offset = None
+        if there.offset is not None and elsewhere.offset is not None:
+            offset = tuple(map(both, there.offset, elsewhere.offset))
+        return replace(
+            there,
+            owner=both(there.owner, elsewhere.owner),
+            start=tuple(map(both, there.start, elsewhere.start)),
+            extent=tuple(map(both, there.extent, elsewhere.extent)),
+            skip=tuple(map(both, there.skip, elsewhere.skip)),
+            known=both(there.known, elsewhere.known),
+            offset=offset,
+        )
+    if isinstance(there, Zero) and there == elsewhere:
+        return there
+    return Nothing("branches leave different things in it")
+
+
+def _alike(a: Pieces | None, b: Pieces | None) -> bool:
+    return a is b is None or (a is not None and a.like(b))
