@@ -77,7 +77,7 @@ from triton_dist.language.extra.language_extra import __syncthreads, atomic_add,
 from triton_dist.utils import finalize_distributed, initialize_distributed, launch_cooperative_grid_options
 """
 
-_PORTABLE_HELPERS = ("words", "movement", "math", "steps")
+_PORTABLE_HELPERS = ("packets", "tiles", "math", "ends")
 _FABRICS = ("inputs", "pool", "library", "gpu_fabric")
 _JOIN = (
     "if not dist.is_initialized():",
@@ -125,7 +125,7 @@ def dialect(target: str, arch: str) -> Dialect:
         jit="triton_dist.jit",
         word="torch.int64",
         helpers=(
-            *("counts", "distributed", *_PORTABLE_HELPERS, "distributed_steps"),
+            *("barrier", "counts", "distributed", *_PORTABLE_HELPERS),
             "nvidia" if nvidia else "distributed_amd",
         ),
         imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),

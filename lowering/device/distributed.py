@@ -14,6 +14,13 @@ from triton_dist.language.extra.language_extra import __syncthreads, ld
 
 
 @triton_dist.jit
+def wait_until(word, value):
+    """Block until `word` of this rank is `value`; returns the token for loads of what was published with it. Nobody raises the
+    word further before all that wait for `value` have seen it. Threads do not meet."""
+    return dl.wait(word, 1, "sys", "acquire", waitValue=value)
+
+
+@triton_dist.jit
 def wait_at_least(count, target):
     """Block until `count` is at least `target`; other programs may add to it meanwhile."""
     while ld(count, scope="sys", semantic="acquire") < target:
@@ -45,3 +52,10 @@ def count_at_peer(peer_words, count, peer):
     """Add 1 to word `count` of `peer` after this program's work so far; `peer_words` are the words of this rank."""
     __syncthreads()
     dl.notify(peer_words + count, peer, signal=1, sig_op="add", comm_scope="intra_node")
+
+
+@triton_dist.jit
+def notify_here(word, value):
+    """Raise `word` of this rank to `value`: publishes all stores of this program and all data that it has acquired."""
+    program_barrier()  # one thread releases, without waiting for the others
+    tl.atomic_xchg(word, value, sem="release", scope="sys")

@@ -13,6 +13,18 @@ from lowering.device.turns import cycles
 
 
 @gluon.jit
+def slice_rows(first, ROWS: gl.constexpr, LAYOUT: gl.constexpr):
+    """Numbers of ROWS rows from `first` on, as a column of a slice in LAYOUT."""
+    return (first + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)))[:, None]
+
+
+@gluon.jit
+def slice_cols(first, COLS: gl.constexpr, LAYOUT: gl.constexpr):
+    """Numbers of COLS columns from `first` on, as a row of a slice in LAYOUT."""
+    return (first + gl.arange(0, COLS, gl.SliceLayout(0, LAYOUT)))[None, :]
+
+
+@gluon.jit
 def until(begun, clocks):
     """Wait until `clocks` clocks have passed since `begun`."""
     while cycles() - begun < clocks:
@@ -49,4 +61,36 @@ def send_slice(value, leaving, there, peer, row, col, begun, number, clocks, GRO
     for piece in range(PIECES):
         until(begun, (number * PIECES + piece) * clocks)
         send_piece(there, peer, row + piece * leaving.shape[1], col, leaving.index(GROUP * PIECES + piece))
+        tma.store_wait(0)  # the piece has left the SM
+
+
+@gluon.jit
+def send_slice_to_ranks(
+    value,
+    leaving,
+    there,
+    rank,
+    row,
+    col,
+    begun,
+    number,
+    clocks,
+    GROUP: gl.constexpr,
+    RANKS: gl.constexpr,
+    places=None,
+):
+    """Store slice `number` of a tile at every rank, this one included, one piece every `clocks` clocks from time `begun` on.
+
+    Each piece goes to all ranks, in an order rotated by the own rank. For outputs in a pool, `there` has one descriptor
+    for each place of each rank, and element r of `places` is the number of the place on rank r.
+    """
+    PIECES: gl.constexpr = value.shape[0] // leaving.shape[1]
+    slice_leaves(value, leaving, GROUP)
+    for piece in range(PIECES):
+        until(begun, (number * PIECES + piece) * clocks)
+        for step in range(RANKS):
+            peer = (rank + step) % RANKS
+            if places is not None:
+                peer += gl.load(places + peer).to(gl.int32) * RANKS
+            send_piece(there, peer, row + piece * leaving.shape[1], col, leaving.index(GROUP * PIECES + piece))
         tma.store_wait(0)  # the piece has left the SM

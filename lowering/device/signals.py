@@ -15,6 +15,16 @@ from lowering.device.barrier import program_barrier
 
 
 @triton.jit
+def wait_until(word, value):
+    """Block until `word` of this rank is at least `value`; acquires all that was published with it.
+
+    The comparison uses the signed difference, so that words may wrap around. A barrier of all threads follows the acquire.
+    """
+    while tl.atomic_add(word, 0, sem="acquire", scope="sys") - value < 0:
+        pass
+
+
+@triton.jit
 def wait_epochs(signals, call, rank, STRIDE: tl.constexpr, NUM_RANKS: tl.constexpr):
     """Block until every peer has raised its word to `call` or beyond; the word of rank r is `signals + r * STRIDE`.
 
@@ -66,9 +76,13 @@ def notify_all(peer_words, word, call, NUM_RANKS: tl.constexpr):
 
 
 @triton.jit
-def on_peer(pointers, peer, DTYPE: tl.constexpr):
-    """First element of a symmetric buffer on `peer`; `pointers` is the table of its addresses on all ranks."""
-    return tl.multiple_of(tl.load(pointers + peer).to(tl.pointer_type(DTYPE)), 16)
+def notify_peers(peer_words, word, value, rank, NUM_RANKS: tl.constexpr):
+    """Raise word `word` of every peer to `value`: publishes all stores of this program and all data it has acquired."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    peers = (ranks < NUM_RANKS) & (ranks != rank)
+    there = tl.load(peer_words + ranks, mask=peers, other=0).to(tl.pointer_type(tl.int32))
+    program_barrier()
+    tl.atomic_xchg(there + word, value, mask=peers, sem="release", scope="sys")
 
 
 @triton.jit
@@ -79,3 +93,17 @@ def count_at_peers(peer_words, count, rank, NUM_RANKS: tl.constexpr):
     there = tl.load(peer_words + ranks, mask=peers, other=0).to(tl.pointer_type(tl.int32))
     program_barrier()
     tl.atomic_add(there + count, 1, mask=peers, sem="release", scope="sys")
+
+
+@triton.jit
+def on_peer(pointers, peer, DTYPE: tl.constexpr):
+    """First element of a symmetric buffer on `peer`; `pointers` is the table of its addresses on all ranks."""
+    return tl.multiple_of(tl.load(pointers + peer).to(tl.pointer_type(DTYPE)), 16)
+
+
+@triton.jit
+def store_at_ranks(peer_numbers, place, value, NUM_RANKS: tl.constexpr):
+    """Store a number of 64 bits at every rank, as element `place` of a buffer; `peer_numbers` is its table of addresses."""
+    ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))
+    there = tl.load(peer_numbers + ranks, mask=ranks < NUM_RANKS, other=0).to(tl.pointer_type(tl.int64))
+    tl.store(there + place, value, mask=ranks < NUM_RANKS)

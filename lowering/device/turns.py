@@ -1,12 +1,8 @@
-"""Warp-specialised tiles in Gluon: a producer warpgroup loads, and two consumer warpgroups compute in ping-pong.
-
-Helpers that also exist in Triton are repeated here with explicit layouts; their barriers join one warpgroup only.
-"""
+"""Warp-specialised tiles in Gluon: a producer warpgroup loads, and two consumer warpgroups compute in ping-pong."""
 
 # mypy: ignore-errors
 from __future__ import annotations
 
-import triton
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -94,53 +90,3 @@ def ring_barriers(PLACES: gl.constexpr, GROUPS: gl.constexpr):
         mbarrier.init(used.index(place), count=1)
     fence_async_shared()  # asynchronous loads arrive at the barriers of stages
     return loaded, used, turns
-
-
-@gluon.jit
-def program_barrier():
-    """Barrier of one warpgroup: the stores of its threads come before what any of them does next."""
-    gl.thread_barrier()
-
-
-@gluon.jit
-def each_of(COUNT: gl.constexpr):
-    """0, 1, ... up to the next power of two from COUNT on, one for each lane."""
-    LANES: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-    return gl.arange(0, triton.next_power_of_2(COUNT), LANES)
-
-
-@gluon.jit
-def wait_epochs(signals, call, rank, STRIDE: gl.constexpr, NUM_RANKS: gl.constexpr):
-    """Block until every peer has raised its word to `call` or beyond; the word of rank r is `signals + r * STRIDE`.
-
-    All data that the raising programs had stored or acquired may be loaded afterwards.
-    """
-    ranks = each_of(NUM_RANKS)
-    peers = (ranks < NUM_RANKS) & (ranks != rank)
-    late = gl.to_tensor(1)
-    while late > 0:
-        raised = gl.atomic_add(signals + ranks * STRIDE, gl.zeros_like(ranks), mask=peers, sem="acquire", scope="sys")
-        late = gl.max(gl.where(peers, call - raised, 0), axis=0)
-    program_barrier()  # one thread has acquired each word; now all threads may load
-
-
-@gluon.jit
-def notify_all(peer_words, word, call, NUM_RANKS: gl.constexpr):
-    """Raise word `word` of every rank to `call`: publishes all stores of this warpgroup and all data it has acquired.
-
-    One vector atomic serves all ranks; separate releases would wait for each other.
-    """
-    ranks = each_of(NUM_RANKS)
-    there = gl.load(peer_words + ranks, mask=ranks < NUM_RANKS).to(gl.pointer_type(gl.int32))
-    program_barrier()
-    gl.atomic_xchg(there + word, gl.full_like(ranks, call), mask=ranks < NUM_RANKS, sem="release", scope="sys")
-
-
-@gluon.jit
-def count_at_peers(peer_words, count, rank, NUM_RANKS: gl.constexpr):
-    """Add 1 to word `count` of every peer after this program's work so far, with one vector atomic."""
-    ranks = each_of(NUM_RANKS)
-    peers = (ranks < NUM_RANKS) & (ranks != rank)
-    there = gl.load(peer_words + ranks, mask=peers).to(gl.pointer_type(gl.int32))
-    program_barrier()
-    gl.atomic_add(there + count, gl.full_like(ranks, 1), mask=peers, sem="release", scope="sys")

@@ -101,6 +101,10 @@ class Body(ABC):
         by_data = any(region.buffer in self.packets for step in steps for region in read(step))
         return by_data or any(isinstance(step, Wait | Sync) for step in steps)
 
+    def programs(self, role: Role, what: str = "programs") -> str:
+        """How many programs, or streams, share the positions of a role."""
+        return self.spell.number(f"{role.name}_programs", role.programs, f"{what} of {role.name}")
+
     def end(self, role: Role, phase: Phase) -> str:
         """The position behind the last one."""
         end = phase.first + phase.count

@@ -153,8 +153,7 @@ class Turns(GluonPrograms):
 
     def ends(self, role: Role, phase: Phase) -> tuple[str, str]:
         """The end of the positions, and what a program is apart from its next one."""
-        programs = self.spell.number(f"{role.name}_programs", role.programs, f"programs of {role.name}")
-        return self.end(role, phase), programs
+        return self.end(role, phase), self.programs(role)
 
     def _loads(self, role: Role, phase: Phase, product: Product, rings: list[str]) -> list[str]:
         """The function of the group that loads; its arguments before the ring."""

@@ -103,7 +103,7 @@ class Programs(Loading):
             ends = ends[first == 0 :]
         else:
             self.needs["program"] = ""
-            programs = self.spell.number(f"{role.name}_programs", role.programs, f"programs of {role.name}")
+            programs = self.programs(role)
             ends = [self._own_first(role, first, ends[0], programs), ends[1], programs]
         alone = self.out.maybe("" if all_of_them else "if program == 0:")
         flags: list[str | Chain] = [*ends, *self._flags(phase)]

@@ -50,7 +50,7 @@ def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
         body.phase(phase)
     programs = ""
     if role.programs > 1:
-        programs = body.spell.number(f"{role.name}_programs", role.programs, f"streams of {role.name}")
+        programs = body.programs(role, "streams")
     return HostRole(body.out.text(), body.stream, tuple(body.kernels), programs, role.programs)
 
 
@@ -72,9 +72,7 @@ class Streams(Body):
         first, end = self.spell(phase.first), self.end(self.role, phase)
         several = self.role.programs > 1
         if several and not phase.every and phase.who is Who.EACH:
-            programs = self.spell.number(
-                f"{self.role.name}_programs", self.role.programs, f"streams of {self.role.name}"
-            )
+            programs = self.programs(self.role, "streams")
             own = "program" if phase.first == 0 else f"{first} + (program - {first}) % {programs}"
             header = f"for tile in range({own}, {end}, {programs}):"
         else:

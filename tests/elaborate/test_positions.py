@@ -60,7 +60,7 @@ def _device() -> dict[str, Any]:
         "triton": SimpleNamespace(jit=lambda function: function),
         "tl": SimpleNamespace(minimum=lambda a, b: Word(min(a, b)), maximum=lambda a, b: Word(max(a, b))),
     }
-    helpers = defined((Path(str(lowering.__file__)).parent / "device" / "steps.py").read_text(encoding="utf-8"))
+    helpers = defined((Path(str(lowering.__file__)).parent / "device" / "tiles.py").read_text(encoding="utf-8"))
     for name in ("floor_mod", "floor_div"):
         exec(helpers[name], space)
     return space

@@ -236,10 +236,7 @@ def test_the_file_is_for_one_version_of_triton(monkeypatch: pytest.MonkeyPatch) 
 
 def test_helpers_of_targets_have_the_same_docstrings_where_they_do_the_same() -> None:
     """One text a helper: files of both targets describe what they share alike."""
-    ones, turns, more = (
-        defined((LOWERING / "device" / f"{name}.py").read_text()) for name in ("signals", "turns", "gluon_steps")
-    )
-    others = turns | more
+    ones, others = (defined((LOWERING / "device" / f"{name}.py").read_text()) for name in ("signals", "gluon_signals"))
     for name in ("wait_epochs", "wait_ranks"):
         first, second = (ast.get_docstring(ast.parse(texts[name]).body[0]) for texts in (ones, others))  # type: ignore[arg-type]
         assert first == second
