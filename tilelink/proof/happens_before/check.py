@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tilelink.proof.happens_before.calls import call_period, steady
 from tilelink.proof.happens_before.compare import compare
@@ -93,8 +94,11 @@ def unlike_move(schedule: Schedule) -> Refutation | None:
 
 
 def _sides(region: Region) -> list[Number]:
-    """Extents, without the dimensions along which a region is one place."""
-    return [extent for extent in region.extent if extent != 1]
+    """Extents, without the dimensions along which a region is one place; rows of parts, one behind the other, are rows."""
+    *lead, last = region.extent
+    if all(isinstance(extent, int) for extent in lead):
+        lead = [prod(extent for extent in lead if isinstance(extent, int))]
+    return [extent for extent in (*lead, last) if extent != 1]
 
 
 def ordered(
