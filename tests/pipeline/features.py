@@ -5,76 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import topologies
-from tests.pipeline import operators
-from tests.pipeline.workloads import load
-from tilelink.bench.operators import ag_linear, linear_rs
-from tilelink.declaration import Overlap
+from tests.pipeline import features_of_words, operators
+from tests.pipeline.feature import (
+    COPIES,
+    FULL,
+    LAYER,
+    PARTS_BY_COPIES,
+    SMALL_TILE,
+    SMS,
+    STORES,
+    Feature,
+    Real,
+    Unpinned,
+)
+from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS, MLP
+from tilelink.bench.operators import ag_linear, linear_ar, linear_mlp, linear_rs
 from tilelink.ir.schedule import Schedule
-
-Sizes = Mapping[str, int]
-Pins = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Real:
-    """Sizes of a layer, and pins beside those of the row, for which files are compiled on both vendors' GPUs."""
-
-    sizes: Sizes
-    pins: Pins
-
-
-@dataclass(frozen=True, slots=True)
-class Unpinned:
-    """What is planned where the mechanism is not pinned, and, if something else is pinned `instead`, how much slower that is."""
-
-    sizes: Sizes
-    choices: Pins
-    ranks: int = 4
-    pins: Pins = field(default_factory=dict)  # of other things
-    instead: Pins = field(default_factory=dict)
-    ratio: float = 1.0  # the prediction, over that of what is pinned instead, is below this
-    operator: Overlap | None = None  # if it is another one than that of the row
-    topology: str = "h200-nvswitch"
-    quick: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """A form of a mechanism: the pins that ask for it, at sizes that emulated ranks compute in a second."""
-
-    operator: Overlap
-    sizes: Sizes
-    pins: Pins
-    scaled: Sizes = field(default_factory=dict)  # sizes of one rank, which grow with their number
-    ranks: tuple[int, ...] = (4,)  # the first is that of all checks but emulation
-    topology: str = "laptop-switch"
-    dtypes: tuple[str, ...] = ("bf16",)
-    calls: int = 3
-    steps: tuple[str, ...] = ()  # expressions that match one behind the other in the printed schedule
-    never: tuple[str, ...] = ()  # expressions that do not match there
-    source: tuple[str, ...] = ()  # expressions that match in the file for stock Triton
-    stock_only: tuple[str, ...] = ()  # texts of that file which files for other targets do not have
-    ptx: tuple[str, ...] = ()  # texts in the PTX of exactly one kernel for sm_90
-    real: Real | None = None
-    unpinned: tuple[Unpinned, ...] = ()
-    quick: bool = False  # whether the quick suite has the row
-
-    def but(self, pins: Pins | None = None, more: tuple[str, ...] = (), **fields: Any) -> Feature:
-        """The row with other fields; pins and steps come beside its own."""
-        return replace(self, pins={**self.pins, **(pins or {})}, steps=(*self.steps, *more), **fields)
-
-    def plan(self, ranks: int = 0, dtype: str = "", **pins: str) -> Schedule:
-        """The schedule on the first number of ranks, of the first dtype, with more pins, unless others are given."""
-        ranks = ranks or self.ranks[0]
-        sizes = {**self.sizes, **{name: size * ranks for name, size in self.scaled.items()}}
-        machine = topologies.load(self.topology, ranks)
-        return self.operator.plan_for(machine, sizes, dtype or self.dtypes[0], {**self.pins, **pins})
 
 
 def of(mechanism: str) -> dict[str, Feature]:
@@ -87,17 +38,6 @@ def of(mechanism: str) -> dict[str, Feature]:
 def planned(name: str, ranks: int = 0, dtype: str = "") -> Schedule:
     """The schedule of a row."""
     return FEATURES[name].plan(ranks, dtype)
-
-
-AG_GEMM, GEMM_RS = load("02_ag_gemm.py:ag_gemm"), load("03_gemm_rs.py:gemm_rs")
-GEMM_AR, MLP = load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")
-USER_OP = load("06_user_op.py:ag_squared_relu")
-
-COPIES, SMS, STORES = {"mover": "CopyEngine()"}, {"mover": "CommSms(2)"}, {"mover": "Fused()", "transfer": "push"}
-PARTS_BY_COPIES = {"y_parts.mover": "CopyEngine()"}
-SMALL_TILE = {"y.compute": "triton", "y.tile": "16x32x16/4w2s"}
-LAYER = {"M": 4096, "K": 14336, "N": 4096}
-FULL = {"M": 8192, "K": 11008, "N": 4096}
 
 
 # ---- tiles in ping-pong, and stores in pieces
@@ -125,7 +65,7 @@ _SUM_IN_PIECES = r"store out_part -> out\[rank, .*\]@peer by descriptor, paced"
 _PART_IN_PIECES = r"store y -> y_parts\[rank, .*\]@m_segment by descriptor, paced"
 _BOTH = (_SUM_IN_PIECES, _PART_IN_PIECES)
 _NO_PIECES = ("by descriptor, paced",)
-_UNPINNED_PIECES = {"y_parts.mover": "Fused()", "y.tile": "128x128x64/4w5s2g"}
+_PIECES = Unpinned(FULL, steps=("@m_segment by descriptor, paced",))
 
 
 def _turns() -> Iterator[tuple[str, Feature]]:
@@ -134,8 +74,8 @@ def _turns() -> Iterator[tuple[str, Feature]]:
     yield "sums, copies, ragged", copied.but(sizes=TURNS_RAGGED)
     yield "sums, copies to here", copied.but({"transfer": "pull"})
     yield "sums in a kernel of their own", copied.but({"out.sum": "kernel"}, more=("out_tiles on ",))
-    yield "parts by stores", _TURNS.but({**STORES, **_ADDED}, more=(_PART_IN_PIECES,))
-    yield "sums by stores", _TURNS_ALL.but({"algorithm": "in-place"}, more=_BOTH)
+    yield "parts by stores", _TURNS.but({**STORES, **_ADDED}, more=(_PART_IN_PIECES,), unpinned=(_PIECES,))
+    yield "sums by stores", _TURNS_ALL.but({"algorithm": "in-place"}, more=_BOTH, unpinned=(_PIECES,))
     yield "sums by stores into pools", _TURNS_ALL.but({"algorithm": "pooled"}, more=_BOTH)
     late = {"y_parts.chunks": "2", "y_parts.nest": "chunk by chunk", "algorithm": "in-place"}
     yield "sums by stores, a chunk late", _TURNS_ALL.but(late, more=("the last one a round behind", *_BOTH))
@@ -223,12 +163,13 @@ def _call_ends() -> Iterator[tuple[str, Feature]]:
     told: dict[str, Any] = {"source": (r"\(counts \+ COPIED",)}
     alone: dict[str, Any] = {"more": (_ENDS_BY_LAUNCH,), "never": ("copied", "last program")}
     yield "copies feed tiles", gather.but({"compute": "triton"}, more=(*tells, _TOLD), quick=True, **told)
-    yield "tiles feed copies", scatter.but({"compute": "triton"}, more=(tells[0], _TOLD, tells[1]), **told)
+    yield "tiles feed copies", scatter.but({"compute": "triton"}, more=(*tells, _TOLD), **told)
     yield "the library is last", gather.but({"compute": "library"}, **alone)
     yield "the library is first", scatter.but({"compute": "library"}, more=(*tells, _TOLD), **told)
     by_chunks = {"compute": "triton", "nest": "chunk by chunk"}
     yield "streams cannot wait for words", gather.but(by_chunks, topology="laptop-mesh", **alone)
-    yield "links without atomics", gather.but({"compute": "triton"}, topology="l20-pcie", **alone)
+    no_atomics = {**alone, "more": (r"finish on a copy engine:\n +one tile:  # this rank has finished the call",)}
+    yield "links without atomics", gather.but({"compute": "triton"}, topology="l20-pcie", **no_atomics)
     together: dict[str, Any] = {
         "sizes": {"M": 96, "K": 96, "N": 96},
         "ranks": (3,),
@@ -243,6 +184,135 @@ def _call_ends() -> Iterator[tuple[str, Feature]]:
     yield "together, two shots", replace(gather, operator=GEMM_AR, pins=two_shots, **together)
 
 
+# ---- tile loops
+
+
+def _halves() -> Iterator[tuple[str, Feature]]:
+    """Tiles of the last round, on 8 SMs."""
+    tile = {"algorithm": "direct", "compute": "triton", "tile": "16x32x16/4w2s", "tail": "halves"}
+    base = Feature(AG_GEMM, {"K": 64}, tile, scaled={"M": 16, "N": 160}, ranks=(2,))
+    base = base.but(
+        more=(r"tiles?.*# groups of", r"(\d+ tiles|one tile).*:  # the last tiles, in halves\n", "half = tile % 2")
+    )
+    pushed, pulled = {**COPIES, "transfer": "push"}, {"mover": "Fused()", "transfer": "pull", "prefetch": "no"}
+    wide = {"tile": "16x64x16/4w2s"}
+    left = Unpinned(  # 448 tiles of 128 x 128 for 132 SMs: three rounds, and 52 tiles
+        {"M": 1024, "K": 8192, "N": 28672}, instead={"tail": "whole"}, ratio=0.97, steps=("104 tiles.*in halves",)
+    )
+    yield "behind whole tiles", base.but(pushed, quick=True, unpinned=(left,))
+    yield "beside programs that communicate", base.but({**SMS, "transfer": "push"}, scaled={"M": 16, "N": 128})
+    yield "through pointers", base.but(pulled)
+    yield "ragged", base.but(pushed, scaled={"M": 16, "N": 136})
+    yield "a half that is empty", base.but({**pushed, **wide}, scaled={"M": 16, "N": 264})
+    yield "an empty half, through pointers", base.but({**pulled, **wide}, scaled={"M": 16, "N": 288})
+    pins = {"algorithm": "direct", "compute": "triton", "hidden.tile": "16x32x16/4w2s", "hidden.tail": "halves"}
+    second: dict[str, Any] = {"operator": MLP, "pins": pins, "scaled": {}, "source": (r"hidden_desc_16x16\.store\(",)}
+    for columns, what in ((160, "of two matmuls in a row"), (272, "of two matmuls in a row, a half that is empty")):
+        yield what, replace(base, sizes={"M": 64, "H": 64, "F": 2 * columns}, **second)
+
+
+def _late_counts() -> Iterator[tuple[str, Feature]]:
+    """Tiles that are counted when the next one is computed, on 8 SMs."""
+    late = {"compute": "triton", "tile": "16x16x16/4w2s", "count": "late", "chunks": "2", "transfer": "push"}
+    base = Feature(GEMM_RS, {"M": 128, "K": 64, "N": 48}, {**late, "algorithm": "direct"}, ranks=(2,))
+    base = base.but(more=("tiles, prefetched, counted behind the next one", r"notify y_parts_count\["))
+    one_group = {"y.tile": "128x256x64/8w3s"}  # of two, one counts while the other one multiplies
+    pays = Unpinned(FULL, {"y.count": "late"}, pins=one_group, instead={"count": "at once"})
+    yield "more tiles than programs", base.but(COPIES, quick=True, unpinned=(pays,))
+    yield "fewer tiles than programs", base.but(COPIES, sizes={"M": 64, "K": 32, "N": 16})
+    yield "programs that send", base.but(SMS)
+    yield "a sum behind", base.but({**COPIES, "sum": "kernel"})
+    yield "all_reduce", base.but({"algorithm": "two-shot", **COPIES, "sum": "kernel"}, operator=GEMM_AR)
+
+
+def _shared_loops() -> Iterator[tuple[str, Feature]]:
+    """Matmuls that share the tiles of their left operand in one loop over k."""
+    both = (r"(\w+) = dot\((left, right|right, left), \1\)\n", r"(\w+) = dot\((left, right1|right1, left), \1\)\n")
+    pins = {"algorithm": "direct", "loop": "shared"}
+    base = Feature(operators.gated, {"M": 64, "K": 32, "N": 64}, pins, steps=both, never=("left1",))
+    shared = Unpinned(  # what was fastest for each MLP of the tables (`candidates_mlp_loops_2xh200.json`)
+        {"M": 8192, "H": 4096, "F": 14336},
+        {"up.loop": "shared"},
+        pins={"algorithm": "direct", "compute": "triton", **COPIES, "transfer": "push"},
+    )
+    yield "gated", base.but(quick=True)
+    yield "descriptors", base.but(sizes={"M": 64, "K": 64, "N": 128}, topology="h200-nvswitch")
+    yield "ragged", base.but(sizes={"M": 44, "K": 33, "N": 52}, topology="h200-nvswitch")
+    yield "three", base.but(operator=operators.three, more=(r"(\w+) = dot\((left, right2|right2, left), \1\)\n",))
+    yield "parts along k", base.but(operator=operators.along_k, sizes={"M": 32, "K": 128, "N": 64})
+    yield "MLP", base.but(operator=MLP, sizes={"M": 44, "H": 33, "F": 52}, unpinned=(shared,))
+
+
+def _transposed() -> Iterator[tuple[str, Feature]]:
+    """Weights that lie as [N, K]: `x @ w.T`."""
+    plain, ragged = {"M": 64, "N": 128, "K": 128}, {"M": 20, "K": 72, "N": 100}
+    base = Feature(ag_linear, plain, {}, steps=(r"right = w\w*\[n : .*, k : |matmul_transposed\(",), calls=2)
+    library, triton = {"compute": "library"}, {"compute": "triton"}
+    scatter, reduce = base.but(operator=linear_rs), base.but(operator=linear_ar)
+    mlp = base.but(operator=linear_mlp, sizes={"M": 64, "H": 64, "F": 128})
+    yield "gather, copies", base.but({**COPIES, **triton}, quick=True)
+    yield "gather, SMs", base.but({**SMS, **triton})
+    yield "gather, words, library", base.but({"algorithm": "ll", **library})
+    yield "gather, library in pieces", base.but({**COPIES, **library})
+    yield "scatter, fused", scatter.but({**STORES, **triton})
+    yield "scatter, library in pieces", scatter.but({**COPIES, **library})
+    yield "scatter, words of tiles", scatter.but({"algorithm": "ll-tiles", "tile": "16x32x32/4w2s"})
+    yield "reduce", reduce.but({"algorithm": "two-shot"})
+    yield "a shared loop", mlp.but({"up.loop": "shared"})
+    yield "words of tiles, ragged", reduce.but({"algorithm": "ll-tiles", **triton}, sizes=ragged)
+    yield "a loop each", mlp.but({"up.loop": "own"})
+
+
+def _turned() -> Iterator[tuple[str, Feature]]:
+    """Tiles of fewer than 64 rows, whose products Hopper's tensor cores compute turned: columns as rows."""
+    turned = {"compute": "triton", "tile": "16x64x32/4w2s"}
+    base = Feature(AG_GEMM, {"M": 32, "K": 64, "N": 256}, turned, ranks=(2,), topology="h200-nvswitch", calls=2)
+    base = base.but(more=(r"left = trans\(left\)", r" = dot\(right\d?, left"))
+    base = base.but(source=(r"= tl\.trans\(left\w*\)\n", r"tl\.dot\(right\w*, left"), ptx=("wgmma",))
+    words = {"algorithm": "ll-tiles"}
+    yield "in one piece", base.but({"algorithm": "ll"}, quick=True)
+    yield "part by part, prefetching", base.but(COPIES, sizes={"M": 64, "K": 64, "N": 256})
+    yield "before words", base.but(words, operator=GEMM_RS, sizes={"M": 32, "K": 128, "N": 128})
+    yield "ragged", base.but(words, operator=GEMM_AR, sizes={"M": 20, "K": 72, "N": 100})
+    two = {"algorithm": "ll", "up.loop": "shared"}
+    yield "two in one loop", base.but(two, operator=MLP, sizes={"M": 32, "H": 64, "F": 128}, ptx=())
+
+
+# ---- how bytes move
+
+
+def _streams() -> Iterator[tuple[str, Feature]]:
+    """A stream of copies for each peer."""
+    base = Feature(GEMM_RS, {"M": 64, "K": 64, "N": 64}, {**COPIES, "streams": "peer", "chunks": "2"}, calls=4)
+    base = base.but(more=("on copy engines, 3 streams:",), never=(r"copy_\w+(?<!_begin) on a copy engine",))
+    triton = {"compute": "triton"}
+    pins = {"algorithm": "in-place", "outputs": "reused", **COPIES, "chunks": "8", "streams": "peer"}
+    hidden = Unpinned(FULL, pins=pins, instead={"streams": "one"}, ratio=0.97)  # what a stream needs to start a copy
+    yield "tiles feed copies", base.but(triton)
+    yield "copies feed tiles", base.but(triton, operator=AG_GEMM, quick=True)
+    yield "rank by rank", base.but({**triton, "nest": "rank by rank"})
+    yield "pulls", base.but({"transfer": "pull"})
+    yield "the library in pieces", base.but({"compute": "library"})
+    both = {"algorithm": "in-place", "outputs": "reused", **triton}
+    yield "both halves of an all_reduce", base.but(both, operator=GEMM_AR, unpinned=(hidden,))
+    mlp: dict[str, Any] = {"operator": MLP, "sizes": {"M": 64, "H": 64, "F": 64}}
+    yield "two exchanges", base.but({"algorithm": "direct", **triton}, **mlp)
+
+
+def _queues() -> Iterator[tuple[str, Feature]]:
+    """Queues among other operations."""
+    slots = (r"wait \w+_queue_free\[slot\]", r"notify \w+_queue_arrived\[slot\]@", r"wait \w+_queue_arrived\[slot\]")
+    sizes = {"B": 3 * 9, "C": 20, "N": 24}
+    base = Feature(operators.in_a_pipeline, sizes, {"slots": "2"}, ranks=(3,), dtypes=("fp32",), steps=slots)
+    yield "in a pipeline", base.but(quick=True)
+    yield "behind the library, before pulls", base.but({"y.compute": "library", "out_whole.transfer": "pull"})
+    side_by_side: dict[str, Any] = {"operator": operators.columns_and_rows, "sizes": {"B": 7, "C": 3 * 8}}
+    yield "columns and rows", base.but({"slots": "3"}, **side_by_side)
+    made = replace(base, operator=operators.summed, sizes={"B": 3 * 8, "C": 12}, pins={})
+    yield "of sums", made
+    yield "of sums by the library", made.but({"x_sum.algorithm": "library"})
+
+
 FEATURES: dict[str, Feature] = {
     f"{mechanism}: {form}": row
     for mechanism, rows in {
@@ -251,6 +321,16 @@ FEATURES: dict[str, Feature] = {
         "pool": _pool,
         "joined": _joined,
         "call ends": _call_ends,
+        "words": features_of_words.words,
+        "words of tiles": features_of_words.words_of_tiles,
+        "gather first": features_of_words.gather_first,
+        "halves": _halves,
+        "late counts": _late_counts,
+        "shared loops": _shared_loops,
+        "transposed": _transposed,
+        "turned": _turned,
+        "streams": _streams,
+        "queues": _queues,
     }.items()
     for form, row in rows()
 }

@@ -1,11 +1,16 @@
-"""Operators that only tests need, beside those of examples/: rows of the table of features are planned for them."""
+"""Operators of rows of the table of features: those of examples/, and what only tests need."""
 
 from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
 import tilelink
+from tests.pipeline.workloads import load
 from tilelink import Partial, Replicate, Shard, Tensor, dims
+
+AG_GEMM, GEMM_RS = load("02_ag_gemm.py:ag_gemm"), load("03_gemm_rs.py:gemm_rs")
+GEMM_AR, MLP = load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")
+USER_OP = load("06_user_op.py:ag_squared_relu")
 
 B, C, K, M, N = dims("B C K M N")
 ROWS: TypeAlias = Annotated[Tensor, (M, K), Shard(0)]

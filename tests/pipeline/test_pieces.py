@@ -11,7 +11,8 @@ import torch
 
 import lowering
 import topologies
-from tests.pipeline.features import STORES, TURNS_RAGGED, WIDE_TILE
+from tests.pipeline.feature import STORES
+from tests.pipeline.features import TURNS_RAGGED, WIDE_TILE
 from tests.pipeline.test_pool import Running
 from tests.pipeline.test_turns import (
     CASES,

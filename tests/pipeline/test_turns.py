@@ -11,7 +11,8 @@ import torch
 
 import lowering
 import topologies
-from tests.pipeline.features import PARTS_BY_COPIES, TURNS_SIZES, TURNS_TILE, of
+from tests.pipeline.feature import PARTS_BY_COPIES
+from tests.pipeline.features import TURNS_SIZES, TURNS_TILE, of
 from tests.pipeline.features import planned as row
 from tilelink.adversary.small import small_form
 from tilelink.bench.operators import declaration
