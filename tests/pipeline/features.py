@@ -70,7 +70,7 @@ _PIECES = Unpinned(FULL, steps=("@m_segment by descriptor, paced",))
 
 def _turns() -> Iterator[tuple[str, Feature]]:
     copied = _TURNS.but({**PARTS_BY_COPIES, **_ADDED}, never=_NO_PIECES)
-    yield "sums, copies", copied.but(quick=True)
+    yield "sums, copies", copied.but(ranks=(2, 4), quick=True)
     yield "sums, copies, ragged", copied.but(sizes=TURNS_RAGGED)
     yield "sums, copies to here", copied.but({"transfer": "pull"})
     yield "sums in a kernel of their own", copied.but({"out.sum": "kernel"}, more=("out_tiles on ",))

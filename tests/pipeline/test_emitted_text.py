@@ -38,6 +38,7 @@ def text(label: str, target: str = "triton") -> str:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("label", LABELS)
+@pytest.mark.quick(3)
 def test_the_file_explains_itself(label: str, target: str) -> None:
     source = text(label, target)
     assert cited_elsewhere(source) == set()
@@ -127,6 +128,7 @@ def test_more_programs_than_fit_are_refused() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("label", LABELS)
+@pytest.mark.quick(3)
 def test_the_command_in_the_header_emits_the_file(label: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = command(subject(label), target)
     file = lines[0].split()[2].partition(":")[0]

@@ -77,12 +77,6 @@ def test_parts_and_sums_leave_in_pieces(name: str) -> None:
     assert branch.slices == 2  # of 64 columns, which have the 128 bytes of a row of a piece
 
 
-def test_unpinned_on_h200_they_do() -> None:
-    for operator in (Operator.GEMM_RS, Operator.GEMM_AR):
-        schedule = declaration(operator, False).plan_for(topologies.load("h200-nvswitch", 4), FULL, "bf16", {})
-        assert "@m_segment by descriptor, paced" in str(schedule)
-
-
 def test_tiles_and_movers_that_are_good_together_only_are_found() -> None:
     """On H100 tiles in turns are slower with copies than other loops are, and stores of parts with other loops."""
     machine = topologies.load("h100-nvswitch", 2)
@@ -92,6 +86,7 @@ def test_tiles_and_movers_that_are_good_together_only_are_found() -> None:
     assert planned.predicted_us <= pinned.predicted_us
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_other_stores() -> None:
     pins = {"mover": "CopyEngine()", "algorithm": "direct", "out.sum": "epilogue", "y.tile": WIDE_TILE}
     copied = declaration(Operator.GEMM_RS, False).plan_for(machine(), PLAIN, "bf16", pins)
@@ -114,6 +109,7 @@ def test_where_they_cannot_tiles_are_stored_at_once() -> None:
     assert not any(map(in_pieces, stores(declaration(Operator.GEMM_RS, False).plan_for(h200, FULL, "bf16", pins))))
 
 
+@pytest.mark.slow
 def test_descriptors_of_a_pool_are_no_results() -> None:
     """A place whose descriptors the operator holds is free all the same: results lie in it, and are not copied out."""
     running = Running(planned("sums by stores into pools"))

@@ -127,12 +127,14 @@ test_many_queues = pytest.mark.slow(settings(max_examples=30)(ANY_QUEUE(check_an
 
 
 @pytest.mark.parametrize(("items", "slots", "producers", "consumers"), [(11, 4, 3, 4), (7, 1, 2, 2), (2025, 32, 16, 4)])
+@pytest.mark.quick(2)
 def test_the_api_allows_it(items: int, slots: int, producers: int, consumers: int) -> None:
     schedule = planned(4, items, 128, items, slots, producers, consumers)
     report = check_source(lowering.emit(schedule, "triton-distributed"))
     assert not report.findings, "\n".join(report.lines())
 
 
+@pytest.mark.slow
 def test_amd_raises_slots_without_notify() -> None:
     pins = {"mover": "CommSms(16)", "chunks": "2025", "slots": "32", "consumers": "4"}
     machine = topologies.load("mi300x-full-mesh", 4)
