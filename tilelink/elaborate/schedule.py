@@ -230,7 +230,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     joined = planned.joined_to(kernel)
     phases = [phase for one in joined if one.compute is not None for phase in tile_phases(planned, one.compute)]
     if kernel.compute is not None:
-        engine = Sms(_programs(planned, kernel), kernel.warps, kernel.stages, kernel.per_sm)
+        engine = Sms(_programs(planned, kernel), kernel.warps, kernel.stages, kernel.per_sm, kernel.dies.count)
         roles.append(Role(f"{kernel.compute.name}_tiles", engine, (*every, *phases)))
     front, back = roles[0], roles[-1]
     own = tuple(phase for phase in first if phase.who is Who.FIRST)
