@@ -306,6 +306,6 @@ class Model:
                 self.pauses.append((exchange.name, begin, self.now))
             self.now += matmul.piece_us + (self.gpu.kernel_launch_us if step else 0.0)
             made.append(self.now)
-        if gemm.count:
+        if gemm.counted:
             count = self.peers * exchange.chunks
             self.transfers.made[exchange.name] = np.array(made[:count]).reshape(self.peers, exchange.chunks)

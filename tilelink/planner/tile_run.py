@@ -160,7 +160,7 @@ class TileRun:
         """Loads from peers find a chunk one link time after it is published; what peers compute may be late."""
         if self._pulled(exchange) and exchange.name not in self.transfers.arrivals:
             self.transfers.arrivals[exchange.name] = np.maximum(self.transfers.made[exchange.name], self.begin)
-        counted = exchange.name in self.loop.parts.counted
+        counted = exchange.counted
         arrivals = self.transfers.arrivals[exchange.name]
         if counted and exchange.kind is Kind.GATHER:  # the last thing of a call that ranks make: they meet here
             return arrivals * (1.0 + self.meet_share)
