@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import product
 
 from tilelink.ir.nodes import Kind
-from tilelink.planner.bounds import alone_us, may_halve, taken_sms
+from tilelink.planner.bounds import alone_us, may_halve, most_gained_us, taken_sms
 from tilelink.planner.choices import ComputeChoice, TritonLoop
 from tilelink.planner.decisions import Chosen, Option, Slot, Slots, legal_alone, slots_of
 from tilelink.planner.moves import (
@@ -40,7 +40,7 @@ _PAIRED = 2  # options of each pair of kinds
 HOPELESS = 1.2  # times the best, after a sweep: other fields will not make up for it
 FAR = 1.6  # times the best, of another structure
 WORTH = 1.4  # times the best, of a start: of 170 descents of recorded plans from above that, 2 came below the best
-_SLACK = 1.1  # of the best time, below which fields that come last may make up for it
+_SLACK = 1.1  # times what fields that come last gain by themselves, they may gain of a call
 
 
 Values = tuple[object, ...]
@@ -71,7 +71,7 @@ class Descent:
     def at(self, chosen: Chosen, limit: float = math.inf) -> Place:
         """The best that fields that come last make of the choices; of no interest if it takes `limit` or more."""
         others = self._then_last(chosen)
-        near = max(limit * _SLACK, limit + self._gain(chosen, others)) if any(others.values()) else limit
+        near = limit + _SLACK * self._gain(chosen, others)
         here = Place(chosen, self.timing.us(chosen, near))
         if here.us < near:
             for slot, option in ((slot, option) for slot, found in others.items() for option in found):
@@ -96,12 +96,12 @@ class Descent:
         return found
 
     def _gain(self, chosen: Chosen, others: Mapping[Slot, tuple[Option, ...]]) -> float:
-        """By how much less at least the choices take with fields that come last: a last wave of halves may save half a wave."""
-        structure, least = self.timing.structure, 0.0
-        for (kind, name), found in others.items():
-            alone = (alone_us(structure, name, option) for option in found)
-            least += max(0.0, alone_us(structure, name, chosen[kind, name]) - min(alone, default=math.inf))
-        return least
+        """By how much less the choices may take with fields that come last."""
+        structure, gained = self.timing.structure, 0.0
+        for (_, name), found in others.items():
+            loops = (one for one in found if isinstance(one, ComputeChoice))
+            gained += max((most_gained_us(structure, chosen, name, one) for one in loops), default=0.0)
+        return gained
 
     def base(self, chosen: Chosen) -> dict[Slot, Option]:
         """The choices with fields that come last as they are first."""
