@@ -106,9 +106,7 @@ def _loops(structure: Structure, chosen: Chosen, exchanges: dict[str, ExchangeCh
         elif isinstance(option.loop, TritonLoop):
             inner = folded.get(group.name, "")
             near: Around = tuple((name, exchanges[name]) for name in _near(structure, index, inner))
-            found[group.name] = loop_us(
-                structure, group.name, option.loop, free - beside.get(group.name, 0), inner, near
-            )
+            found[group.name] = loop_us(structure, group.name, option, free - beside.get(group.name, 0), inner, near)
     return found
 
 
@@ -180,7 +178,7 @@ def alone_us(structure: Structure, name: str, option: Option) -> float:
         one = _of_exchange(structure, name, option)
         return one.transfers + one.drag + one.publish
     if isinstance(option.loop, TritonLoop) and not option.sum_in_epilogue:
-        return loop_us(structure, name, option.loop, structure.topology.gpu.num_sms, "", ()).us
+        return loop_us(structure, name, option, structure.topology.gpu.num_sms, "", ()).us
     return 0.0
 
 

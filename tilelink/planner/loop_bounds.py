@@ -10,7 +10,7 @@ from tilelink.ir.graph import Copy, Relation, Sum
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
-from tilelink.planner.choices import Choices, ExchangeChoice, TritonLoop
+from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, exchange_of
 from tilelink.planner.library_cost import library_matmul
@@ -23,6 +23,7 @@ from tilelink.planner.tile_cost import (
     LATE_COUNT_US,
     MIXED,
     SHARED_LINK,
+    STORES_DRAG,
     STORES_EXPOSED,
     STORES_HIDDEN,
     WIDE_TILE,
@@ -79,10 +80,10 @@ def library_us(structure: Structure, name: str, pieces: int) -> Busy:
 
 
 @remembered
-def loop_us(structure: Structure, name: str, loop: TritonLoop, sms: int, folded: str, around: Around) -> Busy:
+def loop_us(structure: Structure, name: str, choice: ComputeChoice, sms: int, folded: str, around: Around) -> Busy:
     """A tile loop on so many SMs. `folded`: the group that runs in its epilogue, if one does."""
-    group = group_of(structure, name)
-    if structure.queue_of(group) is not None or sms < 1:
+    group, loop = group_of(structure, name), choice.loop
+    if not isinstance(loop, TritonLoop) or structure.queue_of(group) is not None or sms < 1:
         return Busy()
     bound = _Bound(structure, group, loop, sms, folded, around)
     if isinstance(group.anchor.operation, Matmul):
@@ -123,9 +124,10 @@ class _Bound:
             us += one / 2
         tiles, ranks, adds = self.tiles / self.programs * one, self.topology.num_ranks, 0.0
         if self.folded:
-            adds = self.tiles / ranks / self.programs * self._added_us(one)
+            own = self.tiles / ranks / self.programs
+            adds = own * self._added_us(one, math.inf)
             others = 0.0 if self.chunked else (ranks - 1) / ranks * tiles  # of warpgroups in turns: own tiles come last
-            us = max(us, adds + (others if self.turns else tiles))
+            us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
         tensor = flops_us(work, on, dtype, gpu) * self.tiles / self.programs
         return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds)
 
@@ -228,8 +230,8 @@ class _Bound:
                 return self._link_us(count * self._elements() * self._size(relation), SUM_LOAD_SHARE)
         return 0.0
 
-    def _added_us(self, tile_us: float) -> float:
-        """What own tiles add at least, in whose epilogue `folded` runs."""
+    def _added_us(self, tile_us: float, hides: float) -> float:
+        """What own tiles add, in whose epilogue `folded` runs, if a tile takes `tile_us` and hides so much of its stores."""
         ranks, added, stored, sent = self.topology.num_ranks, 0.0, self._own_stored_us(), False
         for relation, exchange in self.exchanges:
             if relation.kind is Kind.SCATTER and self._leaves(relation):
@@ -246,9 +248,9 @@ class _Bound:
         if self._elements() < WIDE_TILE:
             return added + stored
         makes = group_of(self.structure, self.folded).makes
-        if not any(makes(r.source) and not x.met for r, x in self.exchanges):
-            return added
         waves = max(1.0, self.tiles / ranks / self.programs)
+        if not any(makes(r.source) and not x.met for r, x in self.exchanges):
+            return added + max(STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - hides)
         return added + stored * (1.0 - STORES_HIDDEN * (1.0 - LAST_EXPOSED / waves))
 
 

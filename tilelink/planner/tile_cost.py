@@ -56,7 +56,7 @@ _MISSED = 0.35  # of what programs with several tiles at hand load, comes from m
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
-_STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
+STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
 STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
 STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
@@ -293,7 +293,7 @@ class TileCost:
         if not self._wide():
             return extra + stored
         # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
-        return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us)
+        return extra + max(STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us)
 
     def _wide(self) -> bool:
         """Whether a tile takes long enough to hide stores to peers behind the next one."""
