@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from math import prod
 
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.nodes import NoSuchName
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.walk import flat
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.check import contents
 from tilelink.proof.findings import Finding
@@ -22,6 +22,9 @@ from tilelink.proof.happens_before.refuted import Refuted
 from tilelink.proof.proved import Proof
 from tilelink.proof.rules import broken_rules
 from tilelink.schedule.instance import instantiated
+from tilelink.schedule.roles import Schedule as Steps
+from tilelink.schedule.steps import Compute
+from tilelink.schedule.walk import all_steps, phases, steps_in
 
 _NONSENSE = (LookupError, RuntimeError, ValueError, ZeroDivisionError, AssertionError, StopIteration)
 
@@ -32,8 +35,10 @@ def verify(schedule: Schedule) -> Proof:
     begin = time.perf_counter()
     findings: list[Finding] = []
     outcome: Outcome | None = None
+    counts: tuple[tuple[str, int], ...] = ()
     try:
         steps = instantiated(elaborated(schedule))
+        counts = _counts(steps)
         findings += _found("rules", broken_rules(steps, schedule.machine))
         outcome = checked(steps)
         if outcome.refutation is not None:
@@ -42,7 +47,7 @@ def verify(schedule: Schedule) -> Proof:
     except _NONSENSE as error:
         findings += _nonsense("the schedule as steps", error) if not findings else ()
     found, seconds = tuple(dict.fromkeys(findings)), time.perf_counter() - begin
-    return Proof(schedule.hash, found, _counts(schedule), seconds, outcome)
+    return Proof(schedule.hash, found, counts, seconds, outcome)
 
 
 def _found(name: str, check: Iterator[Finding]) -> list[Finding]:
@@ -63,12 +68,15 @@ def _nonsense(where: str, error: Exception) -> list[Finding]:
     return [Finding(BugClass.WRONG_PLACE, where, fact)]
 
 
-def _counts(schedule: Schedule) -> tuple[tuple[str, int], ...]:
-    roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
+def _counts(steps: Steps) -> tuple[tuple[str, int], ...]:
+    """What was looked at."""
+    computing = [
+        phase for _, _, phase in phases(steps) if any(isinstance(one, Compute) for one in steps_in(phase.body))
+    ]
     return (
-        ("ranks", schedule.num_ranks),
-        ("launches", len(schedule.launches)),
-        ("tiles", sum(role.num_tiles for role in roles)),
-        ("steps", sum(len(flat(role.body)) for role in roles)),
-        ("signal slots", sum(signal.slots for signal in schedule.signals)),
+        ("ranks", steps.num_ranks),
+        ("launches", len(steps.launches)),
+        ("tiles", sum(phase.count for phase in computing if isinstance(phase.count, int))),
+        ("steps", sum(1 for _ in all_steps(steps))),
+        ("words", sum(prod(steps.shapes[signal.name]) for signal in steps.signals)),
     )
