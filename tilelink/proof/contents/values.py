@@ -168,6 +168,8 @@ class Values:
         found = [one for one in operands if isinstance(one, Tile)]
         known = np.logical_and.reduce([one.known for one in found])
         for name, operand in zip(map(str, wanted), operands, strict=True):
+            if name in self.shapes and not isinstance(operand, Tile):
+                raise Mismatch(f"no step makes a tile of {name}, and {node.output.name} is made with it")
             if not isinstance(operand, Tile) or name not in self.shapes:
                 if isinstance(operand, Tile) or name != str(operand):
                     raise Mismatch(f"{node.output.name} is made with {name}, not with {_named(operand)}")
