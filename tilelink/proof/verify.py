@@ -43,22 +43,22 @@ def verify(schedule: Schedule) -> Proof:
         outcome = checked(steps)
         if outcome.refutation is not None:
             findings.append(outcome.refutation.finding)
-        findings += _found("contents", contents(steps, schedule.spec))
+        findings += _found("contents", contents(steps, schedule.spec), known=bool(findings))
     except _NONSENSE as error:
         findings += _nonsense("the schedule as steps", error) if not findings else ()
     found, seconds = tuple(dict.fromkeys(findings)), time.perf_counter() - begin
     return Proof(schedule.hash, found, counts, seconds, outcome)
 
 
-def _found(name: str, check: Iterator[Finding]) -> list[Finding]:
-    """Findings of a check; of a schedule that names what does not exist, those up to there, or that."""
+def _found(name: str, check: Iterator[Finding], known: bool = False) -> list[Finding]:
+    """Findings of a check; of a schedule that names what does not exist, those up to there, or that if nothing is `known`."""
     findings: list[Finding] = []
     try:
         findings.extend(check)
     except Refuted as refuted:
-        findings += () if findings else [refuted.refutation.finding]
+        findings += () if findings or known else [refuted.refutation.finding]
     except _NONSENSE as error:
-        findings += () if findings else _nonsense(name, error)
+        findings += () if findings or known else _nonsense(name, error)
     return findings
 
 
