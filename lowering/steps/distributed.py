@@ -59,7 +59,11 @@ class SymmetricRegions(Regions):
             return super().base(region)
         self.needs[buffer.name] = ""
         here = self.handle(buffer.name, buffer.name)
-        return here if region.at == rank else f"dl.symm_at({here}, {self.spell(region.at)})"
+        if region.at == rank:
+            return here
+        text = f"dl.symm_at({here}, {self.spell(region.at)})"
+        name, known = self.remote.get((buffer.name, region.at), ("", ""))
+        return name if known == text else text  # a wait in the loop returns another pointer
 
     def in_pool(self, buffer: Buffer, place: str, at: Number) -> str:
         here = f"in_place({buffer.name}_pool, {place}, tl.{stored(buffer)})"

@@ -162,9 +162,10 @@ class Loading(Signalling):
             buffer, known = self.buffers[load.region.buffer], self.regions.remote
             if buffer.places is None and (buffer.name, load.region.at) not in known:
                 name = f"{buffer.name}_remote"
-                self.out.line(f"{name} = {self.regions.base(load.region)}")
-                self.regions.remote = {key: text for key, text in known.items() if text != name}
-                self.regions.remote[buffer.name, load.region.at] = name
+                text = self.regions.base(load.region)
+                self.out.line(f"{name} = {text}")
+                self.regions.remote = {key: named for key, named in known.items() if named[0] != name}
+                self.regions.remote[buffer.name, load.region.at] = name, text
 
     def branch(self, step: If) -> None:
         if step in self.chosen:

@@ -61,7 +61,7 @@ class Regions:
         self.places: dict[
             str, tuple[str, Number]
         ] = {}  # by buffer of places: the value that was loaded last, and of whom
-        self.remote: dict[tuple[str, Number], str] = {}  # first elements at peers that have names
+        self.remote: dict[tuple[str, Number], tuple[str, str]] = {}  # names of first elements at peers, and their texts
 
     def shape(self, value: str, extents: tuple[Number, ...]) -> tuple[tuple[int, str], ...]:
         """The size of a tile along each of its dimensions, and what it is called."""
@@ -105,7 +105,7 @@ class Regions:
         if buffer.places:
             return self._in_pool(buffer, region)
         if (buffer.name, region.at) in self.remote:
-            return self.remote[buffer.name, region.at]
+            return self.remote[buffer.name, region.at][0]
         self.needs[f"{buffer.name}_peers"] = ""
         return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer)})"
 

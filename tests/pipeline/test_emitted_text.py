@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import shlex
-import tokenize
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from lowering.embed import defined
 from lowering.header import command
 from lowering.targets import TARGETS, TRITON_VERSION
 from tests.mutation.subjects import SUBJECTS, subject
+from tests.pipeline.file_checks import bare_numbers, cited_elsewhere, unused
 from tests.pipeline.test_emitted import RAGGED, TRITON, emit
 from tests.pipeline.workloads import EXAMPLES
 from tilelink.cli import app
@@ -38,53 +36,13 @@ def text(label: str, target: str = "triton") -> str:
     return lowering.emit(subject(label), target)
 
 
-def between(source: str, first: str, last: str) -> str:
-    """A part of a file, by the titles of its sections; from its start if `first` has no section."""
-    start = source.find(f"# ---- {first}")
-    return source[max(0, start) : source.index(f"# ---- {last}")]
-
-
-def prose(source: str) -> Iterator[str]:
-    """Docstrings and comments."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            yield ast.get_docstring(node) or ""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
-
-
-@cache
-def ours() -> frozenset[str]:
-    """Names of functions, classes and methods that files may embed."""
-    found: set[str] = set()
-    for path in (*(LOWERING / "device").glob("*.py"), *(LOWERING / "host").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                found.add(node.name)
-    return frozenset(found)
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("label", LABELS)
-def test_what_is_cited_is_in_the_file(label: str, target: str) -> None:
+def test_the_file_explains_itself(label: str, target: str) -> None:
     source = text(label, target)
-    bound = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    bound |= {node.arg for node in ast.walk(ast.parse(source)) if isinstance(node, ast.arg)}
-    bound |= {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
-    cited = {name for words in prose(source) for name in re.findall(r"`(\w+)`", words)}
-    assert cited & ours() <= bound
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("label", LABELS)
-def test_every_function_and_method_is_used(label: str, target: str) -> None:
-    source = text(label, target)
-    tree = ast.parse(source)
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    used |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {"symmetric"}
-    defined_here = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    assert {name for name in defined_here - used if not name.startswith("__")} == set()
+    assert cited_elsewhere(source) == set()
+    assert unused(source) == set()
+    assert bare_numbers(source) == []
 
 
 def test_streams_have_no_library_calls_where_nothing_calls_the_library() -> None:
@@ -96,45 +54,6 @@ def test_streams_have_no_library_calls_where_nothing_calls_the_library() -> None
 
 
 # ---- numbers
-
-
-def _explained(node: ast.Constant, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Whether a number in kernels or host code says itself what it is: small, a keyword's, a shape's, or an index."""
-    if isinstance(node.value, bool) or not isinstance(node.value, int) or -4 <= node.value <= 4:
-        return True
-    above = parents[node]
-    inside = parents.get(above)
-    if isinstance(above, ast.keyword):
-        return above.arg in ("num_warps", "num_stages", "per_sm")
-    if isinstance(above, ast.Assign):  # attributes of the class
-        return ast.unparse(above.targets[0]) in ("NUM_RANKS", "NUM_SMS")
-    if isinstance(above, ast.BinOp):  # the last slices of a tile
-        return isinstance(above.right, ast.Name) and "SLICE" in above.right.id
-    layout = "Layout" in ast.unparse(inside if isinstance(above, ast.List) and inside else above)
-    shape = isinstance(above, ast.Tuple) or ast.unparse(above).partition("(")[0].endswith(".view")
-    registers = isinstance(above, ast.List) and "warp_specialize" in ast.unparse(inside) if inside else False
-    return layout or shape or registers or isinstance(above, ast.Subscript)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("label", LABELS)
-def test_numbers_have_names(label: str, target: str) -> None:
-    source = text(label, target)
-    if "# ---- kernels of" not in source:
-        return
-    tree = ast.parse(between(source, "kernels of", "fabric"))
-    bodies = {
-        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "squared_relu_matmul"
-    }
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    found = [
-        f"{ast.unparse(parents[node])} ({node.lineno})"
-        for top in tree.body
-        if getattr(top, "name", "") not in bodies  # the user's own text
-        for node in ast.walk(top)
-        if isinstance(node, ast.Constant) and not _explained(node, parents)
-    ]
-    assert found == []
 
 
 def test_constants_follow_from_each_other() -> None:

@@ -1,4 +1,4 @@
-"""Outputs that peers put together in place, and calls that end together: emulated, for both targets."""
+"""Outputs that peers put together in place: whose memory they are, and where that cannot be."""
 
 from __future__ import annotations
 
@@ -6,67 +6,35 @@ import pytest
 
 import lowering
 import topologies
-from tests.pipeline.test_emitted import compiles
-from tests.pipeline.workloads import STOCK_FIRST, load
+from tests.pipeline.features import planned
+from tests.pipeline.workloads import load
+from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import World
 from tilelink.errors import IdlePin, IllegalPin, NoLegalSchedule
-from tilelink.ir.nodes import Begin, Finish, Memory
+from tilelink.ir.nodes import Finish, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.compare import compare_call
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import kept, make_inputs
-from tilelink.runtime.run import run_emulated
 
 GEMM_AR = "04_gemm_ar.py:gemm_ar"
 IN_PLACE = {"algorithm": "in-place"}
-TILE = {"y.compute": "triton", "y.tile": "16x32x16/4w2s"}
-SCHEDULES = {
-    "one kernel": {**TILE, "mover": "Fused()", "transfer": "push", "sum": "epilogue"},
-    "the library, then one kernel": {"y.compute": "library", "mover": "Fused()"},
-    "copy engines in chunks": {**TILE, "mover": "CopyEngine()", "sum": "epilogue", "out.chunks": "3"},
-    "copies in, stores out": {**TILE, "y_parts.mover": "CopyEngine()", "out.mover": "Fused()", "sum": "epilogue"},
-    "SMs in, copies out, a sum of its own": {
-        **TILE,
-        "y_parts.mover": "CommSms(2)",
-        "out.mover": "CopyEngine()",
-        "sum": "kernel",
-    },
-}
-
-
-def planned(num_ranks: int, pins: dict[str, str], rows: int = 40) -> Schedule:
-    sizes = {"M": rows * num_ranks, "K": 32 * num_ranks, "N": 64}
-    machine = topologies.load("laptop-switch", num_ranks)
-    return load(GEMM_AR).plan_for(machine, sizes, "bf16", {**IN_PLACE, **pins})
-
-
-@pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize(
-    "num_ranks", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.quick(3)
-def test_runs(name: str, num_ranks: int, target: str) -> None:
-    schedule = planned(num_ranks, SCHEDULES[name])
-    assert schedule.buffer("out").memory is Memory.SYMMETRIC
-    result = run_emulated(schedule, lowering.emit(schedule, target), calls=3, seed=num_ranks)
-    assert result.equal, f"{result.lines()}\n{schedule}"
 
 
 def test_one_kernel_is_the_whole_call() -> None:
-    schedule = planned(4, SCHEDULES["one kernel"])
+    schedule = planned("in place: one kernel", 4)
     _, finish = schedule.launches
     assert isinstance(finish, Finish)
     assert finish.meets
     assert finish.within
-    assert [signal.name for signal in schedule.signals if signal.name.startswith("out")] == []
+    assert [signal.name for signal in elaborated(schedule).signals if signal.name.startswith("out")] == []
     source = lowering.emit(schedule)
     assert source.count("main.launch(") == 1
 
 
 def test_every_call_returns_the_same_memory_and_fresh_outputs_do_not() -> None:
     """What was kept before the next call is right; the returned tensor holds the result of the last one."""
-    schedule = planned(2, SCHEDULES["one kernel"])
+    schedule = planned("in place: one kernel")
     build = operator_class(load_source(lowering.emit(schedule), schedule.name))
     world = World(2, num_sms=schedule.machine.num_sms, seed=3, lazy_loading=True)
     operators = [build(fabric) for fabric in world.fabrics]
@@ -120,32 +88,3 @@ def test_a_promise_that_no_size_can_use_is_refused() -> None:
 def test_what_cannot_be_put_together_in_place(topology: str, rows: int, pins: dict[str, str]) -> None:
     with pytest.raises((NoLegalSchedule, IllegalPin)):
         load(GEMM_AR).plan(topology, 2, pin={**IN_PLACE, **pins}, M=rows, K=64, N=64)
-
-
-@pytest.mark.parametrize(
-    ("name", "pins"),
-    [
-        ("02_ag_gemm.py:ag_gemm", {"mover": "CopyEngine()", "transfer": "pull"}),
-        ("03_gemm_rs.py:gemm_rs", {"compute": "library", "mover": "Fused()"}),
-        (GEMM_AR, {"algorithm": "two-shot", "y_parts.mover": "CopyEngine()", "out_whole.mover": "CommSms(2)"}),
-    ],
-)
-@pytest.mark.quick(1)
-def test_calls_end_together_where_they_would_wait_at_the_beginning(name: str, pins: dict[str, str]) -> None:
-    schedule = load(name).plan("laptop-switch", 3, pin=pins, M=96, K=96, N=96)
-    assert not any(isinstance(launch, Begin) for launch in schedule.launches)
-    last = schedule.launches[-1]
-    assert isinstance(last, Finish)
-    assert last.meets
-    result = run_emulated(schedule, lowering.emit(schedule), calls=4, seed=5)
-    assert result.equal, f"{result.lines()}\n{schedule}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize(("topology", "arch"), [("h200-nvswitch", "sm_90"), ("mi300x-full-mesh", "gfx942")])
-def test_compiles(name: str, topology: str, arch: str) -> None:
-    machine = topologies.load(topology, 4)
-    pins = {**IN_PLACE, **SCHEDULES[name]} | ({"y.tile": "128x128x64/8w2s"} if "y.tile" in SCHEDULES[name] else {})
-    sizes = {"M": 4096, "K": 14336, "N": 4096}
-    compiles(lowering.emit(load(GEMM_AR).plan_for(machine, sizes, "bf16", pins)), topology, arch)

@@ -11,14 +11,13 @@ import torch
 
 import lowering
 import topologies
+from tests.pipeline.feature import STORES
+from tests.pipeline.features import TURNS_RAGGED, WIDE_TILE
 from tests.pipeline.test_pool import Running
 from tests.pipeline.test_turns import (
     CASES,
     PLAIN,
-    RAGGED,
-    STORES,
     TILE,
-    WIDE,
     in_turns,
     machine,
     outputs,
@@ -39,7 +38,7 @@ from tilelink.proof.verify import verify
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import make_inputs
 
-BY_STORES = [name for name, (_, _, pins) in CASES.items() if pins.get("mover") == "Fused()" and "algorithm" in pins]
+BY_STORES = [name for name in CASES if name.startswith("sums by stores")]
 FULL = {"M": 8192, "N": 4096, "K": 11008}
 SENT = "flush_stores()"
 LEFT = "        tma.store_wait(0)  # the piece has left the SM\n"
@@ -60,9 +59,9 @@ def stores(schedule: Schedule) -> list[Store]:
 
 @cache
 def reduced(pins: tuple[tuple[str, str], ...] = (), dtype: str = "bf16", *, ragged: bool = False) -> Schedule:
-    given = {"mover": "Fused()", "transfer": "push", "algorithm": "direct", "out.sum": "epilogue", "y.tile": WIDE}
+    given = {"mover": "Fused()", "transfer": "push", "algorithm": "direct", "out.sum": "epilogue", "y.tile": WIDE_TILE}
     declared = declaration(Operator.GEMM_RS, False)
-    return declared.plan_for(machine(), RAGGED if ragged else PLAIN, dtype, {**given, **dict(pins)})
+    return declared.plan_for(machine(), TURNS_RAGGED if ragged else PLAIN, dtype, {**given, **dict(pins)})
 
 
 @pytest.mark.parametrize("name", BY_STORES)
@@ -94,7 +93,7 @@ def test_tiles_and_movers_that_are_good_together_only_are_found() -> None:
 
 
 def test_the_bits_are_those_of_other_stores() -> None:
-    pins = {"mover": "CopyEngine()", "algorithm": "direct", "out.sum": "epilogue", "y.tile": WIDE}
+    pins = {"mover": "CopyEngine()", "algorithm": "direct", "out.sum": "epilogue", "y.tile": WIDE_TILE}
     copied = declaration(Operator.GEMM_RS, False).plan_for(machine(), PLAIN, "bf16", pins)
     assert not any(map(in_pieces, stores(copied)))
     ours, theirs = (outputs(lowering.emit(schedule), schedule) for schedule in (reduced(), copied))

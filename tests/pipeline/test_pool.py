@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 import torch
 
 import lowering
-import topologies
 from lowering.constants import POOL_PLACES
 from lowering.host.pool import Pool
 from lowering.libraries import library_values
 from lowering.selfcheck.compare import Comparison
 from lowering.selfcheck.near import Near
-from tests.pipeline.test_emitted import compiles
-from tests.pipeline.workloads import STOCK_FIRST, load
+from tests.pipeline.features import of
+from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.emulator import World
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.nodes import Memory, TellPlace
@@ -28,22 +27,12 @@ from tilelink.proof.verify import verify
 from tilelink.runtime.compare import outputs_with_bounds
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import kept, make_inputs
-from tilelink.runtime.run import run_emulated
 
-GEMM_AR = "04_gemm_ar.py:gemm_ar"
-TILE = {"y.compute": "triton", "y.tile": "16x32x16/4w2s"}
-SCHEDULES = {
-    "one kernel": {**TILE, "mover": "Fused()", "transfer": "push", "sum": "epilogue"},
-    "the library, then one kernel": {"y.compute": "library", "mover": "Fused()"},
-    "copies in, stores out": {**TILE, "y_parts.mover": "CopyEngine()", "out.mover": "Fused()", "sum": "epilogue"},
-    "SMs in, a sum of its own": {**TILE, "y_parts.mover": "CommSms(2)", "out.mover": "Fused()", "sum": "kernel"},
-}
+SCHEDULES = {name: row.pins for name, row in of("pool").items()}
 
 
-def planned(num_ranks: int, pins: dict[str, str], topology: str = "laptop-switch") -> Schedule:
-    sizes = {"M": 40 * num_ranks, "K": 32 * num_ranks, "N": 64}
-    machine = topologies.load(topology, num_ranks)
-    return load(GEMM_AR).plan_for(machine, sizes, "bf16", {"algorithm": "pooled", **pins})
+def planned(num_ranks: int, pins: Mapping[str, str]) -> Schedule:
+    return replace(of("pool")["one kernel"], pins={"algorithm": "pooled", **pins}).plan(num_ranks)
 
 
 class Running:
@@ -66,18 +55,6 @@ class Running:
             inputs = make_inputs(self.schedule.spec, number)
             self._wanted[number] = outputs_with_bounds(self.schedule.spec, inputs, library_values(self.schedule))
         return Comparison.of(result, self._wanted[number][rank][0]).equal
-
-
-@pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.quick(2)
-def test_runs(name: str, num_ranks: int, target: str) -> None:
-    schedule = planned(num_ranks, SCHEDULES[name])
-    assert schedule.buffer("out").memory is Memory.POOL
-    assert verify(schedule).findings == ()
-    result = run_emulated(schedule, lowering.emit(schedule, target), calls=4, seed=num_ranks)
-    assert result.equal, f"{result.lines()}\n{schedule}"
 
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
@@ -161,16 +138,6 @@ def test_another_stream_takes_a_place_behind_whoever_used_it() -> None:
     assert all(running.right(number, rank, result) for number, rank, result in copies)
 
 
-@pytest.mark.slow
-def test_fresh_outputs_need_no_copy() -> None:
-    schedule = load(GEMM_AR).plan_for(
-        topologies.load("h200-nvswitch", 4), {"M": 8192, "K": 14336, "N": 4096}, "bf16", {}
-    )
-    assert dict(schedule.choices)["out.algorithm"] == "pooled"
-    (kernel,) = schedule.kernels()
-    assert kernel.compute is not None and kernel.compute.name == "y"
-
-
 @pytest.mark.parametrize(
     "pins", [{"out.mover": "CopyEngine()"}, {"out.mover": "CommSms(2)"}, {"out.transfer": "pull"}, {"out.chunks": "2"}]
 )
@@ -201,11 +168,6 @@ def _awaited_behind(schedule: Schedule) -> Schedule:
     return next(iter(sites(schedule, AwaitPlaces))).swap_with_next()
 
 
-def _awaits_another(schedule: Schedule) -> Schedule:
-    site = next(iter(sites(schedule, AwaitPlaces)))
-    return site.put(replace(site.node, signal="y_parts_arrived"))
-
-
 def _in_symmetric_memory(schedule: Schedule) -> Schedule:
     found = tuple(replace(b, memory=Memory.SYMMETRIC) if b.name == "out" else b for b in schedule.buffers)
     return replace(schedule, buffers=found)
@@ -219,24 +181,12 @@ def _in_symmetric_memory(schedule: Schedule) -> Schedule:
         (_told_behind, BugClass.WRONG_PLACE),
         (_not_awaited, BugClass.ORDERING),
         (_awaited_behind, BugClass.ORDERING),
-        (_awaits_another, BugClass.WRONG_PLACE),
         (_in_symmetric_memory, BugClass.WRONG_PLACE),
     ],
 )
 def test_refuted(change: Callable[[Schedule], Schedule], bug: BugClass) -> None:
     found = verify(change(planned(2, SCHEDULES["one kernel"]))).findings
     assert bug in {finding.bug for finding in found}, found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize(("topology", "arch"), [("h200-nvswitch", "sm_90"), ("mi300x-full-mesh", "gfx942")])
-def test_compiles(name: str, topology: str, arch: str) -> None:
-    pins = {"algorithm": "pooled", **SCHEDULES[name]}
-    pins |= {"y.tile": "128x128x64/8w2s"} if "y.tile" in pins else {}
-    sizes = {"M": 4096, "K": 14336, "N": 4096}
-    machine = topologies.load(topology, 4)
-    compiles(lowering.emit(load(GEMM_AR).plan_for(machine, sizes, "bf16", pins)), topology, arch)
 
 
 def test_printers_and_pools_agree_on_the_places() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Annotated
 
 import pytest
 import torch
@@ -11,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowering
-import tilelink
 import topologies
+from tests.pipeline.operators import in_a_pipeline
 from tests.pipeline.random_specs import random_spec
 from tests.pipeline.workloads import STOCK_FIRST, load
-from tilelink import Partial, Replicate, Shard, Tensor, dims
+from tilelink import dims
 from tilelink.dialect_api import Vendor, check_source
 from tilelink.emulator import World
 from tilelink.emulator.races import RaceDetector
@@ -167,55 +166,6 @@ def test_words_go_on_from_call_to_call() -> None:
         for operator in operators:
             words = operator.signals.local[first : first + len(uses)]
             assert words.tolist() == [calls * of_slot for of_slot in uses]
-
-
-@tilelink.overlap
-def in_a_pipeline(
-    x: Annotated[Tensor, (B, C), Shard(0)],
-    w: Annotated[Tensor, (C, N), Replicate()],
-    b: Annotated[Tensor, (N,), Replicate()],
-) -> Tensor:
-    """Made by tiles, sent two ranks back, folded into an epilogue, sent on and gathered."""
-    y = tilelink.matmul(x, w)
-    before = tilelink.relu(tilelink.send_recv(y, by=-2) + b)
-    return tilelink.all_gather(tilelink.send_recv(before, by=1), dim=0)
-
-
-@tilelink.overlap
-def columns_and_rows(x: Annotated[Tensor, (B, C), Shard(1)], b: Annotated[Tensor, (C,), Shard(0)]) -> Tensor:
-    """Parts that lie side by side, and parts of one dimension."""
-    return tilelink.send_recv(x, by=1) + tilelink.send_recv(b, by=1)
-
-
-@tilelink.overlap
-def summed(x: Annotated[Tensor, (B, C), Partial()]) -> Tensor:
-    """A value that a library call makes."""
-    return tilelink.send_recv(tilelink.reduce_scatter(x, dim=0), by=1)
-
-
-@pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize(
-    ("operator", "sizes", "pins"),
-    [
-        (in_a_pipeline, {"B": 3 * 9, "C": 20, "N": 24}, {"slots": "2"}),
-        (
-            in_a_pipeline,
-            {"B": 3 * 9, "C": 20, "N": 24},
-            {"slots": "2", "y.compute": "library", "out_whole.transfer": "pull"},
-        ),
-        (columns_and_rows, {"B": 7, "C": 3 * 8}, {"slots": "3"}),
-        (summed, {"B": 3 * 8, "C": 12}, {}),
-        (summed, {"B": 3 * 8, "C": 12}, {"x_sum.algorithm": "library"}),
-    ],
-)
-@pytest.mark.quick(1)
-def test_queues_among_other_ops(
-    operator: tilelink.Overlap, sizes: dict[str, int], pins: dict[str, str], target: str
-) -> None:
-    schedule = operator.plan_for(topologies.load("laptop-switch", 3), sizes, "fp32", pins)
-    assert any(exchange.slots for exchange in schedule.exchanges)
-    result = run_emulated(schedule, lowering.emit(schedule, target), calls=3)
-    assert result.equal, result.lines()
 
 
 def test_an_elementwise_consumer_folds_in() -> None:

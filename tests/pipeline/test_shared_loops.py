@@ -11,8 +11,8 @@ import pytest
 
 import lowering
 import topologies
-from tests.pipeline.workloads import STOCK_FIRST, load
-from tilelink import Replicate, Shard, Tensor, all_gather, dims, matmul, mul, overlap, silu
+from tests.pipeline.operators import MLP, along_k, gated, three
+from tilelink import Replicate, Shard, Tensor, all_gather, dims, matmul, overlap, silu
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.expand import collectives, expand
@@ -23,35 +23,11 @@ from tilelink.ir.spec import bind
 from tilelink.ir.steps import Apply, MatmulBody, Store
 from tilelink.planner.group import group_ops, shareable
 from tilelink.planner.tiles import Held, matmul_tiles, shared_bytes, why_not
-from tilelink.runtime.run import run_emulated
 
-MLP = load("05_mlp.py:mlp")
 M, K, N = dims("M K N")
 X = Annotated[Tensor, (M, K), Shard(0)]
 W = Annotated[Tensor, (K, N), Shard(1)]
 SIZES = {"M": 64, "K": 32, "N": 64}
-
-
-@overlap
-def gated(x: X, a: W, b: W) -> Tensor:
-    x_full = all_gather(x, dim=0)
-    one = silu(matmul(x_full, a))
-    two = matmul(x_full, b)
-    return mul(one, two)
-
-
-@overlap
-def three(x: X, a: W, b: W, c: W) -> Tensor:
-    x_full = all_gather(x, dim=0)
-    one, two, third = matmul(x_full, a), matmul(x_full, b), matmul(x_full, c)
-    return silu(one) * two + third
-
-
-@overlap
-def along_k(x: Annotated[Tensor, (M, K), Shard(1)], a: W, b: W) -> Tensor:
-    x_full = all_gather(x, dim=1)
-    one, two = matmul(x_full, a), matmul(x_full, b)
-    return silu(one) * two
 
 
 @overlap
@@ -119,30 +95,6 @@ def test_matmuls_come_first_in_their_group() -> None:
     assert len(group_ops(graph, frozenset())) == 2
 
 
-@pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize(
-    ("operator", "sizes", "topology"),
-    [
-        pytest.param(gated, {"M": 64, "K": 32, "N": 64}, "laptop-switch", id="gated"),
-        pytest.param(gated, {"M": 64, "K": 64, "N": 128}, "h200-nvswitch", id="descriptors"),
-        pytest.param(gated, {"M": 44, "K": 33, "N": 52}, "h200-nvswitch", id="ragged", marks=pytest.mark.slow),
-        pytest.param(three, {"M": 64, "K": 32, "N": 64}, "laptop-switch", id="three"),
-        pytest.param(along_k, {"M": 32, "K": 128, "N": 64}, "laptop-switch", id="parts along k"),
-        pytest.param(MLP, {"M": 44, "H": 33, "F": 52}, "laptop-switch", id="mlp", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.quick(2)
-def test_one_loop_computes_what_loops_of_their_own_do(
-    operator: Overlap, sizes: dict[str, int], topology: str, target: str
-) -> None:
-    schedule = planned(operator, sizes, topology, algorithm="direct", loop="shared")
-    role = role_of(schedule)
-    bodies = [step for step in role.body if isinstance(step, MatmulBody)]
-    assert all(body.beside == bodies[0].result and body.left == bodies[0].left for body in bodies[1:])
-    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=3)
-    assert outcome.equal, f"{schedule}\n{outcome}"
-
-
 @pytest.mark.slow
 def test_what_is_made_of_them_needs_no_memory_in_between() -> None:
     sizes = {"M": 1024, "H": 4096, "F": 14336}
@@ -159,14 +111,6 @@ def test_what_is_made_of_them_needs_no_memory_in_between() -> None:
     assert "right = w_gate_desc.load([k, n])" in loop and "gate = tl.dot(left, right, gate)" in loop
     assert "right1 = w_up_desc.load([k, n])" in loop and "up = tl.dot(left, right1, up)" in loop
     assert re.findall(r"tl\.store\((\w+)|(\w+)\.store\(", loop) == [("", "hidden_desc")]  # and nothing in between
-
-
-@pytest.mark.slow
-def test_a_schedule_without_pins_has_them_in_one_loop() -> None:
-    """It is what was fastest for each MLP of the tables (`candidates_mlp_loops_2xh200.json`)."""
-    pins = {"algorithm": "direct", "compute": "triton", "mover": "CopyEngine()", "transfer": "push"}
-    schedule = planned(MLP, {"M": 8192, "H": 4096, "F": 14336}, "h200-nvswitch", **pins)
-    assert dict(schedule.choices)["up.loop"] == "shared"
 
 
 def test_pins_that_go_with_no_loop() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -12,7 +11,9 @@ import torch
 
 import lowering
 import topologies
-from tests.pipeline.workloads import STOCK_FIRST
+from tests.pipeline.feature import PARTS_BY_COPIES
+from tests.pipeline.features import TURNS_SIZES, TURNS_TILE, of
+from tests.pipeline.features import planned as row
 from tilelink.adversary.small import small_form
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator
@@ -33,82 +34,22 @@ from tilelink.runtime.reference import make_inputs
 from tilelink.runtime.run import run_emulated
 from topologies.topology import Topology
 
-TILE = "64x64x16/4w2s2g"
-PLAIN = {"M": 512, "N": 256, "K": 192}  # several tiles for each group of a program
-RAGGED = {"M": 512, "N": 160, "K": 160}  # columns that tiles do not divide, and steps of k
-WIDE = "64x128x16/4w2s2g"  # own tiles leave in pieces of 64 columns, of which a tile has two
-CE = {"y_parts.mover": "CopyEngine()"}
-STORES = {"mover": "Fused()", "transfer": "push", "y.tile": WIDE}
-CHUNKS = {"y_parts.chunks": "2", "y_parts.nest": "chunk by chunk", "out_part.sum": "epilogue"}
-CASES: dict[str, tuple[Operator, dict[str, int], dict[str, str]]] = {
-    "sums, copies": (Operator.GEMM_RS, PLAIN, {**CE, "out.sum": "epilogue"}),
-    "sums, copies, ragged": (Operator.GEMM_RS, RAGGED, {**CE, "out.sum": "epilogue"}),
-    "sums, copies to here": (Operator.GEMM_RS, PLAIN, {**CE, "transfer": "pull", "out.sum": "epilogue"}),
-    "sums in a kernel of their own": (Operator.GEMM_RS, PLAIN, {**CE, "out.sum": "kernel"}),
-    "parts by stores": (Operator.GEMM_RS, PLAIN, {"mover": "Fused()", "transfer": "push", "out.sum": "epilogue"}),
-    "sums by stores": (Operator.GEMM_AR, PLAIN, {**STORES, "algorithm": "in-place", "out_part.sum": "epilogue"}),
-    "sums by stores into pools": (
-        Operator.GEMM_AR,
-        PLAIN,
-        {**STORES, "algorithm": "pooled", "out_part.sum": "epilogue"},
-    ),
-    "sums by stores, a chunk late": (Operator.GEMM_AR, PLAIN, {**STORES, **CHUNKS, "algorithm": "in-place"}),
-    "sums stored at every peer": (Operator.GEMM_AR, PLAIN, {**CE, "out.mover": "Fused()", "algorithm": "pooled"}),
-    "gather": (Operator.AG_GEMM, RAGGED, {"mover": "CopyEngine()"}),
-    "gather, chunk by chunk": (Operator.AG_GEMM, PLAIN, {"nest": "chunk by chunk", "chunks": "2"}),
-    "beside a loop of Triton": (Operator.MLP, {"M": 256, "H": 128, "F": 256}, {"up.loop": "shared"}),
-}
+CASES = of("turns")
+TILE, PLAIN, CE = TURNS_TILE, TURNS_SIZES, PARTS_BY_COPIES
 
 
 def machine(ranks: int = 4) -> Topology:
     return topologies.load("laptop-switch", ranks)
 
 
-@cache
 def planned(name: str, ranks: int = 4, *, k_major: bool = False) -> Schedule:
-    operator, sizes, pins = CASES[name]
-    made = "out" if operator is Operator.AG_GEMM else "y"
-    pins = {"algorithm": "direct", **pins} if operator in (Operator.AG_GEMM, Operator.GEMM_RS) else pins
-    tile = {f"{made}.tile": TILE, f"{made}.compute": "triton"}
-    return declaration(operator, k_major).plan_for(machine(ranks), sizes, "bf16", {**tile, **pins})
+    return row(f"turns: {name}, weights as [n, k]" if k_major else f"turns: {name}", ranks)
 
 
 def in_turns(schedule: Schedule) -> ComputeRole:
     """The role whose warpgroups take turns."""
     roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
     return next(role for role in roles if role.warpgroups > 1)
-
-
-@pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.quick(1)
-def test_it_gives_what_torch_gives(name: str, target: str) -> None:
-    schedule = planned(name)
-    assert in_turns(schedule).warpgroups == 2
-    assert Schedule.from_json(schedule.to_json()) == schedule
-    assert verify(schedule).proved
-    source = lowering.emit(schedule, target)
-    assert ("warp_specialize" in source) is (target == "triton")  # elsewhere programs compute one tile after the other
-    assert run_emulated(schedule, source, seed=1).equal
-
-
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["sums, copies", "gather"])
-def test_weights_that_lie_as_n_k(name: str, ranks: int) -> None:
-    schedule = planned(name, ranks, k_major=True)
-    assert run_emulated(schedule, lowering.emit(schedule), seed=2).equal
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.quick(1)
-def test_it_compiles(name: str) -> None:
-    """Warps of all groups: two that multiply, and one that loads."""
-    schedule = planned(name)
-    compiled = [compile_launch(one, "sm_90") for one in record(load_source(lowering.emit(schedule), "turns"), 4)]
-    turning = [one for one in compiled if one.metadata.num_warps == 12]
-    assert len(turning) == 1
-    assert "wgmma" in turning[0].asm["ptx"]
-    assert "setmaxnreg" in turning[0].asm["ptx"]
 
 
 @pytest.mark.parametrize(

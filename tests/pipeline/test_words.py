@@ -16,7 +16,9 @@ from triton import knobs
 import lowering
 import topologies
 from tests.adversary.bugs import edited, verdict
-from tests.pipeline.workloads import STOCK_FIRST, load
+from tests.pipeline.features import of
+from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS
+from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.declaration import Overlap
 from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import World
@@ -34,20 +36,7 @@ from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import make_inputs
 from tilelink.runtime.run import run_emulated
 
-AG_GEMM, GEMM_RS = load("02_ag_gemm.py:ag_gemm"), load("03_gemm_rs.py:gemm_rs")
-GEMM_AR, MLP = load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")
-CASES: dict[str, tuple[Overlap, dict[str, int], str]] = {
-    "gather": (AG_GEMM, {"M": 32, "K": 64, "N": 64}, "ll"),
-    "gather, all data": (AG_GEMM, {"M": 32, "K": 64, "N": 64}, "lamport"),
-    "in two shots": (GEMM_AR, {"M": 5, "K": 64, "N": 64}, "lamport-two-shot"),
-    "gather, ragged": (AG_GEMM, {"M": 44, "K": 34, "N": 52}, "ll"),
-    "gather, all data, ragged": (AG_GEMM, {"M": 44, "K": 68, "N": 52}, "lamport"),
-    "several programs an SM": (AG_GEMM, {"M": 256, "K": 256, "N": 16}, "ll"),
-    "scatter": (GEMM_RS, {"M": 32, "K": 64, "N": 66}, "ll"),
-    "scatter, all data": (GEMM_RS, {"M": 32, "K": 64, "N": 68}, "lamport"),
-    "reduce": (GEMM_AR, {"M": 5, "K": 64, "N": 66}, "ll"),
-    "reduce, all data": (GEMM_AR, {"M": 6, "K": 64, "N": 66}, "lamport"),
-}
+CASES = {name: (row.operator, dict(row.sizes), row.pins["algorithm"]) for name, row in of("words").items()}
 
 
 def planned(
@@ -73,6 +62,7 @@ LONG = {  # more blocks than programs
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("name", LONG)
+@pytest.mark.quick(1)
 def test_a_program_moves_several_blocks(name: str, target: str) -> None:
     schedule = planned(*LONG[name])
     found = collective(schedule)
@@ -81,26 +71,6 @@ def test_a_program_moves_several_blocks(name: str, target: str) -> None:
     assert verify(schedule).proved and few.places // few.block > 1
     outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of words more than once
     assert outcome.equal, f"{schedule}\n{outcome}"
-
-
-@pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.quick(2)
-def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
-    schedule = planned(*CASES[name])
-    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of words more than once
-    assert outcome.equal, f"{schedule}\n{outcome}"
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-@pytest.mark.parametrize("algorithm", ["ll", "lamport"])
-@pytest.mark.parametrize("operator", [AG_GEMM, GEMM_RS, GEMM_AR], ids=lambda operator: operator.name)
-@pytest.mark.quick(2)
-def test_words_of_other_types(operator: Overlap, algorithm: str, dtype: str) -> None:
-    schedule = planned(operator, {"M": 16, "K": 32, "N": 64}, algorithm, dtype)
-    sent = {"ag_gemm": 4 * 32, "gemm_rs": 4 * 64, "gemm_ar": 16 * 64}[operator.name] * {"fp16": 2, "fp32": 4}[dtype]
-    assert collective(schedule).words == sent // {"ll": 4, "lamport": 8}[algorithm]
-    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
 
 
 def test_shots_send_a_share_each() -> None:
@@ -138,13 +108,6 @@ def test_data_that_look_like_an_empty_word_arrive(given: Bits) -> None:
         world.run()
     expected = x.float() @ w.float()
     assert all(torch.equal(out.float().nan_to_num(7.0), expected.repeat(4, 1).nan_to_num(7.0)) for out in outs)
-
-
-@pytest.mark.slow
-def test_a_whole_mlp_of_few_rows() -> None:
-    schedule = planned(MLP, {"M": 44, "H": 34, "F": 52})
-    assert sum(isinstance(launch, WordCollective) for launch in schedule.launches) == 2
-    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
 
 
 @pytest.mark.parametrize("algorithm", ["ll", "lamport", "lamport-two-shot"])
@@ -287,23 +250,6 @@ def test_where_it_is_legal() -> None:
         assert Algorithm.LAMPORT in legal and (Algorithm.LAMPORT_TWO_SHOT in legal) is (n == 64)
 
 
-def test_fewer_words_are_expected_to_take_less_time() -> None:
-    machine = topologies.load("h200-nvswitch", 4)
-    sizes = {"M": 128, "K": 14336, "N": 4096}
-    times = [
-        GEMM_AR.plan_for(machine, sizes, "bf16", {"algorithm": algorithm}).predicted_us
-        for algorithm in ("ll", "lamport", "lamport-two-shot")
-    ]
-    assert times == sorted(times, reverse=True)  # half the words, and half of these with three peers
-
-
-def test_words_of_half_data_are_planned_where_there_are_no_others() -> None:
-    machine = topologies.load("h200-nvswitch", 2)
-    odd, even = (GEMM_AR.plan_for(machine, {"M": 1, "K": 1024, "N": n}, "bf16", {}) for n in (1026, 1028))
-    assert dict(odd.choices)["out.algorithm"] == "ll-tiles"
-    assert dict(even.choices)["out.algorithm"] == "lamport-tiles"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "words"), [(256, True), (512, False)])
 def test_more_words_than_were_measured_are_planned_if_pinned(rows: int, words: bool) -> None:
@@ -314,14 +260,6 @@ def test_more_words_than_were_measured_are_planned_if_pinned(rows: int, words: b
     pinned = GEMM_AR.plan_for(machine, sizes, "bf16", {"algorithm": "lamport-two-shot"})
     assert (dict(free.choices)["out.algorithm"] == "lamport-two-shot") is words
     assert dict(pinned.choices)["out.algorithm"] == "lamport-two-shot"
-
-
-@pytest.mark.parametrize(("rows", "algorithm"), [(16, "lamport"), (64, "lamport"), (2048, "direct")])
-def test_it_is_planned_where_words_were_fastest(rows: int, algorithm: str) -> None:
-    """As measured on 2 x H200 with words of LL (`sweep_2xh200.json`), of which there are twice as many."""
-    machine = topologies.load("h200-nvswitch", 2)
-    schedule = AG_GEMM.plan_for(machine, {"M": rows, "K": 4096, "N": 14336}, "bf16", {})
-    assert dict(schedule.choices)["x_full.algorithm"] == algorithm
 
 
 def test_calls_are_replayed() -> None:

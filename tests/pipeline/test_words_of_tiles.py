@@ -4,20 +4,18 @@ where weights are read for few rows."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 import lowering
-import tilelink
 import topologies
 from tests.adversary.bugs import edited, verdict
-from tests.pipeline.workloads import STOCK_FIRST, load
-from tilelink import Shard, Tensor, dims
+from tests.pipeline.features import of
+from tests.pipeline.operators import GEMM_AR, GEMM_RS, scatter_columns
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.calls import Collective
 from tilelink.ir.expand import MOST_WORDS, collectives
 from tilelink.ir.nodes import Algorithm, Kernel
 from tilelink.ir.spec import bind
@@ -35,37 +33,10 @@ if TYPE_CHECKING:
     from tilelink.declaration import Overlap
     from tilelink.ir.schedule import Schedule
 
-M, N, K = dims("M N K")
-GEMM_RS, GEMM_AR, MLP = load("03_gemm_rs.py:gemm_rs"), load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")
-
-
-@tilelink.overlap
-def scatter_columns(x: Annotated[Tensor, (M, K), Shard(1)], w: Annotated[Tensor, (K, N), Shard(0)]) -> Tensor:
-    return tilelink.reduce_scatter(tilelink.matmul(x, w), dim=1)
-
-
-@tilelink.overlap
-def reduce_scaled(
-    x: Annotated[Tensor, (M, K), Shard(1)],
-    w: Annotated[Tensor, (K, N), Shard(0)],
-    scale: Annotated[Tensor, (M, N)],
-) -> Tensor:
-    return tilelink.relu(tilelink.all_reduce(tilelink.matmul(x, w) * scale))
-
-
-CASES: dict[str, tuple[Overlap, dict[str, int], str]] = {
-    "scatter rows": (GEMM_RS, {"M": 32, "K": 64, "N": 64}, "ll-tiles"),
-    "all data, a tile for several ranks, ragged": (GEMM_RS, {"M": 20, "K": 48, "N": 72}, "lamport-tiles"),
-    "a tile for several ranks, ragged": (GEMM_RS, {"M": 20, "K": 48, "N": 72}, "ll-tiles"),
-    "tiles of one rank each": (GEMM_RS, {"M": 128, "K": 64, "N": 32}, "ll-tiles"),
-    "all data, scatter columns": (scatter_columns, {"M": 24, "K": 64, "N": 128}, "lamport-tiles"),
-    "scatter columns": (scatter_columns, {"M": 24, "K": 64, "N": 128}, "ll-tiles"),
-    "reduce": (GEMM_AR, {"M": 5, "K": 64, "N": 66}, "ll-tiles"),
-    "several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}, "ll-tiles"),
-    "all data, several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}, "lamport-tiles"),
-    "two shots": (GEMM_AR, {"M": 5, "K": 64, "N": 68}, "lamport-tiles-two-shot"),
-    "two shots, several tiles a program": (GEMM_AR, {"M": 64, "K": 32, "N": 256}, "lamport-tiles-two-shot"),
-    "behind an epilogue": (reduce_scaled, {"M": 16, "K": 64, "N": 64}, "ll-tiles"),
+CASES = {
+    name: (row.operator, dict(row.sizes), row.pins["algorithm"])
+    for name, row in of("words of tiles").items()
+    if "algorithm" in row.pins
 }
 
 
@@ -89,36 +60,6 @@ def with_steps(schedule: Schedule, change: Callable[[Step], Step | None], **role
             launch = replace(launch, compute=replace(launch.compute, body=body, **role))
         launches.append(launch)
     return replace(schedule, launches=tuple(launches))
-
-
-@pytest.mark.parametrize("target", STOCK_FIRST)
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.quick(2)
-def test_it_gives_what_the_collective_gives(name: str, target: str) -> None:
-    schedule = planned(*CASES[name])
-    assert not any(isinstance(launch, Collective) for launch in schedule.launches)
-    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=3)  # one set of words twice
-    assert outcome.equal, f"{schedule}\n{outcome}"
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-@pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles"])
-@pytest.mark.parametrize("operator", [GEMM_RS, GEMM_AR, scatter_columns], ids=lambda operator: operator.name)
-@pytest.mark.quick(2)
-def test_words_of_other_types(operator: Overlap, algorithm: str, dtype: str) -> None:
-    schedule = planned(operator, {"M": 16, "K": 32, "N": 64}, algorithm, dtype)
-    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
-
-
-@pytest.mark.slow
-def test_an_mlp_whose_last_tiles_send_words() -> None:
-    schedule = MLP.plan_for(
-        topologies.load("laptop-switch", 4),
-        {"M": 48, "H": 64, "F": 64},
-        "bf16",
-        {"x_full.algorithm": "ll", "out.algorithm": "ll-tiles"},
-    )
-    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
 
 
 @pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles", "lamport-tiles-two-shot"])
@@ -254,12 +195,3 @@ def test_where_it_is_legal() -> None:
         planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, compute="library")
     with pytest.raises(IllegalPin):
         planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, topology="l20-pcie")
-
-
-@pytest.mark.parametrize(("rows", "algorithm"), [(16, "lamport-tiles"), (64, "lamport-tiles"), (2048, "direct")])
-@pytest.mark.quick(1)
-def test_it_is_planned_where_words_were_fastest(rows: int, algorithm: str) -> None:
-    """As measured on 2 x H200 with words of LL (`candidates_ll_tiles_2xh200.json`), of which there are twice as many."""
-    machine = topologies.load("h200-nvswitch", 2)
-    schedule = GEMM_RS.plan_for(machine, {"M": rows, "K": 14336, "N": 4096}, "bf16", {})
-    assert dict(schedule.choices)["out.algorithm"] == algorithm

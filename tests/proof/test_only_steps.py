@@ -17,7 +17,7 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
 from tilelink.mutation.sites import sites
 
-_PLANNED = ("buffers", "signals", "exchanges", "launches")
+_PLANNED = ("buffers", "exchanges", "launches")
 
 
 def changed(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:

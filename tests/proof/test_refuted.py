@@ -12,6 +12,7 @@ import pytest
 import topologies
 from lowering import emit
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
+from tests.proof.changed_steps import OnSteps, proof_of, waits, words
 from tests.proof.contents.test_mutants import right
 from tilelink.declaration import Overlap
 from tilelink.elaborate.schedule import elaborated
@@ -29,8 +30,6 @@ from tilelink.ir.nodes import (
     Machine,
     Memory,
     Publish,
-    Scope,
-    Signal,
 )
 from tilelink.ir.order import RankOrder, TileOrder
 from tilelink.ir.schedule import Schedule
@@ -106,13 +105,6 @@ def matmuls(schedule: Schedule) -> list[MatmulBody]:
     return [site.node for site in sites(schedule, MatmulBody)]
 
 
-def copied_words(schedule: Schedule, words: int) -> Schedule:
-    """With so many words for streams that tell their end; it is the last signal."""
-    *others, copied = schedule.signals
-    assert copied.name == "copied"
-    return replace(schedule, signals=(*others, *([replace(copied, slots=words)] if words else [])))
-
-
 def buffer(name: str, **fields: object) -> Change:
     def change(schedule: Schedule) -> Schedule:
         site = next(site for site in sites(schedule, Buffer) if site.node.name == name)
@@ -156,7 +148,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     "peers that meet by epochs": (AR_PLACED, each(Finish, 0, turns=False), BugClass.SLOTS),
     "peers that are met before the last copies": (
         AR_COPIED,
-        lambda schedule: each(CopyProgram, 1, tells_end=False)(copied_words(schedule, 1)),
+        lambda schedule: each(CopyProgram, 1, tells_end=False)(schedule),
         BugClass.ORDERING,
     ),
     "a reader of what nobody says has arrived": (AG_CE, each(Exchange, 0, met=True), BugClass.CIRCLE),
@@ -172,7 +164,6 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         BugClass.ASYNC_STORE,
     ),
     "a result put where a peer's caller still reads": (AR_PLACED, each(SumParts, 0, wait=None), BugClass.ORDERING),
-    "too few slots": (AG_CE, each(Signal, 1, slots=2), BugClass.SLOTS),
     "a buffer too small": (RS_CE, buffer("y_parts", shape=(2, 72, 32)), BugClass.SLOTS),
     "no wait before a read": (AG_CE, body(lambda steps: steps[1:]), BugClass.ORDERING),
     "a kernel before the library call it reads from": (
@@ -201,7 +192,6 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         each(Finish, 0, turns=False, within=False),
         BugClass.SLOTS,
     ),
-    "no word for a stream that tells its end": (AR_COPIED, lambda s: copied_words(s, 1), BugClass.SLOTS),
     "an end that no stream tells": (AG_CE, each(CopyProgram, 0, tells_end=False), BugClass.CIRCLE),
     "an end that is told behind what waits for it": (
         RS_CE,
@@ -216,11 +206,6 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     ),
     "an own part that is never told of": (RS_FUSED, each(Wait, 0, own=True), BugClass.CIRCLE),
     "no program to carry it out": (AG_SM, each(AwaitPeers, 0, within=True), BugClass.REUSE),
-    "done counts where epochs are awaited": (
-        AG_PCIE,
-        each(Signal, 0, scope=Scope.PEER_COUNT, slots=1),
-        BugClass.SLOTS,
-    ),
     "more programs than SMs": (AG_CE, each(Machine, 0, num_sms=3), BugClass.RESIDENCY),
     "a tile that signals over a link without atomics": (
         RS_FUSED,
@@ -234,7 +219,6 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     ),
     "nobody moves the chunks": (AG_CE, without(CopyProgram), BugClass.CIRCLE),
     "nobody publishes what is pulled": (AG_PULL, without(Publish), BugClass.CIRCLE),
-    "a wait for more arrivals than come": (AG_SM, each(Wait, 0, target=3), BugClass.CIRCLE),
     "peers are never told": (AG_PCIE, without(Finish), BugClass.CIRCLE),
     "a launch behind the end of the call": (
         AG_CE,
@@ -243,11 +227,10 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     ),
     "chunks moved twice": (
         AG_CE,
-        lambda schedule: replace(copied_words(schedule, 2), launches=(*schedule.launches[:1], *schedule.launches)),
+        lambda schedule: replace(schedule, launches=(*schedule.launches[:1], *schedule.launches)),
         BugClass.REUSE,
     ),
     "rows of another axis waited for": (AG_CE, each(Wait, 0, rows="n"), BugClass.WAIT_TOO_LITTLE),
-    "a wait for fewer arrivals than come": (AG_SM, each(Wait, 0, target=1), BugClass.WAIT_TOO_LITTLE),
     "counted before stored": (
         RS_CE,
         lambda schedule: next(
@@ -286,12 +269,7 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
 # what planned nodes say and steps do not: no mistake, since files are printed from steps
 SAME: dict[str, tuple[tuple[str, ...], Change]] = {
     "an own part that stays away": (AR_PLACED, each(Exchange, 1, own_copied=False)),
-    "two signals on one word": (RS_FUSED, each(Signal, 2, first=0)),
-    "no proxy fence before a descriptor load": (AG_CE, each(Wait, 0, fence=False)),
     "programs of another launch to go on": (AR_JOINED, each(Kernel, 1, warps=8)),
-    "no count of the programs that end": (RS_FUSED, lambda schedule: replace(schedule, signals=schedule.signals[:-1])),
-    "a peer's signal is a local count": (AG_CE, each(Signal, 1, scope=Scope.LOCAL)),
-    "an epoch compared with a number": (AG_CE, each(Wait, 0, target=1)),
     "a matmul in a loop that loads another left operand": (
         MLP_SHARED,
         lambda schedule: each(MatmulBody, 1, left=replace(matmuls(schedule)[1].left, own=""))(schedule),
@@ -321,7 +299,7 @@ RIGHT: dict[str, tuple[tuple[str, ...], Change]] = {
     "an output where peers write that never comes together": (RS_FUSED, buffer("out", memory=Memory.SYMMETRIC)),
     "copies whose end no program awaits": (
         AG_CE,
-        lambda schedule: each(CopyProgram, 0, tells_end=False)(copied_words(schedule, 0)),
+        lambda schedule: each(CopyProgram, 0, tells_end=False)(schedule),
     ),
 }
 
@@ -369,9 +347,24 @@ def test_another_right_schedule_is_proved(case: str) -> None:
     assert right(instantiated(elaborated(changed)), schedule.spec)
 
 
+@pytest.mark.parametrize(
+    ("change", "bug"),
+    [
+        (words("x_full_arrived", 2, 2), BugClass.SLOTS),
+        (waits("x_full_arrived", 1), BugClass.CIRCLE),
+        (waits("x_full_arrived", -1), BugClass.WAIT_TOO_LITTLE),
+        (words("done", 0), BugClass.SLOTS),
+    ],
+    ids=["too few words", "more arrivals than come", "fewer arrivals than come", "no word at all"],
+)
+def test_a_wait_or_word_that_is_wrong(change: OnSteps, bug: BugClass) -> None:
+    proof = proof_of(change, planned(*AG_SM))
+    assert bug in [finding.bug for finding in proof.findings], proof.lines()
+
+
 def test_a_finding_names_step_and_signal() -> None:
     schedule = planned(*AG_SM)
-    (finding,) = verify(each(Wait, 0, target=1)(schedule)).findings
+    (finding,) = proof_of(waits("x_full_arrived", -1), schedule).findings
     assert finding.signal == "x_full_arrived"
     assert (
         "x_full" in finding.where and "of out_tiles." in finding.where and "its write need not be over" in finding.fact
@@ -380,7 +373,8 @@ def test_a_finding_names_step_and_signal() -> None:
 
 def test_a_name_that_stands_for_nothing_is_refuted() -> None:
     schedule = planned(*AG_CE)
-    proof = verify(replace(schedule, signals=schedule.signals[:1]))
+    none = OnSteps(lambda steps: replace(steps, signals=steps.signals[:1]))
+    proof = proof_of(none, schedule)
     assert any("no signal x_full_arrived" in finding.fact for finding in proof.findings)
 
 

@@ -29,15 +29,15 @@ from tilelink.schedule.walk import all_steps, phases, steps_in
 _NONSENSE = (LookupError, RuntimeError, ValueError, ZeroDivisionError, AssertionError, StopIteration)
 
 
-def verify(schedule: Schedule) -> Proof:
-    """Check what `schedule` computes, what it counts on and the order of its steps. Never raises for a wrong schedule: it is
-    refuted."""
+def verify(schedule: Schedule, steps: Steps | None = None) -> Proof:
+    """Check what `schedule` computes, what it counts on and the order of its steps, or of other `steps` in their place. Never
+    raises for a wrong schedule: it is refuted."""
     begin = time.perf_counter()
     findings: list[Finding] = []
     outcome: Outcome | None = None
     counts: tuple[tuple[str, int], ...] = ()
     try:
-        steps = instantiated(elaborated(schedule))
+        steps = instantiated(elaborated(schedule) if steps is None else steps)
         counts = _counts(steps)
         findings += _found("rules", broken_rules(steps, schedule.machine))
         outcome = checked(steps)

@@ -1,0 +1,83 @@
+"""Operators of rows of the table of features: those of examples/, and what only tests need."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import tilelink
+from tests.pipeline.workloads import load
+from tilelink import Partial, Replicate, Shard, Tensor, dims
+
+AG_GEMM, GEMM_RS = load("02_ag_gemm.py:ag_gemm"), load("03_gemm_rs.py:gemm_rs")
+GEMM_AR, MLP = load("04_gemm_ar.py:gemm_ar"), load("05_mlp.py:mlp")
+USER_OP = load("06_user_op.py:ag_squared_relu")
+
+B, C, K, M, N = dims("B C K M N")
+ROWS: TypeAlias = Annotated[Tensor, (M, K), Shard(0)]
+COLUMNS: TypeAlias = Annotated[Tensor, (M, K), Shard(1)]
+WEIGHT: TypeAlias = Annotated[Tensor, (K, N), Shard(1)]
+WEIGHT_ROWS: TypeAlias = Annotated[Tensor, (K, N), Shard(0)]
+
+
+@tilelink.overlap
+def scatter_columns(x: COLUMNS, w: WEIGHT_ROWS) -> Tensor:
+    return tilelink.reduce_scatter(tilelink.matmul(x, w), dim=1)
+
+
+@tilelink.overlap
+def reduce_scaled(x: COLUMNS, w: WEIGHT_ROWS, scale: Annotated[Tensor, (M, N)]) -> Tensor:
+    return tilelink.relu(tilelink.all_reduce(tilelink.matmul(x, w) * scale))
+
+
+@tilelink.overlap
+def folded(x: COLUMNS, w: WEIGHT_ROWS) -> Tensor:
+    """Elementwise operations that fold into the copy."""
+    y = tilelink.matmul(x, w)
+    z = tilelink.all_reduce(y)
+    return z * tilelink.relu(z)
+
+
+@tilelink.overlap
+def gated(x: ROWS, a: WEIGHT, b: WEIGHT) -> Tensor:
+    x_full = tilelink.all_gather(x, dim=0)
+    one = tilelink.silu(tilelink.matmul(x_full, a))
+    two = tilelink.matmul(x_full, b)
+    return tilelink.mul(one, two)
+
+
+@tilelink.overlap
+def three(x: ROWS, a: WEIGHT, b: WEIGHT, c: WEIGHT) -> Tensor:
+    x_full = tilelink.all_gather(x, dim=0)
+    one, two, third = tilelink.matmul(x_full, a), tilelink.matmul(x_full, b), tilelink.matmul(x_full, c)
+    return tilelink.silu(one) * two + third
+
+
+@tilelink.overlap
+def along_k(x: COLUMNS, a: WEIGHT, b: WEIGHT) -> Tensor:
+    x_full = tilelink.all_gather(x, dim=1)
+    one, two = tilelink.matmul(x_full, a), tilelink.matmul(x_full, b)
+    return tilelink.silu(one) * two
+
+
+@tilelink.overlap
+def in_a_pipeline(
+    x: Annotated[Tensor, (B, C), Shard(0)],
+    w: Annotated[Tensor, (C, N), Replicate()],
+    b: Annotated[Tensor, (N,), Replicate()],
+) -> Tensor:
+    """Made by tiles, sent two ranks back, folded into an epilogue, sent on and gathered."""
+    y = tilelink.matmul(x, w)
+    before = tilelink.relu(tilelink.send_recv(y, by=-2) + b)
+    return tilelink.all_gather(tilelink.send_recv(before, by=1), dim=0)
+
+
+@tilelink.overlap
+def columns_and_rows(x: Annotated[Tensor, (B, C), Shard(1)], b: Annotated[Tensor, (C,), Shard(0)]) -> Tensor:
+    """Parts that lie side by side, and parts of one dimension."""
+    return tilelink.send_recv(x, by=1) + tilelink.send_recv(b, by=1)
+
+
+@tilelink.overlap
+def summed(x: Annotated[Tensor, (B, C), Partial()]) -> Tensor:
+    """A value that a library call makes."""
+    return tilelink.send_recv(tilelink.reduce_scatter(x, dim=0), by=1)
