@@ -31,6 +31,19 @@ def softmax(x, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr): 
     return tl.load(x + rows[:, None] * num_n + cols[None, :])  # what it computes is nothing to the proof
 
 
+rows, visit = tilelink.axes("rows visit")
+
+
+@tilelink.op(reads={"x": (rows, visit)}, writes=(rows, visit), reference=lambda x: x + x)
+@triton.jit  # type: ignore[untyped-decorator]
+def doubled(x, rows, visit, num_rows, num_visit, TILE_ROWS: tl.constexpr, TILE_VISIT: tl.constexpr):  # type: ignore[no-untyped-def]
+    at, cols = rows + tl.arange(0, TILE_ROWS), visit + tl.arange(0, TILE_VISIT)
+    found = tl.load(
+        x + at[:, None] * num_visit + cols[None, :], mask=(at < num_rows)[:, None] & (cols < num_visit)[None, :]
+    )
+    return found + found
+
+
 @pytest.fixture(scope="module")
 def planned() -> Planned:
     @overlap
@@ -70,3 +83,15 @@ def test_another_place_or_end_is_refuted(planned: Planned, parameter: str, by: i
 
 def test_a_tile_that_ends_before_its_rows_do_is_refuted(planned: Planned) -> None:
     assert list(contents(with_another(instantiated(elaborated(planned)), "num_m", -1), planned.spec))
+
+
+def test_axes_may_be_called_as_what_orders_count() -> None:
+    """Names that orders make up begin with that of an axis, so that `rows` and `visit` are the user's."""
+
+    @overlap
+    def spec(x: Tensor(M, K, placement=Shard(0))):  # type: ignore[valid-type,no-untyped-def]
+        return doubled(tilelink.all_gather(x, 0))
+
+    pin = {"tile": "16x16x0/4w1s", "group": "2"}
+    schedule = spec.plan("laptop-switch", 2, M=2 * 3 * 16, K=40, pin=pin)
+    assert list(contents(instantiated(elaborated(schedule)), schedule.spec)) == []
