@@ -32,16 +32,16 @@ def fields(kind: type[N], chosen: Callable[[N], bool] = lambda one: True, **valu
     return edit(kind, lambda one: replace(one, **values), chosen)  # type: ignore[type-var]
 
 
-def loads(buffer: str, **values: object) -> Change:
-    """Regions of loads of a buffer with other fields."""
+def loads(of: str, **values: object) -> Change:
+    """Regions of loads `of` a buffer with other fields."""
     return edit(
-        Load, lambda one: replace(one, region=region(one.region, **values)), lambda one: one.region.buffer == buffer
+        Load, lambda one: replace(one, region=region(one.region, **values)), lambda one: one.region.buffer == of
     )
 
 
-def stores(buffer: str, **values: object) -> Change:
+def stores(of: str, **values: object) -> Change:
     return edit(
-        Store, lambda one: replace(one, region=region(one.region, **values)), lambda one: one.region.buffer == buffer
+        Store, lambda one: replace(one, region=region(one.region, **values)), lambda one: one.region.buffer == of
     )
 
 
@@ -55,8 +55,8 @@ def region(one: Region, **values: object) -> Region:
     return replace(one, **values)  # type: ignore[arg-type]
 
 
-def computes(op: str, **values: object) -> Change:
-    return fields(Compute, lambda one: one.op == op, **values)
+def computes(of: str, **values: object) -> Change:
+    return fields(Compute, lambda one: one.op == of, **values)
 
 
 def both(*changes: Change) -> Change:
