@@ -112,7 +112,7 @@ class Values:
                 if tile.term.summed and scattered is not None and scattered.operation == ReduceScatter(dim):
                     return self._summed(tile, scattered.inputs[0])  # a sum lies there whole
                 part = self.part(tile, source)
-                if (part.owner == ANY_RANK).any():
+                if (tile.known & (part.owner == ANY_RANK)).any():
                     raise Mismatch(f"all ranks have the same {source}, and it is the part of none of them")
                 start = _moved(part.start, dim, part.owner * self.shapes[source][dim])
                 return replace(part, owner=part.owner * 0 + ANY_RANK, start=start)
@@ -234,7 +234,7 @@ class Values:
             a, b = (one.turned() for one in both) if turned else both
             for tile, name, lies in ((a, left, axes[0]), (b, right, axes[1])):
                 if tile.axes != lies:
-                    raise Mismatch(f"{tile.term} lies otherwise than {name} does")
+                    raise Mismatch(f"rows and columns of {tile.term} are not where the product needs them")
                 _on(self.part(tile, name), ranks, tile, name)
             if len(a.pieces) > 1 and not _alike(a, b):
                 raise Mismatch(f"rounds go through {left} and {right} in other pieces")
