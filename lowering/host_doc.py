@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lowering.constants import POOL_PLACES
 from lowering.source import Source
 from tilelink.ir.nodes import Memory
 from tilelink.ir.schedule import Schedule
 
 
-def print_doc(out: Source, schedule: Schedule) -> None:
+def print_doc(out: Source, schedule: Schedule, pooled: Sequence[str]) -> None:
+    """`pooled`: outputs of which each call takes a place that is free."""
     spec = schedule.spec
     inputs = [buffer for buffer in schedule.buffers if buffer.memory is Memory.INPUT]
     outputs = [spec.value(name) for name in spec.outputs]
@@ -17,8 +20,7 @@ def print_doc(out: Source, schedule: Schedule) -> None:
     out.line()
     out.line(f"Takes {', '.join(f'{b.name} {list(b.shape)} {b.dtype}' for b in inputs)}.")
     out.line(f"Returns {', '.join(f'{value.name} {list(value.local)} {value.dtype}' for value in outputs)}.")
-    fresh = {b.name for b in schedule.buffers if b.memory in (Memory.OUTPUT, Memory.POOL)}
-    pooled = [buffer.name for buffer in schedule.buffers if buffer.memory is Memory.POOL]
+    fresh = {*pooled, *(b.name for b in schedule.buffers if b.memory is Memory.OUTPUT)}
     placed = [value.name for value in outputs if value.name not in fresh]
     if placed:
         out.line(f"Each call overwrites {', '.join(placed)}: read it before the next call, in stream order.")

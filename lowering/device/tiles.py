@@ -46,3 +46,11 @@ def copy_run(target, source, size, BLOCK: tl.constexpr):
         offsets = start + tl.arange(0, BLOCK)
         inside = offsets < size
         tl.store(target + offsets, tl.load(source + offsets, mask=inside), mask=inside)
+
+
+@triton.jit
+def by_die(program, PROGRAMS: tl.constexpr, DIES: tl.constexpr):
+    """Renumber programs, which the hardware deals to dies in turn: neighbours then share the L2 of one die."""
+    even = PROGRAMS // DIES * DIES
+    moved = program % DIES * (even // DIES) + program // DIES
+    return tl.where(program < even, moved, program)

@@ -101,7 +101,8 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     kernel.line(_decorator(parameters, here, "gluon" if gluon else "triton"))
     what = "; ".join(f"{role.name} by {_programs(role)}" for role in roles) + "."
     with kernel.function(name, parameters, what if len(roles) > 1 else _what(roles[0])):
-        kernel.line("program = tl.program_id(0)")
+        number_of = _by_die(frame, roles[0], "tl.program_id(0)") if len(roles) == 1 else "tl.program_id(0)"
+        kernel.line(f"program = {number_of}")
         for one, several in tuples.items():
             kernel.call(f"{one} = (", several)
         if "call" in needs:
@@ -168,8 +169,16 @@ def _dispatch(
     first = bool(before)
     before += _counts(frame, [role])
     with out.block("else:" if rest else f"{'elif' if first else 'if'} program < {' + '.join(before)}:"):
-        own = {"program": _program_of(before[:-1])}
+        own = {"program": _by_die(frame, role, _program_of(before[:-1]))}
         out.call(f"{role.name}(", [own.get(name, name) for name in parameters])
+
+
+def _by_die(frame: Frame, role: Role, program: str) -> str:
+    """`program` as it is numbered among those of its role."""
+    if not isinstance(role.engine, Sms) or role.engine.dies == 1:
+        return program
+    dies = frame.constants.name("num_dies", role.engine.dies, "dies of a GPU, to which programs are dealt in turn")
+    return f"by_die({program}, {_counts(frame, [role])[0]}, {dies})"
 
 
 def _program_of(before: list[str]) -> str:

@@ -20,10 +20,10 @@ def lower_planned(planned: Schedule, target: str = "triton") -> str:
     print_header(head, planned, spelling, kernels=True)
     spec = planned.spec
     results = {name: spec.value(name).local for name in spec.outputs}
-    doc = Source()
-    print_doc(doc, planned)
+    steps, doc = elaborated(planned), Source()
+    print_doc(doc, planned, [buffer.name for buffer in steps.buffers if buffer.places])
     main = print_main(planned, spelling).rstrip()
     machine = planned.machine
     limits = machine.stream_waits, machine.peer_atomics
     around = Around(head.text(), doc.text(), planned.hash, main, results, *limits)
-    return lower(with_own_names(elaborated(planned)), planned.machine.arch, around, target)
+    return lower(with_own_names(steps), planned.machine.arch, around, target)

@@ -12,8 +12,8 @@ NONE = "–"
 
 _INTRO = """# Primitives
 
-Every primitive of the programming model: what a schedule has in its place, how emitted files say it, what it means in
-the emulator, and what runs it. The page is written by `pytest --update-golden tests/docs/test_primitives.py`: statements
+Every primitive of the programming model: which steps of a schedule stand in its place, how emitted files say it, what it
+means in the emulator, and what runs it. The page is written by `pytest --update-golden tests/docs/test_primitives.py`: statements
 are cut out of emitted files (examples 01 to 03, one schedule for each mover and transfer), meanings are docstrings, and
 that tests, compiled kernels and checks on GPUs call the primitive is read from their source.
 
@@ -48,9 +48,7 @@ same.
 def page() -> str:
     """The whole page."""
     files = (f"`{path.relative_to(facts.ROOT)}` ({machine})" for machine, path in facts.RESULTS.items())
-    schedule = _table(
-        ("primitive", "in the schedule IR", "stock Triton", "Triton-distributed", "in the emulator"), _schedule_row
-    )
+    schedule = _table(("primitive", "in steps", "stock Triton", "Triton-distributed", "in the emulator"), _schedule_row)
     runs = _table(("primitive", "emulated", "compiled", "checks on GPUs"), _runs_row)
     shim = _table(("primitive", "signature", "vendors", "on stock Triton, through the shim"), _shim_row)
     return _INTRO + _SCHEDULE + schedule + _RUNS.format(results=" and ".join(files)) + runs + _SHIM + shim

@@ -1,4 +1,4 @@
-"""The primitives of the programming model: what a schedule has in their place, where emitted files say it, what runs them.
+"""The primitives of the programming model: which steps a schedule has in their place, where emitted files say it, what runs them.
 
 Written by hand are meanings, and where to look. What is found there goes into docs/primitives.md: see `primitive_facts.py`.
 """
@@ -37,7 +37,7 @@ class Primitive:
 
     name: str
     module: str
-    schedule: str  # meaning in the schedule IR; nodes in backquotes
+    schedule: str  # meaning in the steps of a schedule; names of `tilelink.schedule` in backquotes
     triton: tuple[Code, ...]  # empty: no schedule says it
     distributed: tuple[Code, ...]
     test: str
@@ -53,8 +53,8 @@ COPY = Code(PUSH_COPY, "Stream.copy", "cuMemcpyAsync")
 COPY_DIST = Code(PUSH_COPY, "copy_on_stream")
 _NO_MULTICAST = "no: compiled and emulated only, multicast is off on every machine of ours"
 _UNUSED_ORDER = (
-    "None: `CommRole` and `Fused` store at the peer and their `Notify` releases the stores, `CopyProgram` is ordered by its "
-    "stream. Puts over a network would need it, and there the planner keeps `Algorithm.LIBRARY`: "
+    "None: programs store at the peer and their `Notify` releases the stores; a stream of a `CopyEngine` keeps its order. "
+    "Puts over a `Network` would need it; the planner makes none, and calls collectives of a library there. "
 )
 
 PRIMITIVES: tuple[Primitive, ...] = (
@@ -70,7 +70,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "n_pes",
         LIBSHMEM,
-        "`Machine.num_ranks`: a constant of the file.",
+        "`MeshAxis.size`: a constant of the file.",
         (Code(PUSH_SMS, "GpuFabric.__init__", "self.num_ranks ="),),
         (Code(PUSH_SMS, "GpuFabric.__init__", "self.num_ranks ="),),
         OPENSHMEM + "test_signals_are_counted",
@@ -78,8 +78,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "int_p",
         LIBSHMEM,
-        "A word of a `WordCollective`, which says itself that it has arrived: stored in one piece, it needs no order. All other "
-        "words that a schedule writes at a peer are those of a `Signal`, and these need release order.",
+        "A packet of a `Store` to a `Buffer` of `Protocol.LL` or `Protocol.LAMPORT`, which says itself that it has arrived: "
+        "stored in one piece, it needs no order. Words of a `Signal` at a peer need release order.",
         (Code(WORDS, "store_words", "put_words("),),
         (Code(WORDS, "store_words", "put_words("),),
         OPENSHMEM + "test_a_flag_written_by_int_p_needs_a_fence",
@@ -87,7 +87,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "remote_ptr",
         LIBSHMEM,
-        "The peer of an `Exchange`: where `Place.PEER` stores, an `Operand.remote` is loaded, a `CommRole` copies.",
+        "`Region.at`: the rank in whose memory the region of a `Load`, `Store` or `Move` lies.",
         (Code(FUSED, "out_kernel", "on_peer("),),
         (Code(FUSED, "out_kernel", "dl.symm_at("),),
         OPENSHMEM + "test_remote_ptr_is_the_peers_address",
@@ -95,8 +95,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "barrier_all",
         LIBSHMEM,
-        "None inside of a call: `Finish` and `Begin` or `AwaitPeers` order calls peer by peer. Ranks meet on the host, when an "
-        "operator has been loaded.",
+        "None inside of a call: a `Notify` at each peer at the end of a call, and a `Wait` for all of them, order calls. Ranks "
+        "meet on the host, when an operator has been loaded.",
         (Code(PUSH_SMS, "GpuFabric.barrier"),),
         (Code(PUSH_SMS, "GpuFabric.barrier"),),
         OPENSHMEM + "test_barrier_all_delivers_what_is_under_way",
@@ -104,7 +104,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "sync_all",
         LIBSHMEM,
-        "None: `Finish` tells each peer alone that this rank has ended, and no step needs all ranks at one point.",
+        "None: a `Notify` tells each peer alone that this rank has ended. Where calls end together, a `Wait` for the peers' "
+        "follows.",
         (),
         (),
         OPENSHMEM + "test_sync_all_does_not",
@@ -112,7 +113,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "quiet",
         LIBSHMEM,
-        _UNUSED_ORDER + "`Finish` would be the step that has it, before it tells peers.",
+        _UNUSED_ORDER + "It would stand before the `Notify` that ends a call.",
         (),
         (),
         OPENSHMEM + "test_fence_and_quiet_order_a_put_and_a_signal",
@@ -121,7 +122,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
         "fence",
         LIBSHMEM,
         _UNUSED_ORDER
-        + "`Notify` would have it between data and signal. (`Wait.fence` is another one: of descriptors.)",
+        + "It would stand between a `Move` and its `Notify`. (`Order.FENCE` is another one: of descriptors.)",
         (),
         (),
         OPENSHMEM + "test_fence_and_quiet_order_a_put_and_a_signal",
@@ -129,7 +130,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "getmem",
         LIBSHMEM,
-        "A chunk of an `Exchange` with `Transfer.PULL` that a `CommRole` moves: peers have addresses, so it is a copy.",
+        "A `Move` from a peer by a `Role` on `Sms`: peers have addresses, so it is a copy.",
         (Code(PULL_SMS, "x_full_send", "copy_run("),),
         (Code(PULL_SMS, "x_full_send", "copy_run("),),
         OPENSHMEM + "test_gets_are_there_after_quiet_or_when_they_block",
@@ -137,7 +138,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "getmem_nbi",
         LIBSHMEM,
-        "A chunk of an `Exchange` with `Transfer.PULL` that a `CopyProgram` moves; its stream stands in for `quiet`.",
+        "A `Move` from a peer by a `CopyEngine`; its stream stands in for `quiet`.",
         (Code(PULL_COPY, "enqueue", "copy_x_full.copy("), COPY),
         (Code(PULL_COPY, "enqueue", "copy_x_full.copy("), COPY_DIST),
         OPENSHMEM + "test_gets_are_there_after_quiet_or_when_they_block",
@@ -145,7 +146,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "putmem",
         LIBSHMEM,
-        "A chunk of an `Exchange` with `Transfer.PUSH` that a `CommRole` moves: peers have addresses, so it is a copy.",
+        "A `Move` to a peer by a `Role` on `Sms`: peers have addresses, so it is a copy.",
         (Code(PUSH_SMS, "x_full_send", "copy_run("),),
         (Code(PUSH_SMS, "x_full_send", "copy_run("),),
         PLAIN,
@@ -153,7 +154,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "putmem_nbi",
         LIBSHMEM,
-        "A chunk of an `Exchange` with `Transfer.PUSH` that a `CopyProgram` moves; its stream stands in for `quiet`.",
+        "A `Move` to a peer by a `CopyEngine`; its stream stands in for `quiet`.",
         (Code(PUSH_COPY, "enqueue", "self.x_full.peers[peer]"), COPY),
         (Code(PUSH_COPY, "enqueue", "self.x_full.peers[peer]"), COPY_DIST),
         OPENSHMEM + "test_barrier_all_delivers_what_is_under_way",
@@ -161,7 +162,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "putmem_signal",
         LIBSHMEM,
-        "A chunk that a `CommRole` pushes, and its `Signal` of `Scope.PEER`: the program that completes the chunk raises it.",
+        "A `Move` to a peer on `Sms` and the `Notify` behind it: the program that completes the chunk raises the word.",
         (Code(PUSH_SMS, "x_full_send", "notify("),),
         (Code(PUSH_SMS, "x_full_send", "notify("),),
         OPENSHMEM + "test_a_put_with_signal_brings_its_data_first",
@@ -169,7 +170,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "putmem_signal_nbi",
         LIBSHMEM,
-        "A chunk that a `CopyProgram` pushes, and its `Signal`: the epoch follows on the same stream as a copy of one word.",
+        "A `Move` to a peer by a `CopyEngine` and the `Notify` behind it: the number of the call follows on the same stream, "
+        "as a copy of one word.",
         (Code(PUSH_COPY, "enqueue", "copy_x_full.copy("),),
         (Code(PUSH_COPY, "enqueue", "copy_x_full.copy("),),
         OPENSHMEM + "test_a_put_with_signal_brings_its_data_first",
@@ -177,7 +179,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "signal_op",
         LIBSHMEM,
-        "A `Signal` of `Scope.PEER_COUNT`, raised by `Finish` with no data of its own; the set form is `Notify` and `Publish`.",
+        "A `Notify` without data of its own: at the end of a call it adds to a word of each peer. The set form is `Notify.to`.",
         (Code(PUSH_SMS, "count_at_peers"),),
         (Code(PUSH_SMS, "count_at_peer"),),
         OPENSHMEM + "test_signals_are_counted",
@@ -185,7 +187,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "signal_wait_until",
         LIBSHMEM,
-        "`AwaitPeers`: a count of peers that others may raise further meanwhile, so it is compared by order, not equality.",
+        "A `Wait` for a word that others may raise further meanwhile, such as the count of peers that have ended: it is compared "
+        "by order, not equality.",
         (Code(PUSH_SMS, "wait_until"),),
         (Code(PUSH_SMS, "wait_at_least"),),
         OPENSHMEM + "test_comparisons_of_a_wait",
@@ -193,8 +196,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "broadcast",
         LIBSHMEM,
-        "An `Exchange` of `Kind.GATHER` is one from every rank at once, spelled chunk by chunk as `putmem` is; no collective of "
-        "the IR has a single root.",
+        "A gather is a broadcast from every rank at once: a `Move` or `Store` for each chunk and peer, as `putmem` is. No "
+        "collective of a spec has a single root.",
         (),
         (),
         OPENSHMEM + "test_a_broadcast_takes_the_roots_source_as_it_was",
@@ -204,9 +207,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "wait",
         LANGUAGE,
-        "`Wait`: block until the chunks that a tile reads have arrived. `AwaitPlaces`: until every rank has told where its "
-        "output lies. `SlotWait`: until the word of a slot is at the number of the use, free for the producer of an item or "
-        "arrived for its consumer.",
+        "`Wait`: block until a word of this rank is at least a value: until a chunk has arrived, a peer has told where its "
+        "output lies, a slot of a queue is free or full. Where no word passes the value unseen, equality is as good.",
         (Code(PUSH_SMS, "wait_until"),),
         (Code(PUSH_SMS, "wait_until"),),
         DIALECT + "test_a_wait_orders_what_took_its_token",
@@ -214,8 +216,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "consume_token",
         LANGUAGE,
-        "The order between a `Wait` and the loads of the step behind it. Stock Triton keeps it without a token: the acquiring "
-        "atomic ends in a CTA barrier.",
+        "`Wait.covers`: the buffers whose loads behind the wait need it. Stock Triton keeps the order without a token: the "
+        "acquiring atomic ends in a CTA barrier.",
         (),
         (Code(PUSH_SMS, "out_tiles", "dl.consume_token("),),
         DIALECT + "test_a_wait_orders_what_took_its_token",
@@ -224,9 +226,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "notify",
         LANGUAGE,
-        "`Notify` with `then`, `Publish`: raise a `Signal` of `Scope.PEER` to the epoch of the call. `TellPlace`: raise one of "
-        "`Scope.PLACE`, which holds the epoch and a place of a pool. `SlotNotify`: raise the word of a slot to the number of "
-        "the use, at the receiver of the item or back at its sender.",
+        "`Notify`: raise a word of a `Signal` at a rank to `Notify.to`: the number of the call, or in a queue that of the use of "
+        "a slot, at the receiver of the item or back at its sender.",
         (Code(PUSH_SMS, "notify"), Code(QUEUE, "out_queue_send", "notify("), Code(QUEUE, "out_tiles", "notify(")),
         (Code(PUSH_SMS, "notify"), Code(QUEUE, "out_queue_send", "notify("), Code(QUEUE, "out_tiles", "notify(")),
         DIALECT + "test_push_and_notify",
@@ -234,7 +235,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "atomic_cas",
         EXTRA,
-        "None: a word of `Scope.PEER` has one writer, counts are added to; no step makes ranks compete for a word.",
+        "None: a word of a `Signal` is set by one writer or added to; no step makes ranks compete for a word.",
         (),
         (),
         DIALECT + "test_words_by_one_thread",
@@ -242,7 +243,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "atomic_add",
         EXTRA,
-        "`Notify.count`: what has been done of a chunk is counted, by tiles or by programs; who completes it raises `then`.",
+        "`Notify.last_of`: what has been done of a chunk is counted, by tiles or by programs; the last one raises the word.",
         (Code(PUSH_SMS, "count_arrival", "tl.atomic_add("),),
         (Code(PUSH_SMS, "count_arrival", "tl.atomic_add("),),
         DIALECT + "test_words_by_one_thread",
@@ -250,8 +251,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "ld_acquire",
         CUDA,
-        "The poll of `AwaitPeers`: stock Triton has no acquiring load and adds 0; Triton-distributed uses `ld`, which "
-        "exists for every vendor.",
+        "The poll of a `Wait`: stock Triton has no acquiring load and adds 0; Triton-distributed uses `ld`, which exists for "
+        "every vendor.",
         (Code(PUSH_SMS, "wait_until", "tl.atomic_add("),),
         (Code(PUSH_SMS, "wait_at_least", "ld("),),
         PLAIN,
@@ -259,7 +260,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "red_release",
         CUDA,
-        "`Notify` without `then`: chunks of this rank whose count is awaited itself.",
+        "A `Notify` on the own rank that adds: chunks of this rank whose count is awaited itself.",
         (Code(SCATTER, "count_up"),),
         (Code(SCATTER, "count_up"),),
         DIALECT + "test_words_by_one_thread",
@@ -267,7 +268,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "multimem_ld_reduce",
         CUDA,
-        "None: `Transfer` has push and pull. It would be a third one, for the `SumParts` of an `Algorithm.ONE_SHOT`.",
+        "None: a `Region` lies on one rank. It would be a `Load` from all ranks at once, in a one-shot sum.",
         (),
         (),
         "tests/compat/triton_dist/test_emulated_more.py::test_multicast",
@@ -278,7 +279,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "multimem_st",
         CUDA,
-        "None: `Transfer` has push and pull. It would be a third one, for a `Kind.GATHER` that stores once for all peers.",
+        "None: a `Region` lies on one rank. It would be a `Store` to all ranks at once, in a gather.",
         (),
         (),
         "tests/compat/triton_dist/test_emulated_more.py::test_multicast",

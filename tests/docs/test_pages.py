@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from pathlib import Path
 
@@ -19,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 NAMES = ("index", *USERS, "check_a_kernel", "performance", "api", "glossary")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
+CONTRIBUTORS = ("docs/design.md", "docs/mechanisms.md")
+TREES = ("tilelink", "lowering", "topologies", "tests", "examples", "benchmarks")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -95,3 +98,28 @@ def test_the_api_page_is_generated(request: pytest.FixtureRequest) -> None:
 @pytest.mark.slow
 def test_the_picture_is_generated(request: pytest.FixtureRequest) -> None:
     generated(DOCS / "overlap.svg", picture(), request)
+
+
+def named_in_code(page: str, pattern: str) -> set[str]:
+    """Matches of the pattern in the inline code of a page."""
+    spans = re.findall(r"`([^`\n]+)`", FENCED.sub("", read(page)))
+    return {found for span in spans for found in re.findall(pattern, span)}
+
+
+@pytest.mark.parametrize("page", CONTRIBUTORS)
+def test_files_that_are_named_exist(page: str) -> None:
+    """By the end of their path; `NAME` stands for any name."""
+    paths = (*ROOT.glob("*"), *(path for tree in TREES for path in (ROOT / tree).rglob("*")))
+    files = [f"/{path.relative_to(ROOT)}" for path in paths]
+    named = named_in_code(page, r"(?<![\w./*])[\w/*-]+(?:\.(?:py|toml|sh)|/)(?!\w)")
+    assert len(named) > 20
+    patterns = {one: "*/" + one.rstrip("/").replace("NAME", "*") for one in named}
+    assert [one for one, pattern in sorted(patterns.items()) if not fnmatch.filter(files, pattern)] == []
+
+
+@pytest.mark.parametrize("page", CONTRIBUTORS)
+def test_classes_that_are_named_exist(page: str) -> None:
+    texts = [path.read_text(encoding="utf-8") for tree in TREES for path in (ROOT / tree).rglob("*.py")]
+    defined = {name for text in texts for name in re.findall(r"^(?:class )?([A-Z]\w+)(?:[:(]| = )", text, re.MULTILINE)}
+    named = named_in_code(page, r"(?<!\w)[A-Z][a-z]+[A-Z]?\w+")
+    assert len(named) > 5 and sorted(named - defined) == []

@@ -10,10 +10,10 @@ from tests.docs import primitive_facts as facts
 from tests.docs.primitive_page import page
 from tests.docs.primitives import CUDA, PRIMITIVES, PUSH_SMS, Code, Primitive
 from tilelink.dialect_api import find
-from tilelink.ir import nodes, order, steps
+from tilelink.schedule import memory, roles, steps
 
 PAGE = facts.ROOT / "docs" / "primitives.md"
-NODE = re.compile(r"`([A-Z]\w+)(?:\.(\w+))?`")
+NAME = re.compile(r"`([A-Z]\w+)(?:\.(\w+))?`")
 NAMES = (
     "my_pe n_pes int_p remote_ptr barrier_all sync_all quiet fence getmem getmem_nbi putmem putmem_nbi putmem_signal "
     "putmem_signal_nbi signal_op signal_wait_until broadcast wait consume_token notify atomic_cas atomic_add ld_acquire "
@@ -32,10 +32,11 @@ def test_every_primitive_has_a_row() -> None:
     assert [one.name for one in PRIMITIVES] == NAMES.split()
 
 
-def test_nodes_of_the_schedule_exist() -> None:
-    known = {**vars(order), **vars(steps), **vars(nodes)}
+def test_steps_of_the_schedule_exist() -> None:
+    known = {**vars(memory), **vars(roles), **vars(steps)}
     for primitive in PRIMITIVES:
-        for name, member in NODE.findall(primitive.schedule):
+        for name, member in NAME.findall(primitive.schedule):
+            assert name in known, f"{name}, {primitive.name}"
             assert not member or hasattr(known[name], member), f"{name}.{member}, {primitive.name}"
 
 

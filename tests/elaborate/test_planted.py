@@ -9,33 +9,18 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.happens_before.check import Outcome, checked
 
-# what is no mistake of order: words that only grow need no such care; rules and conformance find it (`tilelink/proof`)
+# what is no mistake of order: words that only grow need no such care; rules and contents find it (`tilelink/proof`)
 _GROWS = "words of steps are never set back"
 _COMPUTED = "what is computed or masked, not when"
 _LOCAL = "order inside of a program, which a pass of the lowering puts in"
-_WORDS = "where words lie, which the lowering decides"
 _FITS = "whether programs fit, and which links carry atomics"
 OTHERS = {
-    "peers awaited that have been met": _GROWS,
-    "copies that await peers that have been met": _GROWS,
     "the next epoch twice": _GROWS,
-    "the next epoch while copies send this one": _GROWS,
-    "an epoch compared with a number": _GROWS,
-    "an output where peers write that never comes together": _COMPUTED,
-    "an own part that stays away": _COMPUTED,
     "a part of another axis": _COMPUTED,
     "another function": _COMPUTED,
     "a matmul in a loop that runs elsewhere": _COMPUTED,
-    "a matmul in a loop that loads another left operand": _COMPUTED,
-    "a matmul that counts on a wait that is not in the loop": _COMPUTED,
-    "a step between matmuls of one loop": _COMPUTED,
     "a result stored through a descriptor": _LOCAL,
     "a signalled tile stored through a descriptor": _LOCAL,
-    "no proxy fence before a descriptor load": _LOCAL,
-    "two signals on one word": _WORDS,
-    "no count of the programs that end": _WORDS,
-    "a peer's signal is a local count": _WORDS,
-    "programs of another launch to go on": _FITS,
     "more programs than SMs": _FITS,
     "a tile that signals over a link without atomics": _FITS,
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 M, N, K = dims("M N K")
 m, n, k = axes("m n k")
+(step,) = axes("step")
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -41,6 +42,7 @@ READS = {"x": (m, k), "w": (k, n)}
         ({"x": (), "w": (k, n)}, (m, n), "'x' has 0 dimensions", "one or two"),
         ({"x": (m, k), "w": (k, m)}, (m, n), "no tensor has the axis n", "every written axis"),
         ({}, (m, n), "no tensor has the axis m, n", "every written axis"),
+        ({"x": (step, k), "w": (k, n)}, (step, n), "an axis is called step", "any name but call"),
         ({"x": (m, k), "b": (k, n)}, (m, n), "its body has the parameters (x, w,", "Legal parameters: x, b, m, n,"),
         (
             {"x": (m, n)},

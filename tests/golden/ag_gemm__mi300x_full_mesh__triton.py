@@ -29,9 +29,9 @@ def out_tiles(x, w, out, x_full, signals, rank, call, program):
     # groups of 4 tiles along m through all of n, segments chunk by chunk
     for tile in tl.range(program, OUT_TILES_TILES, PROGRAMS):
         m_stage = tile // (NUM_RANKS * GROUP_M * N_TILES)
-        visit = tile % (NUM_RANKS * GROUP_M * N_TILES)
-        m_place = visit // (GROUP_M * N_TILES)
-        m_rest = visit % (GROUP_M * N_TILES)
+        m_visit = tile % (NUM_RANKS * GROUP_M * N_TILES)
+        m_place = m_visit // (GROUP_M * N_TILES)
+        m_rest = m_visit % (GROUP_M * N_TILES)
         m_segment = (rank + m_place) % NUM_RANKS
         m = (m_stage * GROUP_M + m_rest % GROUP_M) * TILE_M
         n = m_rest // GROUP_M * TILE_N
@@ -55,9 +55,9 @@ def out_tiles(x, w, out, x_full, signals, rank, call, program):
     for tile in tl.range(program, OUT_TILES_OUT_TILES_TILES, PROGRAMS):
         half = tile % 2
         m_stage = (NUM_TILES - HALVED + tile // 2) // (NUM_RANKS * GROUP_M * N_TILES)
-        visit = (NUM_TILES - HALVED + tile // 2) % (NUM_RANKS * GROUP_M * N_TILES)
-        m_place = visit // (GROUP_M * N_TILES)
-        m_rest = visit % (GROUP_M * N_TILES)
+        m_visit = (NUM_TILES - HALVED + tile // 2) % (NUM_RANKS * GROUP_M * N_TILES)
+        m_place = m_visit // (GROUP_M * N_TILES)
+        m_rest = m_visit % (GROUP_M * N_TILES)
         m_segment = (rank + m_place) % NUM_RANKS
         m = (m_stage * GROUP_M + m_rest % GROUP_M) * TILE_M
         n = m_rest // GROUP_M * TILE_N + half * (TILE_N // 2)
@@ -89,7 +89,7 @@ def out_kernel(x, w, out, x_full, x_full_peers, epoch, counts, signals, signal_p
     if program < X_FULL_PROGRAMS:
         x_full_send(x, x_full_peers, counts, signal_peers, rank, call, program)
     else:
-        out_tiles(x, w, out, x_full, signals, rank, call, program - X_FULL_PROGRAMS)
+        out_tiles(x, w, out, x_full, signals, rank, call, by_die(program - X_FULL_PROGRAMS, PROGRAMS, NUM_DIES))
     if count_arrival(counts + OUT_KERNEL_ENDED) == (X_FULL_PROGRAMS + PROGRAMS) - 1:
         # this rank has finished the call
         count_at_peers(signal_peers, DONE, rank, NUM_RANKS=NUM_RANKS)

@@ -13,6 +13,7 @@ import topologies
 from tests.adversary.bugs import edited, verdict
 from tests.pipeline.features import of
 from tests.pipeline.operators import AG_GEMM
+from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.calls import WordCollective
 from tilelink.ir.nodes import AwaitPeers
@@ -59,9 +60,7 @@ def changed(schedule: Schedule, **fields: Any) -> Schedule:
 @pytest.mark.parametrize(
     ("fields", "bug"),
     [
-        ({"programs": 1}, BugClass.RESIDENCY),
-        ({"within": False}, BugClass.WRONG_PLACE),
-        ({"block": 96}, BugClass.WRONG_PLACE),
+        ({"programs": 1}, BugClass.WAIT_TOO_LITTLE),
         ({"operand": "w"}, BugClass.WRONG_PLACE),
     ],
     ids=str,
@@ -72,10 +71,20 @@ def test_what_the_proof_refutes(fields: dict[str, object], bug: BugClass) -> Non
     assert bug in [finding.bug for finding in verify(changed(schedule, **fields)).findings]
 
 
+@pytest.mark.parametrize("fields", [{"within": False}, {"block": 96}], ids=str)
+def test_what_is_right_too(fields: dict[str, object]) -> None:
+    """A launch of its own, and other blocks."""
+    schedule = planned("several blocks a program")
+    other = changed(schedule, **fields)
+    assert elaborated(other) != elaborated(schedule)
+    assert verify(other).proved
+    assert run_emulated(other, lowering.emit(other), calls=3).equal
+
+
 def test_its_kernel_stands_behind_it_and_fits() -> None:
     schedule = planned("all data")
     behind = replace(schedule, launches=schedule.launches[::-1])
-    assert any("no kernel beside it" in finding.fact for finding in verify(behind).findings)
+    assert any("read that nothing has written in this call" in finding.fact for finding in verify(behind).findings)
     small = replace(schedule, machine=replace(schedule.machine, num_sms=1))
     assert BugClass.RESIDENCY in [finding.bug for finding in verify(small).findings]
 

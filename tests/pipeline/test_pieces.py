@@ -126,8 +126,7 @@ def edited(schedule: Schedule, change: dict[str, Any]) -> Schedule:
 
     def step(one: Step) -> Step:
         if isinstance(one, IfOwn):
-            slices = {"slices": change["slices"]} if "slices" in change else {}
-            return replace(one, own=tuple(map(step, one.own)), others=tuple(map(step, one.others)), **slices)
+            return replace(one, own=tuple(map(step, one.own)), others=tuple(map(step, one.others)))
         return replace(one, place=change["place"]) if in_pieces(one) and "place" in change else one
 
     def launch(one: Launch) -> Launch:
@@ -142,9 +141,8 @@ def edited(schedule: Schedule, change: dict[str, Any]) -> Schedule:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"warpgroups": 1}, "while another one multiplies"),
-        ({"slices": 4}, "rows of 128 bytes"),
-        ({"place": Place.HERE}, "the whole tile at once"),
+        ({"warpgroups": 1}, "while another group multiplies"),
+        ({"place": Place.HERE}, "its write need not be over"),
     ],
 )
 def test_what_pieces_count_on_is_proved(change: dict[str, Any], reason: str) -> None:

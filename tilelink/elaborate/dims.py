@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
+from tilelink.elaborate.signals import declared, raised
 from tilelink.elaborate.sizes import Key, Sizes
 from tilelink.elaborate.tiles import in_tiles
 from tilelink.elaborate.words import Blocks
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import WordCollective
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
-from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange, Signal
+from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange
 from tilelink.ir.order import RankOrder
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Index, Number, names_in
@@ -35,7 +36,7 @@ class Names:
         self.planned = planned
         self.dims: dict[str, Dim] = {}
         self.folded: dict[Index, Index] = {}  # what follows from dims, and what it is called
-        self.taken = {buffer.name for buffer in planned.buffers} | {signal.name.upper() for signal in planned.signals}
+        self.taken = {buffer.name for buffer in planned.buffers} | {signal.name.upper() for signal in declared(planned)}
         self.roles = [kernel.compute for kernel in planned.kernels() if kernel.compute is not None]
         self.ranks = self.size("NUM_RANKS", planned.num_ranks, "ranks of the group")
         self.sizes, self.named = Sizes(planned), dict[Key, int]()
@@ -49,7 +50,6 @@ class Names:
             planned,
             machine=replace(planned.machine, num_ranks=self.ranks),
             exchanges=exchanges,
-            signals=tuple(map(self._signal, planned.signals)),
             buffers=tuple(map(self._buffer, planned.buffers)),
         )
         self.schedule = replace(self.schedule, launches=_changed(planned.launches, self._node))
@@ -200,22 +200,10 @@ class Names:
                 return self.extent(("buffer", name, len(shape) - 1))
         return exchange.cols
 
-    def _signal(self, signal: Signal) -> Signal:
-        """Words: as many as slots, or as a part has chunks, for each rank or once."""
-        exchange = self.exchanges.get(signal.name.rpartition("_")[0])
-        if exchange is None:
-            return replace(signal, slots=self.ranks) if signal.slots == self.ranks > 1 else signal
-        for slots in (exchange.slots, self.ranks * exchange.chunks, exchange.chunks):
-            if signal.slots == slots:
-                return replace(signal, slots=slots)
-        return signal
-
     def _node(self, node: object) -> object:
         match node:
             case RankOrder():
                 return self._rank_order(node)
-            case ir.Wait() if node.target and node.target == self.movers.get(node.exchange):
-                return replace(node, target=self.movers[node.exchange])
             case ir.Operand():
                 return self._operand(node)
             case CommRole():
@@ -346,7 +334,7 @@ class Names:
                     counts = chunk_arrivals(role, step, exchange, own)
                     same = len(set(counts)) == 1
                     named = same and isinstance(in_tiles(role, step, exchange, own, counts[0]), Known)
-                    if not named and (same or not step.then):
+                    if not named and (same or raised(exchange) is None):
                         self._fixed(role, exchange)
 
     def _fixed(self, role: ComputeRole, exchange: Exchange) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_part
-from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets
+from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets, places_of
 from tilelink.ir.calls import Collective, LibraryGemm
 from tilelink.ir.counting import counting_step, source_arrivals
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish, Transfer
@@ -33,12 +34,12 @@ def ends(schedule: Schedule, exchange: Exchange, rows: tuple[Number, Number]) ->
 def ready(schedule: Schedule, exchange: Exchange) -> tuple[Step, ...]:
     """The wait for the source of a chunk: for the tiles that make it, or for the peer that has it."""
     if exchange.transfer is Transfer.PULL:
-        return (Wait(f"{exchange.name}_ready", (PEER, CHUNK), call, (exchange.source,)),)
-    if not schedule.has_signal(f"{exchange.name}_count"):
+        return (Wait(signals.ready(exchange.name), (PEER, CHUNK), call, (exchange.source,)),)
+    if not exchange.counted:
         return ()
     number = PEER if exchange.kind is Kind.SCATTER else 0
     until = call * _by_chunk(_arrivals(schedule, exchange))
-    return (Wait(f"{exchange.name}_count", (number, CHUNK), until, (exchange.source,)),)
+    return (Wait(signals.counted(exchange.name), (number, CHUNK), until, (exchange.source,)),)
 
 
 def _arrivals(schedule: Schedule, exchange: Exchange) -> list[int]:
@@ -71,23 +72,23 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     source, target = ends(schedule, exchange, chunk_rows(exchange, CHUNK))
     told: tuple[Step, ...] = ()
     if exchange.transfer is Transfer.PULL:
-        told = (Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank, call),)
+        told = (Notify(signals.arrived(exchange.name), (PEER, CHUNK), rank, call),)
     elif not exchange.met:
-        told = (Notify(f"{exchange.name}_arrived", (rank, CHUNK), PEER, call),)
+        told = (Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call),)
     let = peer_and_chunk(exchange.order, exchange.chunks, streams=launch.streams > 1)
     count = (schedule.num_ranks - 1) * exchange.chunks
     body = (*ready(schedule, exchange), Move((source,), (target,)), *told)
     phases = [Phase(count, body, let)]
     roles: list[Role] = []
     if launch.awaits_done:
-        done = Phase(1, (Wait("done", (0,), (call - 1) * (schedule.num_ranks - 1)),), every=True)
+        done = Phase(1, (Wait(signals.DONE, (0,), (call - 1) * (schedule.num_ranks - 1)),), every=True)
         if launch.streams > 1:
             roles.append(Role(f"{launch.stream}_begin", CopyEngine(), (done,)))
         else:
             phases.insert(0, done)
     if launch.tells_end:
         word = schedule.copied_word(launch) + (PROGRAM if launch.streams > 1 else 0)
-        phases.append(Phase(1, (Notify("copied", (word,), rank, call),), every=True))
+        phases.append(Phase(1, (Notify(signals.COPIED, (word,), rank, call),), every=True))
     return (*roles, Role(launch.stream, CopyEngine(launch.streams), tuple(phases)))
 
 
@@ -95,29 +96,29 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     """Chunks by programs, each a share of the rows of every chunk; or whole items in turn, each into its slot."""
     exchange = schedule.exchange(comm.exchange)
     if exchange.slots:
-        return _items(schedule, comm, exchange)
+        return _items(schedule, exchange)
     first, rows = chunk_rows(exchange, CHUNK)
     begin = rows * PROGRAM // comm.programs
     share = (("begin", first + begin), ("share", rows * (PROGRAM + 1) // comm.programs - begin))
     source, target = ends(schedule, exchange, (Index("begin"), Index("share")))
     if exchange.transfer is Transfer.PUSH:
-        told = Notify(f"{exchange.name}_arrived", (rank, CHUNK), PEER, call, comm.programs)
+        told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call, comm.programs)
     else:
-        told = Notify(f"{exchange.name}_arrived", (PEER, CHUNK), rank)
+        told = Notify(signals.arrived(exchange.name), (PEER, CHUNK), rank)
     body = (*ready(schedule, exchange), Move((source,), (target,)), told)
     let = (*peer_and_chunk(exchange.order, exchange.chunks, shifted=True), *share)
     title = "each program moves its share of every chunk"
     return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True, title=title)
 
 
-def _items(schedule: Schedule, comm: CommRole, exchange: Exchange) -> Phase:
+def _items(schedule: Schedule, exchange: Exchange) -> Phase:
     receiver = (rank + exchange.by) % schedule.num_ranks
     first, rows = chunk_rows(exchange, TILE)
     source = chunk_region(schedule, exchange.source, exchange, None, (first, rows))
     target = chunk_region(schedule, exchange.target, exchange, SLOT, (0, rows), receiver)
-    before = tuple(Wait(step.signal, (SLOT,), USE + step.plus) for step in comm.before)
-    after = tuple(Notify(step.signal, (SLOT,), receiver, USE + step.plus) for step in comm.after)
-    return Phase(exchange.chunks, (*before, Move((source,), (target,)), *after), item_lets(exchange, TILE))
+    before = Wait(signals.free(exchange.name), (SLOT,), USE)
+    after = Notify(signals.arrived(exchange.name), (SLOT,), receiver, USE + 1)
+    return Phase(exchange.chunks, (before, Move((source,), (target,)), after), item_lets(exchange, TILE))
 
 
 def publish(schedule: Schedule, launch: Publish) -> tuple[Step, ...]:
@@ -130,7 +131,7 @@ def publish(schedule: Schedule, launch: Publish) -> tuple[Step, ...]:
     peers = (("peer", (rank + 1 + STEP) % schedule.num_ranks),)
 
     def told(chunk: Number) -> Step:
-        notify = Notify(f"{exchange.name}_ready", (rank, chunk), PEER, call)
+        notify = Notify(signals.ready(exchange.name), (rank, chunk), PEER, call)
         return For("step", schedule.num_ranks - 1, (notify,), peers)
 
     return (*staged, told(0) if exchange.chunks == 1 else For("chunk", exchange.chunks, (told(CHUNK),)))
@@ -143,13 +144,8 @@ def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:
     told = Store("place", Region(places_of(exchange), (rank,), (1,), peer))
     return (
         Compute(("place",), "own_place", (schedule.exchange(exchange).target,), (1,)),
-        For("step", ranks, (told, Notify(f"{exchange}_place", (rank,), peer, call))),
+        For("step", ranks, (told, Notify(signals.place(exchange), (rank,), peer, call))),
     )
-
-
-def places_of(exchange: str) -> str:
-    """The buffer in which each rank finds the places of all."""
-    return f"{exchange}_places"
 
 
 def copy_own(schedule: Schedule, name: str) -> Move:
@@ -194,9 +190,9 @@ def library_gemm(schedule: Schedule, gemm: LibraryGemm) -> Role:
         multiply = (If(segment, rank, (own,), (there,)),)
     waits: tuple[Step, ...] = ()
     if gemm.wait is not None:
-        until = call * gemm.wait.target if gemm.wait.target else call
-        waits = (If(segment, rank, (), (Wait(gemm.wait.signal, (segment, CHUNK), until),)),)
-    counted = (Notify(gemm.count, (segment, CHUNK), rank, call),) if gemm.count else ()
+        word, until = signals.awaited(schedule, exchange)
+        waits = (If(segment, rank, (), (Wait(word, (segment, CHUNK), until),)),)
+    counted = (Notify(signals.counted(exchange.name), (segment, CHUNK), rank, call),) if gemm.counted else ()
     let = ((segment.op, rank_at(gemm.order, TILE // exchange.chunks)), ("chunk", TILE % exchange.chunks))
     phase = Phase(schedule.num_ranks * exchange.chunks, (*waits, *multiply, *counted), let)
     return Role(gemm.out.buffer, Host(), (phase,))

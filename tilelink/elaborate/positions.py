@@ -71,11 +71,13 @@ def _order(
     """Names on the way, and (place in the order of segments, major tile, minor tile), as `TileOrder.at` has them."""
     tiles, group = major.tiles, order.group
     stage, place, rest = (Index(f"{major.name}_{what}") for what in ("stage", "place", "rest"))
-    rows: Number = Index("rows") if tiles % group else group
-    sized: list[tuple[str, Number]] = [("rows", least(group, tiles - stage * group))] if tiles % group else []
+    rows: Number = Index(f"{major.name}_rows") if tiles % group else group
+    sized: list[tuple[str, Number]] = (
+        [(f"{major.name}_rows", least(group, tiles - stage * group))] if tiles % group else []
+    )
     if order.late:
-        visit = Index("visit")
-        found = [("visit", position // (group * minor_tiles)), *_late(major, group, visit, stage.op, place.op)]
+        visit = Index(f"{major.name}_visit")
+        found = [(visit.op, position // (group * minor_tiles)), *_late(major, group, visit, stage.op, place.op)]
         inner = position % (group * minor_tiles)
         return found, place, stage * group + inner % group, inner // group
     match order.nest:
@@ -88,11 +90,11 @@ def _order(
                 (rest.op, inside % (group * minor_tiles)),
             ]
         case Nest.CHUNK_MAJOR:
-            visit = Index("visit")
+            visit = Index(f"{major.name}_visit")
             found = [
                 (stage.op, position // (major.segments * group * minor_tiles)),
                 *sized,
-                ("visit", position % (major.segments * group * minor_tiles)),
+                (visit.op, position % (major.segments * group * minor_tiles)),
                 (place.op, visit // (rows * minor_tiles)),
                 (rest.op, visit % (rows * minor_tiles)),
             ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.elaborate import movers
+from tilelink.elaborate import movers, signals
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
-from tilelink.elaborate.tiles import STEP, body, item_lets, own_body
+from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
 from tilelink.elaborate.user_body import functions
 from tilelink.elaborate.words import Blocks, packets_of_tiles, word_collective
 from tilelink.ir import nodes
@@ -23,14 +23,13 @@ from tilelink.ir.nodes import (
     Finish,
     Kernel,
     Publish,
-    Scope,
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumWords
 from tilelink.ir.word import Protocol as Words
 from tilelink.schedule.index import Index, call, rank
-from tilelink.schedule.memory import Buffer, Memory, Protocol, Signal
+from tilelink.schedule.memory import Buffer, Memory, Protocol
 from tilelink.schedule.roles import (
     CopyEngine,
     Engine,
@@ -75,10 +74,10 @@ def _in_numbers(planned: Planned) -> Schedule:
     launches = tuple(_launches(planned))
     buffers = (*(_buffer(planned, buffer) for buffer in planned.buffers), *_packets(planned))
     used = {step.signal for launch in launches for step in _words_of(launch)}
-    signals = tuple(signal for signal in _signals(planned) if signal.name in used)
+    words = tuple(signal for signal in signals.declared(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
     made = tuple((node.output.name, f"src[{node.line}] {node.output.name}") for node in planned.spec.nodes)
-    return Schedule(planned.name, mesh, buffers, signals, launches, functions=functions(planned), origins=made)
+    return Schedule(planned.name, mesh, buffers, words, launches, functions=functions(planned), origins=made)
 
 
 def _words_of(launch: Launch) -> Iterator[Wait | Notify]:
@@ -92,7 +91,7 @@ def _buffer(planned: Planned, buffer: nodes.Buffer) -> Buffer:
     for_caller = memory is Memory.SYMMETRIC and buffer.name in planned.spec.outputs
     told = (one.exchange for one in planned.launches if isinstance(one, TellPlace))
     places = next(
-        (movers.places_of(one) for one in told if planned.exchange(one).target == buffer.name), None
+        (places_of(one) for one in told if planned.exchange(one).target == buffer.name), None
     )  # of a pool whose places nobody is told, the same one is as good
     return Buffer(buffer.name, memory, buffer.shape, buffer.dtype, for_caller=for_caller, places=places)
 
@@ -101,7 +100,7 @@ def _packets(planned: Planned) -> Iterator[Buffer]:
     """What travels beside values: packets of collectives, in two sets, for calls in turn; places of pools."""
     for launch in planned.launches:
         if isinstance(launch, TellPlace):
-            yield Buffer(movers.places_of(launch.exchange), Memory.SYMMETRIC, (planned.num_ranks,), "int64")
+            yield Buffer(places_of(launch.exchange), Memory.SYMMETRIC, (planned.num_ranks,), "int64")
         if isinstance(launch, WordCollective):
             shape = (2, planned.num_ranks, *Blocks(planned, launch).part_shape)
             yield from _sets(planned, launch.out, (shape,) * launch.shots, launch.protocol)
@@ -118,22 +117,6 @@ def _sets(planned: Planned, name: str, shapes: tuple[tuple[int, ...], ...], prot
         yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, shape, planned.buffer(name).dtype, kind)
 
 
-def _signals(planned: Planned) -> Iterator[Signal]:
-    chunks = {exchange.name: exchange.chunks for exchange in planned.exchanges if not exchange.slots}
-    for signal in planned.signals:
-        exchange, _, what = signal.name.rpartition("_")
-        if signal.name == "ended" or what == "sent":
-            continue  # whoever comes last counts in a word of the lowering's
-        if signal.scope is Scope.PLACE or exchange not in chunks:
-            yield Signal(signal.name, (signal.slots,))
-        else:
-            parts = int(signal.slots) // int(chunks[exchange])
-            yield Signal(signal.name, (planned.num_ranks if parts == planned.num_ranks else parts, chunks[exchange]))
-    for launch in planned.launches:
-        if isinstance(launch, WordCollective) and launch.within:
-            yield Signal(f"{launch.out}_gathered", (1,))
-
-
 # ---- the frame of a call -----------------------------------------------------------------------------------------------
 
 
@@ -141,9 +124,9 @@ def await_peers(planned: Planned, finish: Finish | None) -> tuple[Step, ...]:
     """Every peer has finished the last call, as `finish` tells it."""
     peers = planned.num_ranks - 1
     if finish is not None and finish.turns:
-        return (Wait("done", (0,), (call - 1) * peers),)
+        return (Wait(signals.DONE, (0,), (call - 1) * peers),)
     peer = (rank + 1 + STEP) % planned.num_ranks
-    return (For("step", peers, (Wait("done", (peer,), call - 1),)),)
+    return (For("step", peers, (Wait(signals.DONE, (peer,), call - 1),)),)
 
 
 def finished(planned: Planned, finish: Finish) -> tuple[Step, ...]:
@@ -151,15 +134,15 @@ def finished(planned: Planned, finish: Finish) -> tuple[Step, ...]:
     peers = planned.num_ranks - 1
     peer = (rank + 1 + STEP) % planned.num_ranks
     copied: list[Step] = []
-    if finish.within and planned.has_signal("copied"):
-        streams = planned.signal("copied").slots
-        copied = [For("stream", streams, (Wait("copied", (Index("stream"),), call),))]
-        copied = copied if streams > 1 else [Wait("copied", (0,), call)]
+    streams = signals.streams_that_tell(planned)
+    if finish.within and streams:
+        copied = [For("stream", streams, (Wait(signals.COPIED, (Index("stream"),), call),))]
+        copied = copied if streams > 1 else [Wait(signals.COPIED, (0,), call)]
     if not finish.turns:
-        return (For("step", peers, (Notify("done", (rank,), peer, call),)),)
+        return (For("step", peers, (Notify(signals.DONE, (rank,), peer, call),)),)
     outputs = tuple(name for name in planned.spec.outputs if any(one.name == name for one in planned.buffers))
-    meet: tuple[Step, ...] = (Wait("done", (0,), call * peers, outputs),) if finish.meets else ()
-    return (*copied, For("step", peers, (Notify("done", (0,), peer),)), *meet)
+    meet: tuple[Step, ...] = (Wait(signals.DONE, (0,), call * peers, outputs),) if finish.meets else ()
+    return (*copied, For("step", peers, (Notify(signals.DONE, (0,), peer),)), *meet)
 
 
 def _launches(planned: Planned) -> Iterator[Launch]:
@@ -230,7 +213,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     joined = planned.joined_to(kernel)
     phases = [phase for one in joined if one.compute is not None for phase in tile_phases(planned, one.compute)]
     if kernel.compute is not None:
-        engine = Sms(_programs(planned, kernel), kernel.warps, kernel.stages, kernel.per_sm)
+        engine = Sms(_programs(planned, kernel), kernel.warps, kernel.stages, kernel.per_sm, kernel.dies.count)
         roles.append(Role(f"{kernel.compute.name}_tiles", engine, (*every, *phases)))
     front, back = roles[0], roles[-1]
     own = tuple(phase for phase in first if phase.who is Who.FIRST)
@@ -253,7 +236,7 @@ def _programs(planned: Planned, kernel: Kernel) -> int:
 
 def _gather_first(planned: Planned, launch: WordCollective) -> list[Phase]:
     """All programs gather, and none goes on before all have."""
-    word = f"{launch.out}_gathered"
+    word = signals.gathered(launch.out)
     there = (Notify(word, (0,), rank), Wait(word, (0,), call * launch.programs, (launch.out,)))
     return [*word_collective(planned, launch), Phase(1, there, every=True, title="all programs have gathered")]
 

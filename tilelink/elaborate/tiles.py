@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tilelink.elaborate import signals
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, box, own_region, part, region
 from tilelink.elaborate.user_body import user_body
@@ -58,15 +59,16 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
                 return own
             return (If(segment, rank, own, body(tiles, step.others)),)
         case ir.SlotWait():
-            exchange = tiles.schedule.exchange(step.exchange)
-            return (Wait(step.signal, (SLOT,), USE + step.plus, (exchange.target,)),)
+            target = tiles.schedule.exchange(step.exchange).target
+            return (Wait(signals.arrived(step.exchange), (SLOT,), USE + 1, (target,)),)
         case ir.SlotNotify():
             exchange = tiles.schedule.exchange(step.exchange)
             sender = (rank - exchange.by) % tiles.schedule.num_ranks
-            return (Notify(step.signal, (SLOT,), sender, USE + step.plus),)
+            return (Notify(signals.free(step.exchange), (SLOT,), sender, USE + 1),)
         case ir.AwaitPlaces():
             ranks = tiles.schedule.num_ranks
-            told = Wait(step.signal, ((rank + STEP) % ranks,), call, (f"{step.exchange}_places",))
+            word = signals.place(step.exchange)
+            told = Wait(word, ((rank + STEP) % ranks,), call, (places_of(step.exchange),))
             return (For("step", ranks, (told,)),)
 
 
@@ -98,6 +100,11 @@ def _halved(value: str, width: int, slices: int) -> tuple[list[Step], list[str]]
         steps += [Compute(tuple(halves[2 * at : 2 * at + 2]), "halves", (one,)) for at, one in enumerate(names)]
         names = halves
     return steps, names
+
+
+def places_of(exchange: str) -> str:
+    """The buffer in which each rank finds the places of all."""
+    return f"{exchange}_places"
 
 
 def item_lets(exchange: Exchange, item: Number) -> tuple[tuple[str, Number], ...]:
@@ -144,9 +151,9 @@ def _part_wait(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]
 def _waiting(tiles: Tiles, step: ir.Wait, segment: Number) -> Callable[[Number], Wait]:
     """The wait for a chunk of the part of `segment`."""
     exchange = tiles.schedule.exchange(step.exchange)
-    until = call * step.target if step.target else call
+    word, until = signals.awaited(tiles.schedule, exchange)
     covered = exchange.target or exchange.source
-    return lambda chunk: Wait(step.signal, (segment, chunk), until, (covered,))
+    return lambda chunk: Wait(word, (segment, chunk), until, (covered,))
 
 
 def _chunks(tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callable[[Number], Step]) -> tuple[Step, ...]:
@@ -170,16 +177,15 @@ def _chunks(tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callab
 def _notify(tiles: Tiles, step: ir.Notify) -> tuple[Step, ...]:
     exchange = tiles.schedule.exchange(step.exchange)
     number = tiles.segment(step.slot) if step.slot else 0
+    told = signals.raised(exchange)
 
     def one(chunk: Number) -> Step:
-        if not step.then:
-            return Notify(step.count, (number, chunk), rank)
+        if told is None:
+            return Notify(signals.counted(exchange.name), (number, chunk), rank)
         last = arrivals(tiles, step, exchange, chunk)
         if step.place is Place.PEER:
-            return Notify(step.then, (rank, chunk), number, call, last)
-        return For(
-            "step", tiles.schedule.num_ranks, (Notify(step.then, (rank, chunk), PEER, call, last),), _peers(tiles)
-        )
+            return Notify(told, (rank, chunk), number, call, last)
+        return For("step", tiles.schedule.num_ranks, (Notify(told, (rank, chunk), PEER, call, last),), _peers(tiles))
 
     return _chunks(tiles, exchange, step.rows, step.slot, one)
 
@@ -319,5 +325,5 @@ def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
     found: tuple[Step, ...] = (to(PEER),)
     if tiles.schedule.buffer(operand.buffer).memory is Memory.POOL:
         exchange = next(one.name for one in tiles.schedule.exchanges if one.target == operand.buffer)
-        found = (Load("place", Region(f"{exchange}_places", (PEER,), (1,))), *found)
+        found = (Load("place", Region(places_of(exchange), (PEER,), (1,))), *found)
     return (For("step", tiles.schedule.num_ranks, found, _peers(tiles), unrolled=tiles.role.prefetch),)

@@ -14,7 +14,7 @@ class LibraryGemm:
     """`out = left @ right` by the library on the compute stream.
 
     With `split`, one call for each (part, chunk) of that exchange, in `order`: after waiting for the chunk if the exchange
-    delivers `left`, before raising it if the exchange takes `out`.
+    delivers `left`, before it is counted if the exchange takes `out`.
     """
 
     out: Operand
@@ -23,7 +23,7 @@ class LibraryGemm:
     split: str  # exchange, or empty: one call
     order: RankOrder
     wait: Wait | None  # of the split exchange
-    count: str  # signal raised per (part, chunk), or empty
+    counted: bool  # each (part, chunk) when it is there
 
     @property
     def transposed(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tilelink.ir.calls import LibraryGemm
 from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange
@@ -55,12 +54,6 @@ def source_arrivals(schedule: Schedule, exchange: Exchange) -> list[int]:
     """Per chunk, what its count reaches: the tiles that write to it, or 1 for a library call."""
     found = counting_step(schedule, exchange)
     return [1] * exchange.chunks if found is None else chunk_arrivals(found[0], found[1], exchange, found[2])
-
-
-def is_counted(schedule: Schedule, exchange: Exchange) -> bool:
-    """Whether tiles, or pieces of a library matmul, make the source during the call and count themselves."""
-    pieces = any(isinstance(x, LibraryGemm) and x.count and x.split == exchange.name for x in schedule.launches)
-    return pieces or counting_step(schedule, exchange) is not None
 
 
 def counting_step(schedule: Schedule, exchange: Exchange) -> tuple[ComputeRole, Notify, tuple[str, ...]] | None:

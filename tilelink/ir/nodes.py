@@ -1,4 +1,4 @@
-"""The nodes of a schedule: buffers, signals, exchanges, roles and launches. tilelink.ir.schedule puts them together."""
+"""The nodes of a planned schedule: buffers, exchanges, roles and launches. tilelink.ir.schedule puts them together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.order import ChunkOrder, Die, TileOrder
-from tilelink.ir.steps import SlotNotify, SlotWait, Step
+from tilelink.ir.steps import Step
 from tilelink.ir.word import Word
 
 
@@ -112,27 +112,11 @@ class Exchange:
     by: int = 0  # SHIFT
     slots: int = 0  # of a bounded exchange; 0: `target` has a place for every chunk
     met: bool = False  # no signal of its own: `target` is complete when the ranks meet at the end of the call
+    counted: bool = False  # `source` is made in the call, and counted chunk by chunk
 
     @property
     def chunk_rows(self) -> int:
         return -(-self.rows // self.chunks)
-
-
-class Scope(Word):
-    LOCAL = "local"  # raised and awaited on one rank; counts up, set to 0 once a call
-    PEER = "peer"  # raised by another rank; holds the epoch of the call, never reset
-    PEER_COUNT = "peer count"  # raised by every other rank once a call; `finish` takes off as many
-    PLACE = "place"  # raised by every rank once a call; holds the epoch, and the place in its pool that this call has
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """`slots` words: one for each (part, chunk) of an exchange, or one for each rank."""
-
-    name: str
-    scope: Scope
-    slots: int
-    first: int  # index of slot 0 in the words of its scope
 
 
 class Memory(Word):
@@ -256,13 +240,11 @@ class ComputeRole:
 class CommRole:
     """`programs` program instances move the chunks of `exchange`, each a slice of every chunk.
 
-    Of a bounded exchange each moves whole items, in turn: `before` an item it waits, and `after` it it raises.
+    Of a bounded exchange each moves whole items, in turn, as slots become free.
     """
 
     exchange: str
     programs: int
-    before: tuple[SlotWait, ...] = ()
-    after: tuple[SlotNotify, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

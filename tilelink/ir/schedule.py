@@ -1,4 +1,4 @@
-"""The Schedule: everything the planner decided, nothing about how a target spells it.
+"""The planned Schedule: everything the planner decided. What ranks do follows from it (`tilelink.elaborate`).
 
 It holds for all ranks as a function of `rank`, is frozen, compares by value, can be pasted back (`repr`) and goes through
 JSON in both directions. `tilelink.ir.printing` prints it as a design review; `tilelink.plan.Plan` is what its user holds.
@@ -23,7 +23,6 @@ from tilelink.ir.nodes import (
     Kernel,
     Launch,
     Machine,
-    Signal,
     named,
 )
 from tilelink.ir.serialize import decode, to_json
@@ -43,7 +42,6 @@ class Schedule:
     machine: Machine
     choices: tuple[tuple[str, str], ...]  # pin name -> value, in the user's syntax: pinning all of them gives this plan
     buffers: tuple[Buffer, ...]
-    signals: tuple[Signal, ...]
     exchanges: tuple[Exchange, ...]
     launches: tuple[Launch, ...]
     predicted_us: float
@@ -77,13 +75,6 @@ class Schedule:
     def buffer(self, name: str) -> Buffer:
         """Raises NoSuchName."""
         return named(self.buffers, name, "buffer")
-
-    def signal(self, name: str) -> Signal:
-        """Raises NoSuchName."""
-        return named(self.signals, name, "signal")
-
-    def has_signal(self, name: str) -> bool:
-        return any(signal.name == name for signal in self.signals)
 
     def exchange(self, name: str) -> Exchange:
         """Raises NoSuchName."""

@@ -67,16 +67,12 @@ class Wait:
     The parts are those of the segments of axis `slot`; the chunks those that cover the tile along axis `rows` (all
     chunks if `rows` is empty: the tile reads every row). `every`: all parts, in the order of the role, not only the
     tile's segment. The own part is not waited for, unless `own`: then another program of this launch has made it.
-    `target` is how far a local signal counts (0: an epoch).
     """
 
-    signal: str
     exchange: str
     slot: str
     rows: str
     every: bool
-    target: int
-    fence: bool  # what is waited for is read through descriptors, which needs an order of its own
     own: bool = False
 
 
@@ -191,16 +187,12 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Count this tile for every chunk of `exchange` that it touches; whoever completes a chunk raises `then`.
+    """Count this tile for every chunk of `exchange` that it touches. Whoever completes a chunk tells peers, where they wait for
+    more than the count: those at `place`."""
 
-    `then` is empty where the count itself is awaited; else a PEER signal, raised at `place`.
-    """
-
-    count: str
     exchange: str
     slot: str  # axis of the part, empty for a GATHER source
     rows: str  # axis of the chunk
-    then: str
     place: Place
 
 
@@ -220,35 +212,25 @@ class IfOwn:
 
 @dataclass(frozen=True, slots=True)
 class SlotWait:
-    """Block until `signal`, of the slot of an item of a bounded exchange, has come to the number of this use plus `plus`.
+    """Block until the item of a bounded exchange is in its slot; `rows` is the axis whose tile is the item."""
 
-    The uses of a slot are numbered from 0 on through all calls. `rows` is the axis whose tile is the item; it is empty in
-    a communication role, whose programs go through the items themselves.
-    """
-
-    signal: str
     exchange: str
     rows: str
-    plus: int
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitPlaces:
-    """Block until every rank has told, by `signal`, in which place of its pool the target of `exchange` lies in this call."""
+    """Block until every rank has told in which place of its pool the target of `exchange` lies in this call."""
 
-    signal: str
     exchange: str
 
 
 @dataclass(frozen=True, slots=True)
 class SlotNotify:
-    """Raise `signal`, of the slot of an item of a bounded exchange, to the number of this use plus `plus`, at the rank on
-    the other side: the receiver in a communication role, the sender in a tile. `rows` as in `SlotWait`."""
+    """Tell the sender that the slot of an item of a bounded exchange is free again. `rows` as in `SlotWait`."""
 
-    signal: str
     exchange: str
     rows: str
-    plus: int
 
 
 Step = (

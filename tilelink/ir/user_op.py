@@ -44,6 +44,9 @@ from tilelink.ir.user_text import kernel_text, reference_text
 
 Axes: TypeAlias = sympy.Symbol | tuple[sympy.Symbol, ...]
 
+_COUNTING = frozenset(  # names of steps around a tile
+    ["rank", "call", "tile", "program", "half", "step", "peer", "chunk", "slot", "use", "number", "lane", "stream", "owner", "place"]
+)
 _LAWS = {  # what is not so if a claim is false
     "tiled": "a part of {0} gives another result than the same part of all of {0}",
     "sums": "the results for the parts of {0} do not add up to the result",
@@ -91,6 +94,10 @@ def make_user_op(
         )
     maps = tuple((tensor, tuple(str(axis) for axis in _tuple(index))) for tensor, index in reads.items())
     used = {axis for _, index in maps for axis in index}
+    counting = sorted(_COUNTING & {*written, *used})
+    if counting:
+        reason = f"an axis is called {counting[0]}, as kernels call something that they count with"
+        raise BadUserOp(here(), name=name, reason=reason, legal=f"Legal: any name but {', '.join(sorted(_COUNTING))}.")
     for tensor, index in maps:
         if not 1 <= len(index) <= 2:
             raise BadUserOp(

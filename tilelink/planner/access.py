@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.graph import Interval, Map, Relation, Sum, TileOp, in_part
-from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
+from tilelink.ir.nodes import Kind
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import (
     Access,
@@ -14,8 +14,6 @@ from tilelink.ir.steps import (
     Notify,
     Operand,
     Place,
-    SlotNotify,
-    SlotWait,
     Store,
     SumWords,
     Wait,
@@ -105,44 +103,17 @@ def access_of(
     return Access.DESCRIPTOR if even and problem.topology.gpu.tensor_descriptors else Access.POINTER
 
 
-def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str], *, fence: bool = False) -> Wait | None:
+def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str]) -> Wait | None:
     """What the tile waits for before it reads, or None if everything is there when the kernel starts."""
     relation = problem.graph.relation(read.value)
     if relation is None or relation.library or relation.kind is Kind.SHIFT:
         return None
     exchange = make_exchange(problem, relation)
-    signal, target = wait_signal(exchange)
     axis = slot_axis(op, read, relation)
     rows_axis = part_index(read, relation)[0]
     rows = "" if not rows_axis or op.axis(rows_axis).reduction else rename.get(rows_axis, rows_axis)
     every = reads_whole(op, read, relation) or isinstance(op.operation, Sum)
-    return Wait(signal, exchange.name, rename.get(axis, axis), rows, every, target, fence)
-
-
-def wait_signal(exchange: Exchange) -> tuple[str, int]:
-    """Signal that says a chunk of the target may be read, and how far it counts (0: epoch)."""
-    if exchange.transfer is Transfer.PUSH:
-        return f"{exchange.name}_arrived", 0
-    match exchange.mover:
-        case Fused():
-            return f"{exchange.name}_ready", 0
-        case CopyEngine():
-            return f"{exchange.name}_arrived", 1
-        case CommSms(num_sms):
-            return f"{exchange.name}_arrived", num_sms
-
-
-def produce(exchange: Exchange) -> tuple[tuple[SlotWait, ...], tuple[SlotNotify, ...]]:
-    """What a program does before and after it stores an item into its slot. Uses of a slot are numbered from 0 on: it is
-    free for use u once u uses are over, and holds item u once u + 1 have arrived."""
-    free, arrived = f"{exchange.name}_free", f"{exchange.name}_arrived"
-    return (SlotWait(free, exchange.name, "", 0),), (SlotNotify(arrived, exchange.name, "", 1),)
-
-
-def consume(exchange: Exchange, rows: str) -> tuple[SlotWait, SlotNotify]:
-    """What a tile that is an item does before and after it loads it; `rows` is the axis whose tiles are the items."""
-    free, arrived = f"{exchange.name}_free", f"{exchange.name}_arrived"
-    return SlotWait(arrived, exchange.name, rows, 1), SlotNotify(free, exchange.name, rows, 1)
+    return Wait(exchange.name, rename.get(axis, axis), rows, every)
 
 
 def send_steps(
@@ -162,22 +133,16 @@ def send_steps(
         operand = Operand(source_of(problem, relation), index, Access.POINTER, slot=slot, local=space.local)
         return (Store(op.name, operand, Place.HERE),)
     exchange = make_exchange(problem, relation)
-    count = f"{exchange.name}_count"
     target = Place.PEER if relation.kind is Kind.SCATTER else Place.EVERY_PEER
     if exchange.met:
         operand = Operand(exchange.target, index, Access.POINTER, local=space.local)
         if not exchange.source:
             store = Store(op.name, operand, Place.EVERY_PEER)
-            return (
-                (AwaitPlaces(f"{exchange.name}_place", exchange.name), store)
-                if problem.structure.pooled(relation)
-                else (store,)
-            )
-        return Store(op.name, operand, Place.OWN), Notify(count, exchange.name, slot, index[0], "", target)
+            return (AwaitPlaces(exchange.name), store) if problem.structure.pooled(relation) else (store,)
+        return Store(op.name, operand, Place.OWN), Notify(exchange.name, slot, index[0], target)
     if not exchange.source:
         operand = Operand(exchange.target, index, Access.POINTER, slot=slot, local=space.local)
-        notify = Notify(count, exchange.name, slot, index[0], f"{exchange.name}_arrived", target)
+        notify = Notify(exchange.name, slot, index[0], target)
         return Store(op.name, operand, target), notify
     operand = Operand(exchange.source, index, Access.POINTER, slot=slot, local=space.local)
-    then = f"{exchange.name}_ready" if exchange.transfer is Transfer.PULL else ""
-    return Store(op.name, operand, Place.HERE), Notify(count, exchange.name, slot, index[0], then, target)
+    return Store(op.name, operand, Place.HERE), Notify(exchange.name, slot, index[0], target)

@@ -1,126 +1,163 @@
-"""What choices take at least: cheap bounds of the cost model, of one decision each, by which a search passes most over."""
+"""What choices take at least: cheap bounds of the cost model, by which a search passes most over."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from tilelink.ir.graph import Copy, Sum
-from tilelink.ir.nodes import PIECES_SPREAD, CommSms, CopyEngine, Fused, Kind, Transfer
-from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
+from tilelink.ir.graph import Relation, Sum
+from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
+from tilelink.ir.order import Nest
+from tilelink.ir.spec import DTYPE_BYTES, Matmul
 from tilelink.planner.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.planner.collective import FUNCTIONS
-from tilelink.planner.cost import DRAG_US, most_boost_us
+from tilelink.planner.cost import DRAG_US, MEET_US, WITHIN_US, meet_share, most_boost_us
 from tilelink.planner.decisions import Chosen, Option
-from tilelink.planner.group import Group
-from tilelink.planner.layout import exchange_of
-from tilelink.planner.library_cost import library_matmul
-from tilelink.planner.links import COPY_START_US, FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, chunk_times, library_us
+from tilelink.planner.layout import exchange_of, waits_late
+from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_times
+from tilelink.planner.links import library_us as collective_us
+from tilelink.planner.loop_bounds import Around, Busy, group_of, library_us, loop_us, num_tiles
 from tilelink.planner.memo import remembered
-from tilelink.planner.structure import Structure
-from tilelink.planner.tile_cost import STORES_EXPOSED
-from tilelink.planner.tile_work import (
-    Programs,
-    Work,
-    flops_us,
-    least_tile_us,
-    matmul_memory_us,
-    stream_memory_us,
-)
+from tilelink.planner.rules import peer_atomics
+from tilelink.planner.structure import Structure, around
+from tilelink.planner.tile_cost import COUNT_US, LATE_COUNT_US
 
 
 class Least(NamedTuple):
-    """Microseconds at least: on the compute stream, of transfers through the one queue of a rank's mover, beside all that, and
-    of busy tensor cores. `first`: share of the loop that makes the source, before the first transfer. `read`: to load what has
-    arrived, for each loop without matmuls that does (`read_by`). `pulled_by`: loops whose tiles load it from peers. `sent`: to
-    store at peers what tiles make. `added`: to load what is summed, in the epilogue of other tiles."""
+    """Microseconds at least of an exchange.
 
-    compute: float = 0.0
+    `transfers`: through the one queue of a rank's mover. `lead`: of these until the first chunk has come from every peer.
+    `drag`: beside all else. `publish`: before it on the compute stream. `first`, `last`: shares of the loop that makes the
+    source, before the first transfer, and before that of the first chunk to the last peer. `spins`: SMs that wait."""
+
     transfers: float = 0.0
+    lead: float = 0.0
     drag: float = 0.0
-    tensor: float = 0.0
-    even: float = 1.0  # tiles of a program on average, over those of the program that has most
+    publish: float = 0.0
     first: float = 0.0
-    read: float = 0.0
-    read_by: tuple[str, ...] = ()
-    pulled_by: tuple[str, ...] = ()
-    sent: float = 0.0
-    added: float = 0.0
+    last: float = 0.0
+    spins: int = 0
 
 
 def least_us(structure: Structure, chosen: Chosen) -> float:
     """What a call with these choices takes at least, whether or not they go together."""
-    loops: dict[str, float] = {}
-    even: dict[str, float] = {}
-    drag = tensor = longest = 0.0
-    calls = _library_collectives_us(structure)
-    exchanges = []
-    for (_, name), option in chosen.items():
-        if isinstance(option, ComputeChoice):
-            one = _of_group(structure, name, option)
-            loops[name], even[name] = one.compute, one.even
-            tensor += one.tensor
-        else:
-            exchanges.append((name, _of_exchange(structure, name, option)))
-    for name, one in exchanges:
-        drag += one.drag
-        _load(structure, chosen, loops, even, name, one)
-        longest = max(longest, one.transfers + one.first * _made_in(structure, name, loops))
-    for name, one in exchanges:
-        if one.sent:
-            _send(structure, chosen, loops, name, one.sent)
-    total = max(calls + sum(loops.values()), longest) + drag
-    return total - most_boost_us(total, tensor)
+    exchanges = {name: one for (_, name), one in chosen.items() if isinstance(one, ExchangeChoice)}
+    least = {name: _of_exchange(structure, name, one) for name, one in exchanges.items()}
+    loops = _loops(structure, chosen, exchanges, sum(one.spins for one in least.values()))
+    total = _library_collectives_us(structure) + sum(one.us for one in loops.values())
+    total += sum(one.publish for one in least.values())
+    total = max(total, _in_a_row(structure, least, loops))
+    if exchanges:
+        total += WITHIN_US
+        if _meets(structure, tuple(exchanges.items())):
+            total += MEET_US + meet_share(structure.topology) * total
+    total += sum(one.drag for one in least.values())
+    return total - most_boost_us(total, sum(one.tensor for one in loops.values()))
 
 
-def _load(
-    structure: Structure, chosen: Chosen, loops: dict[str, float], even: dict[str, float], name: str, one: Least
-) -> None:
-    """Add to loops what they take to load what an exchange brings."""
-    for reader in one.read_by:
-        loop = chosen["compute", reader]
-        assert isinstance(loop, ComputeChoice)
-        if not loop.sum_in_epilogue:
-            loops[reader] += one.read
-        elif (maker := _maker(structure, name)) and not _folded(chosen, maker):
-            turns = _turns(chosen, maker)
-            loops[maker] = max(loops[maker], one.added, 0.0 if turns else loops[maker] * even[maker] + one.added)
-    for reader in one.pulled_by:
-        loop = chosen["compute", reader]
-        if isinstance(loop, ComputeChoice) and not loop.sum_in_epilogue:
-            loops[reader] = max(loops[reader], _pulled(structure, name, reader, loop))
+def _in_a_row(structure: Structure, least: Mapping[str, Least], loops: Mapping[str, Busy]) -> float:
+    """What transfers take that wait for the first chunk of what is summed, and the loops behind these."""
+    longest, there = 0.0, dict[str, float]()
+    for name, one in least.items():
+        maker = structure.maker(_relation(structure, name).source)
+        host = structure.groups[maker].name if maker >= 0 else ""
+        begin = one.first * loops[host].tiles if host in loops else 0.0
+        summed = _summed(structure, maker)
+        begin = max(begin, there.get(summed, 0.0))
+        last = one.last * loops[host].tiles if host in loops else 0.0
+        there[name] = max(begin + one.lead, last)
+        longest = max(longest, begin + one.transfers)
+    for index, group in enumerate(structure.groups):
+        if (ready := there.get(_summed(structure, index), 0.0)) > 0.0:
+            host = group.name if group.name in loops else structure.groups[structure.folds_into(index)].name
+            behind = list(loops)[list(loops).index(host) + 1 :]
+            longest = max(longest, ready + loops[host].adds + sum(loops[name].us for name in behind))
+    return longest
 
 
-def _send(structure: Structure, chosen: Chosen, loops: dict[str, float], name: str, sent: float) -> None:
-    """Add to the loop that makes the source of an exchange what stores to peers hold up at least."""
-    maker = _maker(structure, name)
-    if not maker or _folded(chosen, maker):
-        return  # own tiles send: they hide most of it
-    if _turns(chosen, maker):
-        ranks = structure.topology.num_ranks
-        loops[maker] += max(0.0, (ranks - 1) / ranks * sent - PIECES_SPREAD * loops[maker])
-    else:
-        loops[maker] += STORES_EXPOSED * sent
+def _summed(structure: Structure, index: int) -> str:
+    """The exchange whose parts the group adds, each of whose tiles needs those of all peers."""
+    if index < 0 or not isinstance(structure.groups[index].anchor.operation, Sum):
+        return ""
+    return structure.groups[index].anchor.reads[0].value
 
 
-def _maker(structure: Structure, name: str) -> str:
-    """The group that makes the source of relation `name`, empty for an input."""
+def _loops(structure: Structure, chosen: Chosen, exchanges: dict[str, ExchangeChoice], spins: int) -> dict[str, Busy]:
+    """All loops but those in the epilogue of others."""
+    free, found = structure.topology.gpu.num_sms - spins, dict[str, Busy]()
+    folded, beside = dict[str, str](), dict[str, int]()
+    for index, group in enumerate(structure.groups):
+        option = chosen["compute", group.name]
+        if isinstance(option, ComputeChoice) and option.sum_in_epilogue and (maker := structure.folds_into(index)) >= 0:
+            folded[structure.groups[maker].name] = group.name
+    hosts = {inner: outer for outer, inner in folded.items()}
+    for name, exchange in exchanges.items():
+        if isinstance(exchange.mover, CommSms):
+            host = _beside(structure, name)
+            host = hosts.get(host, host)
+            beside[host] = beside.get(host, 0) + exchange.mover.num_sms
+    for index, group in enumerate(structure.groups):
+        option = chosen["compute", group.name]
+        if not isinstance(option, ComputeChoice) or option.sum_in_epilogue:
+            continue
+        if isinstance(option.loop, LibraryCompute):
+            found[group.name] = library_us(structure, group.name, _pieces(structure, group.name, exchanges))
+        elif isinstance(option.loop, TritonLoop):
+            inner = folded.get(group.name, "")
+            near: Around = tuple((name, exchanges[name]) for name in _near(structure, index, inner))
+            found[group.name] = loop_us(structure, group.name, option, free - beside.get(group.name, 0), inner, near)
+    return found
+
+
+@remembered
+def _near(structure: Structure, index: int, folded: str) -> tuple[str, ...]:
+    members = (index,) if not folded else (index, structure.maker(folded))
+    return around(structure, members)
+
+
+@remembered
+def _beside(structure: Structure, name: str) -> str:
+    """The group beside which programs communicate: the maker of what they send, or else its first reader."""
+    relation = _relation(structure, name)
+    if structure.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:
+        return structure.groups[structure.maker(relation.source)].name
+    readers = structure.readers(name)
+    return structure.groups[min(readers)].name if readers else ""
+
+
+def _relation(structure: Structure, name: str) -> Relation:
     relation = structure.graph.relation(name)
     assert relation is not None
-    index = structure.maker(relation.source)
+    return relation
+
+
+@remembered
+def _maker(structure: Structure, name: str) -> str:
+    """The group that makes the source of relation `name`, empty for an input."""
+    index = structure.maker(_relation(structure, name).source)
     return structure.groups[index].name if index >= 0 else ""
 
 
-def _folded(chosen: Chosen, group: str) -> bool:
-    """Whether the group runs in the epilogue of another one."""
-    option = chosen["compute", group]
-    return isinstance(option, ComputeChoice) and option.sum_in_epilogue
+def _pieces(structure: Structure, name: str, exchanges: dict[str, ExchangeChoice]) -> int:
+    """Of a matmul of the library: one for each chunk of the exchange that brings its left operand, or that sends its result."""
+    read = group_of(structure, name).anchor.reads[0].value
+    if read in exchanges:
+        return structure.topology.num_ranks * exchanges[read].chunks
+    for other, choice in exchanges.items():
+        if _maker(structure, other) == name and structure.split_source(_relation(structure, other), choice):
+            return structure.topology.num_ranks * choice.chunks
+    return 1
 
 
-def _turns(chosen: Chosen, group: str) -> bool:
-    option = chosen["compute", group]
-    assert isinstance(option, ComputeChoice)
-    return isinstance(option.loop, TritonLoop) and option.loop.tile.warpgroups > 1
+@remembered
+def _meets(structure: Structure, exchanges: Around) -> bool:
+    """Whether it is known that calls end together."""
+    made = [exchange_of(structure, name, choice) for name, choice in exchanges]
+    found = tuple(one for one in made if isinstance(one, Exchange))
+    if len(found) < len(made) or not peer_atomics(structure.topology):
+        return False
+    return any(one.met for one in found) or not waits_late(structure.topology, found)
 
 
 @remembered
@@ -131,24 +168,18 @@ def _library_collectives_us(structure: Structure) -> float:
         if relation.library and relation.protocol is None:
             sizes = (math.prod(values[name].shape) for name in (relation.source, relation.name))
             num_bytes = max(sizes) * DTYPE_BYTES[values[relation.name].dtype]
-            total += library_us(structure.topology, FUNCTIONS[relation.kind], num_bytes)
+            total += collective_us(structure.topology, FUNCTIONS[relation.kind], num_bytes)
     return total
 
 
-@remembered
-def library_least_us(structure: Structure) -> tuple[float, float]:
-    """What the library's collectives and matmuls take at least, and how long its tensor cores are busy."""
-    groups = [group for at, group in enumerate(structure.groups) if structure.is_library(at)]
-    found = [_of_library(structure, group) for group in groups]
-    return _library_collectives_us(structure) + sum(x.compute for x in found), sum(x.tensor for x in found)
-
-
 def alone_us(structure: Structure, name: str, option: Option) -> float:
-    """What one decision takes at least by itself: of an exchange its transfers, and what loads them."""
-    if isinstance(option, ComputeChoice):
-        return _of_group(structure, name, option).compute
-    one = _of_exchange(structure, name, option)
-    return one.transfers + one.drag + one.read
+    """What one decision takes at least by itself: of an exchange its transfers."""
+    if isinstance(option, ExchangeChoice):
+        one = _of_exchange(structure, name, option)
+        return one.transfers + one.drag + one.publish
+    if isinstance(option.loop, TritonLoop) and not option.sum_in_epilogue:
+        return loop_us(structure, name, option, structure.topology.gpu.num_sms, "", ()).us
+    return 0.0
 
 
 def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
@@ -171,141 +202,62 @@ def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
 @remembered
 def may_halve(structure: Structure, name: str, choice: ComputeChoice, taken: tuple[int, ...]) -> bool:
     """Whether the last wave of a matmul may be halves, where tiles lack one of these numbers of SMs. True if it is not known."""
-    group, loop = next(group for group in structure.groups if group.name == name), choice.loop
-    if not isinstance(loop, TritonLoop) or not isinstance(group.anchor.operation, Matmul):
+    loop = choice.loop
+    if not isinstance(loop, TritonLoop) or not isinstance(group_of(structure, name).anchor.operation, Matmul):
         return True
-    rows, cols = (axis.extent for axis in group.anchor.axes if not axis.reduction)
-    tile, ranks = loop.tile, structure.topology.num_ranks
-    if rows % (tile.m * ranks) or cols % (tile.n * ranks):
-        return True  # parts are cut by themselves
-    tiles, sms = rows // tile.m * cols // tile.n, structure.topology.gpu.num_sms
+    tiles, sms = num_tiles(structure, name, loop.tile.m, loop.tile.n), structure.topology.gpu.num_sms
     return any(
-        0 < 2 * (tiles % programs) <= programs for programs in ((sms - n) * tile.per_sm for n in taken if n < sms)
+        0 < 2 * (tiles % programs) <= programs for programs in ((sms - n) * loop.tile.per_sm for n in taken if n < sms)
     )
 
 
-def _made_in(structure: Structure, name: str, loops: dict[str, float]) -> float:
-    """What the loop takes that makes the source of relation `name`."""
-    maker = _maker(structure, name)
-    return loops[maker] if maker else 0.0
+def most_gained_us(structure: Structure, chosen: Chosen, name: str, then: ComputeChoice) -> float:
+    """What a loop may take less with other values of the fields that come last: a last wave of halves, or counts that the next
+    tile hides."""
+    now = chosen["compute", name]
+    if not isinstance(then.loop, TritonLoop) or not then.loop.late:
+        return max(0.0, alone_us(structure, name, now) - alone_us(structure, name, then))
+    rows = [
+        -(-relation.part[0] // option.chunks)
+        for relation in structure.relations
+        if isinstance(option := chosen["exchange", relation.name], ExchangeChoice)
+        and _maker(structure, relation.name) == name
+    ]
+    tile, programs = then.loop.tile, structure.topology.gpu.num_sms * then.loop.tile.per_sm
+    counts = max((-(-max(tile.m, tile.n) // one) for one in rows), default=0)
+    return -(-num_tiles(structure, name, tile.m, tile.n) // programs) * counts * (COUNT_US - LATE_COUNT_US)
 
 
 @remembered
 def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Least:
-    exchange, topology = exchange_of(structure, name, choice), structure.topology
+    exchange, topology, relation = exchange_of(structure, name, choice), structure.topology, _relation(structure, name)
     if isinstance(exchange, str) or exchange.slots:
         return Least()
-    relation = structure.graph.relation(name)
-    assert relation is not None
-    size, peers = DTYPE_BYTES[structure.graph.values[name].dtype], topology.num_ranks - 1
-    readers = [structure.groups[index] for index in structure.readers(name)]
-    streams = tuple(one.name for one in readers if isinstance(one.anchor.operation, Sum | Copy | Elementwise))
-    scatters, part = relation.kind is Kind.SCATTER, math.prod(relation.part) * size
-    link = topology.link_gb_per_s(0, 1)
+    graph, scatters = structure.graph, relation.kind is Kind.SCATTER
+    size, peers = DTYPE_BYTES[graph.values[name].dtype], topology.num_ranks - 1
+    by_tiles, copied = structure.by_tiles(relation.source), isinstance(exchange.mover, CopyEngine)
+    publish = 0.0
+    if exchange.transfer is Transfer.PULL and relation.source in graph.inputs:  # published from a copy
+        num_bytes = math.prod(graph.values[relation.source].shape) * DTYPE_BYTES[graph.values[relation.source].dtype]
+        publish = (
+            topology.gpu.kernel_launch_us + 2 * num_bytes / topology.gpu.memory_gb_per_s / 1e3 + SIGNAL_COPY_US * peers
+        )
     if not exchange.target:  # tiles load every part once at least: no mover
-        added = peers * part / (link * FUSED_LOAD_SHARE) / 1e3
-        moved = (peers if scatters else 1) * part / (link * SUM_LOAD_SHARE) / 1e3
-        pulled = tuple(one.name for one in readers)
-        return Least(transfers=moved, pulled_by=pulled, added=added, read_by=streams)
-    made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
-    times = chunk_times(topology, exchange, size, made=made)
-    copied = isinstance(exchange.mover, CopyEngine)
+        moved = (peers if scatters else 1) * math.prod(relation.part) * size
+        return Least(moved / (topology.link_gb_per_s(0, 1) * SUM_LOAD_SHARE) / 1e3, publish=publish)
+    made = by_tiles or structure.split_source(relation, choice)
+    waits = exchange.transfer is Transfer.PULL or (made and not topology.gpu.stream_wait_value)
     hidden = COPY_START_US if choice.per_peer else 0.0
-    drag = DRAG_US * peers * exchange.chunks if copied else 0.0
-    scattered = scatters and structure.by_tiles(relation.source) and bool(exchange.source)
-    first = 1.0 / topology.num_ranks / exchange.chunks if scattered else 0.0
-    # gathered parts that are read in their place may be read in part, what is summed is read whole
-    read = stream_memory_us(topology.num_ranks * part if scatters else 0, topology.gpu)
-    stored = peers * part if not exchange.source and structure.by_tiles(relation.source) else 0
+    transfers = sum(max(0.0, us - hidden) for us in chunk_times(topology, exchange, size, made=made))
+    chunks, ranks = exchange.chunks, topology.num_ranks
+    first = ((peers - 1) * chunks + 1 if choice.nest is Nest.RANK_MAJOR else peers) / peers / chunks
+    scattered = scatters and by_tiles
     return Least(
-        transfers=sum(max(0.0, us - hidden) for us in times),
-        drag=drag,
-        first=first,
-        read=read,
-        read_by=streams,
-        sent=stored / (link * FUSED_SHARE) / 1e3,
-        added=peers * part / topology.gpu.memory_gb_per_s / 1e3 if scatters else 0.0,
+        transfers=transfers,
+        lead=first * transfers,
+        drag=DRAG_US * peers * chunks if copied else 0.0,
+        publish=publish,
+        first=1.0 / ranks / chunks if scattered and exchange.source else 0.0,
+        last=first * peers / ranks if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
+        spins=(peers if choice.per_peer else 1) if copied and waits else 0,
     )
-
-
-@remembered
-def _pulled(structure: Structure, name: str, reader: str, choice: ComputeChoice) -> float:
-    """What tiles of a matmul take at least that load the parts of relation `name` from peers: every tile all that it needs."""
-    relation, loop = structure.graph.relation(name), choice.loop
-    anchor = next(group for group in structure.groups if group.name == reader).anchor
-    read = next((one for one in anchor.reads if one.value == name), None)
-    assert relation is not None
-    if read is None or not isinstance(anchor.operation, Matmul) or not isinstance(loop, TritonLoop):
-        return 0.0
-    topology, parts = structure.topology, structure.topology.num_ranks if relation.kind is Kind.GATHER else 1
-    written = [axis for axis in anchor.axes if not axis.reduction]
-    tile = dict(zip((axis.name for axis in written), (loop.tile.m, loop.tile.n), strict=True))
-    elements = DTYPE_BYTES[structure.graph.values[name].dtype]
-    for axis in anchor.axes:
-        if axis.name in read.axes:
-            elements *= min(tile[axis.name], axis.extent) if axis.name in tile else axis.extent // parts
-    tiles = math.prod(-(-axis.extent // tile[axis.name]) for axis in written)
-    return tiles * elements / (topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE) / 1e3
-
-
-@remembered
-def _of_group(structure: Structure, name: str, choice: ComputeChoice) -> Least:
-    group = next(group for group in structure.groups if group.name == name)
-    loop, operation = choice.loop, group.anchor.operation
-    if isinstance(loop, LibraryCompute):
-        return _of_library(structure, group)
-    if not isinstance(loop, TritonLoop) or structure.queue_of(group) is not None or choice.sum_in_epilogue:
-        return Least()
-    if isinstance(operation, Matmul):
-        return _of_matmul(structure, group, loop)
-    if isinstance(operation, Sum | Copy | Elementwise):
-        return Least(compute=stream_memory_us(_streamed_bytes(structure, group), structure.topology.gpu))
-    return Least()
-
-
-def _of_library(structure: Structure, group: Group) -> Least:
-    """A matmul of the library in one call; one in pieces takes more, but not more than this in each case."""
-    graph, anchor = structure.graph, group.anchor
-    fed = graph.relation(anchor.reads[0].value)
-    pieces = any(one.source == group.name and one.kind is Kind.SCATTER for one in structure.relations)
-    if pieces or (fed is not None and not structure.is_plain(fed)):
-        return Least()
-    rows, cols = (axis.extent for axis in anchor.axes if not axis.reduction)
-    reduction = next(axis.extent for axis in anchor.axes if axis.reduction)
-    dtype = graph.values[anchor.reads[1].value].dtype
-    found = library_matmul(structure.topology, rows, cols, reduction, dtype)
-    return Least(compute=structure.topology.gpu.kernel_launch_us + found.total_us, tensor=found.tensor_us)
-
-
-def _of_matmul(structure: Structure, group: Group, loop: TritonLoop) -> Least:
-    gpu, graph, tile = structure.topology.gpu, structure.graph, loop.tile
-    rows, cols = (axis.extent for axis in group.anchor.axes if not axis.reduction)
-    reduction = next(axis.extent for axis in group.anchor.axes if axis.reduction)
-    tiles, programs = -(-rows // tile.m) * -(-cols // tile.n), gpu.num_sms * tile.per_sm
-    rounds = tiles // programs if loop.halves else -(-tiles // programs)
-    work = Work(tile.m, tile.n, 2, group.matmuls, 1, reduction, max(64, tile.k), tile.warpgroups > 1)
-    on = Programs(tile.warps, tile.stages, tile.per_sm, beside=False)
-    dtype, weights = graph.values[graph.inputs[0]].dtype, group.anchor.reads[1]
-    loaded = 0
-    if weights.value in graph.inputs and not graph.window(group.anchor, weights):
-        loaded = reduction * cols * DTYPE_BYTES[graph.values[weights.value].dtype]
-    memory = matmul_memory_us(loaded, gpu) / max(1, rounds)
-    tile_us = least_tile_us(work, on, dtype, gpu, memory, prefetch=loop.prefetch)
-    tensor = flops_us(work, on, dtype, gpu) * tiles / programs
-    return Least(
-        compute=gpu.kernel_launch_us + rounds * tile_us, tensor=tensor, even=tiles / programs / -(-tiles // programs)
-    )
-
-
-@remembered
-def _streamed_bytes(structure: Structure, group: Group) -> int:
-    """Bytes that lie in memory of this rank and that tiles of a loop without matmuls load or store, each once."""
-    graph, found = structure.graph, 0
-    read = {one.value: one for one in group.anchor.reads}
-    for value, one in read.items():
-        relation = graph.relation(value)
-        if relation is None and not graph.window(group.anchor, one):
-            found += math.prod(graph.values[value].shape) * DTYPE_BYTES[graph.values[value].dtype]
-    if structure.is_kept(group.name):
-        found += math.prod(graph.values[group.name].shape) * DTYPE_BYTES[graph.values[group.name].dtype]
-    return found

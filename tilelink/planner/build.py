@@ -31,7 +31,6 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec, Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.ir.walk import flat
-from tilelink.planner.access import produce
 from tilelink.planner.collective import collective, gather_within
 from tilelink.planner.cost import draft_us
 from tilelink.planner.draft import Draft
@@ -41,7 +40,6 @@ from tilelink.planner.layout import (
     Problem,
     by_programs,
     make_exchange,
-    make_signals,
     meets_at_end,
     source_of,
 )
@@ -72,13 +70,6 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
         ),
         choices=tuple(decided(problem.choices, problem.graph, problem.groups, topology.gpu).items()),
         buffers=tuple(draft.parts.buffers.values()),
-        signals=make_signals(
-            problem,
-            builder.exchanges,
-            turns=builder.turns,
-            ended=isinstance(draft.launches[-1], Finish) and draft.launches[-1].within,
-            copied=sum(x.streams for x in draft.launches if isinstance(x, CopyProgram) and x.tells_end),
-        ),
         exchanges=builder.exchanges,
         launches=draft.launches,
         predicted_us=round(draft_us(draft, topology, builder.loops()), 3),
@@ -395,6 +386,4 @@ class Builder:
     def _comm_role(self, relation: Relation) -> CommRole:
         exchange = make_exchange(self.problem, relation)
         assert isinstance(exchange.mover, CommSms)
-        if exchange.slots:
-            return CommRole(relation.name, exchange.mover.num_sms, *produce(exchange))
         return CommRole(relation.name, exchange.mover.num_sms)

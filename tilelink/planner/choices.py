@@ -14,9 +14,10 @@ ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchang
 
 
 class _Hashed:
-    """A frozen dataclass that computes its hash once: searches look choices up all the time."""
+    """A frozen dataclass that computes its hash once: searches look choices up all the time. Each names `_once` as its
+    `__hash__`, since a dataclass does not inherit one."""
 
-    def __hash__(self) -> int:
+    def _once(self) -> int:
         return self._hash
 
     @cached_property
@@ -31,6 +32,8 @@ class ExchangeChoice(_Hashed):
     `slots`: places for chunks at the receiver if it is bounded, else 0. `consumers`: programs that take its items, 0 for
     as many as there is room for. `per_peer`: copy engines have a stream for each peer instead of one.
     """
+
+    __hash__ = _Hashed._once
 
     mover: Mover
     transfer: Transfer
@@ -72,6 +75,8 @@ class ComputeChoice(_Hashed):
     """How one group is computed. `sum_in_epilogue`: a group that adds the parts of a SCATTER runs inside the own tiles of
     the group that makes them, instead of in a kernel of its own."""
 
+    __hash__ = _Hashed._once
+
     loop: TritonLoop | LibraryCompute | Elsewhere
     sum_in_epilogue: bool
 
@@ -83,6 +88,8 @@ APART, FOLDED = ComputeChoice(Elsewhere(), False), ComputeChoice(Elsewhere(), Tr
 class Choices(_Hashed):
     """All decisions of a schedule, in program order. `loops`: of each matmul that could run in the loop of another one,
     whether it does."""
+
+    __hash__ = _Hashed._once
 
     algorithms: tuple[tuple[str, Algorithm], ...]
     exchanges: tuple[tuple[str, ExchangeChoice], ...]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tilelink.ir.nodes import Algorithm
 from tilelink.ir.spec import Matmul
 from tilelink.planner.fallback import Log
-from tilelink.planner.moves import by_kind, kind_of
+from tilelink.planner.moves import kind_of
 from tilelink.planner.refine import refined
 from tilelink.planner.search import Descent, Place, best_of, descent_of
 from tilelink.planner.structure import Structure
@@ -79,13 +79,16 @@ class Climb:
         )
 
     def _swept(self, start: Candidate) -> Candidate:
-        timing = next(timing for timing in self.timings.values() if timing.structure is start.structure)
-        search, _ = descent_of(start.structure, self.pins, timing)
-        assert search is not None, "some of its choices are legal"
+        search = self._searched(next(i for i, timing in self.timings.items() if timing.structure is start.structure))
         for slot, now in search.base(start.options).items():
-            search = search.only(slot, tuple(by_kind(search.slots[slot])[kind_of(now)]))
+            search = search.only(slot, search.slots[slot].by_kind[kind_of(now)])
         found = search.swept(tuple(search.slots), Place(start.options, start.us))
         return Candidate(found.us, True, start.structure, found.chosen)
+
+    def _searched(self, index: int) -> Descent:
+        search, _ = self._descent(index)
+        assert search is not None, "some of its choices are legal"
+        return search
 
     def _known(self) -> float:
         """The best time of all structures so far."""
@@ -121,7 +124,7 @@ class Climb:
         for index in sorted(near, key=self._time)[:_LOOKED_AT_AGAIN]:
             start = self._of(index)
             assert start is not None, "its time is finite"
-            found = refined(start, self.pins, self.timings[index])
+            found = refined(start, self._searched(index))
             if found.us < best.us:
                 best = Candidate(found.us, True, self.every[index], found.chosen)
                 if self.log is not None:
@@ -139,7 +142,8 @@ class Climb:
             matmuls = {op.name for op in structure.graph.ops() if isinstance(op.operation, Matmul)}
             by_library = all(algorithm is Algorithm.LIBRARY for _, algorithm in structure.algorithms)
             if by_library and structure.library == matmuls:
-                return self._of(index)
+                search, _ = self._descent(index)
+                return best_of(search)[0] if search is not None else None
         return None
 
 

@@ -43,14 +43,14 @@ from topologies.topology import Topology
 
 _BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
 _JOINED_US = 1.0  # programs that go on poll at once for what a launch would only begin to look for; not measured
-_MEET_US, _MEET_SHARE = 0.3, 0.015  # until the peers' last word has come; of a call, a doubling of ranks
+MEET_US, _MEET_SHARE = 0.3, 0.015  # until the peers' last word has come; of a call, a doubling of ranks
 _ENDED_US = 0.008  # a program is counted when it ends
 _STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
 _TELL_US = 3.0  # of places that are needed at once: by so much 64 to 256 rows on 2 x H200 were above the model, or more
 _COPIED_US = (
     0.3  # until it is known that copy streams have ended; 3 at 512 rows of AG+GEMM, 2 x H200, less in longer calls
 )
-_AWAIT_US, _WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
+_AWAIT_US, WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
 DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
 _ROUNDED = 1e-9  # of a time, what other sums of the same terms may differ by
 _BOOST, _RELIEF = 0.1, 0.4  # tensor cores that rest so much of the time run faster by so much: GPUs are held to a power
@@ -69,6 +69,11 @@ def draft_us(draft: Draft, topology: Topology, loops: Mapping[str, TileLoop], li
 def most_boost_us(total: float, tensor: float) -> float:
     """The most that higher clocks save of `total` us, in which tensor cores are busy for `tensor` us or more."""
     return _boost_us(total, max(tensor, (1.0 - _RELIEF) * total))
+
+
+def meet_share(topology: Topology) -> float:
+    """Of a call, what it takes until the last peer has ended it."""
+    return _MEET_SHARE * math.log2(topology.num_ranks)
 
 
 def drag_us(topology: Topology, copied: Iterable[Exchange]) -> float:
@@ -132,7 +137,7 @@ class Model:
                 self.gemms[launch.out.buffer] = self._matmul(launch)
         self.gpu = topology.gpu
         self.peers = topology.num_ranks - 1
-        self.meet_share = _MEET_SHARE * math.log2(topology.num_ranks)  # of a call
+        self.meet_share = meet_share(topology)
         self.now = 0.0  # the compute stream
         self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())  # at the sustained clock
         self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
@@ -192,9 +197,9 @@ class Model:
             case Begin():
                 return _BEGIN_US + self.topology.levels[0].signal_us
             case AwaitPeers(within):
-                return _WITHIN_US if within else _AWAIT_US
+                return WITHIN_US if within else _AWAIT_US
             case TellPlace():
-                return _WITHIN_US if self._hidden(launch) else _TELL_US
+                return WITHIN_US if self._hidden(launch) else _TELL_US
             case CopyOwn(name):
                 return self._copy_us(self.parts.exchange(name))
             case LibraryCollective(function, out, operand):
@@ -218,10 +223,10 @@ class Model:
 
     def end_us(self, finish: Finish, ended_at: float) -> tuple[float, float]:
         """To end a call whose work ends then, and until the last peer has."""
-        ended = _WITHIN_US + _ENDED_US * self._last_programs() if finish.within else 0.0
+        ended = WITHIN_US + _ENDED_US * self._last_programs() if finish.within else 0.0
         ended += _COPIED_US if finish.within and self.draft.copied else 0.0
         last = ended or (_TURN_US if finish.turns else _FINISH_US)
-        return last, _MEET_US + self.meet_share * ended_at if finish.meets else 0.0
+        return last, MEET_US + self.meet_share * ended_at if finish.meets else 0.0
 
     def _last_programs(self) -> int:
         """Of the last kernel."""
@@ -306,6 +311,6 @@ class Model:
                 self.pauses.append((exchange.name, begin, self.now))
             self.now += matmul.piece_us + (self.gpu.kernel_launch_us if step else 0.0)
             made.append(self.now)
-        if gemm.count:
+        if gemm.counted:
             count = self.peers * exchange.chunks
             self.transfers.made[exchange.name] = np.array(made[:count]).reshape(self.peers, exchange.chunks)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice
-from tilelink.planner.rules import why_illegal, why_no_loop, why_not_beside
+from tilelink.planner.layout import exchange_of
+from tilelink.planner.rules import why_no_loop, why_not_beside
 from tilelink.planner.space import compute_options, exchange_options
 from tilelink.planner.structure import Structure
 
@@ -25,6 +26,12 @@ def slots_of(structure: Structure, pins: Mapping[str, str]) -> dict[Slot, tuple[
     return slots
 
 
+def slot_names(structure: Structure) -> list[Slot]:
+    """Every decision, in the order of `slots_of`."""
+    exchanges = (("exchange", relation.name) for relation in structure.relations)
+    return [*exchanges, *(("compute", group.name) for group in structure.groups)]
+
+
 def legal_alone(structure: Structure, slots: Slots) -> tuple[dict[Slot, tuple[Option, ...]], str]:
     """The options that no rule excludes whatever else is chosen; if that leaves a slot none, the reason for its first one."""
     groups = {group.name: group for group in structure.groups}
@@ -32,9 +39,8 @@ def legal_alone(structure: Structure, slots: Slots) -> tuple[dict[Slot, tuple[Op
     def why_not(name: str, option: Option) -> str:
         if isinstance(option, ComputeChoice):
             return why_no_loop(structure, groups[name], option)
-        relation = structure.graph.relation(name)
-        assert relation is not None, "its exchange is a decision"
-        return why_illegal(structure, relation, option)
+        found = exchange_of(structure, name, option)
+        return found if isinstance(found, str) else ""
 
     found: dict[Slot, tuple[Option, ...]] = {}
     for (kind, name), options in slots.items():

@@ -17,7 +17,6 @@ class Parts:
     dtype: str
     exchanges: Mapping[str, Exchange]
     buffers: Mapping[str, Buffer]
-    counted: frozenset[str]
 
     def exchange(self, name: str) -> Exchange:
         return self.exchanges[name]
@@ -41,7 +40,6 @@ class Draft:
 
 def draft_of(schedule: Schedule) -> Draft:
     """The draft that the schedule was."""
-    counted = (x.name for x in schedule.exchanges if schedule.has_signal(f"{x.name}_count"))
     exchanges = {exchange.name: exchange for exchange in schedule.exchanges}
     buffers = {buffer.name: buffer for buffer in schedule.buffers}
-    return Draft(Parts(schedule.spec.inputs[0].dtype, exchanges, buffers, frozenset(counted)), schedule.launches)
+    return Draft(Parts(schedule.spec.inputs[0].dtype, exchanges, buffers), schedule.launches)

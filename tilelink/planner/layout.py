@@ -1,4 +1,4 @@
-"""Where values live and what signals exist: buffers, signals and exchanges of a schedule, from graph and choices."""
+"""Where values live: buffers and exchanges of a schedule, from graph and choices."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from functools import cached_property
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import (
     Buffer,
-    CommSms,
     CopyEngine,
     Exchange,
     Fused,
     Kind,
     Memory,
-    Scope,
-    Signal,
     TileShape,
     Transfer,
 )
@@ -161,6 +158,8 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         return reason
     fused, push = isinstance(choice.mover, Fused), choice.transfer is Transfer.PUSH
     in_place, bounded = structure.in_place(relation), relation.kind is Kind.SHIFT
+    source = source_buffer(structure, relation, choice)
+    made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
     # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
     # that order, and what a reader pulls has been made by its owner first, if it goes the other way.
     reverse = (relation.kind is Kind.GATHER) == push and not bounded
@@ -168,7 +167,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     return Exchange(
         name=relation.name,
         kind=relation.kind,
-        source=source_buffer(structure, relation, choice),
+        source=source,
         target="" if fused and not push else relation.name,
         rows=relation.part[0],
         cols=relation.part[1] if len(relation.part) > 1 else 1,
@@ -180,6 +179,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         met=in_place,
         by=relation.by,
         slots=choice.slots if bounded else 0,
+        counted=made and not bounded and not (in_place and not source),
     )
 
 
@@ -218,53 +218,6 @@ def waits_late(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
 def by_programs(exchanges: tuple[Exchange, ...]) -> bool:
     """Whether only programs of kernels touch memory of peers, on the one stream of the operator."""
     return not any(isinstance(x.mover, CopyEngine) for x in exchanges)
-
-
-def make_signals(
-    problem: Problem, exchanges: tuple[Exchange, ...], *, turns: bool, ended: bool, copied: int
-) -> tuple[Signal, ...]:
-    """`done` for the whole operator, and for each exchange what its transfer needs; slots lie behind each other.
-
-    `turns`: `done` is a count. `ended`: also a count of the programs of the kernel that finishes the call. `copied`: and a word
-    for each of so many side streams.
-    """
-    wanted: list[tuple[str, Scope, int]] = []
-    if exchanges:
-        wanted.append(("done", Scope.PEER_COUNT, 1) if turns else ("done", Scope.PEER, problem.num_ranks))
-    for exchange in exchanges:
-        relation = problem.graph.relation(exchange.name)
-        assert relation is not None
-        if exchange.slots:
-            wanted += [(f"{exchange.name}_{what}", Scope.PEER, exchange.slots) for what in ("arrived", "free")]
-            continue
-        slots = problem.num_ranks * exchange.chunks
-        if problem.structure.pooled(relation):
-            wanted.append((f"{exchange.name}_place", Scope.PLACE, problem.num_ranks))
-        if exchange.met and not exchange.source:
-            continue
-        if counts(problem, relation, exchange):
-            parts = problem.num_ranks if exchange.kind is Kind.SCATTER else 1
-            wanted.append((f"{exchange.name}_count", Scope.LOCAL, parts * exchange.chunks))
-        if exchange.transfer is Transfer.PULL:
-            wanted.append((f"{exchange.name}_ready", Scope.PEER, slots))
-        if exchange.met:
-            continue
-        if exchange.transfer is Transfer.PUSH:
-            wanted.append((f"{exchange.name}_arrived", Scope.PEER, slots))
-        elif not isinstance(exchange.mover, Fused):
-            wanted.append((f"{exchange.name}_arrived", Scope.LOCAL, slots))
-        if isinstance(exchange.mover, CommSms) and exchange.transfer is Transfer.PUSH:
-            wanted.append((f"{exchange.name}_sent", Scope.LOCAL, slots))
-    if ended:
-        wanted.append(("ended", Scope.LOCAL, 1))
-    if copied:
-        wanted.append(("copied", Scope.LOCAL, copied))
-    signals, first = [], {"here": 0, "by peers": 0}
-    for name, scope, slots in wanted:
-        words = "here" if scope is Scope.LOCAL else "by peers"
-        signals.append(Signal(name, scope, slots, first[words]))
-        first[words] += slots
-    return tuple(signals)
 
 
 def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[Buffer, ...]:
@@ -309,13 +262,6 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
         yield Buffer(relation.name, Memory.LOCAL, shape, target.dtype)
     elif exchange.target:
         yield target_buffer(problem, relation, exchange)
-
-
-def counts(problem: Problem, relation: Relation, exchange: Exchange) -> bool:
-    """Whether what the exchange sends is made in the call, and counted."""
-    if exchange.slots or (exchange.met and not exchange.source):
-        return False
-    return problem.structure.by_tiles(relation.source) or problem.split_source(relation)
 
 
 def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> Buffer:

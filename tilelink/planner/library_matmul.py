@@ -33,7 +33,7 @@ def library_gemm(problem: Problem, group: Group) -> LibraryGemm:
     if not targets:
         order = rank_order(problem.topology, 0)
         out = Operand(op.name, ("m", "n"), Access.POINTER)
-        return LibraryGemm(out, left, right, split, order, wait, "")
+        return LibraryGemm(out, left, right, split, order, wait, False)
     return _into(problem, targets[0], left, right, split, wait)
 
 
@@ -58,10 +58,10 @@ def _into(
             raise Illegal(f"parts of {relation.source} along columns are not one matrix for the library")
         out = Operand(source_of(problem, relation), ("m", "n"), Access.POINTER)
         order = rank_order(problem.topology, 0)
-        return LibraryGemm(out, left, right, split, order, wait, "")
+        return LibraryGemm(out, left, right, split, order, wait, False)
     if split or (relation.kind is Kind.SCATTER and relation.dim != 0):
         raise Illegal(f"parts of {relation.source} are not one matrix for the library")
     out = Operand(source_of(problem, relation), ("m", "n"), Access.POINTER)
     if problem.split_source(relation):
-        return LibraryGemm(out, left, right, relation.name, order, None, f"{relation.name}_count")
-    return LibraryGemm(out, left, right, "", order, None, "")
+        return LibraryGemm(out, left, right, relation.name, order, None, True)
+    return LibraryGemm(out, left, right, "", order, None, False)

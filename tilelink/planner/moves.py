@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property, lru_cache
+from operator import eq
+from typing import NamedTuple, TypeVar
 
 from tilelink.planner.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.planner.decisions import Option
 
 EXCHANGE, COMPUTE = "exchange", "compute"
+Key = TypeVar("Key")
 
 
 def _alike(value: object) -> object:
@@ -99,9 +103,36 @@ def of(option: Option) -> str:
     return EXCHANGE if isinstance(option, ExchangeChoice) else COMPUTE
 
 
-def values(option: Option, when: When) -> tuple[object, ...]:
+class Values(tuple[object, ...]):
+    """Values of fields, which are looked up more often than made."""
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+
+class _Read(NamedTuple):
+    """Values of the fields of an option by when they are decided, and their kinds."""
+
+    first: Values
+    then: Values
+    last: Values
+    kind: Values
+
+
+@lru_cache(maxsize=4096)  # all options that there are without pins are fewer
+def _read(option: Option) -> _Read:
+    found = [(field, field.value(option)) for field in _FIELDS[of(option)]]
+    first, then, last = (Values(value for field, value in found if field.when is when) for when in When)
+    return _Read(first, then, last, Values(field.kind(value) for field, value in found))
+
+
+def values(option: Option, when: When) -> Values:
     """Values of the fields that are decided then."""
-    return tuple(field.value(option) for field in _FIELDS[of(option)] if field.when is when)
+    return _read(option)[when.value]
 
 
 def in_step(option: Option) -> tuple[object, ...]:
@@ -109,46 +140,48 @@ def in_step(option: Option) -> tuple[object, ...]:
     return tuple(field.value(option) for field in _FIELDS[of(option)] if field.in_step)
 
 
-def kind_of(option: Option) -> tuple[object, ...]:
+def kind_of(option: Option) -> Values:
     """The kind of each field: options of one kind are neighbours."""
-    return tuple(field.kind(field.value(option)) for field in _FIELDS[of(option)])
+    return _read(option).kind
 
 
-def by_first(options: Iterable[Option]) -> dict[tuple[object, ...], list[Option]]:
-    """Options that have the fields in common that are decided first, in their order."""
-    return _grouped(options, lambda option: values(option, When.FIRST))
+class Options(tuple[Option, ...]):
+    """The options of a decision, in their order."""
+
+    @cached_property
+    def by_first(self) -> dict[Values, list[Option]]:
+        """Options that have the fields in common that are decided first."""
+        return _grouped(self, lambda option: _read(option).first)
+
+    @cached_property
+    def by_kind(self) -> dict[Values, list[Option]]:
+        return _grouped(self, kind_of)
 
 
 def by_last(options: Iterable[Option]) -> dict[Option, list[Option]]:
     """Options that differ in the fields alone that are decided last, by the first one of them."""
-    groups = _grouped(options, lambda option: (values(option, When.FIRST), values(option, When.THEN)))
+    groups = _grouped(options, lambda option: _read(option)[:2])
     return {group[0]: group for group in groups.values()}
-
-
-def by_kind(options: Iterable[Option]) -> dict[tuple[object, ...], list[Option]]:
-    return _grouped(options, kind_of)
 
 
 def nearest(options: Sequence[Option], now: Option) -> Option:
     """The first option of those that have most in common with `now` in what comes then: what one mover has a field for, such as
     streams, another one has not."""
-    wanted = values(now, When.THEN)
+    wanted = _read(now).then
 
     def common(option: Option) -> int:
-        return sum(a == b for a, b in zip(values(option, When.THEN), wanted, strict=True))
+        return sum(map(eq, _read(option).then, wanted))
 
     return max(options, key=common)
 
 
-def other_kinds(options: Iterable[Option], now: Option) -> Iterator[list[Option]]:
+def other_kinds(options: Options, now: Option) -> Iterator[list[Option]]:
     """The options of each kind but that of `now`."""
-    yield from (group for kind, group in by_kind(options).items() if kind != kind_of(now))
+    yield from (group for kind, group in options.by_kind.items() if kind != kind_of(now))
 
 
-def _grouped(
-    options: Iterable[Option], key: Callable[[Option], tuple[object, ...]]
-) -> dict[tuple[object, ...], list[Option]]:
-    found: dict[tuple[object, ...], list[Option]] = {}
+def _grouped(options: Iterable[Option], key: Callable[[Option], Key]) -> dict[Key, list[Option]]:
+    found: dict[Key, list[Option]] = {}
     for option in options:
         found.setdefault(key(option), []).append(option)
     return found

@@ -13,7 +13,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.choices import Choices, pin_text
 from tilelink.planner.climb import MARGIN, Climb
-from tilelink.planner.decisions import slots_of
+from tilelink.planner.decisions import slot_names
 from tilelink.planner.fallback import Log, built, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
 from tilelink.planner.pieces import pieces
@@ -162,7 +162,7 @@ def _whole(
         timings[key] = Timing(structure)
     timing = timings[key]
     options = {slot: option for one in chosen for slot, option in one.options.items()}
-    ordered = {slot: options[slot] for slot in slots_of(timing.structure, pins)}
+    ordered = {slot: options[slot] for slot in slot_names(timing.structure)}
     us = timing.us(ordered, limit)
     return Candidate(us, True, timing.structure, ordered) if us < limit else None
 

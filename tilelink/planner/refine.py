@@ -7,29 +7,27 @@ with another mover of the next collective. So each kind of each decision is forc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelink.planner.decisions import Option, Slot
-from tilelink.planner.moves import COMPUTE, When, by_first, in_step, nearest, other_kinds, values
-from tilelink.planner.search import HOPELESS, Descent, Place, descent_of
+from tilelink.planner.moves import COMPUTE, When, in_step, nearest, other_kinds, values
+from tilelink.planner.search import HOPELESS, Descent, Place
 from tilelink.planner.structure import Structure
-from tilelink.planner.timing import Candidate, Timing
+from tilelink.planner.timing import Candidate
 
 _ROUNDS = 2
 _WORTH = 1.9  # times the best, of a beginning: of 446 of recorded plans, 3 came below it, from at most so far above
 
 
-def refined(start: Candidate, pins: Mapping[str, str], timing: Timing) -> Place:
-    """The best choices of the structure of `start` after another look."""
-    search, _ = descent_of(start.structure, pins, timing)
-    assert search is not None, "some of its choices are legal"
+def refined(start: Candidate, search: Descent) -> Place:
+    """The best choices of the structure of `start`, which `search` has found, after another look."""
     here = search.swept(tuple(search.slots), Place(start.options, start.us))
     for _ in range(_ROUNDS):
         before = here.us
         for slot, options in search.slots.items():
             for group in other_kinds(options, here.chosen[slot]):
-                forced = replace(search.only(slot, tuple(group)), ceiling=HOPELESS * here.us)
+                forced = replace(search.only(slot, group), ceiling=HOPELESS * here.us)
                 found = _forced(forced, slot, here)
                 here = found if found.us < here.us else here
         for exchange, maker in _made_by_tiles(start.structure):
@@ -68,7 +66,7 @@ def _made_by_tiles(structure: Structure) -> Iterator[tuple[Slot, Slot]]:
 def _cut_otherwise(search: Descent, here: Place, exchange: Slot) -> Iterator[dict[Slot, Option]]:
     """The exchange by the same mover in other chunks or another order: more of them suit smaller tiles of what makes them."""
     current = search.base(here.chosen)
-    for option in by_first(search.slots[exchange])[values(current[exchange], When.FIRST)]:
+    for option in search.slots[exchange].by_first[values(current[exchange], When.FIRST)]:
         if option != current[exchange]:
             yield {**current, exchange: option}
 
@@ -76,7 +74,7 @@ def _cut_otherwise(search: Descent, here: Place, exchange: Slot) -> Iterator[dic
 def _in_step(search: Descent, here: Place, first: Slot, second: Slot) -> Iterator[dict[Slot, Option]]:
     """Two exchanges with the same chunks in the same order: what arrives by the first one leaves by the second one at once."""
     current = search.base(here.chosen)
-    groups = [by_first(search.slots[slot])[values(current[slot], When.FIRST)] for slot in (first, second)]
+    groups = [search.slots[slot].by_first[values(current[slot], When.FIRST)] for slot in (first, second)]
     by_step = [{in_step(option): option for option in group} for group in groups]
     for step in by_step[0]:
         if step in by_step[1]:

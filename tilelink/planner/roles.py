@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
-from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
+from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, Transfer, turn_cols
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.ir.steps import (
@@ -19,6 +19,8 @@ from tilelink.ir.steps import (
     Notify,
     Operand,
     Place,
+    SlotNotify,
+    SlotWait,
     Step,
     Store,
     SumParts,
@@ -33,7 +35,6 @@ from tilelink.ir.walk import flat, one_step_behind_wait, points
 from tilelink.planner.access import (
     Space,
     access_of,
-    consume,
     read_operand,
     read_wait,
     send_steps,
@@ -155,7 +156,7 @@ def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
     if one_step_behind_wait(role):
         return False
     for at, step in points(0, role):
-        if isinstance(step, SumWords) or (isinstance(step, Notify) and step.then):
+        if isinstance(step, SumWords) or (isinstance(step, Notify) and _tells_peers(problem, step)):
             return False
         match step:
             case MatmulBody(left=left, right=right, axis=axis):
@@ -168,6 +169,14 @@ def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
                 if rows and not in_one_chunk(role.axis(rows), make_exchange(problem, relation), local=local):
                     return False
     return sum(isinstance(step, MatmulBody) for step in role.body) == 1
+
+
+def _tells_peers(problem: Problem, step: Notify) -> bool:
+    """Whether the tile that completes a chunk raises a word of peers."""
+    relation = problem.graph.relation(step.exchange)
+    assert relation is not None
+    exchange = make_exchange(problem, relation)
+    return exchange.transfer is Transfer.PULL or not exchange.source
 
 
 def _summed(problem: Problem, folded: int) -> Relation:
@@ -266,7 +275,7 @@ def _op_steps(
         return read_operand(problem, op, read, space, rename)
 
     outside = [read for read in op.reads if read.value not in values]
-    waits = [read_wait(problem, op, read, rename, fence=isinstance(op.operation, Matmul)) for read in outside]
+    waits = [read_wait(problem, op, read, rename) for read in outside]
     early = [wait for wait in waits if wait is not None]
     match op.operation:
         case Matmul():
@@ -275,9 +284,6 @@ def _op_steps(
             if space.segments[axis] > 1 and space.extents[axis] % space.tiles[axis]:
                 # a step of k must not run into the next part, so both operands are masked
                 left, right = (_by_pointer(o) for o in (left, right))
-            through = zip(op.reads, (left, right), strict=True)
-            described = {read.value for read, one in through if one.access is Access.DESCRIPTOR}
-            early = [replace(wait, fence=wait.exchange in described) for wait in early]
             inner = tuple(wait for wait in early if wait.slot == axis)
             outer = [wait for wait in early if wait.slot != axis]
             if beside:  # the matmul whose loop it is has waited for the left operand, and the right one is an input
@@ -311,8 +317,7 @@ def _load(problem: Problem, read: Map, load: Load) -> list[Step]:
     relation = problem.graph.relation(read.value)
     if relation is None or relation.kind is not Kind.SHIFT:
         return [load]
-    arrived, free = consume(make_exchange(problem, relation), load.operand.item)
-    return [arrived, load, free]
+    return [SlotWait(relation.name, load.operand.item), load, SlotNotify(relation.name, load.operand.item)]
 
 
 def _by_pointer(operand: Operand) -> Operand:

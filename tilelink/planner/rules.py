@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tilelink.ir.graph import Relation
 from tilelink.ir.links import why_no_exchange
 from tilelink.ir.nodes import CommSms, Fused, Kind, Mover, Transfer
 from tilelink.planner.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
+from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
@@ -32,6 +34,7 @@ class Carried:
     by_tiles: bool  # tiles make the source
     in_place: bool  # peers put their parts into an output
     pooled: bool  # which lies in another place from call to call
+    read_by_library: bool  # and by nothing else
     read_whole: bool  # its readers take one tensor: a library's matmul, or a body that reduces over all parts
     topology: Topology
 
@@ -95,6 +98,10 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.source} is not made by tiles that could store to peers",
     ),
     (
+        lambda x: isinstance(x.mover, CommSms) and x.read_by_library and (x.bounded or not x.by_tiles),
+        lambda x: f"the first reader of {x.name} is no tile loop beside which SMs could communicate",
+    ),
+    (
         lambda x: x.fused and not x.push and x.read_whole,
         lambda x: f"{x.name} is read whole, so its tiles cannot be loaded from peers one by one",
     ),
@@ -154,7 +161,9 @@ def why_not_beside(structure: Structure, relation: Relation, mover: Mover, loops
         return ""
     made = structure.by_tiles(relation.source)
     hosts = (structure.maker(relation.source),) if made else structure.readers(relation.name)[:1]
-    for host in hosts:
+    for reader in hosts:
+        folded = loops[structure.groups[reader].name].sum_in_epilogue
+        host = structure.folds_into(reader) if folded else reader
         loop = loops[structure.groups[host].name].loop
         if isinstance(loop, TritonLoop) and loop.tile.warpgroups > 1:
             return NOTHING_ELSE
@@ -171,21 +180,28 @@ def why_illegal(structure: Structure, relation: Relation, choice: ExchangeChoice
 
 def carried(structure: Structure, relation: Relation, choice: ExchangeChoice) -> Carried:
     """The facts that rules are about."""
-    by_library = any(structure.is_library(index) for index in structure.readers(relation.name))
-    return Carried(
-        name=relation.name,
-        source=relation.source,
-        mover=choice.mover,
-        push=choice.transfer is Transfer.PUSH,
-        chunks=choice.chunks,
-        rows=relation.part[0],
-        bounded=relation.kind is Kind.SHIFT,
-        by_tiles=structure.by_tiles(relation.source),
-        in_place=structure.in_place(relation),
-        pooled=structure.pooled(relation),
-        read_whole=by_library or structure.needs_own_copy(relation),
-        topology=structure.topology,
-    )
+    push = choice.transfer is Transfer.PUSH
+    return Carried(mover=choice.mover, push=push, chunks=choice.chunks, **_sent(structure, relation.name))
+
+
+@remembered
+def _sent(structure: Structure, name: str) -> dict[str, Any]:
+    """Those of a relation, however it is carried out."""
+    relation = structure.graph.relation(name)
+    assert relation is not None
+    by_library = [structure.is_library(index) for index in structure.readers(relation.name)]
+    return {
+        "name": name,
+        "source": relation.source,
+        "rows": relation.part[0],
+        "bounded": relation.kind is Kind.SHIFT,
+        "by_tiles": structure.by_tiles(relation.source),
+        "in_place": structure.in_place(relation),
+        "pooled": structure.pooled(relation),
+        "read_by_library": bool(by_library) and all(by_library),
+        "read_whole": any(by_library) or structure.needs_own_copy(relation),
+        "topology": structure.topology,
+    }
 
 
 def item_counts(rows: int) -> list[int]:

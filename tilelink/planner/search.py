@@ -8,21 +8,22 @@ with each of them the fields that come last.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import TypeGuard
 
 from tilelink.ir.nodes import Kind
-from tilelink.planner.bounds import alone_us, may_halve, taken_sms
+from tilelink.planner.bounds import alone_us, may_halve, most_gained_us, taken_sms
 from tilelink.planner.choices import ComputeChoice, TritonLoop
-from tilelink.planner.decisions import Chosen, Option, Slot, Slots, legal_alone, slots_of
+from tilelink.planner.decisions import Chosen, Option, Slot, legal_alone, slots_of
 from tilelink.planner.moves import (
     COMPUTE,
     WIDTH,
+    Options,
+    Values,
     When,
-    by_first,
-    by_kind,
     by_last,
     kind_of,
     nearest,
@@ -40,10 +41,7 @@ _PAIRED = 2  # options of each pair of kinds
 HOPELESS = 1.2  # times the best, after a sweep: other fields will not make up for it
 FAR = 1.6  # times the best, of another structure
 WORTH = 1.4  # times the best, of a start: of 170 descents of recorded plans from above that, 2 came below the best
-_SLACK = 1.1  # of the best time, below which fields that come last may make up for it
-
-
-Values = tuple[object, ...]
+_SLACK = 1.1  # times what fields that come last gain by themselves, they may gain of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +54,23 @@ class Place:
 
 @dataclass(frozen=True)
 class Descent:
-    """A search over `slots`, whose options differ in more than fields that come `last`. What takes `ceiling` us or more is of no
-    interest, however it goes on."""
+    """A search over `slots`, whose options differ in more than fields that come `last`: the others of each option, and of each
+    of these the option. What takes `ceiling` us or more is of no interest, however it goes on."""
 
-    slots: Slots
+    slots: Mapping[Slot, Options]
     last: Mapping[tuple[Slot, Option], tuple[Option, ...]]
+    plain: Mapping[tuple[Slot, Option], Option]
     timing: Timing
     ceiling: float = math.inf
 
-    def only(self, slot: Slot, options: tuple[Option, ...]) -> Descent:
+    def only(self, slot: Slot, options: Iterable[Option]) -> Descent:
         """The same with these options alone for the slot."""
-        return replace(self, slots={**self.slots, slot: options})
+        return replace(self, slots={**self.slots, slot: Options(options)})
 
     def at(self, chosen: Chosen, limit: float = math.inf) -> Place:
         """The best that fields that come last make of the choices; of no interest if it takes `limit` or more."""
         others = self._then_last(chosen)
-        near = max(limit * _SLACK, limit + self._gain(chosen, others)) if any(others.values()) else limit
+        near = limit + (_SLACK * self._gain(chosen, others) if others else 0.0)
         here = Place(chosen, self.timing.us(chosen, near))
         if here.us < near:
             for slot, option in ((slot, option) for slot, found in others.items() for option in found):
@@ -83,33 +82,25 @@ class Descent:
     def _then_last(self, chosen: Chosen) -> dict[Slot, tuple[Option, ...]]:
         """Of decisions with other values of fields that come last, the options that have these, as far as they may be legal."""
         structure, found = self.timing.structure, dict[Slot, tuple[Option, ...]]()
-        taken = taken_sms(structure, chosen)
         for slot, option in chosen.items():
             if options := self.last.get((slot, option)):
-                found[slot] = tuple(
-                    one
-                    for one in options
-                    if not isinstance(one, ComputeChoice)
-                    or not (isinstance(one.loop, TritonLoop) and one.loop.halves)
-                    or may_halve(structure, slot[1], one, taken)
-                )
+                taken = taken_sms(structure, chosen)
+                legal = tuple(one for one in options if not _halves(one) or may_halve(structure, slot[1], one, taken))
+                if legal:
+                    found[slot] = legal
         return found
 
     def _gain(self, chosen: Chosen, others: Mapping[Slot, tuple[Option, ...]]) -> float:
-        """By how much less at least the choices take with fields that come last: a last wave of halves may save half a wave."""
-        structure, least = self.timing.structure, 0.0
-        for (kind, name), found in others.items():
-            alone = (alone_us(structure, name, option) for option in found)
-            least += max(0.0, alone_us(structure, name, chosen[kind, name]) - min(alone, default=math.inf))
-        return least
+        """By how much less the choices may take with fields that come last."""
+        structure, gained = self.timing.structure, 0.0
+        for (_, name), found in others.items():
+            loops = (one for one in found if isinstance(one, ComputeChoice))
+            gained += max((most_gained_us(structure, chosen, name, one) for one in loops), default=0.0)
+        return gained
 
     def base(self, chosen: Chosen) -> dict[Slot, Option]:
         """The choices with fields that come last as they are first."""
-        found = dict(chosen)
-        for (slot, option), others in self.last.items():
-            if found.get(slot) in others:
-                found[slot] = option
-        return found
+        return {slot: self.plain.get((slot, option), option) for slot, option in chosen.items()}
 
     def swept(self, order: tuple[Slot, ...], start: Place, sweeps: int = _SWEEPS) -> Place:
         """Where sweeps over the decisions in `order` end."""
@@ -125,7 +116,7 @@ class Descent:
     def _changed(self, slot: Slot, here: Place) -> Place:
         """The best option of the slot: of the best values of fields that come first, all that comes then."""
         current = self.base(here.chosen)
-        groups = by_first(self.slots[slot])
+        groups = self.slots[slot].by_first
         trials = {first: {**current, slot: nearest(group, current[slot])} for first, group in groups.items()}
         kept = self._by_bound(trials)
         if any(len(group) > 1 for group in groups.values()):
@@ -167,31 +158,31 @@ class Descent:
         """Of each decision the option of each kind that takes least at least."""
         structure = self.timing.structure
         return {
-            slot: [min(group, key=lambda one: alone_us(structure, slot[1], one)) for group in by_kind(options).values()]
+            slot: [min(group, key=lambda one: alone_us(structure, slot[1], one)) for group in options.by_kind.values()]
             for slot, options in self.slots.items()
         }
 
-    def _likely_start(self) -> Place | None:
+    def _likely_start(self, limit: float) -> Place | None:
         """The likely options, of the kinds that are the fastest with them, decision by decision."""
         found = self.likely()
-        best = self.timing.us(found)
+        best = self.timing.us(found, limit)
         for slot in reversed(found):
             for option in self._by_kind[slot]:
                 trial = {**found, slot: option}
-                us = self.timing.us(trial, best)
+                us = self.timing.us(trial, min(limit, best))
                 found, best = (trial, us) if us < best else (found, best)
         return Place(found, best) if best < math.inf else None
 
-    def first_legal(self) -> tuple[Place | None, str]:
+    def first_legal(self, limit: float = math.inf) -> tuple[Place | None, str]:
         """A start, or None and why there is none: the likely options if they go together, else the first ones that do:
-        change one slot at a time, then pairs of slots, from the first of each."""
+        change one slot at a time, then pairs of slots, from the first of each. What takes `limit` or more is no start."""
         start = {slot: options[0] for slot, options in self.slots.items()}
-        likely = self._likely_start()
+        likely = self._likely_start(limit)
         if likely is not None:
             us = self.timing.us(start, likely.us)
             return Place(start, us) if us < likely.us else likely, ""
         for trial in self._near(start):
-            us = self.timing.us(trial)
+            us = self.timing.us(trial, limit)
             if us < math.inf:
                 return Place(trial, us), ""
         return None, self.timing.why_not(start)
@@ -199,7 +190,7 @@ class Descent:
     def _near(self, start: dict[Slot, Option]) -> Iterator[dict[Slot, Option]]:
         yield start
         for slot, options in self.slots.items():
-            yield from ({**start, slot: group[0]} for group in by_first(options).values())
+            yield from ({**start, slot: group[0]} for group in options.by_first.values())
         names = list(self.slots)
         for i, first in enumerate(names):
             for second in names[i + 1 :]:
@@ -216,7 +207,10 @@ def descent_of(
         return None, why
     groups = {slot: by_last(options) for slot, options in slots.items()}
     last = {(slot, one): tuple(group[1:]) for slot, found in groups.items() for one, group in found.items()}
-    return Descent({slot: tuple(found) for slot, found in groups.items()}, last, timing or Timing(structure)), ""
+    plain = {(slot, other): one for (slot, one), group in last.items() for other in group}
+    return Descent(
+        {slot: Options(found) for slot, found in groups.items()}, last, plain, timing or Timing(structure)
+    ), ""
 
 
 def best_of(search: Descent, known: float = math.inf) -> tuple[Candidate | None, str]:
@@ -231,8 +225,13 @@ def best_of(search: Descent, known: float = math.inf) -> tuple[Candidate | None,
     every = [replace(search, slots=slots) for slots in _starts(search.slots, structure.graph.outputs)]
     reasons = []
     # what is likely to be fast comes first: most of the rest is then passed over
-    for some in sorted(every, key=lambda one: timing.us(one.likely(), 0.0)):
-        start, reason = some.first_legal()
+    least = sorted(((timing.us(one.likely(), 0.0), at) for at, one in enumerate(every)))
+    for us, at in least:
+        if us >= WORTH * known:
+            reasons.append(f"at least {us:.1f} us")
+            break
+        some = every[at]
+        start, reason = some.first_legal(WORTH * known)
         if start is not None and start.us < WORTH * known:
             # from a start that is beyond it, what comes near may be found behind what does not
             ceiling = FAR * known if start.us < FAR * known else math.inf
@@ -240,10 +239,10 @@ def best_of(search: Descent, known: float = math.inf) -> tuple[Candidate | None,
         reasons.append(reason)
     exact = [candidate for candidate in timing.candidates() if candidate.exact]
     best = min(exact, key=lambda candidate: candidate.us, default=None)
-    return best, "" if best is not None else next(reason for reason in reasons if reason)
+    return best, "" if best is not None else next((reason for reason in reasons if reason), "")
 
 
-def _starts(slots: Slots, outputs: tuple[str, ...]) -> Iterator[dict[Slot, tuple[Option, ...]]]:
+def _starts(slots: Mapping[Slot, Options], outputs: tuple[str, ...]) -> Iterator[dict[Slot, Options]]:
     """The options with each sum in one place, and one kind of mover for each output."""
     places = []
     for slot, options in slots.items():
@@ -253,9 +252,13 @@ def _starts(slots: Slots, outputs: tuple[str, ...]) -> Iterator[dict[Slot, tuple
     for chosen in product(*places):
         kept = dict(chosen)
         yield {
-            slot: tuple(o for o in options if slot not in kept or _place(o) == kept[slot])
+            slot: Options(o for o in options if _place(o) == kept[slot]) if slot in kept else options
             for slot, options in slots.items()
         }
+
+
+def _halves(option: Option) -> TypeGuard[ComputeChoice]:
+    return isinstance(option, ComputeChoice) and isinstance(option.loop, TritonLoop) and bool(option.loop.halves)
 
 
 def _place(option: Option) -> object:
@@ -293,13 +296,13 @@ def _together(search: Descent, here: Place, pair: tuple[Slot, Slot]) -> Iterator
     current, slots = search.base(here.chosen), search.slots
     if first not in slots or second not in slots:
         return
-    for some in by_kind(slots[first]).values():
+    for some in slots[first].by_kind.values():
         moved = {**current, first: nearest(some, current[first])}
         for group in other_kinds(slots[second], current[second]):
-            trials = [{**moved, second: found[0]} for found in by_first(group).values()]
+            trials = [{**moved, second: found[0]} for found in Options(group).by_first.values()]
             yield from sorted(trials, key=lambda trial: search.timing.us(trial, 0.0))[:_PAIRED]
 
 
-def _smallest(options: tuple[Option, ...]) -> list[Option]:
+def _smallest(options: Options) -> list[Option]:
     """One option for each kind, on which legality mostly depends: that with the smallest tile or chunks."""
-    return [list(by_first(group).values())[-1][0] for group in by_kind(options).values()]
+    return [list(Options(group).by_first.values())[-1][0] for group in options.by_kind.values()]

@@ -47,23 +47,23 @@ from topologies.topology import Topology
 
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
-_COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
-_LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
+COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
+LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
 _SENT_US = 2.0  # until the last piece of a tile is at its peer
-_MIXED = 0.4  # of what the link needs for pieces of parts and of sums at once, they hold up products (two H100)
+MIXED = 0.4  # of what the link needs for pieces of parts and of sums at once, they hold up products (two H100)
 _BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
 _MISSED = 0.35  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
-_STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
+STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
 STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
-_STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
-_LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
-_SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
+STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
+LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
+SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
 _WORDS_US = 1.6  # until words of a tile are there
 _WORDS_GB_PER_S = 3.6  # of them that a program sends (2 x H200, 16 and 64 rows)
-_WIDE_TILE = 128 * 256  # elements of a tile that hides any
+WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
 
 
@@ -111,7 +111,7 @@ class TileCost:
             start, again = TURN_US, 0.0
         busy = loaded if turns else max(loaded, self._remote_us())
         sends, loads = self._held_up_us(busy), 0.0 if turns else self._loads_us()
-        count = _LATE_COUNT_US if role.counts_late else _COUNT_US
+        count = LATE_COUNT_US if role.counts_late else COUNT_US
         return TileParts(
             computed=computed,
             memory=loaded - computed,
@@ -130,7 +130,7 @@ class TileCost:
         """What a warpgroup does behind the product of a tile, without what own tiles add and without pieces."""
         if self.role.warpgroups == 1:
             return 0.0
-        return _BEHIND_US + _COUNT_US * self._counts()
+        return _BEHIND_US + COUNT_US * self._counts()
 
     @cached_property
     def pieces_us(self) -> float:
@@ -148,7 +148,7 @@ class TileCost:
         if self.role.order.nest is Nest.CHUNK_MAJOR and self._own:  # own tiles send at the same time
             ranks = self.topology.num_ranks
             sent = ((ranks - 1) * sent + self._to_peers_us(self._own)) / ranks
-            least = _MIXED * sent
+            least = MIXED * sent
         return max(least, sent - PIECES_SPREAD * product)
 
     def _memory_us(self) -> float:
@@ -283,21 +283,21 @@ class TileCost:
             if self._sums_in_pieces and self._parts_in_pieces:  # few programs have an own tile at once
                 stored = max(stored / self.topology.num_ranks, PIECES_SPREAD * self.tile_us)
             else:
-                stored *= _SHARED_LINK  # movers bring parts of the next chunk at the same time
+                stored *= SHARED_LINK  # movers bring parts of the next chunk at the same time
         if self.role.warpgroups > 1:  # `Loop` hides it
             return max(extra, stored) if self._sums_in_pieces else extra + stored
         waves = max(1.0, self.role.num_tiles / self.topology.num_ranks / self.role.programs)
         if any(isinstance(step, Notify) for step in self._own):
-            hidden = _STORES_HIDDEN * (1.0 - _LAST_EXPOSED / waves) if self._wide() else 0.0
+            hidden = STORES_HIDDEN * (1.0 - LAST_EXPOSED / waves) if self._wide() else 0.0
             return extra + stored * (1.0 - hidden)
         if not self._wide():
             return extra + stored
         # nobody waits for the stores of a tile: they are under way while the next own tile is computed, and slow it a little
-        return extra + max(_STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us)
+        return extra + max(STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - self.tile_us)
 
     def _wide(self) -> bool:
         """Whether a tile takes long enough to hide stores to peers behind the next one."""
-        return math.prod(axis.tile for axis in self.role.axes if not axis.reduction) >= _WIDE_TILE
+        return math.prod(axis.tile for axis in self.role.axes if not axis.reduction) >= WIDE_TILE
 
     @cached_property
     def drain_us(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilelink.ir.nodes import Exchange
 from tilelink.planner.draft import Parts
-from tilelink.planner.layout import Problem, counts, make_buffers, make_exchange
+from tilelink.planner.layout import Problem, make_buffers, make_exchange
 from tilelink.planner.memo import remembered
 from tilelink.planner.roles import compute_role
 from tilelink.planner.tile_run import TileLoop, tile_loop
@@ -25,6 +25,4 @@ def parts_of(problem: Problem, exchanges: Mapping[str, Exchange]) -> Parts:
     """What the cost model reads of buffers and of these exchanges."""
     graph = problem.graph
     buffers = {buffer.name: buffer for buffer in make_buffers(problem, exchanges)}
-    sent = (one for one in problem.structure.relations if one.name in exchanges)
-    counted = frozenset(one.name for one in sent if counts(problem, one, exchanges[one.name]))
-    return Parts(graph.values[graph.inputs[0]].dtype, exchanges, buffers, counted)
+    return Parts(graph.values[graph.inputs[0]].dtype, exchanges, buffers)

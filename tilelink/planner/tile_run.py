@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilelink.ir.nodes import ComputeRole, Exchange, Fused, Kind, Transfer
+from tilelink.ir.order import Nest
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Parts
@@ -39,7 +40,10 @@ class TileLoop:
         if self.sums:
             adds = role.num_tiles / self.segments / role.programs * cost.own_extra_us
             tiles = role.num_tiles / role.programs * cost.tile_us
-            work = max(work, adds if role.warpgroups > 1 else tiles + adds)
+            if role.warpgroups > 1:  # own tiles come last, unless chunk by chunk
+                chunked = role.order.nest is Nest.CHUNK_MAJOR
+                tiles = 0.0 if chunked or self.own_place == 0 else tiles * (self.segments - 1) / self.segments
+            work = max(work, tiles + adds)
         return work + cost.drain_us
 
     @cached_property
@@ -160,7 +164,7 @@ class TileRun:
         """Loads from peers find a chunk one link time after it is published; what peers compute may be late."""
         if self._pulled(exchange) and exchange.name not in self.transfers.arrivals:
             self.transfers.arrivals[exchange.name] = np.maximum(self.transfers.made[exchange.name], self.begin)
-        counted = exchange.name in self.loop.parts.counted
+        counted = exchange.counted
         arrivals = self.transfers.arrivals[exchange.name]
         if counted and exchange.kind is Kind.GATHER:  # the last thing of a call that ranks make: they meet here
             return arrivals * (1.0 + self.meet_share)

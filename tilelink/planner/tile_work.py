@@ -113,11 +113,6 @@ def least_tile_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float,
     return float((computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS)) + start
 
 
-def stream_memory_us(num_bytes: float, gpu: Gpu) -> float:
-    """To load and store so much, for a loop that does nothing else."""
-    return num_bytes / (gpu.memory_gb_per_s * STREAM_SHARE) / 1e3
-
-
 def matmul_memory_us(num_bytes: float, gpu: Gpu) -> float:
     """To load so much from memory, for a matmul."""
     return num_bytes / (gpu.memory_gb_per_s * MEMORY_SHARE) / 1e3

@@ -33,18 +33,19 @@ class Timing:
 
     structure: Structure
     known: dict[tuple[Option, ...], Candidate | str] = field(default_factory=dict)
-    asked: int = 0
 
     def us(self, chosen: Chosen, limit: float = math.inf) -> float:
         """The predicted time, or any number that is no less than `limit` if that is not; infinite if they are illegal."""
         key = tuple(chosen.values())
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = why_not_together(self.structure, chosen) or Candidate(
-                least_us(self.structure, chosen), False, self.structure, dict(chosen)
-            )
-        if isinstance(found, Candidate) and not found.exact and found.us < limit:
-            self.asked += 1
+            found = why_not_together(self.structure, chosen)
+            if not found:
+                found = Candidate(least_us(self.structure, chosen), False, self.structure, chosen)
+            self.known[key] = found
+        if isinstance(found, str):
+            return math.inf
+        if not found.exact and found.us < limit:
             found = self.known[key] = self._timed(chosen, limit)
         return found.us if isinstance(found, Candidate) else math.inf
 
@@ -58,7 +59,7 @@ class Timing:
             us, exact = time_us(Problem(self.structure, choices_of(self.structure, chosen)), limit)
         except Illegal as illegal:
             return str(illegal)
-        return Candidate(us, exact, self.structure, dict(chosen))
+        return Candidate(us, exact, self.structure, chosen)
 
     def candidates(self) -> list[Candidate]:
         """All options that were asked for and may be legal, in the order of asking."""

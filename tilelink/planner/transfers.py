@@ -75,7 +75,7 @@ class Transfers:
         """Run the mover: each transfer starts when the one before is done and its source is complete."""
         name = exchange.source or exchange.target
         size = DTYPE_BYTES[self.parts.buffer(name).dtype]
-        times = chunk_times(self.topology, exchange, size, made=exchange.name in self.parts.counted)
+        times = chunk_times(self.topology, exchange, size, made=exchange.counted)
         made, arrivals = self.made[exchange.name].tolist(), np.zeros((self.peers, exchange.chunks))
         others = sorted(span for name, spans in self.port.items() if name != exchange.name for span in spans)
         spans: list[tuple[float, float]] = []

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from math import prod
 
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.nodes import NoSuchName
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.walk import flat
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.check import contents
 from tilelink.proof.findings import Finding
@@ -22,38 +22,43 @@ from tilelink.proof.happens_before.refuted import Refuted
 from tilelink.proof.proved import Proof
 from tilelink.proof.rules import broken_rules
 from tilelink.schedule.instance import instantiated
+from tilelink.schedule.roles import Schedule as Steps
+from tilelink.schedule.steps import Compute
+from tilelink.schedule.walk import all_steps, phases, steps_in
 
 _NONSENSE = (LookupError, RuntimeError, ValueError, ZeroDivisionError, AssertionError, StopIteration)
 
 
-def verify(schedule: Schedule) -> Proof:
-    """Check what `schedule` computes, what it counts on and the order of its steps. Never raises for a wrong schedule: it is
-    refuted."""
+def verify(schedule: Schedule, steps: Steps | None = None) -> Proof:
+    """Check what `schedule` computes, what it counts on and the order of its steps, or of other `steps` in their place. Never
+    raises for a wrong schedule: it is refuted."""
     begin = time.perf_counter()
     findings: list[Finding] = []
     outcome: Outcome | None = None
+    counts: tuple[tuple[str, int], ...] = ()
     try:
-        steps = instantiated(elaborated(schedule))
+        steps = instantiated(elaborated(schedule) if steps is None else steps)
+        counts = _counts(steps)
         findings += _found("rules", broken_rules(steps, schedule.machine))
         outcome = checked(steps)
         if outcome.refutation is not None:
             findings.append(outcome.refutation.finding)
-        findings += _found("contents", contents(steps, schedule.spec))
+        findings += _found("contents", contents(steps, schedule.spec), known=bool(findings))
     except _NONSENSE as error:
         findings += _nonsense("the schedule as steps", error) if not findings else ()
     found, seconds = tuple(dict.fromkeys(findings)), time.perf_counter() - begin
-    return Proof(schedule.hash, found, _counts(schedule), seconds, outcome)
+    return Proof(schedule.hash, found, counts, seconds, outcome)
 
 
-def _found(name: str, check: Iterator[Finding]) -> list[Finding]:
-    """Findings of a check; of a schedule that names what does not exist, those up to there, or that."""
+def _found(name: str, check: Iterator[Finding], known: bool = False) -> list[Finding]:
+    """Findings of a check; of a schedule that names what does not exist, those up to there, or that if nothing is `known`."""
     findings: list[Finding] = []
     try:
         findings.extend(check)
     except Refuted as refuted:
-        findings += () if findings else [refuted.refutation.finding]
+        findings += () if findings or known else [refuted.refutation.finding]
     except _NONSENSE as error:
-        findings += () if findings else _nonsense(name, error)
+        findings += () if findings or known else _nonsense(name, error)
     return findings
 
 
@@ -63,12 +68,15 @@ def _nonsense(where: str, error: Exception) -> list[Finding]:
     return [Finding(BugClass.WRONG_PLACE, where, fact)]
 
 
-def _counts(schedule: Schedule) -> tuple[tuple[str, int], ...]:
-    roles = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
+def _counts(steps: Steps) -> tuple[tuple[str, int], ...]:
+    """What was looked at."""
+    computing = [
+        phase for _, _, phase in phases(steps) if any(isinstance(one, Compute) for one in steps_in(phase.body))
+    ]
     return (
-        ("ranks", schedule.num_ranks),
-        ("launches", len(schedule.launches)),
-        ("tiles", sum(role.num_tiles for role in roles)),
-        ("steps", sum(len(flat(role.body)) for role in roles)),
-        ("signal slots", sum(signal.slots for signal in schedule.signals)),
+        ("ranks", steps.num_ranks),
+        ("launches", len(steps.launches)),
+        ("tiles", sum(phase.count for phase in computing if isinstance(phase.count, int))),
+        ("steps", sum(1 for _ in all_steps(steps))),
+        ("words", sum(prod(steps.shapes[signal.name]) for signal in steps.signals)),
     )

@@ -93,8 +93,9 @@ def _launch(launch: Launch) -> Iterator[str]:
 
 def _engine(engine: Engine) -> str:
     match engine:
-        case Sms(programs, warps, stages, per_sm):
+        case Sms(programs, warps, stages, per_sm, dies):
             shared = f", {per_sm} on an SM" if per_sm > 1 else ""
+            shared += f", numbered through {dies} dies" if dies > 1 else ""
             several = "a program" if programs == 1 else f"{programs} programs"
             return f"{several} of {warps} warps and {stages} stage{'s' if stages > 1 else ''}{shared}"
         case CopyEngine(programs):

@@ -64,12 +64,14 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Sms:
-    """`programs` of a kernel, `per_sm` on an SM."""
+    """`programs` of a kernel, `per_sm` on an SM. Of `dies` that the hardware deals programs to in turn, each has programs whose
+    numbers follow each other, so that neighbours share an L2."""
 
     programs: Number
     warps: int = 4
     stages: int = 2
     per_sm: int = 1
+    dies: int = 1
 
 
 @dataclass(frozen=True, slots=True)

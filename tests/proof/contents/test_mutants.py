@@ -55,6 +55,14 @@ def refuted(steps: Schedule, spec: BoundSpec) -> bool:
         return True
 
 
+def right_or_unjudged(steps: Schedule, spec: BoundSpec) -> bool:
+    """Whether results are right, or cannot be judged since tiles of different shapes meet."""
+    try:
+        return right(steps, spec)
+    except Shapes:
+        return True
+
+
 @pytest.mark.parametrize(("workload", "ranks", "topology"), random.Random(3).sample(CASES, len(CASES)))
 @pytest.mark.quick(3)
 def test_a_wrong_mutant_whose_order_is_right_is_found(workload: str, ranks: int, topology: str) -> None:
@@ -79,7 +87,6 @@ def test_wrong_mutants_are_among_them() -> None:
     """A check of mutants of which none is wrong would be no check."""
     planned = sampled("03_gemm_rs.py:gemm_rs", 2, "h200-nvswitch", 1)
     steps = instantiated(elaborated(planned))
-    found = [one for _, one in random.Random(0).sample(list(mutants(steps)), 60) if checked(one).refutation is None]
-    wrong = [one for one in found if refuted(one, planned.spec)]
+    found = [one for _, one in random.Random(0).sample(list(mutants(steps)), 120) if checked(one).refutation is None]
+    wrong = [one for one in found if refuted(one, planned.spec) and not right_or_unjudged(one, planned.spec)]
     assert len(wrong) > 5
-    assert not all(right(one, planned.spec) for one in wrong[:5])

@@ -14,7 +14,7 @@ from tilelink.ir.spec import BoundNode, Matmul
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory
 from tilelink.proof.contents.tile import ANY_RANK, Term, Tile
 from tilelink.proof.contents.trace import Done
-from tilelink.proof.contents.values import Mismatch, Part, Values
+from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
 from tilelink.schedule.index import Ints
 
 Write = Callable[[Access, Tile], None]
@@ -68,7 +68,7 @@ class _Call:
                     return
                 except Mismatch as mismatch:
                     reasons.append(mismatch)
-        raise reasons[0] if reasons else Mismatch("the spec has no such matmul")
+        raise likeliest(reasons, "the spec has no such matmul")
 
     def _matmul(self, node: BoundNode) -> None:
         (left, right), (a, b) = self.step.reads[:2], node.inputs

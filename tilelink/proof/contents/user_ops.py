@@ -69,9 +69,9 @@ def _made(
             if (wrong := tile.some & (before != part.start[dim])).any():
                 raise Mismatch(f"its operands lie at other places along {axis}", wrong)
             extents[axis] = np.minimum(extents.get(axis, part.extent[dim]), part.extent[dim])
-    missing = [axis for axis in op.writes if axis not in starts]
-    if missing:
-        raise Mismatch(f"no operand says where it is along {', '.join(missing)}")
+    for axis, size in zip(op.writes, values.shapes[node.output.name], strict=True):
+        if axis not in starts:
+            starts[axis], extents[axis] = _counted(given, axis, size, ranks)
     start, extent = (tuple(of[axis] for axis in op.writes) for of in (starts, extents))
     skip = tuple(one * 0 for one in start)
     return Tile(Term(node.output.name), tuple(range(len(start))), ranks, start, extent, skip, known)
@@ -88,6 +88,18 @@ def _whole(values: Values, value: str, dim: int, start: Ints, extent: Ints, tile
     size = values.shapes[value][dim]
     if (wrong := tile.some & ((start != 0) | (extent != size))).any():
         raise Mismatch(f"it is given a part of {value}, and runs over all of it", wrong)
+
+
+def _counted(given: Mapping[str, str | float | Ints], axis: str, size: int, ranks: Ints) -> tuple[Ints, Ints]:
+    """(start, extent) along an axis of which no operand is a part: the function makes the elements that it counts to. Such an
+    axis lies on one rank, so that it counts from the first element of the value."""
+    if axis not in given or f"TILE_{axis.upper()}" not in given:
+        raise Mismatch(f"neither an operand nor a number says where it is along {axis}")
+    first, width = _column(given[axis], ranks), _column(given[f"TILE_{axis.upper()}"], ranks)
+    end = _column(given.get(f"num_{axis}", float(size)), ranks)
+    if (wrong := end != size).any():
+        raise Mismatch(f"along {axis} it goes on to another end than that of {size} elements", wrong)
+    return first, np.minimum(width, end - first)
 
 
 def _reaches(

@@ -108,8 +108,11 @@ class Values:
         source = maker.inputs[0] if maker is not None else ""
         match maker.operation if maker is not None else None:
             case AllGather(dim):
+                scattered = self.makers.get(self.first.get(source, source))
+                if tile.term.summed and scattered is not None and scattered.operation == ReduceScatter(dim):
+                    return self._summed(tile, scattered.inputs[0])  # a sum lies there whole
                 part = self.part(tile, source)
-                if (part.owner == ANY_RANK).any():
+                if (tile.known & (part.owner == ANY_RANK)).any():
                     raise Mismatch(f"all ranks have the same {source}, and it is the part of none of them")
                 start = _moved(part.start, dim, part.owner * self.shapes[source][dim])
                 return replace(part, owner=part.owner * 0 + ANY_RANK, start=start)
@@ -153,7 +156,7 @@ class Values:
                     return self._elementwise(node, node.operation, operands, ranks)
                 except Mismatch as mismatch:
                     reasons.append(mismatch)
-        raise _likeliest(reasons, f"the spec has no {function}")
+        raise likeliest(reasons, f"the spec has no {function}")
 
     def _elementwise(
         self, node: BoundNode, operation: Elementwise, operands: Sequence[Tile | str | float], ranks: Ints
@@ -168,6 +171,8 @@ class Values:
         found = [one for one in operands if isinstance(one, Tile)]
         known = np.logical_and.reduce([one.known for one in found])
         for name, operand in zip(map(str, wanted), operands, strict=True):
+            if name in self.shapes and not isinstance(operand, Tile):
+                raise Mismatch(f"no step makes a tile of {name}, and {node.output.name} is made with it")
             if not isinstance(operand, Tile) or name not in self.shapes:
                 if isinstance(operand, Tile) or name != str(operand):
                     raise Mismatch(f"{node.output.name} is made with {name}, not with {_named(operand)}")
@@ -214,7 +219,7 @@ class Values:
                         return self._product(node, node.operation.transposed, turned, product, ranks)
                     except Mismatch as mismatch:
                         reasons.append(mismatch)
-        raise _likeliest(reasons, "the spec has no matmul")
+        raise likeliest(reasons, "the spec has no matmul")
 
     def _product(self, node: BoundNode, transposed: bool, turned: bool, product: Product, ranks: Ints) -> Tile:
         left, right = node.inputs
@@ -229,7 +234,7 @@ class Values:
             a, b = (one.turned() for one in both) if turned else both
             for tile, name, lies in ((a, left, axes[0]), (b, right, axes[1])):
                 if tile.axes != lies:
-                    raise Mismatch(f"{tile.term} lies otherwise than {name} does")
+                    raise Mismatch(f"rows and columns of {tile.term} are not where the product needs them")
                 _on(self.part(tile, name), ranks, tile, name)
             if len(a.pieces) > 1 and not _alike(a, b):
                 raise Mismatch(f"rounds go through {left} and {right} in other pieces")
@@ -304,7 +309,7 @@ def _named(operand: Tile | str | float) -> str:
     return str(operand.term if isinstance(operand, Tile) else operand)
 
 
-def _likeliest(reasons: list[Mismatch], otherwise: str) -> Mismatch:
+def likeliest(reasons: list[Mismatch], otherwise: str) -> Mismatch:
     """The reason of the operation that comes closest: one that fails in some lanes only."""
     some = [one for one in reasons if one.lanes is not None]
     return (some or reasons or [Mismatch(otherwise)])[0]

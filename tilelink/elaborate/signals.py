@@ -1,0 +1,98 @@
+"""The words of a schedule: what each exchange tells, and to whom. Names of signals are made here, and nowhere else.
+
+| word | raised | when |
+| --- | --- | --- |
+| `X_count` | here, by those that make the source of X | a tile or a call of a library has made its piece of a chunk |
+| `X_ready` | at peers that pull | the own part, or a chunk of it, may be pulled |
+| `X_arrived` | where it is read | a chunk is there; of a bounded exchange, an item |
+| `X_free` | at the sender of a bounded exchange | the slot of an item may be used again |
+| `X_place` | at every rank | in which place of its pool the output of this call lies |
+| `X_gathered` | here | a program has gathered its blocks |
+| `copied` | here | a side stream has nothing left to copy in this call |
+| `done` | at every peer | this rank has finished the call |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilelink.ir.calls import WordCollective
+from tilelink.ir.nodes import CommSms, CopyEngine, CopyProgram, Exchange, Finish, Fused, Kind, TellPlace, Transfer
+from tilelink.ir.schedule import Schedule as Planned
+from tilelink.schedule.index import Number, call
+from tilelink.schedule.memory import Signal
+from tilelink.schedule.names import SignalName
+
+DONE, COPIED = "done", "copied"
+
+
+def counted(exchange: str) -> SignalName:
+    return f"{exchange}_count"
+
+
+def ready(exchange: str) -> SignalName:
+    return f"{exchange}_ready"
+
+
+def arrived(exchange: str) -> SignalName:
+    return f"{exchange}_arrived"
+
+
+def free(exchange: str) -> SignalName:
+    return f"{exchange}_free"
+
+
+def place(exchange: str) -> SignalName:
+    return f"{exchange}_place"
+
+
+def gathered(value: str) -> SignalName:
+    return f"{value}_gathered"
+
+
+def awaited(planned: Planned, exchange: Exchange) -> tuple[SignalName, Number]:
+    """(word, value) that a reader of a chunk waits for: whoever brings it sets the number of the call, or each of several adds
+    one."""
+    if exchange.transfer is Transfer.PUSH:
+        return arrived(exchange.name), call
+    match exchange.mover:
+        case Fused():
+            return ready(exchange.name), call
+        case CopyEngine():
+            return arrived(exchange.name), call
+        case CommSms():
+            roles = (comm for kernel in planned.kernels() for comm in kernel.comm)
+            return arrived(exchange.name), call * sum(one.programs for one in roles if one.exchange == exchange.name)
+
+
+def raised(exchange: Exchange) -> SignalName | None:
+    """What whoever completes a chunk of the source raises at peers; None where the count itself is awaited."""
+    if exchange.transfer is Transfer.PULL:
+        return ready(exchange.name)
+    return None if exchange.source else arrived(exchange.name)
+
+
+def streams_that_tell(planned: Planned) -> int:
+    """Side streams that tell their end."""
+    return sum(one.streams for one in planned.launches if isinstance(one, CopyProgram) and one.tells_end)
+
+
+def declared(planned: Planned) -> Iterator[Signal]:
+    """Every signal that a schedule may have."""
+    ranks = planned.num_ranks
+    adds = any(isinstance(one, Finish) and one.turns for one in planned.launches)
+    yield Signal(DONE, (1 if adds else ranks,))
+    told = {one.exchange for one in planned.launches if isinstance(one, TellPlace)}
+    for exchange in planned.exchanges:
+        name, chunks = exchange.name, exchange.chunks
+        if exchange.slots:
+            yield from (Signal(word(name), (exchange.slots,)) for word in (arrived, free))
+            continue
+        if name in told:
+            yield Signal(place(name), (ranks,))
+        yield Signal(counted(name), (ranks if exchange.kind is Kind.SCATTER else 1, chunks))
+        yield from (Signal(word(name), (ranks, chunks)) for word in (ready, arrived))
+    yield Signal(COPIED, (streams_that_tell(planned),))
+    for launch in planned.launches:
+        if isinstance(launch, WordCollective) and launch.within:
+            yield Signal(gathered(launch.out), (1,))

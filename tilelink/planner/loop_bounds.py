@@ -1,0 +1,268 @@
+"""What one loop of a structure takes at least: by its tiles, and by the exchanges that its tiles read and feed."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import NamedTuple
+
+from tilelink.ir.graph import Copy, Relation, Sum
+from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
+from tilelink.ir.order import Nest
+from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
+from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
+from tilelink.planner.group import Group
+from tilelink.planner.layout import Problem, exchange_of
+from tilelink.planner.library_cost import library_matmul
+from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE
+from tilelink.planner.memo import remembered
+from tilelink.planner.structure import Structure
+from tilelink.planner.tile_cost import (
+    COUNT_US,
+    LAST_EXPOSED,
+    LATE_COUNT_US,
+    MIXED,
+    SHARED_LINK,
+    STORES_DRAG,
+    STORES_EXPOSED,
+    STORES_HIDDEN,
+    WIDE_TILE,
+)
+from tilelink.planner.tile_order import tile_space
+from tilelink.planner.tile_work import (
+    START_US,
+    STREAM_SHARE,
+    Programs,
+    Work,
+    flops_us,
+    least_tile_us,
+    matmul_memory_us,
+)
+
+_NOTHING = Choices((), (), ())  # of a problem of which only the structure is looked at
+Around = tuple[tuple[str, ExchangeChoice], ...]  # exchanges whose parts a loop reads or makes
+
+
+class Busy(NamedTuple):
+    """Microseconds of the compute stream, and of busy tensor cores; of all tiles without what own tiles add, and of that, by the
+    average program."""
+
+    us: float = 0.0
+    tensor: float = 0.0
+    tiles: float = 0.0
+    adds: float = 0.0
+
+
+@remembered
+def group_of(structure: Structure, name: str) -> Group:
+    return next(group for group in structure.groups if group.name == name)
+
+
+@remembered
+def num_tiles(structure: Structure, name: str, m: int, n: int) -> int:
+    """Tiles of m x n of a loop: none crosses from one part into the next."""
+    group = group_of(structure, name)
+    space = tile_space(Problem(structure, _NOTHING), group, TritonLoop(TileShape(m, n, 64, 4, 1), 1, False))
+    written = [axis.name for axis in group.anchor.axes if not axis.reduction]
+    return math.prod(space.segments[axis] * -(-space.extents[axis] // (space.tiles[axis] or 1)) for axis in written)
+
+
+@remembered
+def library_us(structure: Structure, name: str, pieces: int) -> Busy:
+    """A matmul of the library, in so many pieces."""
+    anchor, gpu = group_of(structure, name).anchor, structure.topology.gpu
+    rows, cols = (axis.extent for axis in anchor.axes if not axis.reduction)
+    reduction = next(axis.extent for axis in anchor.axes if axis.reduction)
+    dtype = structure.graph.values[anchor.reads[1].value].dtype
+    found = library_matmul(structure.topology, rows, cols, reduction, dtype, pieces)
+    us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
+    return Busy(gpu.kernel_launch_us + us, found.tensor_us)
+
+
+@remembered
+def loop_us(structure: Structure, name: str, choice: ComputeChoice, sms: int, folded: str, around: Around) -> Busy:
+    """A tile loop on so many SMs. `folded`: the group that runs in its epilogue, if one does."""
+    group, loop = group_of(structure, name), choice.loop
+    if not isinstance(loop, TritonLoop) or structure.queue_of(group) is not None or sms < 1:
+        return Busy()
+    bound = _Bound(structure, group, loop, sms, folded, around)
+    if isinstance(group.anchor.operation, Matmul):
+        return bound.matmul()
+    if isinstance(group.anchor.operation, Sum | Copy | Elementwise):
+        return bound.stream()
+    return Busy()
+
+
+class _Bound:
+    """`rounds`: tiles of the program that has most, without halves."""
+
+    def __init__(
+        self, structure: Structure, group: Group, loop: TritonLoop, sms: int, folded: str, around: Around
+    ) -> None:
+        self.structure, self.group, self.loop, self.folded = structure, group, loop, folded
+        self.topology, self.graph = structure.topology, structure.graph
+        self.tiles = num_tiles(structure, group.name, loop.tile.m, loop.tile.n)
+        self.programs = min(self.tiles, sms * loop.tile.per_sm)
+        self.rounds = self.tiles // self.programs if loop.halves else -(-self.tiles // self.programs)
+        self.turns = loop.tile.warpgroups > 1
+        found = ((structure.graph.relation(name), exchange_of(structure, name, choice)) for name, choice in around)
+        self.exchanges = [(r, x) for r, x in found if r is not None and isinstance(x, Exchange) and not x.slots]
+        self.written = [axis for axis in group.anchor.axes if not axis.reduction]
+
+    def matmul(self) -> Busy:
+        gpu, tile, loop = self.topology.gpu, self.loop.tile, self.loop
+        reduction = next(axis.extent for axis in self.group.anchor.axes if axis.reduction)
+        work = Work(tile.m, tile.n, 2, self.group.matmuls, 1, reduction, max(64, tile.k), self.turns)
+        on = Programs(tile.warps, tile.stages, tile.per_sm, beside=False)
+        dtype = self.graph.values[self.graph.inputs[0]].dtype
+        memory = matmul_memory_us(self._weights(reduction), gpu) / -(-self.tiles // self.programs)
+        one = least_tile_us(work, on, dtype, gpu, memory, prefetch=loop.prefetch)
+        one = one if self.turns else max(one, self._pulled_us(reduction))
+        one += self._sent_us(one) + self._counts() * (LATE_COUNT_US if loop.late else COUNT_US)
+        us = self.rounds * one
+        if loop.halves and self.tiles % self.programs:
+            us += one / 2
+        tiles, ranks, adds = self.tiles / self.programs * one, self.topology.num_ranks, 0.0
+        if self.folded:
+            own = self.tiles / ranks / self.programs
+            adds = own * self._added_us(one, math.inf)
+            others = 0.0 if self.chunked else (ranks - 1) / ranks * tiles  # of warpgroups in turns: own tiles come last
+            us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
+        tensor = flops_us(work, on, dtype, gpu) * self.tiles / self.programs
+        return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds)
+
+    def stream(self) -> Busy:
+        gpu, moved = self.topology.gpu, float(_streamed_bytes(self.structure, self.group.name))
+        for relation, exchange in self.exchanges:
+            part = math.prod(relation.part) * self._size(relation)
+            if self.group.makes(relation.source):
+                scatters = relation.kind is Kind.SCATTER or not exchange.source
+                moved += part * (self.topology.num_ranks if scatters else 1)
+            elif exchange.target and self._reads_whole(relation):
+                moved += part * self.topology.num_ranks
+        rate = gpu.memory_gb_per_s * STREAM_SHARE
+        one = max(moved / self.tiles / (rate / self.programs) / 1e3, self._summed_us()) + self._sent_us(0.0)
+        one += START_US + self._counts() * COUNT_US
+        us = gpu.kernel_launch_us + self.rounds * one
+        return Busy(us, tiles=self.rounds * one, adds=us)
+
+    def _reads_whole(self, relation: Relation) -> bool:
+        anchor = self.group.anchor
+        reads = [read for read in anchor.reads if read.value == relation.name]
+        return relation.kind is Kind.SCATTER or any(not self.graph.window(anchor, read) for read in reads)
+
+    def _weights(self, reduction: int) -> int:
+        weights = self.group.anchor.reads[1]
+        if weights.value not in self.graph.inputs or self.graph.window(self.group.anchor, weights):
+            return 0
+        return reduction * self.written[-1].extent * DTYPE_BYTES[self.graph.values[weights.value].dtype]
+
+    def _size(self, relation: Relation) -> int:
+        return DTYPE_BYTES[self.graph.values[relation.name].dtype]
+
+    def _elements(self) -> int:
+        return self.loop.tile.m * self.loop.tile.n if len(self.written) > 1 else self.loop.tile.m
+
+    def _link_us(self, num_bytes: float, share: float) -> float:
+        """What all programs take that load or store so much each."""
+        return num_bytes * self.programs / (self.topology.link_gb_per_s(0, 1) * share) / 1e3
+
+    def _counts(self) -> int:
+        """How often a tile is counted, at least; of warpgroups in turns it costs nothing."""
+        rows = [x.chunk_rows for r, x in self.exchanges if self._leaves(r) and not (x.met and not x.source)]
+        return 0 if self.turns or not rows else -(-self.loop.tile.m // max(rows))
+
+    def _leaves(self, relation: Relation) -> bool:
+        return self.group.makes(relation.source) and relation.kind is not Kind.SHIFT
+
+    def _stored_us(self, relation: Relation) -> float:
+        """To store a tile at every peer, or a part of the tiles at each."""
+        ranks = self.topology.num_ranks
+        copies = (ranks - 1) / ranks if relation.kind is Kind.SCATTER else ranks - 1
+        return self._link_us(copies * self._elements() * self._size(relation), FUSED_SHARE)
+
+    def _sent_us(self, product: float) -> float:
+        """What stores to peers hold a tile up, behind a product of so long."""
+        sent = max((self._stored_us(r) for r, x in self.exchanges if self._leaves(r) and not x.source), default=0.0)
+        exposed = STORES_EXPOSED * sent
+        if not self.turns:
+            return exposed
+        mixed = 0.0
+        if self.folded and self.chunked:
+            ranks = self.topology.num_ranks
+            sent = ((ranks - 1) * sent + self._own_stored_us()) / ranks
+            mixed = MIXED * sent
+        return max(0.0, min(exposed, max(mixed, sent - PIECES_SPREAD * product)))
+
+    @cached_property
+    def chunked(self) -> bool:
+        """Whether parts that own tiles add come chunk by chunk."""
+        scattered = (x for r, x in self.exchanges if r.kind is Kind.SCATTER and self._leaves(r))
+        return any(x.order.nest is Nest.CHUNK_MAJOR for x in scattered)
+
+    def _own_stored_us(self) -> float:
+        """To store an own tile at every peer."""
+        makes = group_of(self.structure, self.folded).makes
+        stored = (self._stored_us(r) for r, x in self.exchanges if makes(r.source) and not x.source)
+        return max(stored, default=0.0)
+
+    def _pulled_us(self, reduction: int) -> float:
+        """What a tile of a matmul loads from peers."""
+        worst = 0.0
+        for read in self.group.anchor.reads:
+            for relation, exchange in self.exchanges:
+                if relation.name == read.value and not exchange.target:
+                    tile = dict(
+                        zip((axis.name for axis in self.written), (self.loop.tile.m, self.loop.tile.n), strict=True)
+                    )
+                    along_k = reduction // (self.topology.num_ranks if relation.kind is Kind.GATHER else 1)
+                    elements = math.prod(tile.get(axis, along_k) for axis in read.axes)
+                    worst = max(worst, self._link_us(elements * self._size(relation), FUSED_LOAD_SHARE))
+        return worst
+
+    def _summed_us(self) -> float:
+        """What a tile that adds parts loads from peers."""
+        value, peers = self.group.anchor.reads[0].value, self.topology.num_ranks - 1
+        for relation, exchange in self.exchanges:
+            if relation.name == value and not exchange.target:
+                one = 1 if self._reads_whole(relation) else 0
+                count = peers if isinstance(self.group.anchor.operation, Sum) else one
+                return self._link_us(count * self._elements() * self._size(relation), SUM_LOAD_SHARE)
+        return 0.0
+
+    def _added_us(self, tile_us: float, hides: float) -> float:
+        """What own tiles add, in whose epilogue `folded` runs, if a tile takes `tile_us` and hides so much of its stores."""
+        ranks, added, stored, sent = self.topology.num_ranks, 0.0, self._own_stored_us(), False
+        for relation, exchange in self.exchanges:
+            if relation.kind is Kind.SCATTER and self._leaves(relation):
+                loaded, sent = (ranks - 1) * self._elements() * self._size(relation), not exchange.source
+                if exchange.target:
+                    added = loaded * self.programs / self.topology.gpu.memory_gb_per_s / 1e3
+                else:
+                    added = self._link_us(loaded, FUSED_LOAD_SHARE)
+        if self.chunked:
+            shared = SHARED_LINK * stored
+            stored = min(shared, max(stored / ranks, PIECES_SPREAD * tile_us)) if sent and stored else shared
+        if self.turns:
+            return max(added, stored)
+        if self._elements() < WIDE_TILE:
+            return added + stored
+        makes = group_of(self.structure, self.folded).makes
+        waves = max(1.0, self.tiles / ranks / self.programs)
+        if not any(makes(r.source) and not x.met for r, x in self.exchanges):
+            return added + max(STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - hides)
+        return added + stored * (1.0 - STORES_HIDDEN * (1.0 - LAST_EXPOSED / waves))
+
+
+@remembered
+def _streamed_bytes(structure: Structure, name: str) -> int:
+    """Bytes that lie in memory of this rank and that tiles of a loop without matmuls load or store, each once."""
+    graph, group, found = structure.graph, group_of(structure, name), 0
+    read = {one.value: one for one in group.anchor.reads}
+    for value, one in read.items():
+        relation = graph.relation(value)
+        if relation is None and not graph.window(group.anchor, one):
+            found += math.prod(graph.values[value].shape) * DTYPE_BYTES[graph.values[value].dtype]
+    if structure.is_kept(name):
+        found += math.prod(graph.values[name].shape) * DTYPE_BYTES[graph.values[name].dtype]
+    return found
