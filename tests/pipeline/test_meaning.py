@@ -250,9 +250,10 @@ def check_random_program(rng: random.Random) -> None:
     assert result.equal, f"{chr(10).join(result.lines())}\n{schedule}"
 
 
-def test_random_programs(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("most", [10, pytest.param(10**9, marks=pytest.mark.slow, id="all")])
+def test_random_programs(most: int, request: pytest.FixtureRequest) -> None:
     """By hand: pytest tests/pipeline/test_meaning.py -k test_random_programs --random-specs 1000."""
-    count = request.config.getoption("--random-specs")
+    count = min(most, request.config.getoption("--random-specs"))
     settings(max_examples=count)(given(st.randoms(use_true_random=False))(check_random_program))()
 
 

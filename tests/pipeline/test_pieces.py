@@ -221,6 +221,7 @@ def test_sums_and_parts_are_told_of_when_they_are_there(number: int) -> None:
     assert races("".join([head, between[0], parts[0], between[1], parts[1]]), schedule)
 
 
+@pytest.mark.slow
 def test_a_small_form_keeps_them() -> None:
     h200 = topologies.load("h200-nvswitch", 4)
     for operator, pins in ((Operator.GEMM_RS, {}), (Operator.GEMM_AR, {"outputs": "reused"})):

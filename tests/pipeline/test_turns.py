@@ -153,6 +153,7 @@ def test_helpers_of_the_same_name_in_one_file() -> None:
     assert len(re.findall(r"^@gluon.jit", source, re.MULTILINE)) > 5
 
 
+@pytest.mark.slow
 def test_stamps_of_the_groups() -> None:
     """A timeline has each tile of a program, whichever group computes it."""
     schedule = planned("sums, copies", 2)

@@ -47,7 +47,7 @@ QUICK = [pytest.param(name, marks=[pytest.mark.slow] if "mlp" in name else []) f
 
 @pytest.mark.parametrize("topology", ["laptop-mesh", pytest.param("laptop-switch", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUICK)
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 def test_planned(name: str, topology: str) -> None:
     check(name, topology, 4, "bf16", {}, calls=3)
 

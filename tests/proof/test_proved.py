@@ -77,9 +77,8 @@ def one_switch(num_ranks: int) -> Topology:
     return replace(found, num_ranks=num_ranks, levels=levels)
 
 
-@pytest.mark.parametrize(
-    "overlap", [ag_gemm, pytest.param(gemm_rs, marks=pytest.mark.slow)], ids=lambda overlap: overlap.name
-)
+@pytest.mark.parametrize("overlap", [ag_gemm, gemm_rs], ids=lambda overlap: overlap.name)
+@pytest.mark.slow
 def test_a_thousand_ranks(overlap: tilelink.Overlap) -> None:
     """The relation of one rank is looked at, whatever the number of ranks."""
     sizes = {"M": 1024 * 128, "K": 4096, "N": 8192} if overlap is ag_gemm else {"M": 1024 * 128, "K": 8192, "N": 4096}
