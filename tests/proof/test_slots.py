@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Change, BugClass, str]] = {
     "more slots than the buffer has": (first(Exchange, slots=4), BugClass.SLOTS, ""),
     "too few words": (fewer_words, BugClass.SLOTS, "out_queue_free"),
     "slots in local memory": (target(memory=Memory.LOCAL), BugClass.WRONG_PLACE, ""),
-    "no bound where the spec has a queue": (first(Exchange, slots=0), BugClass.WRONG_PLACE, ""),
+    "no bound where the spec has a queue": (first(Exchange, slots=0), BugClass.SLOTS, ""),
     "the wrong rank": (first(Exchange, by=2), BugClass.WRONG_PLACE, ""),
     "an item read as a plain tensor": (first(Operand, item=""), BugClass.SLOTS, ""),
     "items of other rows than tiles": (first(Exchange, chunks=6), BugClass.CIRCLE, "out_queue_arrived"),

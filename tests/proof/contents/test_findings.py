@@ -197,7 +197,7 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "a summand of another value": (
         "rs",
         before(stored("out"), Compute(("out",), "add", ("out", "left"))),
-        "summands of y are added, and it is x",
+        "the spec has no add",
     ),
     "other elements of a summand": ("ar", loads("y_staged", start=(None, 16 - n)), "other elements lie there"),
     "elements of different places": (
