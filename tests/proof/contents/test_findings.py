@@ -197,7 +197,7 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "a summand of another value": (
         "rs",
         before(stored("out"), Compute(("out",), "add", ("out", "left"))),
-        "summands of y are added, and it is x",
+        "the spec has no add",
     ),
     "other elements of a summand": ("ar", loads("y_staged", start=(None, 16 - n)), "other elements lie there"),
     "elements of different places": (
@@ -244,7 +244,21 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "a function of fewer rows": (
         "user",
         loads("x", extent=(8, None)),
-        "along m it makes another number of elements than it is given",
+        "it stores more than the tile holds of out",
+    ),
+    "a function of a part of an axis, by its number": (
+        "user",
+        edit(
+            Compute,
+            lambda one: replace(one, operands=(*one.operands[:6], Index("rank") * 0 + 32, *one.operands[7:])),
+            lambda one: len(one.operands) > 6,
+        ),
+        "it runs over another number of elements along k than there are",
+    ),
+    "a function that begins within an axis": (
+        "user",
+        edit(Load, lambda one: replace(one, origin=(one.origin[0], 8)), lambda one: one.region.buffer == "x"),
+        "the address does not begin where x does along k",
     ),
     "a function without an address": (
         "user",

@@ -37,8 +37,12 @@ class Making:
         ]
         if step.op == "dot":
             return (_multiplied([_tile_of(one) for one in operands]),)
-        if step.op == "add" and isinstance(operands[0], Zero | Summands):
-            return (self.added(operands[0], _tile_of(operands[1]), ranks),)
+        if step.op == "add" and isinstance(operands[0], Zero | Summands) and len(operands) == 2:
+            more = self.value(_tile_of(operands[1]), ranks)
+            if isinstance(operands[1], Nothing):
+                return (operands[1],)
+            if isinstance(operands[0], Zero) or _one_more(operands[0], more):
+                return (self.added(operands[0], more, ranks),)
         tiles: list[Tile | str | float] = []
         for one in operands:
             value = one if isinstance(one, str | float) else self.value(one, ranks)
@@ -108,6 +112,11 @@ class Making:
         times = np.zeros((len(tile.owner), self.values.ranks), np.int16)
         times[np.arange(len(tile.owner)), np.maximum(tile.owner, 0)] = 1
         return Summands(tile, times)
+
+
+def _one_more(total: Summands, more: Held) -> bool:
+    """Whether `more` is another summand, and not what the sum is added to."""
+    return isinstance(more, Tile) and more.term.name == total.tile.term.name
 
 
 def _tile_of(one: Held | str | float) -> Held:

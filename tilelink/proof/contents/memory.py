@@ -97,6 +97,7 @@ class Memory:
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], ranks: int, accesses: Iterable[Access]) -> None:
         self.shapes, self.ranks, self.labels = shapes, ranks, Labels()
         self.gathers: tuple[Gather, ...] = ()
+        self.all_ranks = ranks  # `ranks` of them are looked at
         self.borders: dict[str, list[Ints]] = {}
         self.versions: dict[str, Ints] = {}
         self.cells: dict[str, Ints] = {}
@@ -178,7 +179,7 @@ class Memory:
             view = self.labels.views[number]
             if view.term == Term(gather.source) and owner >= 0:
                 whole = self.labels.view(replace(view, term=Term(gather.value)))
-                offset[gather.dim] += owner * gather.size
+                offset[gather.dim] += (owner + gather.by) % self.all_ranks * gather.size
                 found[labels == label] = self.labels.number((whole, ANY_RANK, *offset))
         return found
 

@@ -57,7 +57,7 @@ class Run:
 
     def all(self, blocks: list[Block]) -> Iterator[Finding]:
         self._inputs()
-        self.memory.gathers = tuple(self.values.gathers())
+        self.memory.gathers, self.memory.all_ranks = tuple(self.values.gathers()), self.values.ranks
         left, found, before = blocks, list[Finding](), -1
         while left and before != self.memory.progress:
             before = self.memory.progress

@@ -42,6 +42,7 @@ def _made(
     given = dict(zip(op.parameters, operands, strict=True))
     starts: dict[str, Ints] = {}
     extents: dict[str, Ints] = {}
+    run_over: dict[str, int] = {}  # axes along which an operand is there as a whole
     known = np.ones(len(ranks), bool)
     for (tensor, _), value in zip(op.reads, node.inputs, strict=True):
         tile = held.get(str(given[tensor]))
@@ -59,19 +60,30 @@ def _made(
             if lies < 0:
                 continue
             if axis.endswith(WHOLE) or axis not in op.writes:
-                _whole(values, value, dim, part.start[dim], part.extent[dim], tile)
+                size = _whole(values, value, dim, part.start[dim], part.extent[dim], tile)
+                _from_its_beginning(given, axis.removesuffix(WHOLE), size, tile, tile.offset[lies], ranks)
+                if axis.endswith(WHOLE):
+                    run_over[axis.removesuffix(WHOLE)] = size
                 continue
             first = _column(given.get(axis), ranks)
             if (wrong := tile.some & (tile.offset[lies] != first)).any():
                 raise Mismatch(f"{tensor} is not where it counts from along {axis}", wrong)
-            _reaches(given, axis, first, part.extent[dim], ranks, tile)
+            reach = np.minimum(part.extent[dim], _reach(given, axis, first, ranks))
             before = starts.setdefault(axis, part.start[dim])
             if (wrong := tile.some & (before != part.start[dim])).any():
                 raise Mismatch(f"its operands lie at other places along {axis}", wrong)
-            extents[axis] = np.minimum(extents.get(axis, part.extent[dim]), part.extent[dim])
-    for axis, size in zip(op.writes, values.shapes[node.output.name], strict=True):
-        if axis not in starts:
-            starts[axis], extents[axis] = _counted(given, axis, size, ranks)
+            extents[axis] = np.minimum(extents.get(axis, reach), reach)
+    for axis, size in run_over.items():  # the function counts along all of it
+        if axis not in given:
+            continue
+        first = _column(given[axis], ranks)
+        if (wrong := known & (starts.setdefault(axis, first) != first)).any():
+            raise Mismatch(f"it counts from elsewhere along {axis} than the operand of which it is given all", wrong)
+        reach = np.minimum(_reach(given, axis, first, ranks), size - first)
+        extents[axis] = np.minimum(extents.get(axis, reach), reach)
+    missing = [axis for axis in op.writes if axis not in starts]
+    if missing:
+        raise Mismatch(f"no operand says where it is along {', '.join(missing)}")
     start, extent = (tuple(of[axis] for axis in op.writes) for of in (starts, extents))
     skip = tuple(one * 0 for one in start)
     return Tile(Term(node.output.name), tuple(range(len(start))), ranks, start, extent, skip, known)
@@ -83,32 +95,33 @@ def _column(one: str | float | Ints | None, ranks: Ints) -> Ints:
     return np.full(len(ranks), int(float(one)) if one is not None else 0)
 
 
-def _whole(values: Values, value: str, dim: int, start: Ints, extent: Ints, tile: Tile) -> None:
-    """Along an axis that a tile runs over, all of the value is there."""
+def _whole(values: Values, value: str, dim: int, start: Ints, extent: Ints, tile: Tile) -> int:
+    """How long the axis is that a tile runs over: all of the value is there."""
     size = values.shapes[value][dim]
     if (wrong := tile.some & ((start != 0) | (extent != size))).any():
         raise Mismatch(f"it is given a part of {value}, and runs over all of it", wrong)
+    return size
 
 
-def _counted(given: Mapping[str, str | float | Ints], axis: str, size: int, ranks: Ints) -> tuple[Ints, Ints]:
-    """(start, extent) along an axis of which no operand is a part: the function makes the elements that it counts to. Such an
-    axis lies on one rank, so that it counts from the first element of the value."""
-    if axis not in given or f"TILE_{axis.upper()}" not in given:
-        raise Mismatch(f"neither an operand nor a number says where it is along {axis}")
-    first, width = _column(given[axis], ranks), _column(given[f"TILE_{axis.upper()}"], ranks)
-    end = _column(given.get(f"num_{axis}", float(size)), ranks)
-    if (wrong := end != size).any():
-        raise Mismatch(f"along {axis} it goes on to another end than that of {size} elements", wrong)
-    return first, np.minimum(width, end - first)
-
-
-def _reaches(
-    given: Mapping[str, str | float | Ints], axis: str, first: Ints, extent: Ints, ranks: Ints, tile: Tile
+def _from_its_beginning(
+    given: Mapping[str, str | float | Ints], axis: str, size: int, tile: Tile, offset: Ints, ranks: Ints
 ) -> None:
-    """What the function does not mask along `axis` is there: it goes on to the end that it is given, or to that of the tile."""
-    if f"num_{axis}" not in given or f"TILE_{axis.upper()}" not in given:
-        return
-    width, end = (_column(given[name], ranks) for name in (f"TILE_{axis.upper()}", f"num_{axis}"))
-    reach = np.where(width > 0, np.minimum(width, end - first), end - first)
-    if (wrong := tile.some & (reach != extent)).any():
-        raise Mismatch(f"along {axis} it makes another number of elements than it is given", wrong)
+    """A tile runs from the address that it is given over as many elements as it is told."""
+    if (wrong := tile.some & (offset != 0)).any():
+        raise Mismatch(f"the address does not begin where {tile.term} does along {axis}", wrong)
+    if f"num_{axis}" in given and (wrong := tile.some & (_column(given[f"num_{axis}"], ranks) != size)).any():
+        raise Mismatch(f"it runs over another number of elements along {axis} than there are", wrong)
+
+
+def _reach(given: Mapping[str, str | float | Ints], axis: str, first: Ints, ranks: Ints) -> Ints:
+    """How many elements the function makes along `axis`: a tile of them, up to the end that it is given.
+
+    It may load more than there is. Elements of an axis are computed apart, and those of which nothing is there are not stored.
+    """
+    most = np.full(len(ranks), np.iinfo(np.int64).max)
+    if (width := f"TILE_{axis.upper()}") in given:
+        tile = _column(given[width], ranks)  # 0: all there is
+        most = np.where(tile > 0, tile, most)
+    if (end := f"num_{axis}") in given:
+        most = np.minimum(most, _column(given[end], ranks) - first)
+    return most

@@ -50,12 +50,13 @@ class Part:
 
 
 class Gather(NamedTuple):
-    """`value` = the parts of `source`, of `size` along `dim`, of all ranks."""
+    """`value` = the parts of `source`, of `size` along `dim`, of all ranks; that of rank r has been sent `by` ranks on."""
 
     value: str
     source: str
     dim: int
     size: int
+    by: int = 0
 
 
 class Mismatch(Exception):
@@ -94,7 +95,11 @@ class Values:
         for name, node in self.makers.items():
             if isinstance(node.operation, AllGather):
                 source, dim = node.inputs[0], node.operation.dim
-                yield Gather(name, source, dim, self.shapes[source][dim])
+                size, by = self.shapes[source][dim], 0
+                yield Gather(name, source, dim, size)
+                while (maker := self.makers.get(source)) is not None and isinstance(maker.operation, SendRecv):
+                    source, by = maker.inputs[0], by + maker.operation.by
+                    yield Gather(name, source, dim, size, by)
 
     def dtype(self, term: Term) -> str:
         return self.dtypes[term.name]
