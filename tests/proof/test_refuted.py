@@ -145,7 +145,7 @@ AR_COPIED = ("ar in place", "CopyEngine()", "push")
 
 CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
     "peers that never meet": (AR_PLACED, each(Finish, 0, meets=False), BugClass.ORDERING),
-    "peers that meet by epochs": (AR_PLACED, each(Finish, 0, turns=False), BugClass.SLOTS),
+    "peers that meet by epochs": (AR_PLACED, each(Finish, 0, turns=False), BugClass.ORDERING),
     "peers that are met before the last copies": (
         AR_COPIED,
         lambda schedule: each(CopyProgram, 1, tells_end=False)(schedule),
@@ -181,18 +181,12 @@ CASES: dict[str, tuple[tuple[str, ...], Change, BugClass]] = {
         BugClass.ASYNC_STORE,
     ),
     "no next epoch": (AG_PCIE, without(Begin), BugClass.REUSE),
-    "no next epoch at the end": (AG_CE, each(Finish, 0, turns=False), BugClass.SLOTS),
+    "no next epoch at the end": (AG_CE, each(Finish, 0, turns=False), BugClass.CIRCLE),
     "the next epoch twice": (AG_PCIE, each(Finish, 0, turns=True), BugClass.LINK_ATOMICS),
     "copies that do not wait for the last call": (AG_CE, each(CopyProgram, 0, awaits_done=False), BugClass.REUSE),
     "programs that do not wait for the last call": (RS_FUSED, without(AwaitPeers), BugClass.REUSE),
     "a copy that peers may still pull": (AG_SM, without(AwaitPeers), BugClass.REUSE),
     "a library matmul over what peers may still pull": (AR_LIBRARY, each(Finish, 0, meets=False), BugClass.REUSE),
-    "a count of peers awaited that nobody keeps": (
-        AG_SM,
-        each(Finish, 0, turns=False, within=False),
-        BugClass.SLOTS,
-    ),
-    "an end that no stream tells": (AG_CE, each(CopyProgram, 0, tells_end=False), BugClass.CIRCLE),
     "an end that is told behind what waits for it": (
         RS_CE,
         each(CopyProgram, 0, after_source=True),
@@ -297,6 +291,7 @@ RIGHT: dict[str, tuple[tuple[str, ...], Change]] = {
     ),
     "copies that await peers that have been met": (AR_COPIED, each(CopyProgram, 0, awaits_done=True)),
     "an output where peers write that never comes together": (RS_FUSED, buffer("out", memory=Memory.SYMMETRIC)),
+    "peers awaited by epochs, as over links without atomics": (AG_SM, each(Finish, 0, turns=False, within=False)),
     "copies whose end no program awaits": (
         AG_CE,
         lambda schedule: each(CopyProgram, 0, tells_end=False)(schedule),
