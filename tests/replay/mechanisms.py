@@ -115,6 +115,8 @@ def _listed() -> Iterator[tuple[str, str, Sizes, Pins, str]]:
     yield "ag_gemm", "halves", {"M": 2048, "K": 4096, "N": 14336}, halves, "h200-nvswitch"
     late = {**_DIRECT, **_COPIES, "compute": "triton", "tile": "16x16x16/4w2s", "count": "late", "chunks": "2"}
     yield "gemm_rs", "counted late", {"M": 256, "K": 64, "N": 48}, late, "laptop-switch"
+    pieces = {**_DIRECT, **_COPIES, "compute": "library", "chunks": "2"}
+    yield "gemm_rs", "library, chunk by chunk", FULL["gemm_rs"], pieces, "h200-nvswitch"
     turned = {"algorithm": "ll", "compute": "triton", "tile": "16x64x64/4w3s"}
     yield "ag_gemm", "turned", SMALL["ag_gemm"], turned, "h200-nvswitch"
     yield "mlp", "one loop", FULL["mlp"], {**_DIRECT, **_TRITON, **_COPIES, "loop": "shared"}, "h200-nvswitch"

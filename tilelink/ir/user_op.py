@@ -45,7 +45,23 @@ from tilelink.ir.user_text import kernel_text, reference_text
 Axes: TypeAlias = sympy.Symbol | tuple[sympy.Symbol, ...]
 
 _COUNTING = frozenset(  # names of steps around a tile
-    ["rank", "call", "tile", "program", "half", "step", "peer", "chunk", "slot", "use", "number", "lane", "stream", "owner", "place"]
+    [
+        "rank",
+        "call",
+        "tile",
+        "program",
+        "half",
+        "step",
+        "peer",
+        "chunk",
+        "slot",
+        "use",
+        "number",
+        "lane",
+        "stream",
+        "owner",
+        "place",
+    ]
 )
 _LAWS = {  # what is not so if a claim is false
     "tiled": "a part of {0} gives another result than the same part of all of {0}",

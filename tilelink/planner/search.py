@@ -227,7 +227,7 @@ def best_of(search: Descent, known: float = math.inf) -> tuple[Candidate | None,
     # what is likely to be fast comes first: most of the rest is then passed over
     least = sorted(((timing.us(one.likely(), 0.0), at) for at, one in enumerate(every)))
     for us, at in least:
-        if us >= WORTH * known:
+        if math.isfinite(known) and us >= WORTH * known:
             reasons.append(f"at least {us:.1f} us")
             break
         some = every[at]

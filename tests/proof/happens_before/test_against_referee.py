@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from tests.proof.happens_before.referee import refutes
 from tests.proof.happens_before.small import NAMES, Tables, pipelined, small
 from tests.schedule.mutants import mutants, mutated
-from tilelink.proof.happens_before.check import check, checked
+from tilelink.proof.happens_before.check import check, ordered
 from tilelink.schedule.roles import PingPong, Prefetch, Schedule
 
 
 def agree(name: str, schedule: Schedule, tables: Tables) -> bool:
     """Whether it is proved. Raises AssertionError if the three do not agree."""
     slow = refutes(schedule, tables, 3)
-    fast = checked(schedule, tables, 3).refutation
-    every = checked(schedule, tables, 3, symmetric=False).refutation
+    # of moves between boxes of different shapes, which are refuted by their looks, order says nothing to the referee either
+    fast = ordered(schedule, tables, 3).refutation
+    every = ordered(schedule, tables, 3, symmetric=False).refutation
     assert bool(slow) == (fast is not None) == (every is not None), f"{name}: {slow} | {fast} | {every}"
     return not slow
 

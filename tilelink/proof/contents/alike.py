@@ -144,7 +144,10 @@ def _along(turns: list[tuple[int, ...]], shapes: list[tuple[int, ...]], result: 
 
 
 def _user_turns(op: UserOp, turns: list[tuple[int, ...]], shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """A function may count on the order of what it runs over, so that this may not turn."""
+    """A function may count on the order of what it runs over, so that this may not turn. One that runs over what it writes may
+    count on where its tile lies."""
+    if op.whole:
+        raise Unlike(op.name)
     found: dict[str, int] = {}
     for (tensor, _), turn, shape in zip(op.reads, turns, shapes, strict=True):
         for axis, far, size in zip(op.read_index(tensor), turn, shape, strict=True):

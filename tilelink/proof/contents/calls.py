@@ -100,6 +100,8 @@ class _Call:
             self._here(part, value)
             self._all_of(part, value, (1,))
             return part.start[0], part.extent[0]
+        if self.step.parts[0] is None and (labels == UNKNOWN).any():
+            raise Pending
         parts = self._split(0)
         number = np.tile(np.arange(self.parts), len(self.ranks))
         ranks = np.repeat(self.ranks, self.parts)

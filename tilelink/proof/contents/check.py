@@ -65,7 +65,9 @@ def _over_the_end(blocks: list[Block]) -> Iterator[Finding]:
     for block in blocks:
         for done in block.done():
             for region, access in zip(_described(done), (*done.reads, *done.writes), strict=False):
-                if region is None or len(access.start) < 3 or region.access is MemoryAccess.POINTER:
+                if len(access.start) < 3 or region.access is MemoryAccess.POINTER:
+                    continue
+                if done.pieces and done.pieces[-2] is not None:  # summed over: the other operand is masked there
                     continue
                 reach = access.low[-2] - access.start[-2] + access.sizes[-2]
                 if not isinstance(region.extent[-2], int) or (wrong := reach != region.extent[-2]).any():
