@@ -5,13 +5,13 @@ QUICK := not slow and not gpu
 SLOW := slow and not gpu
 WHOLE := not gpu
 
-.PHONY: demo test quick slow whole lint format replay .venv
+.PHONY: demo test quick slow whole lint proportion format replay .venv
 
 demo: .venv
 	$(BIN)/tilelink demo
 
 # first what fails soon, then the rest of the whole suite: no test runs twice
-test: lint
+test: lint proportion
 	$(MAKE) quick
 	$(MAKE) slow
 
@@ -33,6 +33,10 @@ lint: .venv
 # what 250 emitted files are, in the working tree and in a commit: `make replay`, `make replay AGAINST=main ONLY=gemm_rs`
 replay: .venv
 	$(BIN)/python -m tests.replay --against "$(or $(AGAINST),HEAD)" --only "$(ONLY)"
+
+# how many notions the schedule language has, how many lines each part, and what the design asks for
+proportion: .venv
+	$(BIN)/python lab/proportion.py
 
 format: .venv
 	$(BIN)/ruff check --fix .

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-LANGUAGE = {  # where the nodes of schedules are defined, today's and those that they become
+LANGUAGE = {  # the language of steps, and the nodes that say what the planner chose, from which steps are made
     "tilelink.ir (planned)": [
         f"tilelink/ir/{name}.py" for name in ("nodes", "steps", "calls", "order", "schedule", "word")
     ],
