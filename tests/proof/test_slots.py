@@ -113,7 +113,7 @@ CASES: dict[str, tuple[changed_steps.Change, BugClass, str]] = {
     "more slots than the buffer has": (first(Exchange, slots=4), BugClass.SLOTS, ""),
     "too few words": (changed_steps.words(FREE, 2), BugClass.SLOTS, FREE),
     "slots in local memory": (target(memory=Memory.LOCAL), BugClass.WRONG_PLACE, ""),
-    "no bound where the spec has a queue": (first(Exchange, slots=0), BugClass.SLOTS, ""),
+    "no bound where the spec has a queue": (first(Exchange, slots=0), BugClass.WRONG_PLACE, ""),
     "the wrong rank": (first(Exchange, by=2), BugClass.WRONG_PLACE, ""),
     "an item read as a plain tensor": (first(Operand, item=""), BugClass.SLOTS, ""),
     "items of other rows than tiles": (first(Exchange, chunks=6), BugClass.CIRCLE, "out_queue_arrived"),
