@@ -82,7 +82,9 @@ class _Call:
         if (wrong := (made > rows) | (out.sizes[-1] != width)).any():
             raise Mismatch(f"{value} is larger there than what is made", wrong)
         zero = first * 0
-        tile = Tile(Term(value), (0, 1), self.ranks, (first, zero), (rows, zero + width), (zero, zero), first >= 0)
+        tile = Tile(
+            self.values.term(node), (0, 1), self.ranks, (first, zero), (rows, zero + width), (zero, zero), first >= 0
+        )
         if len(out.start) == 2 or (out.sizes[0] == 1).all():
             self.write(out, tile)
             return

@@ -216,7 +216,8 @@ class _Trace:
             pieces.append(Pieces(firsts - firsts[:1], sizes))
             extents[dim] = extents[dim] * 0 + sizes.sum(axis=0)
         one.pieces = tuple(pieces)
-        one.torn |= variable in names_in(replaced(region.at, by))
+        # each round multiplies again what does not move with the rounds
+        one.torn |= variable in names_in(replaced(region.at, by)) or (rounds > 1 and not any(pieces))
         at = first.value(replaced(region.at, by), {})
         one.reads = (self._box(region.buffer, at, start, tuple(extents), one.reads[0].version),)
 
@@ -261,11 +262,13 @@ class _Trace:
 
 
 def _multiplies(loop: For) -> bool:
-    """Whether the loop does nothing but load and multiply, in branches that all rounds take."""
+    """Whether the loop does nothing but load and multiply, in branches that all rounds take. What is done to each piece of a
+    product would be done once, were all rounds one."""
     names = {loop.variable, *(name for name, _ in loop.let)}
     found = [step for step in steps_in(loop.body) if acts(step)]
+    computed = {one.op for one in found if isinstance(one, Compute)}
     alike = all(isinstance(one, Load | Compute) or (isinstance(one, If) and not names & _names(one)) for one in found)
-    return alike and any(isinstance(one, Compute) and one.op == "dot" for one in found)
+    return alike and "dot" in computed and computed <= {"dot", "trans"}
 
 
 def _names(step: If) -> frozenset[str]:

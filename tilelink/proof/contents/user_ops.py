@@ -8,7 +8,7 @@ import numpy as np
 
 from tilelink.ir.ops.user_op import WHOLE, UserOp
 from tilelink.ir.spec import BoundNode
-from tilelink.proof.contents.tile import Held, Term, Tile
+from tilelink.proof.contents.tile import Held, Tile
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.schedule.index import Ints
 
@@ -86,7 +86,7 @@ def _made(
         raise Mismatch(f"no operand says where it is along {', '.join(missing)}")
     start, extent = (tuple(of[axis] for axis in op.writes) for of in (starts, extents))
     skip = tuple(one * 0 for one in start)
-    return Tile(Term(node.output.name), tuple(range(len(start))), ranks, start, extent, skip, known)
+    return Tile(values.term(node), tuple(range(len(start))), ranks, start, extent, skip, known)
 
 
 def _column(one: str | float | Ints | None, ranks: Ints) -> Ints:
@@ -98,7 +98,7 @@ def _column(one: str | float | Ints | None, ranks: Ints) -> Ints:
 def _whole(values: Values, value: str, dim: int, start: Ints, extent: Ints, tile: Tile) -> int:
     """How long the axis is that a tile runs over: all of the value is there."""
     size = values.shapes[value][dim]
-    if (wrong := tile.some & ((start != 0) | (extent != size))).any():
+    if (wrong := tile.known & ((start != 0) | (extent != size))).any():
         raise Mismatch(f"it is given a part of {value}, and runs over all of it", wrong)
     return size
 

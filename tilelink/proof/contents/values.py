@@ -88,7 +88,8 @@ class Values:
     def _made_of(self, value: str) -> tuple[str, ...]:
         return tuple(self.first.get(name, name) for name in self.makers[value].inputs)
 
-    def _term(self, node: BoundNode) -> Term:
+    def term(self, node: BoundNode) -> Term:
+        """What `node` makes: of nodes that make the same, what the first one does."""
         return Term(self.first[node.output.name])
 
     def gathers(self) -> Iterator[Gather]:
@@ -212,7 +213,7 @@ class Values:
         extents = tuple(zero + 1 if one is None else one for one in extent)
         shape = max((one.shape for one in of if one.shape), key=len, default=None)
         axes = tuple(range(len(starts)))
-        return Tile(self._term(node), axes, ranks, starts, extents, tuple(skip), known, shape=shape)
+        return Tile(self.term(node), axes, ranks, starts, extents, tuple(skip), known, shape=shape)
 
     def product(self, product: Product, ranks: Ints) -> Tile:
         """The matmul that the pairs add up to. Columns of the result may be rows of the tile. Raises Mismatch."""
@@ -233,7 +234,6 @@ class Values:
         rows: list[Part] = []
         cols: list[Part] = []
         known = np.ones(len(ranks), bool)
-        some = known
         for pair in product.pairs:
             both = pair[::-1] if turned else pair
             a, b = (one.turned() for one in both) if turned else both
@@ -245,20 +245,20 @@ class Values:
                 raise Mismatch(f"rounds go through {left} and {right} in other pieces")
             rows.append(self.part(a, left))
             cols.append(self.part(b, right))
-            known, some = known & a.known & b.known, some & a.some & b.some
+            known = known & a.known & b.known
         inner = [(row, 1) for row in rows], [(col, summed) for col in cols]
-        self._covered(node, inner, self.shapes[left][1], known & some)
-        first = rows[0], cols[0]
-        kept = (0, 0 if transposed else 1)
-        for parts, dim in ((rows, kept[0]), (cols, kept[1])):
+        kept = (rows, 0), (cols, 0 if transposed else 1)
+        start = tuple(parts[0].start[dim] for parts, dim in kept)
+        extent = tuple(np.minimum.reduce([one.extent[dim] for one in parts]) for parts, dim in kept)
+        skip = tuple(np.maximum.reduce([one.skip[dim] for one in parts]) for parts, dim in kept)
+        made_some = known & np.logical_and.reduce([a > b for a, b in zip(extent, skip, strict=True)])
+        self._covered(node, inner, self.shapes[left][1], made_some)
+        for parts, dim in kept:
             for one in parts[1:]:
-                if (wrong := known & some & (one.start[dim] != parts[0].start[dim])).any():
+                if (wrong := made_some & (one.start[dim] != parts[0].start[dim])).any():
                     raise Mismatch(f"rounds add up other elements of {node.output.name}", wrong)
-        start = tuple(one.start[dim] for one, dim in zip(first, kept, strict=True))
-        extent = tuple(one.extent[dim] for one, dim in zip(first, kept, strict=True))
-        skip = tuple(one.skip[dim] for one, dim in zip(first, kept, strict=True))
         made = (1, 0) if turned else (0, 1)
-        return Tile(self._term(node), made, ranks, start, extent, skip, known, shape=product.shape)
+        return Tile(self.term(node), made, ranks, start, extent, skip, known, shape=product.shape)
 
     @staticmethod
     def _covered(
