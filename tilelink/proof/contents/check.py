@@ -13,6 +13,7 @@ import numpy as np
 from tilelink.ir.spec import BoundSpec
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.alike import Alike, alike, every_rank
+from tilelink.proof.contents.anew import read_too_late
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access
 from tilelink.proof.contents.memory import Memory as Cells
 from tilelink.proof.contents.run import Run
@@ -49,12 +50,14 @@ def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
 
 
 def _of_call(schedule: Schedule, values: Values, call: int, ranks: Alike) -> Iterator[Finding]:
-    blocks = traced(schedule, call, ranks)
+    blocks, touches = traced(schedule, call, ranks)
     done = [one for block in blocks for one in block.done()]
     accesses = [access for one in done for access in (*one.reads, *one.writes, *one.parts) if access is not None]
+    accesses += [touch.access for touch in touches]
     outputs = {name: _whole(schedule, name, accesses, ranks) for name in values.spec.outputs if name in schedule.shapes}
     memory = Cells(schedule.shapes, ranks.period, [*accesses, *outputs.values()])
     yield from _over_the_end(blocks)
+    yield from read_too_late(touches, memory)
     yield from Run(schedule, values, memory, ranks).all(blocks)
     for name, access in outputs.items():
         yield from _output(schedule, values, memory, name, access)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilelink.proof.contents.alike import Alike
+from tilelink.proof.contents.anew import Touch
 from tilelink.proof.contents.memory import Access, split
 from tilelink.proof.contents.tile import Flags, Pieces
 from tilelink.proof.happens_before.lanes import Lanes
@@ -69,14 +70,15 @@ class Block:
                 yield from step.others.done()
 
 
-def traced(schedule: Schedule, call: int, ranks: Alike) -> list[Block]:
-    """What ranks that stand for all do in call number `call`, a block for each phase, in the order of launches."""
+def traced(schedule: Schedule, call: int, ranks: Alike) -> tuple[list[Block], list[Touch]]:
+    """What ranks that stand for all do in call number `call`, a block for each phase, in the order of launches; and what launches
+    do to places in which they leave something new."""
     trace, found = _Trace(schedule, call, ranks), list[Block]()
     for number, launch in enumerate(schedule.launches):
-        trace.begin(launch)
+        trace.begin(number, launch)
         for role in launch.roles:
             found += [trace.phase(f"launch {number}, {role.name}", role, one) for one in role.phases]
-    return [block for block in found if block.steps and len(block)]
+    return [block for block in found if block.steps and len(block)], trace.touches
 
 
 def acts(step: Step) -> bool:
@@ -91,12 +93,15 @@ class _Trace:
         self.made_anew: dict[str, int] = {}  # how often a launch has put its result in the place of its operand
         self.anew: frozenset[str] = frozenset()  # where the one at hand does
         self.made: set[str] = set()
+        self.touches: list[Touch] = []
+        self.launch = self.phases = self.step = 0
         waits = (step for step in all_steps(schedule) if isinstance(step, Wait))
         # places of these are used several times a call: a wait tells of which use
         self.reused = {name for wait in waits if not _of_call(wait.until) for name in wait.covers}
 
-    def begin(self, launch: Launch) -> None:
+    def begin(self, number: int, launch: Launch) -> None:
         """A launch that reads what lay somewhere before it, and writes there, leaves something new in that place."""
+        self.launch = number
         self.made_anew |= {name: self.made_anew.get(name, 0) + 1 for name in self.anew}
         steps = [step for role in launch.roles for phase in role.phases for step in steps_in(phase.body)]
         covered = {name for step in steps if isinstance(step, Wait) for name in step.covers}
@@ -106,6 +111,7 @@ class _Trace:
         self.made |= written_to
 
     def phase(self, place: str, role: Role, phase: Phase) -> Block:
+        self.phases += 1
         number = np.arange(self.ranks.period)
         lanes = Lanes({"rank": number, "call": self.call, "program": 0, "tile": 0}, number, number)
         needed = _needed(phase.body, phase.let)
@@ -130,6 +136,7 @@ class _Trace:
             return
         use: dict[str, Number] = {}  # of a place that is used several times, as the last wait says
         for at, step in enumerate(body):
+            self.step += 1
             match step:
                 case Wait(until=until, covers=covers):
                     use |= dict.fromkeys(covers, until)
@@ -252,7 +259,12 @@ class _Trace:
         name = region.buffer
         anew = self.made_anew.get(name, 0) + (writes and name in self.anew)
         version = lanes.value(use if name in self.reused else anew, {})
-        return self._box(region.buffer, lanes.value(region.at, {}), start, extent, version)
+        access = self._box(region.buffer, lanes.value(region.at, {}), start, extent, version)
+        if name in self.anew:
+            ranks, tiles = (lanes.value(Index(one), {}) for one in ("rank", "tile"))
+            place = f"launch {self.launch}, {name}"
+            self.touches.append(Touch(self.launch, self.phases, self.step, access, ranks, tiles, writes, place))
+        return access
 
     def _box(self, buffer: str, at: Ints, start: tuple[Ints, ...], extent: tuple[Ints, ...], version: Ints) -> Access:
         shape = self.shapes[buffer]
