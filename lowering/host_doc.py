@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.constants import POOL_PLACES
 from lowering.source import Source
 from tilelink.ir.nodes import Memory
 from tilelink.ir.schedule import Schedule
+
+POOL_PLACES = 4  # of an output in a pool, as `Pool` of lowering/host/pool.py has them
 
 
 def print_doc(out: Source, schedule: Schedule, pooled: Sequence[str]) -> None:

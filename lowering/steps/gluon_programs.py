@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
+from lowering.host_doc import POOL_PLACES
 from lowering.source import Chain, Source
 from lowering.steps.descriptors import Described, shared_layout
 from lowering.steps.errors import NotPrinted
@@ -19,8 +20,6 @@ from tilelink.schedule.index import Number
 from tilelink.schedule.memory import Protocol, Region
 from tilelink.schedule.roles import Phase
 from tilelink.schedule.steps import Compute, Step
-
-POOL_PLACES = 4  # that `Pool` of lowering/host/pool.py has
 
 
 class Own(NamedTuple):

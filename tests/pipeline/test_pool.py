@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import lowering
-from lowering.constants import POOL_PLACES
 from lowering.host.pool import Pool
+from lowering.host_doc import POOL_PLACES
 from lowering.libraries import library_values
 from lowering.selfcheck.compare import Comparison
 from lowering.selfcheck.near import Near

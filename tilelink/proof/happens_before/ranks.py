@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilelink.schedule.index import Index, Number, names_in, rank, spelled, subindices
+from tilelink.schedule.index import Index, Number, names_in, rank, spelled, subindices, terms_of
 from tilelink.schedule.memory import Memory, Protocol, Region
 from tilelink.schedule.ranges import Range, combined
 from tilelink.schedule.roles import Schedule
@@ -210,28 +210,8 @@ def _end(start: Number, long: Number, env: Moving) -> float:
     """The largest `start + long`: for `part * 100 + m * 16` and `min(16, 100 - m * 16)` that of `part * 100 + 100`."""
     if isinstance(long, Index) and long.op in ("min", "max"):
         return (min if long.op == "min" else max)(_end(start, one, env) for one in long.args)
-    terms = _terms(start)
-    for one, times in _terms(long).items():
-        terms[one] = terms.get(one, 0) + times
     total = 0.0
-    for one, times in terms.items():
+    for one, times in terms_of(Index("+", (start, long))).items():
         reach = moved(one, env).range
-        total += max(times * reach.low, times * reach.high) if times else 0
+        total += max(times * reach.low, times * reach.high)
     return total
-
-
-def _terms(index: Number, times: int = 1) -> dict[Number, int]:
-    """`index` as a sum: how often each of what is added up."""
-    if isinstance(index, int):
-        return {1: index * times}
-    left, right = index.args if len(index.args) == 2 else (0, 0)
-    if index.op == "*" and isinstance(right, int):
-        return _terms(left, times * right)
-    if index.op == "*" and isinstance(left, int):
-        return _terms(right, times * left)
-    if index.op not in ("+", "-"):
-        return {index: times}
-    found = _terms(left, times)
-    for one, more in _terms(right, times if index.op == "+" else -times).items():
-        found[one] = found.get(one, 0) + more
-    return found
