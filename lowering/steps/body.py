@@ -11,8 +11,9 @@ from lowering.steps.errors import NotPrinted
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import needed
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, Number, names_in, rank
-from tilelink.schedule.memory import Access, Protocol
+from tilelink.schedule.memory import Access
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Plain, Prefetch, Role
 from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait

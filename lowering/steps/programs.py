@@ -17,9 +17,10 @@ from lowering.steps.loading import Loading
 from lowering.steps.ops import op_text
 from lowering.steps.slices import Sliced, sliced
 from tilelink.ir.ops.elementwise import FUNCTIONS
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.known import Known
-from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.ranges import Range
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who

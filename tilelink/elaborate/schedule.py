@@ -27,9 +27,9 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumWords
-from tilelink.ir.word import Protocol as Words
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, call, rank
-from tilelink.schedule.memory import Buffer, Memory, Protocol
+from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.roles import (
     CopyEngine,
     Engine,
@@ -111,10 +111,9 @@ def _packets(planned: Planned) -> Iterator[Buffer]:
                     yield from _sets(planned, step.result, shapes, step.protocol)
 
 
-def _sets(planned: Planned, name: str, shapes: tuple[tuple[int, ...], ...], protocol: Words) -> Iterator[Buffer]:
-    kind = Protocol.LL if protocol is Words.LL else Protocol.LAMPORT
+def _sets(planned: Planned, name: str, shapes: tuple[tuple[int, ...], ...], protocol: Protocol) -> Iterator[Buffer]:
     for what, shape in zip(("words", "sums"), shapes, strict=False):
-        yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, shape, planned.buffer(name).dtype, kind)
+        yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, shape, planned.buffer(name).dtype, protocol)
 
 
 # ---- the frame of a call -----------------------------------------------------------------------------------------------

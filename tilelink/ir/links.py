@@ -6,11 +6,8 @@ raise words of peers by atomics, so nothing that tells a peer something may be d
 
 from __future__ import annotations
 
-from tilelink.ir.expand import BY_WORDS
-from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Mover, Transfer
-
-# by stores of programs to peers, or with ranks that meet at the end of a call by counting each other
-_BY_PROGRAMS = frozenset((Algorithm.POOLED, Algorithm.IN_PLACE, *BY_WORDS))
+from tilelink.ir.collective import Collective
+from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Mover, Transfer
 
 
 def why_no_exchange(mover: Mover, transfer: Transfer, *, by_tiles: bool) -> str:
@@ -24,6 +21,8 @@ def why_no_exchange(mover: Mover, transfer: Transfer, *, by_tiles: bool) -> str:
             return "programs of kernels tell peers by atomics, and only copy engines tell them by copies"
 
 
-def why_no_algorithm(algorithm: Algorithm) -> str:
-    """Why a collective by `algorithm` does not cross links without peer atomics, or nothing."""
-    return "programs of kernels store at peers, which meet by counting each other" if algorithm in _BY_PROGRAMS else ""
+def why_no_collective(collective: Collective) -> str:
+    """Why it does not cross links without peer atomics, or nothing: it is done by stores of programs to peers, or with ranks
+    that meet at the end of a call by counting each other."""
+    by_programs = collective.by_packets or collective.lands_there
+    return "programs of kernels store at peers, which meet by counting each other" if by_programs else ""

@@ -39,23 +39,6 @@ class Transfer(Word):
     PULL = "pull"  # the reader loads from the peer's buffer
 
 
-class Algorithm(Word):
-    """Number and order of steps of a collective."""
-
-    DIRECT = "direct"  # every pair of ranks exchanges its part in one step
-    ONE_SHOT = "one-shot"  # all_reduce: gather every summand, add them on every rank
-    TWO_SHOT = "two-shot"  # all_reduce: reduce_scatter, then all_gather
-    POOLED = "pooled"  # two-shot, gathered in a place of a pool that holds nothing of the caller's any more
-    LL = "ll"  # one kernel of ours, whose words carry data and the number of the call; for few bytes
-    LL_TILES = "ll-tiles"  # such words by the kernel that makes what is added, in its tiles, or reads what is gathered
-    LAMPORT = "lamport"  # as LL, with words that are all data: an empty one has not arrived
-    LAMPORT_TILES = "lamport-tiles"  # as LL_TILES, with such words
-    LAMPORT_TWO_SHOT = "lamport-two-shot"  # all_reduce: as LAMPORT, parts to their ranks, sums to all, in one kernel
-    LAMPORT_TILES_TWO_SHOT = "lamport-tiles-two-shot"  # the same by tiles, of which each rank adds a share
-    IN_PLACE = "in-place"  # two-shot, gathered where the caller reads it: the next call overwrites it there
-    LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
-
-
 @dataclass(frozen=True, slots=True)
 class CopyEngine:
     """Bytes move on DMA engines: no SM is taken."""

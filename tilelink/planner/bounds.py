@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tilelink.ir.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.graph import Relation, Sum
 from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Matmul
-from tilelink.planner.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.planner.collective import FUNCTIONS
 from tilelink.planner.cost import DRAG_US, MEET_US, WITHIN_US, meet_share, most_boost_us
 from tilelink.planner.decisions import Chosen, Option
@@ -165,7 +165,7 @@ def _library_collectives_us(structure: Structure) -> float:
     """Collectives that the library carries out one after the other on the compute stream."""
     values, total = structure.graph.values, 0.0
     for relation in structure.graph.relations():
-        if relation.library and relation.protocol is None:
+        if relation.library and not relation.by_packets:
             sizes = (math.prod(values[name].shape) for name in (relation.source, relation.name))
             num_bytes = max(sizes) * DTYPE_BYTES[values[relation.name].dtype]
             total += collective_us(structure.topology, FUNCTIONS[relation.kind], num_bytes)

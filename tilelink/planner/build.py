@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.graph import Copy, Relation
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -68,7 +68,8 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
             topology.gpu.stream_wait_value,
             peer_atomics(topology),
         ),
-        choices=tuple(decided(problem.choices, problem.graph, problem.groups, topology.gpu).items()),
+        choices=tuple(decided(problem.structure, problem.choices).items()),
+        decided=problem.choices,
         buffers=tuple(draft.parts.buffers.values()),
         exchanges=builder.exchanges,
         launches=draft.launches,
@@ -186,7 +187,7 @@ class Builder:
                 return True
             case LibraryGemm(out=out):
                 return out.buffer in symmetric
-            case Collective(out=target):
+            case CollectiveCall(out=target):
                 return target in symmetric
             case Begin() | AwaitPeers() | CopyProgram() | CopyOwn():
                 return False

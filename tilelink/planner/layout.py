@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import (
     Buffer,
@@ -18,7 +19,6 @@ from tilelink.ir.nodes import (
     Transfer,
 )
 from tilelink.ir.order import ChunkOrder, RankOrder
-from tilelink.planner.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
 from tilelink.planner.rules import peer_atomics, why_illegal
@@ -103,7 +103,7 @@ class Problem:
             for at, (name, choice) in enumerate(self.choices.computes)
         )
         exchanges = tuple((name, self.choices.exchange(name)) for name in names)
-        return Problem(self.structure, Choices(self.choices.algorithms, exchanges, computes))
+        return Problem(self.structure, Choices(self.choices.collectives, exchanges, computes))
 
 
 def rank_order(topology: Topology, first: int, direction: int = 1) -> RankOrder:

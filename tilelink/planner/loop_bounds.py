@@ -6,11 +6,11 @@ import math
 from functools import cached_property
 from typing import NamedTuple
 
+from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Copy, Relation, Sum
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
-from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, exchange_of
 from tilelink.planner.library_cost import library_matmul

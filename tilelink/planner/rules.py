@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation
 from tilelink.ir.links import why_no_exchange
 from tilelink.ir.nodes import CommSms, Fused, Kind, Mover, Transfer
-from tilelink.planner.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure

@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import product
 from typing import TypeGuard
 
+from tilelink.ir.choices import ComputeChoice, TritonLoop
 from tilelink.ir.nodes import Kind
 from tilelink.planner.bounds import alone_us, may_halve, most_gained_us, taken_sms
-from tilelink.planner.choices import ComputeChoice, TritonLoop
 from tilelink.planner.decisions import Chosen, Option, Slot, legal_alone, slots_of
 from tilelink.planner.moves import (
     COMPUTE,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tilelink.ir.choices import ExchangeChoice
+from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.nodes import Algorithm, CopyEngine, Kind, Transfer
+from tilelink.ir.nodes import CopyEngine, Kind, Transfer
+from tilelink.ir.spec import BoundSpec
 from tilelink.ir.user_op import UserOp
-from tilelink.planner.choices import ExchangeChoice
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
 from topologies.topology import Topology
@@ -16,15 +18,16 @@ from topologies.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """The algorithm of each collective, which matmuls the library computes, and of each one that could run in the loop of
+    """How each collective is carried out, which matmuls the library computes, and of each one that could run in the loop of
     another one whether it does; the graph and the groups that follow, and the machine.
 
     A structure compares by identity, so that it is a cheap part of keys. Its methods are facts of all its schedules;
     `memo`: what was computed of them.
     """
 
+    spec: BoundSpec
     topology: Topology
-    algorithms: tuple[tuple[str, Algorithm], ...]
+    collectives: tuple[tuple[str, Collective], ...]
     library: frozenset[str]
     loops: tuple[tuple[str, bool], ...]
     graph: TileGraph
@@ -79,7 +82,8 @@ class Structure:
 
     def pooled(self, relation: Relation) -> bool:
         """Whether that output lies in a pool, in another place from call to call."""
-        return self.in_place(relation) and dict(self.algorithms).get(relation.name) is Algorithm.POOLED
+        chosen = dict(self.collectives).get(relation.name)
+        return self.in_place(relation) and chosen is not None and chosen.landing is Landing.POOLED
 
     def queue_of(self, group: Group) -> Relation | None:
         """The bounded relation whose items the tiles of `group` are."""
