@@ -40,14 +40,13 @@ class Told:
     since: Ints
 
     def pairs(self, some: Ints) -> Iterator[tuple[int, list[int]]]:
-        """The clocks of some raises, and the turns of each."""
+        """The clocks of some raises, and the turns of each, ascending."""
         if len(some) == 1:
             yield int(self.clocks[some[0]]), [int(self.turns[some[0]])]
             return
-        base = int(self.turns.max()) + 1
         turns: dict[int, list[int]] = {}
-        for one in np.unique(self.clocks[some] * base + self.turns[some]).tolist():
-            turns.setdefault(one // base, []).append(one % base)
+        for clock, turn in sorted(set(zip(self.clocks[some].tolist(), self.turns[some].tolist(), strict=True))):
+            turns.setdefault(clock, []).append(turn)
         yield from turns.items()
 
 
@@ -134,7 +133,7 @@ class Clocks:
         if not unknown.any():
             return clock
         new = now
-        news = told.of if len(told.of) == 1 else np.unique(told.of[unknown])
+        news = told.of if len(told.of) == 1 else told.of[unknown]
         for known, turns in told.pairs(news):
             if known != clock or turns != [0]:
                 new = self._maximum(new, self[known], turns)
