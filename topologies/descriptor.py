@@ -13,6 +13,7 @@ import math
 import re
 import tomllib
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 from topologies.errors import MalformedDescriptor, did_you_mean
 from topologies.table import Table, spell
@@ -37,6 +38,7 @@ class Descriptor:
     device_names: tuple[str, ...]  # what the driver calls this GPU; empty hides the file from detection
 
 
+@lru_cache(maxsize=64)
 def parse(text: str, file: str) -> Descriptor:
     """The descriptor that `text` spells; `file` is for the messages. Raises MalformedDescriptor."""
     try:

@@ -10,7 +10,7 @@ fence behind every wait; those without which nothing is missing are taken away a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from lowering.steps.closing import by_host
@@ -43,12 +43,23 @@ def ordered(schedule: Schedule, launch: Launch, role: Role, tokens: frozenset[st
     _check(role)
     if not missing(schedule, launch, role, tokens):
         return role
-    kept = sorted(_sites(role), key=_importance)
-    for site in list(kept):
-        without = [one for one in kept if one is not site]
-        if not missing(schedule, launch, inserted(role, without), tokens):
-            kept = without
-    return inserted(role, kept)
+    sites = sorted(_sites(role), key=_importance)
+    return inserted(
+        role, _needed(sites, sites, lambda some: not missing(schedule, launch, inserted(role, some), tokens))
+    )
+
+
+def _needed(kept: list[Site], some: list[Site], enough: Callable[[list[Site]], bool]) -> list[Site]:
+    """`kept` without those of `some` that are needless, from the first to the last. What is enough is so with more sites, so
+    that neighbours which are needless together are so one after the other."""
+    gone = set(map(id, some))
+    without = [one for one in kept if id(one) not in gone]
+    if enough(without):
+        return without
+    if len(some) == 1:
+        return kept
+    half = len(some) // 2
+    return _needed(_needed(kept, some[:half], enough), some[half:], enough)
 
 
 def inserted(role: Role, sites: list[Site]) -> Role:

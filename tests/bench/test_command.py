@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -245,12 +244,12 @@ def test_older_results_are_not_taken_for_new_ones(ranks: Script, tmp_path: Path)
 
 def test_ranks_that_take_too_long_are_ended() -> None:
     """As torchrun does, the launcher ends on SIGTERM."""
-    start = time.monotonic()
     reason, lines = run_to_end(
-        [sys.executable, "-c", "import time; print('started', flush=True); time.sleep(60)"], 1.0, lambda line: None
+        [sys.executable, "-c", "import time; print('started', flush=True); time.sleep(60); print('ended')"],
+        1.0,
+        lambda line: None,
     )
     assert (reason, lines) == ("they took longer than 1 s", ["started"])
-    assert time.monotonic() - start < 20
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.emulator.ag_gemm_source import AgGemm
+from tests.machine_speed import limit
 from tilelink.emulator import Deadlock, Event, World
 from tilelink.emulator.events import Access, Fence
 from tilelink.emulator.report import TaskState
@@ -102,7 +103,7 @@ def test_the_spinning_gemm_may_starve_the_push() -> None:
 def test_four_ranks_take_less_than_half_a_second() -> None:
     emulate(World(4, num_sms=5), "SMs")
     fastest = min(timed(seed) for seed in range(3))
-    assert fastest < 0.5
+    assert fastest < limit(0.5)
 
 
 def timed(seed: int) -> float:

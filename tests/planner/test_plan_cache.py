@@ -7,9 +7,11 @@ import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 import topologies
+from tests.imports.import_graph import RUN, import_graph
 from tests.planner.operators import ag_gemm, gemm_rs
 from tilelink.ir.spec import BoundSpec, bind
 from tilelink.planner import plan_cache
@@ -62,6 +64,29 @@ def test_what_decides_a_plan_is_in_its_key(folder: Path, searches: list[str], mo
     monkeypatch.setattr(plan_cache, "_sources", lambda: "another planner")
     planned(bound(), MACHINE, {})
     assert len(searches) == 7 == len(list(folder.iterdir()))
+
+
+def test_all_that_the_planner_imports_is_in_its_key() -> None:
+    """But for the classes of errors, which decide nothing."""
+    root = Path(__file__).parents[2]
+    graph = import_graph(root, ("tilelink", "topologies"))
+    read = {name.removesuffix(RUN) for name in nx.descendants(graph, "tilelink.planner.plan_cache")}
+    hashed = tuple(package.__name__ for package in plan_cache.DECIDING)
+    left = {one for one in read if not one.startswith(tuple(f"{name}." for name in hashed)) and one not in hashed}
+    assert left == {"tilelink.errors", "tilelink.run_errors"}
+    assert {"tilelink.proof.happens_before.walk", "tilelink.elaborate.tiles", "topologies.loader"} <= read
+
+
+def test_a_file_deep_in_a_package_is_in_the_key(tmp_path: Path) -> None:
+    deep = tmp_path / "package" / "inner" / "module.py"
+    deep.parent.mkdir(parents=True)
+    found = set()
+    for text in ("a = 1", "a = 2"):
+        deep.write_text(text)
+        found.add(plan_cache._digest([tmp_path / "package"]))
+    deep.rename(deep.with_name("other.py"))
+    found.add(plan_cache._digest([tmp_path / "package"]))
+    assert len(found) == 3
 
 
 def test_lines_of_the_user_are_not(folder: Path, searches: list[str]) -> None:

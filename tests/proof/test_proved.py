@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import replace
 
 import pytest
 
 import tilelink
 import topologies
+from tests.machine_speed import within
 from tests.pipeline.random_specs import random_spec
 from tests.pipeline.workloads import SIZES, load
 from tests.planner.operators import ag_gemm, gemm_rs
@@ -30,9 +30,9 @@ def check_sampled(seed: int) -> None:
     topology = topologies.load(topology.name, rng.choice([n for n in (2, 4, 8) if n <= topology.num_ranks]))
     sizes = {name: rng.choice((REAL, RAGGED))[name] for name in overlap.spec.symbols()}
     schedule = sample_schedule(bind(overlap.spec, sizes, topology.num_ranks, "bf16"), topology, rng)
-    proof = verify(schedule)
+    with within(2.0):
+        proof = verify(schedule)
     assert proof.proved, f"seed {seed}\n{schedule}\n{chr(10).join(proof.lines())}"
-    assert proof.seconds < 5.0  # 1 s on a machine that has nothing else to do
 
 
 def check_random_spec(seed: int) -> None:
@@ -86,7 +86,6 @@ def test_a_thousand_ranks(overlap: tilelink.Overlap) -> None:
     topology = one_switch(1024)
     assert topology.num_ranks == 1024
     schedule = overlap.plan_for(topology, sizes, "bf16", pins | {"nest": "rank by rank"})
-    start = time.perf_counter()
-    proof = verify(schedule)
+    with within(5.0):
+        proof = verify(schedule)
     assert proof.proved, proof.lines()
-    assert time.perf_counter() - start < 10.0

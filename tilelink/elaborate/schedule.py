@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tilelink.elaborate import movers, signals
 from tilelink.elaborate.dims import Names
@@ -61,6 +62,7 @@ _MEMORY = {
 }
 
 
+@lru_cache(maxsize=64)
 def elaborated(planned: Planned) -> Schedule:
     """The steps of `planned`, in names of dims: what was chosen, sizes, and what follows from both. `instantiated` has numbers.
 

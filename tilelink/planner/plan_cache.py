@@ -13,14 +13,17 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import tilelink.elaborate
 import tilelink.ir
 import tilelink.planner
 import tilelink.proof
+import tilelink.schedule
+import topologies
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.collective import Collective, Landing, Library, OwnKernel
 from tilelink.ir.nodes import CommSms, CopyEngine, Fused, TileShape, Transfer
@@ -35,6 +38,9 @@ from tilelink.planner.plan import plan, plan_with_choices
 from tilelink.planner.space import structure_with
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
+
+# packages whose code has a say in a plan, with all that is in them; machines themselves are in the key
+DECIDING = (tilelink.elaborate, tilelink.ir, tilelink.planner, tilelink.proof, tilelink.schedule, topologies)
 
 _OFF = "off"
 _MOST = 4096  # plans: about 8 MB; the oldest ones go
@@ -80,10 +86,16 @@ def _key(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
 @cache
 def _sources() -> str:
     """Of the planner and of what it reads: another one may choose otherwise."""
+    return _digest([Path(package.__path__[0]) for package in DECIDING])
+
+
+def _digest(folders: Sequence[Path]) -> str:
+    """Of all Python files in folders, by their place there."""
     digest = hashlib.sha256()
-    for package in (tilelink.ir, tilelink.planner, tilelink.proof):
-        for path in sorted(Path(package.__path__[0]).glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            name, text = path.relative_to(folder).as_posix().encode(), path.read_bytes()
+            digest.update(b"%d %d " % (len(name), len(text)) + name + text)
     return digest.hexdigest()
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from operator import is_
 from typing import TypeVar
 
 from tilelink.schedule.errors import DerivedDim, NotAMultiple, UnknownDim
@@ -27,12 +29,21 @@ def with_indices(node: Node, change: Callable[[Number], Number]) -> Node:
     if isinstance(node, Index | Known):
         return change(node)  # type: ignore[return-value]
     if isinstance(node, tuple):
-        return tuple(with_indices(one, change) for one in node)  # type: ignore[return-value]
-    if is_dataclass(node) and not isinstance(node, type):
-        values = {field.name: getattr(node, field.name) for field in fields(node)}
-        new = {name: with_indices(one, change) for name, one in values.items()}
-        return replace(node, **{name: one for name, one in new.items() if one is not values[name]})
-    return node
+        each = tuple([with_indices(one, change) for one in node])
+        return node if all(map(is_, each, node)) else each  # type: ignore[return-value]
+    new = {}
+    for name in _fields(type(node)):  # type: ignore[arg-type]
+        value = getattr(node, name)
+        one = with_indices(value, change)
+        if one is not value:
+            new[name] = one
+    return replace(node, **new) if new else node  # type: ignore[type-var]
+
+
+@cache
+def _fields(of: type) -> tuple[str, ...]:
+    """The names of the fields of a dataclass; of anything else, none."""
+    return tuple(field.name for field in fields(of)) if is_dataclass(of) else ()
 
 
 def reindexed(step: Step, change: Callable[[Number], Number]) -> Step:

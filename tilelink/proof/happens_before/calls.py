@@ -121,10 +121,10 @@ def steady(walk: Walk, period: int) -> None:
     np.maximum.at(high, words, by)
     adds = np.bincount(key[(kind == Kind.ADD) & (run % calls < period)], minlength=events.keys)
     for word, event in dict(zip(words.tolist(), where.tolist(), strict=True)).items():
-        known = walk.words.words.get(word)
+        known = walk.words.of_key(word)
         grown = int(high[word])
         if adds[word] and known:
-            grown = sum(one.call <= period for one in known.raises)
+            grown = int((walk.operations.call[known.raises] <= period).sum())
         if low[word] != high[word] or high[word] != grown:
             detail = f"by {low[word]} to {high[word]} in {period} calls, and it is raised by {grown}"
             raise Refuted(Wrong.UNEVEN, events.place(event), detail=detail)

@@ -125,7 +125,7 @@ def ordered(
 def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts, assumed: frozenset[str]) -> Outcome:
     try:
         events = Events(expanded(schedule, tables, outcome.calls, outcome.rank_period, shifts))
-        outcome = replace(outcome, events=len(events.run))
+        outcome = replace(outcome, events=events.size)
         walk = Walk(events).walked()
         compare(walk, assumed)
         if walk.words.wrong:

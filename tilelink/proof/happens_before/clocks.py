@@ -2,11 +2,14 @@
 
 A program's own progress is not in its clock, so that all programs that have waited for the same share one clock, and a join is
 made once. Clocks are seen from the first ranks: one of `turn` is that of ranks which lie `turn` periods away.
+
+Clocks of many programs are kept as what they have that their parent has not. Some are kept as they are, so that others are soon
+made from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,81 +19,151 @@ from tilelink.schedule.index import Ints
 
 Clock = NDArray[np.signedinteger]
 
+LARGE = 1 << 14  # programs of a clock that is kept as what is new in it
+FAR = 32  # clocks that may be made from one another
+RECENT = 64  # clocks at hand
+
 
 @dataclass(frozen=True, slots=True)
-class Raise:
-    """One raise of a word, as its owner sees it. `clock`: what the raisers knew; `programs` raised it at their `times`. Who knows
-    a program at its time in `since` knows all that this raise tells of it: raises follow each other from then on.
+class Told:
+    """Raises of a word, as its owner sees them: `clocks`, to be turned by `turns`, are what raisers knew.
 
-    `turn`: the clock is to be turned by so much. `event`: the raise itself, the last one if several raise together.
+    Raise `of` was made by `programs` at their `times`. Who knows a program at its time in `since` knows all that this raise
+    tells of it: raises follow each other from then on.
     """
 
-    clock: int
-    turn: int
-    programs: tuple[int, ...]
-    times: tuple[int, ...]
-    since: tuple[int, ...]
-    call: int
-    event: int
+    clocks: Ints
+    turns: Ints
+    of: Ints
+    programs: Ints
+    times: Ints
+    since: Ints
 
-    @property
-    def own(self) -> dict[int, int]:
-        return dict(zip(self.programs, self.times, strict=True))
+    def pairs(self, some: Ints) -> Iterator[tuple[int, list[int]]]:
+        """The clocks of some raises, and the turns of each, ascending."""
+        if len(some) == 1:
+            yield int(self.clocks[some[0]]), [int(self.turns[some[0]])]
+            return
+        turns: dict[int, list[int]] = {}
+        for clock, turn in sorted(set(zip(self.clocks[some].tolist(), self.turns[some].tolist(), strict=True))):
+            turns.setdefault(clock, []).append(turn)
+        yield from turns.items()
 
 
 class Clocks:
     def __init__(self, programs: int, period: int, most: int) -> None:
         """`programs` of all ranks, `period`: of them before those of the next period begin, `most`: the latest time."""
         self.size, self.period = programs, period
-        self.clocks: list[Clock] = [np.zeros(programs, np.int16 if most < 1 << 15 else np.int64)]
+        self.large = programs > LARGE
+        zero: Clock = np.zeros(programs, np.int16 if most < 1 << 15 else np.int64)
+        self._kept: dict[int, Clock] = {0: zero}
+        self._recent: dict[int, Clock] = {}
+        self._news: list[
+            tuple[int, int, Ints, Clock]
+        ] = []  # of large clocks: how far, the parent, where it is less, what is
+        self._many = 1
+        if self.large:
+            self._news.append((0, 0, np.zeros(0, np.int64), zero[:0]))
 
     def __getitem__(self, clock: int) -> Clock:
-        return self.clocks[clock]
+        found = self._kept.get(clock)
+        if found is None:
+            found = self._recent.get(clock)
+        return self._made(clock) if found is None else found
+
+    def _made(self, clock: int) -> Clock:
+        chain, at = [], clock
+        while at not in self._kept and at not in self._recent:
+            _, parent, where, values = self._news[at]
+            chain.append((where, values))
+            at = parent
+        made = self[at].copy()
+        for where, values in reversed(chain):
+            made[where] = values
+        self._remember(clock, made)
+        return made
+
+    def _remember(self, number: int, clock: Clock) -> None:
+        self._recent[number] = clock
+        if len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
+
+    def _added(self, clock: Clock, parent: int) -> int:
+        number, self._many = self._many, self._many + 1
+        if not self.large:
+            self._kept[number] = clock
+            return number
+        before = self[parent]
+        where = np.flatnonzero(clock != before)
+        far = self._news[parent][0] + 1
+        if far == FAR or 2 * len(where) > len(clock):
+            self._kept[number], far, where = clock, 0, where[:0]
+        else:
+            self._remember(number, clock)
+        self._news.append((far, parent, where, clock[where]))
+        return number
 
     def turned(self, programs: Ints, turn: int | Ints) -> Ints:
         """Programs as their own rank names them, that the owner of a word sees as `programs`."""
         return (programs + turn * self.period) % self.size
 
-    def knows(self, one: Raise, programs: Ints, times: Ints) -> bool:
-        """Whether whoever made the raise knew these programs at these times, or is them."""
-        known = self.clocks[one.clock][self.turned(programs, one.turn)] >= times
-        if known.all():
-            return True
-        own = one.own
-        missing = zip(programs[~known].tolist(), times[~known].tolist(), strict=True)
-        return all(own.get(program, -1) >= time for program, time in missing)
+    def unaware(self, told: Told, programs: Ints, times: Ints) -> int:
+        """The first raise whose makers did not know these programs at these times, and are not them; -1: all did."""
+        found = len(told.clocks)
+        raises = np.arange(found)
+        for clock, turns in told.pairs(raises):
+            known = self[clock]
+            for turn in turns:
+                missing = np.flatnonzero(known[self.turned(programs, turn)] < times)
+                if not len(missing):
+                    continue
+                need = list(zip(programs[missing].tolist(), times[missing].tolist(), strict=True))
+                for one in raises[(told.clocks == clock) & (told.turns == turn)].tolist():
+                    mine = told.of == one
+                    own = dict(zip(told.programs[mine].tolist(), told.times[mine].tolist(), strict=True))
+                    if not all(own.get(program, -1) >= time for program, time in need):
+                        found = min(found, one)
+                        break
+        return found if found < len(raises) else -1
 
-    def follows(self, one: Raise, other: Raise) -> bool:
-        """The same for the raisers of another raise of the word."""
-        clock, back, own = self.clocks[one.clock], one.turn * self.period, one.own
-        return all(
-            own.get(program, -1) >= time or clock[(program + back) % self.size] >= time
-            for program, time in zip(other.programs, other.times, strict=True)
-        )
-
-    def joined(self, clock: int, raises: Sequence[Raise]) -> int:
-        """`clock` and what was known at `raises`. Who knows a raise knows what its raisers knew, so those are skipped."""
-        now = self.clocks[clock]
-        news = [one for one in raises if not all(now[p] >= t for p, t in zip(one.programs, one.times, strict=True))]
-        if not news:
+    def joined(self, clock: int, told: Told) -> int:
+        """`clock` and what was known at the raises. Who knows a raise knows what its raisers knew, so those are skipped."""
+        now = self[clock]
+        unknown = now[told.programs] < told.times
+        if not unknown.any():
             return clock
-        turns: dict[int, set[int]] = {}
-        for one in news:
-            turns.setdefault(one.clock, set()).add(one.turn)
-        new = now.copy()
-        for known, some in turns.items():
-            np.maximum(new, self._seen(self.clocks[known], sorted(some)), out=new)
-        programs = [p for one in news for p in one.programs]
-        times = np.array([t for one in news for t in one.times], new.dtype)
-        np.maximum.at(new, programs, times)
-        return self.added(new)
+        new = now
+        news = told.of if len(told.of) == 1 else told.of[unknown]
+        for known, turns in told.pairs(news):
+            if known != clock or turns != [0]:
+                new = self._maximum(new, self[known], turns)
+        if new is now:
+            new = now.copy()
+        np.maximum.at(new, told.programs, told.times.astype(new.dtype))
+        return self._added(new, clock)
+
+    def _maximum(self, one: Clock, known: Clock, turns: list[int]) -> Clock:
+        """A clock and another one as seen from several turns."""
+        if len(turns) > 1:
+            return np.maximum(one, self._seen(known, turns))
+        back = turns[0] * self.period % self.size
+        if not back:
+            return np.maximum(one, known)
+        new, front = np.empty_like(one), self.size - back
+        np.maximum(one[:front], known[back:], out=new[:front])
+        np.maximum(one[front:], known[:back], out=new[front:])
+        return new
 
     def met(self, clocks: Sequence[int]) -> int:
-        return clocks[0] if len(clocks) == 1 else self.added(np.maximum.reduce([self.clocks[one] for one in clocks]))
+        some = list(dict.fromkeys(clocks))
+        return some[0] if len(some) == 1 else self._added(np.maximum.reduce([self[one] for one in some]), some[0])
 
-    def added(self, clock: Clock) -> int:
-        self.clocks.append(clock)
-        return len(self.clocks) - 1
+    def ended(self, clocks: Sequence[int], programs: Ints, times: Ints) -> int:
+        """What is known behind the ends of programs."""
+        some = list(dict.fromkeys(clocks))
+        new = np.maximum.reduce([self[one] for one in some])
+        new[programs] = np.maximum(new[programs], times.astype(new.dtype))
+        return self._added(new, some[0])
 
     def _seen(self, clock: Clock, turns: list[int]) -> Clock:
         """The join of a clock as seen from several turns; neighbouring turns by doubling."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.proof.happens_before.events import Events
+from tilelink.proof.happens_before.events import Boxes
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import EVERYTHING, Kind
 from tilelink.proof.happens_before.walk import Walk
@@ -24,107 +24,135 @@ def compare(walk: Walk, assumed: frozenset[str] = frozenset()) -> None:
 
     Raises Refuted for the first pair that is in no order, or the first read that nothing was written for.
     """
-    _Accesses(walk.events, walk).compare(assumed)
+    events = walk.events
+    at = np.flatnonzero(events.kind >= Kind.READ)
+    at = at[np.argsort(walk.moment_of[events.segment[at]], kind="stable")]
+    firsts = np.array([one.first for one in events.boxes])
+    whose = np.searchsorted(firsts, events.key[at], side="right") - 1
+    accesses = [_Accesses(walk, boxes, at[whose == number]) for number, boxes in enumerate(events.boxes)]
+    for one in accesses:
+        one.behind_writes()
+    for one in accesses:
+        one.before_writes()
+    for one in accesses:
+        if one.boxes.name not in assumed:
+            one.written()
+
+
+def _by(numbers: Ints) -> Ints:
+    """The order that sorts numbers which are not negative, equal ones as they stand. Numbers of 16 bits are sorted fast."""
+    small = not len(numbers) or int(numbers.max()) < 1 << 16
+    return np.argsort(numbers.astype(np.uint16) if small else numbers, kind="stable")
 
 
 class _Accesses:
-    """Accesses by cell, and in a cell as they were walked."""
+    """Accesses of the cells of a buffer: by cell, and in a cell as they were walked. `walked`: its events, as they were walked;
+    `which` of them an access belongs to. Columns are of events."""
 
-    def __init__(self, events: Events, walk: Walk) -> None:
-        self.events, self.clocks = events, walk.clocks
-        at = np.flatnonzero(events.kind >= Kind.READ)
-        at = at[np.argsort(walk.moment_of[events.segment[at]], kind="stable")]
-        at = at[np.argsort(events.key[at], kind="stable")]
-        self.at = at
-        self.cell, self.kind, self.call = events.key[at], events.kind[at], events.call[at]
-        self.time, self.turn = events.time[at], events.turn[at]
-        self.clock = walk.clock_of[events.knows[at]]
-        self.who = walk.clocks.turned(events.run[at] // events.calls, -self.turn)
-        self.writes, self.here = self.kind >= Kind.EMPTY, np.arange(len(at))
+    def __init__(self, walk: Walk, boxes: Boxes, walked: Ints) -> None:
+        self.events, self.clocks, self.boxes, self.walked = walk.events, walk.clocks, boxes, walked
+        events = self.events
+        self.kind, self.call = events.kind[walked], events.call[walked]
+        self.time, self.turn = events.time[walked], events.turn[walked]
+        self.clock = walk.clock_of[events.knows[walked]]
+        self.who = walk.clocks.turned(events.run[walked] // events.calls, -self.turn)
+        which, cell = boxes.cells(events.key[walked] - boxes.first)
+        by = _by(cell)
+        self.which, self.cell = which[by], cell[by]
+        self.writes, self.here = (self.kind >= Kind.EMPTY)[self.which], np.arange(len(by))
         self.last = self._last_write()
 
     def _last_write(self) -> Ints:
         """The last write of the cell before each access; -1 where there is none."""
-        if not len(self.at):
+        if not len(self.here):
             return self.here
-        new = np.ones(len(self.at), bool)
+        new = np.ones(len(self.here), bool)
         new[1:] = self.cell[1:] != self.cell[:-1]
         start = np.maximum.accumulate(np.where(new, self.here, 0))
-        last = np.full(len(self.at), -1)
+        last = np.full(len(self.here), -1)
         last[1:] = np.maximum.accumulate(np.where(self.writes, self.here, -1))[:-1]
         return np.where(last >= start, last, -1)
 
     def _next_write(self) -> Ints:
-        many = len(self.at)
+        many = len(self.here)
         following = np.full(many, many)
         following[:-1] = np.minimum.accumulate(np.where(self.writes, self.here, many)[::-1])[::-1][1:]
         same = (following < many) & (self.cell[np.minimum(following, many - 1)] == self.cell)
         return np.where(same, following, -1)
 
-    def compare(self, assumed: frozenset[str]) -> None:
-        if not len(self.at):
-            return
-        last, following = self.last, self._next_write()
-        behind = self.here[last >= 0]
-        self._ordered(last[behind], behind)
-        before = self.here[~self.writes & (following >= 0)]
-        self._ordered(before, following[before])
+    def _event(self, access: int) -> int:
+        return int(self.walked[self.which[access]])
+
+    def behind_writes(self) -> None:
+        """Each access knows the last write before it."""
+        behind = self.here[self.last >= 0]
+        self._ordered(self.last[behind], behind)
+
+    def before_writes(self) -> None:
+        """Each write knows the reads since the write before."""
         reads = self.here[~self.writes]
-        found = last[reads]
-        lost = (found < 0) | (self.call[found] != self.call[reads]) | (self.kind[found] == Kind.EMPTY)
-        if assumed:
-            named = np.array([one.name in assumed for one in self.events.plan.rows], bool)
-            lost &= ~named[self.events.row[self.at[reads]]]
-        if lost.any():
-            read, was = int(reads[lost][0]), int(found[lost][0])
-            detail = (
-                f"{self.events.key_name(int(self.cell[read]))} is {'of another call' if was >= 0 else 'not written'}"
-            )
-            if was >= 0 and self.kind[was] == Kind.EMPTY and self.call[was] == self.call[read]:
-                detail = "it has been read, and so emptied, before"
-            later = self._next_write()[read]
-            if later >= 0 and self.call[later] == self.call[read] and self.kind[later] == Kind.WRITE:
-                raise Refuted(Wrong.WRITTEN_LATER, *(self.events.place(int(self.at[one])) for one in (read, later)))
-            raise Refuted(Wrong.NEVER_WRITTEN, self.events.place(int(self.at[read])), detail=detail)
+        following = self._next_write()[reads] if len(reads) else reads
+        self._ordered(reads[following >= 0], following[following >= 0])
+
+    def written(self) -> None:
+        """Each read finds what its call has written."""
+        reads = self.here[~self.writes]
+        found = self.last[reads]
+        writer = self.which[found]
+        lost = (found < 0) | (self.call[writer] != self.call[self.which[reads]]) | (self.kind[writer] == Kind.EMPTY)
+        if not lost.any():
+            return
+        read, was = int(reads[lost][0]), int(found[lost][0])
+        detail = f"{self.boxes.cell_name(int(self.cell[read]))} is {'of another call' if was >= 0 else 'not written'}"
+        call = self.call[self.which[read]]
+        if was >= 0 and self.kind[self.which[was]] == Kind.EMPTY and self.call[self.which[was]] == call:
+            detail = "it has been read, and so emptied, before"
+        later = int(self._next_write()[read])
+        if later >= 0 and self.call[self.which[later]] == call and self.kind[self.which[later]] == Kind.WRITE:
+            raise Refuted(Wrong.WRITTEN_LATER, *(self.events.place(self._event(one)) for one in (read, later)))
+        raise Refuted(Wrong.NEVER_WRITTEN, self.events.place(self._event(read)), detail=detail)
 
     def _known(self, first: Ints, second: Ints) -> NDArray[np.bool_]:
-        """Whether those of `second` know those of `first`."""
+        """Whether those of `second` know those of `first`, both as numbers of events."""
         known: NDArray[np.bool_] = self.who[first] == self.who[second]
-        need = self.clocks.turned(self.who[first], self.turn[second])
+        others = np.flatnonzero(~known)
+        first, second = first[others], second[others]
+        need, time = self.clocks.turned(self.who[first], self.turn[second]), self.time[first]
         clock = self.clock[second]
-        by = np.argsort(clock, kind="stable")
+        by = _by(clock)
         for some in np.split(by, np.flatnonzero(np.diff(clock[by])) + 1) if len(by) else ():
-            known[some] |= self.clocks[clock[some[0]]][need[some]] >= self.time[first[some]]
+            known[others[some]] = self.clocks[int(clock[some[0]])][need[some]] >= time[some]
         return known
 
     def _ordered(self, first: Ints, second: Ints) -> None:
-        known = self._known(first, second)
+        known = self._known(self.which[first], self.which[second])
         if known.all():
             return
         bad = int(np.flatnonzero(~known)[0])
         one, other = int(first[bad]), int(second[bad])
-        later, earlier = (self.events.place(int(self.at[place])) for place in (other, one))
-        waits = self._waits_before(int(self.at[other]))
+        later, earlier = (self.events.place(self._event(place)) for place in (other, one))
+        waits = self._waits_before(self._event(other))
         if waits:  # what the later one has waited for, which should have told it of the earlier one
             later = replace(later, signal=self.events.plan.rows[int(self.events.row[waits[-1]])].name)
-        raise Refuted(self._wrong(one, other), later, earlier, detail=self.events.key_name(int(self.cell[one])))
+        raise Refuted(self._wrong(one, other), later, earlier, detail=self.boxes.cell_name(int(self.cell[one])))
 
     def _wrong(self, first: int, second: int) -> Wrong:
+        call, other_call = (int(self.call[self.which[one]]) for one in (first, second))
         if self.writes[first] and self.writes[second]:
-            here = (self.cell == self.cell[first]) & (self.call == self.call[first])
+            here = (self.cell == self.cell[first]) & (self.call[self.which] == call)
             in_turn = int((here & ~self.writes).sum()) >= int((here & self.writes).sum())  # a slot: each write is read
-            once = self.call[first] == self.call[second] and not in_turn
+            once = call == other_call and not in_turn
             return Wrong.WRITTEN_BY_TWO if once else Wrong.OVERWRITTEN
-        read, write = (second, first) if self.writes[first] else (first, second)
-        if read == first or self.call[read] < self.call[write]:
-            return Wrong.OVERWRITTEN if self.call[read] <= self.call[write] else Wrong.EARLY_READ
-        before = int(
-            self.last[write]
-        )  # if the read is sure of an earlier write of its call, it is that which it is meant for
-        meant = before >= 0 and self.call[before] == self.call[read]
-        if meant and self._known(np.array([before]), np.array([read])).all():
+        (read, of_read), (write, of_write) = (first, call), (second, other_call)
+        if self.writes[first]:
+            (read, of_read), (write, of_write) = (second, other_call), (first, call)
+        if read == first or of_read < of_write:
+            return Wrong.OVERWRITTEN if of_read <= of_write else Wrong.EARLY_READ
+        before = int(self.last[write])  # if the read is sure of an earlier write of its call, it is meant for that one
+        meant = before >= 0 and self.call[self.which[before]] == of_read
+        if meant and self._known(self.which[[before]], self.which[[read]]).all():
             return Wrong.OVERWRITTEN
-        return self._early(int(self.at[write]), int(self.at[read]))
+        return self._early(self._event(write), self._event(read))
 
     def _early(self, write: int, read: int) -> Wrong:
         """What is wrong with a read that may come too early: there is no wait for it, or what it awaits is raised too soon."""

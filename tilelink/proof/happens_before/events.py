@@ -13,19 +13,43 @@ import numpy as np
 
 from tilelink.ir.word import Protocol
 from tilelink.proof.happens_before.refuted import Place
-from tilelink.proof.happens_before.regions import Grid, cells_of, grid_of, located
+from tilelink.proof.happens_before.regions import Grid, cells_of, grid_of, located, sizes_of
 from tilelink.proof.happens_before.rows import EVERYTHING, Expanded, Kind, Rows
 from tilelink.schedule.index import Ints
 from tilelink.schedule.steps import Call
 
 
 @dataclass(frozen=True, slots=True)
-class _Cells:
-    """A buffer as cells, or a signal as words, that have keys from `first` on."""
+class _Words:
+    """A signal, or what says of the cells of a buffer that they have come, with keys from `first` on."""
 
     name: str
     first: int
     grid: Grid | None  # none: a signal
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """What of a buffer is accessed, as seen from the first ranks, the rank being the first dimension. The cells of `grid` are
+    elements that are all in the same boxes. Box i is that of the accesses with key `first` + i."""
+
+    name: str
+    first: int
+    grid: Grid
+    starts: list[Ints]
+    stops: list[Ints]
+
+    def cells(self, boxes: Ints) -> tuple[Ints, Ints]:
+        """For each cell of each of these boxes, the number of the box among them and of the cell."""
+        return cells_of(self.grid, [one[boxes] for one in self.starts], [one[boxes] for one in self.stops])
+
+    def cell_name(self, cell: int) -> str:
+        return _named(self.name, self.grid, cell)
+
+
+def _named(name: str, grid: Grid, cell: int) -> str:
+    (owner, _), *box = grid.box(cell)
+    return f"{name}[{', '.join(str(a) if b == a + 1 else f'{a} : +{b - a}' for a, b in box)}]@{owner}"
 
 
 def grouped(*columns: Ints) -> tuple[Ints, Ints]:
@@ -38,13 +62,16 @@ def grouped(*columns: Ints) -> tuple[Ints, Ints]:
 
 
 class Events:
-    """Columns: `key` is a cell or a word; `turn`: how often the memory is a period away; `row`, `lane`: where it comes from."""
+    """Columns: `key` is a word, or the box of an access; `turn`: how often the memory is a period away; `row`, `lane`: where
+    it comes from. `size`: how many events there are, of which an access of several cells is several."""
 
     def __init__(self, plan: Expanded) -> None:
         self.plan, self.calls, self.width = plan, plan.calls, len(plan.programs)
         self.ranks, self.period = plan.schedule.num_ranks, plan.period
         self.runs = self.period * self.width * self.calls
-        self.cells: list[_Cells] = []
+        self.words: list[_Words] = []
+        self.boxes: list[Boxes] = []
+        self.size = 0
         self._columns: list[tuple[Ints, ...]] = []
         self._gather()
         columns = [np.concatenate(one) for one in zip(*self._columns, strict=True)] if self._columns else []
@@ -64,11 +91,12 @@ class Events:
         for number, rows in enumerate(self.plan.rows):
             if len(rows):
                 by_name.setdefault(rows.name, []).append((number, rows))
-        size = 0
+        self.keys = 0  # of words
         for name, some in by_name.items():
-            many = self._words(name, some, size) if name not in protocols else self._boxes(protocols[name], some, size)
-            size += many
-        self.keys = size
+            if name in protocols:
+                self._boxes(name, protocols[name], some)
+            else:
+                self._words(name, some)
 
     def _folded(self, rows: Rows) -> tuple[Ints, list[Ints], list[Ints]]:
         """The turn of the memory, and the place there as seen from the first ranks, the rank being the first dimension."""
@@ -91,37 +119,43 @@ class Events:
         order = rows.order[lane] + later
         self._columns.append((run[lane], order, none + kind, key, value, many, turn[lane], none + number, lane))
 
-    def _words(self, name: str, some: list[tuple[int, Rows]], first: int) -> int:
+    def _words(self, name: str, some: list[tuple[int, Rows]]) -> None:
         shape = self.plan.shapes[name]
         for number, rows in some:
             turn, start, _ = self._folded(rows)
-            key = start[0] + first * 0
+            key = start[0]
             for one, extent in zip(start[1:], shape, strict=True):
                 key = key * extent + one
-            self._put(rows, number, rows.kind, key + first, turn, np.arange(len(rows)))
-        self.cells.append(_Cells(name, first, None))
-        return self.period * prod(shape)
+            self._put(rows, number, rows.kind, key + self.keys, turn, np.arange(len(rows)))
+            self.size += len(rows)
+        self.words.append(_Words(name, self.keys, None))
+        self.keys += self.period * prod(shape)
 
-    def _boxes(self, protocol: Protocol, some: list[tuple[int, Rows]], first: int) -> int:
+    def _boxes(self, name: str, protocol: Protocol, some: list[tuple[int, Rows]]) -> None:
         folded = [self._folded(rows) for _, rows in some]
         starts, stops = (
             [np.concatenate(one) for one in zip(*(box[side] for box in folded), strict=True)] for side in (1, 2)
         )
-        grid = grid_of(starts, stops)
-        words = first + grid.size  # of data that say themselves that they have come
+        first = self.boxes[-1].first + len(self.boxes[-1].starts[0]) if self.boxes else 0
+        boxes = Boxes(name, first, grid_of(starts, stops), starts, stops)
+        self.boxes.append(boxes)
         for (number, rows), (turn, start, stop) in zip(some, folded, strict=True):
-            lane, cell = cells_of(grid, start, stop)
-            self._put(rows, number, rows.kind, cell + first, turn, lane)
+            lanes = np.arange(len(rows))
+            self._put(rows, number, rows.kind, first + lanes, turn, lanes)
+            lamport = protocol is Protocol.LAMPORT and rows.kind is Kind.READ and not isinstance(rows.step, Call)
+            if lamport:
+                self._put(rows, number, Kind.EMPTY, first + lanes, turn, lanes, 1)
+            self.size += int(sizes_of(boxes.grid, start, stop).sum()) * (2 if lamport else 1)
+            first += len(rows)
             if protocol is Protocol.SIMPLE or isinstance(rows.step, Call):  # libraries know nothing of packets
                 continue
-            if rows.kind is Kind.READ:
-                self._put(rows, number, Kind.WAIT, cell + words, turn, lane, -1)
-            if rows.kind is Kind.WRITE:
-                self._put(rows, number, Kind.SET, cell + words, turn, lane, 1)
-            if protocol is Protocol.LAMPORT and rows.kind is Kind.READ:
-                self._put(rows, number, Kind.EMPTY, cell + first, turn, lane, 1)
-        self.cells += [_Cells(some[0][1].name, first, grid), _Cells(some[0][1].name, words, grid)]
-        return 2 * grid.size
+            lane, cell = cells_of(boxes.grid, start, stop)
+            kind, later = (Kind.WAIT, -1) if rows.kind is Kind.READ else (Kind.SET, 1)
+            self._put(rows, number, kind, cell + self.keys, turn, lane, later)
+            self.size += len(lane)
+        if protocol is not Protocol.SIMPLE:
+            self.words.append(_Words(name, self.keys, boxes.grid))
+            self.keys += boxes.grid.size
 
     # ---- time and knowledge ----
     def _time(self) -> None:
@@ -171,11 +205,10 @@ class Events:
         return self.plan.place(self.plan.rows[int(self.row[event])], int(self.lane[event]), int(self.turn[event]))
 
     def key_name(self, key: int) -> str:
-        """A cell or word, in elements."""
-        which, cell = located([one.first for one in self.cells], key)
-        one = self.cells[which]
+        """A word, in elements if it is that of packets."""
+        which, cell = located([one.first for one in self.words], key)
+        one = self.words[which]
         if one.grid is not None:
-            (owner, _), *box = one.grid.box(cell)
-            return f"{one.name}[{', '.join(str(a) if b == a + 1 else f'{a} : +{b - a}' for a, b in box)}]@{owner}"
+            return _named(one.name, one.grid, cell)
         word = np.unravel_index(cell, (self.period, *self.plan.shapes[one.name]))
         return f"{one.name}[{', '.join(str(place) for place in word[1:])}]@{word[0]}"

@@ -62,7 +62,7 @@ def _passed_early(walk: Walk) -> frozenset[str]:
 def _exact(walk: Walk, waits: Ints) -> bool:
     """`waits` for one word, by value."""
     events = walk.events
-    word = walk.words.words.get(int(events.key[waits[0]]), Word(added=True))
+    word = walk.words.of_key(int(events.key[waits[0]])) or Word(added=True)
     values = events.value[waits]
     if values[0] < 0:
         return False  # it is over at once, and no word is less than 0
@@ -74,7 +74,7 @@ def _exact(walk: Walk, waits: Ints) -> bool:
     for some, (now, then) in zip(by_value, pairwise([*counts, len(word.raises)]), strict=True):
         programs, times = _awaiting(events, some)
         later = word.raises[now:then] if word.added else word.raises[now : now + 1]
-        if not all(walk.clocks.knows(one, programs, times) for one in later):
+        if later and walk.clocks.unaware(walk.words.told(later), programs, times) >= 0:
             return False
     return True
 

@@ -44,6 +44,8 @@ class Lanes:
 
     def value(self, index: Number, tables: Tables) -> Ints:
         """`index` for each lane. Raises Refuted where it has no value."""
+        if isinstance(index, int):
+            return np.full(len(self), index, np.int64)
         try:
             with np.errstate(divide="raise"):
                 found = evaluate(index, self.names, tables)
@@ -57,7 +59,9 @@ class Lanes:
             raise Refuted(Wrong.MALFORMED, detail=f"{spelled(index)} divides by zero") from error
         except ValueError as error:  # a table with another number of dimensions
             raise Refuted(Wrong.MALFORMED, detail=f"{spelled(index)}: {error}") from error
-        return np.broadcast_to(np.asarray(found, np.int64), self.program.shape)
+        if isinstance(found, np.ndarray) and found.shape == self.program.shape and found.dtype == np.int64:
+            return found
+        return np.full(len(self), found, np.int64)
 
     def with_let(self, let: tuple[tuple[str, Number], ...], tables: Tables) -> Lanes:
         lanes = self

@@ -40,21 +40,36 @@ def grid_of(starts: list[Ints], stops: list[Ints]) -> Grid:
     return Grid(tuple(np.unique(np.concatenate(both)) for both in zip(starts, stops, strict=True)))
 
 
-def cells_of(grid: Grid, starts: list[Ints], stops: list[Ints]) -> tuple[Ints, Ints]:
-    """For each cell of each box, the number of the box and of the cell."""
+def _spans(grid: Grid, starts: list[Ints], stops: list[Ints]) -> tuple[list[Ints], list[Ints]]:
+    """The first interval of each box along each dimension, and how many intervals it has there."""
     low = [np.searchsorted(lines, one) for lines, one in zip(grid.lines, starts, strict=True)]
     many = [np.searchsorted(lines, one) - first for lines, one, first in zip(grid.lines, stops, low, strict=True)]
+    return low, many
+
+
+def sizes_of(grid: Grid, starts: list[Ints], stops: list[Ints]) -> Ints:
+    """How many cells each box has."""
+    sizes: Ints = np.prod(np.stack(_spans(grid, starts, stops)[1]), axis=0)
+    return sizes
+
+
+def cells_of(grid: Grid, starts: list[Ints], stops: list[Ints]) -> tuple[Ints, Ints]:
+    """For each cell of each box, the number of the box and of the cell."""
+    low, many = _spans(grid, starts, stops)
     counts = np.prod(np.stack(many), axis=0)
     box = np.repeat(np.arange(len(counts)), counts)
-    rest = np.arange(len(box)) - np.repeat(np.cumsum(counts) - counts, counts)
-    cell, step = np.zeros(len(box), np.int64), 1
-    for first, length, extent in zip(reversed(low), reversed(many), reversed(grid.shape), strict=True):
-        if (length == 1).all():
-            cell += first[box] * step
-        else:
-            rest, place = np.divmod(rest, length[box])
-            cell += (first[box] + place) * step
-        step *= extent
+    first, step = np.zeros(len(counts), np.int64), 1
+    for one, extent in zip(reversed(low), reversed(grid.shape), strict=True):
+        first, step = first + one * step, step * extent
+    cell = first[box]
+    several = [number for number, length in enumerate(many) if (length != 1).any()]
+    if several:
+        rest = np.arange(len(box)) - np.repeat(np.cumsum(counts) - counts, counts)
+        for number in reversed(several):
+            place = rest
+            if number != several[0]:
+                rest, place = np.divmod(rest, many[number][box])
+            cell += place * prod(grid.shape[number + 1 :])
     return box, cell
 
 

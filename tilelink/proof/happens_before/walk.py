@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilelink.proof.happens_before.clocks import Clocks, Raise
-from tilelink.proof.happens_before.events import Events, grouped
+from tilelink.proof.happens_before.clocks import Clocks
+from tilelink.proof.happens_before.events import Events
+from tilelink.proof.happens_before.operations import Operations
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import Kind
 from tilelink.proof.happens_before.words import Words
+from tilelink.schedule.index import Ints
 
 
 @dataclass(slots=True)
@@ -34,9 +36,7 @@ class _Group:
 
     many: int
     count: int = 0
-    clocks: set[int] = field(default_factory=set)
-    times: dict[int, int] = field(default_factory=dict)
-    since: dict[int, int] = field(default_factory=dict)
+    members: list[int] = field(default_factory=list)
 
 
 class Walk:
@@ -45,14 +45,15 @@ class Walk:
     def __init__(self, events: Events) -> None:
         self.events, self.calls, self.width = events, events.calls, events.width
         self.clocks = Clocks(events.ranks * events.width, events.period * events.width, max(events.end_time, default=0))
-        self.words = Words(events, self.clocks)
-        self.clock_of = np.zeros(events.segments, np.int64)
-        self.moment_of = np.zeros(events.segments, np.int64)
+        self.operations = Operations(events)
+        self.words = Words(events, self.operations, self.clocks)
+        self.clock_of = self.words.clock_of
+        self.moment_of: Ints = np.zeros(events.segments, np.int64)
         self.moment = 0
         self.forward = True  # no call waits for what a later one does
-        self._operations()
         self.state = [_Run(0, 0, 0) for _ in range(events.runs)]
-        self.memo: dict[tuple[int, int, int], int] = {}
+        self.memo: dict[tuple[int, int], int] = {}
+        self.latest = [0] * self.operations.pairs  # the latest call that raises what is awaited, once that is known
         self.waiting: dict[int, list[int]] = {}
         self.groups: dict[tuple[int, int, int, int], _Group] = {}
         self.ready: deque[int] = deque()
@@ -73,29 +74,15 @@ class Walk:
     def _stuck(self) -> None:
         """Raises Refuted: a wait that nobody is left to answer, or else waits that stand behind each other."""
         pending: set[int] = set()
+        ops = self.operations
         for run, state in enumerate(self.state):
-            left = range(max(state.operation, self.begin[run]), self.begin[run + 1])
-            pending |= {self.operations[one][1] for one in left if self.operations[one][0] > Kind.BLOCK}
+            left = range(max(state.operation, ops.begin[run]), ops.begin[run + 1])
+            pending |= {ops.word[one] for one in left if ops.kind[one] > Kind.BLOCK}
         stuck = [run for runs in self.waiting.values() for run in runs]
-        alone = [run for key, runs in self.waiting.items() if key not in pending for run in runs]
-        places = [self.events.place(self.event[self.state[run].operation]) for run in (alone or stuck)[:2]]
+        alone = [run for word, runs in self.waiting.items() if word not in pending for run in runs]
+        places = [self.words.place(self.state[run].operation) for run in (alone or stuck)[:2]]
         wrong = Wrong.NEVER_RAISED if alone else Wrong.CIRCLE
         raise Refuted(wrong, *places[: 1 if alone else 2], detail=f"{len(stuck)} programs never go on")
-
-    def _operations(self) -> None:
-        """Waits and raises as lists. Those that raise together raise once a segment and word, behind all of the segment."""
-        events = self.events
-        chosen = events.waits | (events.raises & (events.many == 1))
-        together = np.flatnonzero(events.raises & (events.many != 1))[::-1]
-        count = np.ones(len(events.run), np.int64)
-        lasts, counts = grouped(*(one[together] for one in (events.segment, events.key, events.turn, events.many)))
-        chosen[together[lasts]] = True
-        count[together[lasts]] = counts
-        at = np.flatnonzero(chosen)
-        self.event: list[int] = at.tolist()
-        self.begin: list[int] = np.searchsorted(events.run[at], np.arange(events.runs + 1)).tolist()
-        columns = [events.kind, events.key, events.value, events.many, count, events.turn, events.time, events.since]
-        self.operations = list(zip(*(one[at].tolist() for one in columns), strict=True))
 
     # ---- calls and launches ----
     def _run(self, rank: int, program: int, call: int) -> int:
@@ -129,7 +116,7 @@ class Walk:
         self._start(self._run(rank, self.width - 1, call), self.clocks.met(clocks))
 
     def _start(self, run: int, clock: int) -> None:
-        self.state[run] = _Run(self.begin[run], int(self.events.first_segment[run]), clock)
+        self.state[run] = _Run(self.operations.begin[run], int(self.events.first_segment[run]), clock)
         self._enter(self.state[run])
         self.ready.append(run)
 
@@ -137,9 +124,10 @@ class Walk:
         self.moment += 1
         self.clock_of[state.segment], self.moment_of[state.segment] = state.clock, self.moment
 
-    def _ended(self, run: int) -> Raise:
-        end = (self.events.end_time[run],)
-        return Raise(self.state[run].clock, 0, (run // self.calls,), end, end, 0, 0)
+    def _ended(self, runs: list[int]) -> int:
+        """What is known behind the ends of runs."""
+        times = np.array([self.events.end_time[one] for one in runs])
+        return self.clocks.ended([self.state[one].clock for one in runs], np.array(runs) // self.calls, times)
 
     def _finish(self, run: int) -> None:
         place, call = divmod(run, self.calls)
@@ -150,64 +138,71 @@ class Walk:
             if not self.left[rank, call, number]:
                 programs, last = self.events.plan.launches[number]
                 runs = [self._run(rank, one, call) for one in programs]
-                clock = np.maximum.reduce([self.clocks[one] for one in {self.state[run].clock for run in runs}])
-                clock = clock.copy()
-                clock[[one // self.calls for one in runs]] = [self.events.end_time[one] for one in runs]
-                self._start(self._run(rank, last, call), self.clocks.added(clock))
+                self._start(self._run(rank, last, call), self._ended(runs))
         elif program in self.last_of:
-            self.done[rank, call, self.last_of[program]] = self.clocks.joined(self.state[run].clock, [self._ended(run)])
+            self.done[rank, call, self.last_of[program]] = self._ended([run])
             for later in range(len(self.events.plan.launches)):
                 self._launch(rank, call, later)
             if all((rank, call, one) in self.done for one in range(len(self.events.plan.launches))):
                 self._caller(rank, call)
         elif call + 1 < self.calls:
-            self._call(rank, call + 1, self.clocks.joined(self.state[run].clock, [self._ended(run)]))
+            self._call(rank, call + 1, self._ended([run]))
 
     # ---- programs ----
     def _advance(self, run: int) -> None:
-        state, end = self.state[run], self.begin[run + 1]
-        while state.operation < end:
-            kind, key, value, many, count, turn, time, since = self.operations[state.operation]
-            if kind <= Kind.BLOCK:
-                if self.words.amount(key) < value:
-                    self.waiting.setdefault(key, []).append(run)
+        ops, state, amount = self.operations, self.state[run], self.words.amount
+        kind, word, value, plain, pair = ops.kind, ops.word, ops.value, ops.plain, ops.pair
+        words, waiting, latest, memo = self.words.words, self.waiting, self.latest, self.memo
+        call, clock, end = run % self.calls + 1, state.clock, ops.begin[run + 1]
+        for one in range(state.operation, end):
+            at = word[one]
+            if plain[one]:
+                words[at].raises.append(one)
+                amount[at] += 1
+                if at in waiting:
+                    self.ready.extend(waiting.pop(at))
+            elif kind[one] <= Kind.BLOCK:
+                until = value[one]
+                if amount[at] < until:
+                    state.operation = one
+                    waiting.setdefault(at, []).append(run)
                     return
-                if value > 0:
-                    self.forward &= self.words.words[key].latest(value) <= run % self.calls + 1
-                    if kind == Kind.WAIT:
-                        self._learn(state, key, value)
+                if until > 0:
+                    awaited = pair[one]
+                    if not latest[awaited]:
+                        latest[awaited] = self.words.latest(at, until)
+                    if latest[awaited] > call:
+                        self.forward = False
+                    if kind[one] == Kind.WAIT:
+                        if (clock, awaited) not in memo:
+                            memo[clock, awaited] = self._learned(clock, at, until)
+                        state.clock = clock = memo[clock, awaited]
                 state.segment += 1
                 self._enter(state)
             else:
-                self._raise(run, Kind(kind), key, value, many, count, turn, time, since)
-            state.operation += 1
+                self._raise(run, one)
+        state.operation = end
         self._finish(run)
 
-    def _learn(self, state: _Run, key: int, value: int) -> None:
-        memo = state.clock, key, value
-        if memo not in self.memo:
-            word = self.words.words[key]
-            word.awaited.add(value)
-            self.memo[memo] = self.clocks.joined(state.clock, word.raises_for(value))
-        state.clock = self.memo[memo]
+    def _learned(self, clock: int, number: int, until: int) -> int:
+        word = self.words.words[number]
+        word.awaited.add(until)
+        return self.clocks.joined(clock, self.words.told(word.raises_for(until)))
 
-    def _raise(
-        self, run: int, kind: Kind, key: int, value: int, many: int, count: int, turn: int, time: int, since: int
-    ) -> None:
-        program, call, event = run // self.calls, run % self.calls + 1, self.event[self.state[run].operation]
-        clock, times, sinces = self.state[run].clock, {program: time}, {program: since}
+    def _raise(self, run: int, operation: int) -> None:
+        ops = self.operations
+        word, many = ops.word[operation], ops.many[operation]
         if many != 1:
-            group = self.groups.setdefault((program // self.width, call, key, turn), _Group(many))
-            group.count += count
-            group.clocks.add(clock)
-            group.times[program], group.since[program] = time, since
+            rank, call, turn = run // self.calls // self.width, run % self.calls, int(ops.turn[operation])
+            group = self.groups.setdefault((rank, call, word, turn), _Group(many))
+            group.count += ops.count[operation]
+            group.members.append(operation)
             if group.many != many or group.count > many:
                 detail = f"{group.count} for the last of {' and '.join(map(str, sorted({many, group.many})))}"
-                raise Refuted(Wrong.TOO_MANY, self.events.place(event), detail=detail)
+                raise Refuted(Wrong.TOO_MANY, self.words.place(operation), detail=detail)
             if group.count < many:
                 return
-            clock, times, sinces = self.clocks.met(sorted(group.clocks)), group.times, group.since
-        seen = tuple((one - turn * self.clocks.period) % self.clocks.size for one in times)  # by the owner of the word
-        new = Raise(clock, turn, seen, tuple(times.values()), tuple(sinces.values()), call, event)
-        self.words.put(key, kind, value, new)
-        self.ready.extend(self.waiting.pop(key, ()))
+            self.words.together(operation, group.members)
+        self.words.put(operation)
+        if word in self.waiting:
+            self.ready.extend(self.waiting.pop(word))

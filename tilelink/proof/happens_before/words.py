@@ -14,74 +14,112 @@ from itertools import pairwise
 
 import numpy as np
 
-from tilelink.proof.happens_before.clocks import Clocks, Raise
+from tilelink.proof.happens_before.clocks import Clocks, Told
 from tilelink.proof.happens_before.events import Events
+from tilelink.proof.happens_before.operations import Operations
 from tilelink.proof.happens_before.refuted import Place, Refuted, Wrong
 from tilelink.proof.happens_before.rows import Kind
+from tilelink.schedule.index import Ints
 
 
 @dataclass(slots=True)
 class Word:
+    """`raises`: the operations, of several that raise together the last one."""
+
     added: bool
-    amount: int = 0
     values: list[int] = field(default_factory=list)  # of a word that is set
-    raises: list[Raise] = field(default_factory=list)
-    calls: list[int] = field(default_factory=list)  # the latest call of the raises so far
+    raises: list[int] = field(default_factory=list)
     awaited: set[int] = field(default_factory=set)
 
-    def latest(self, until: int) -> int:
-        """The latest call that who waits for `until` waits for."""
-        return self.calls[until - 1] if self.added else self.raises[bisect_left(self.values, until)].call
-
-    def raises_for(self, until: int) -> Sequence[Raise]:
+    def raises_for(self, until: int) -> Sequence[int]:
         """What who waits for `until` waits for: so many adds, or the set to the smallest value that is enough."""
         return self.raises[:until] if self.added else (self.raises[bisect_left(self.values, until)],)
 
 
 class Words:
-    """`wrong`: the first word that is set as it must not be. What follows is walked all the same, as if it kept its value: a
-    circle, or an access that is in no order, says more of a mistake."""
+    """`amount` and `words` by number. `wrong`: the first word that is set as it must not be. What follows is walked all the
+    same, as if it kept its value: a circle, or an access that is in no order, says more of a mistake."""
 
-    def __init__(self, events: Events, clocks: Clocks) -> None:
-        self.events, self.clocks = events, clocks
+    def __init__(self, events: Events, operations: Operations, clocks: Clocks) -> None:
+        self.events, self.operations, self.clocks = events, operations, clocks
         self.wrong: Refuted | None = None
-        self.words: dict[int, Word] = {}
+        self.words = [Word(added) for added in operations.added]
+        self.amount = [0] * len(operations.keys)
+        self.clock_of: Ints = np.zeros(events.segments, np.int64)  # what each segment knows
+        self._members: dict[int, list[int]] = {}  # of raises that several make together
+        self._met: dict[int, int] = {}  # what those knew together
 
-    def amount(self, key: int) -> int:
-        word = self.words.get(key)
-        return word.amount if word else 0
+    def of_key(self, key: int) -> Word | None:
+        number = bisect_left(self.operations.keys, key)
+        known = number < len(self.operations.keys) and self.operations.keys[number] == key
+        return self.words[number] if known and self.words[number].raises else None
 
-    def put(self, key: int, kind: Kind, value: int, new: Raise) -> None:
-        word = self.words.setdefault(key, Word(kind is Kind.ADD))
-        if word.added != (kind is Kind.ADD):
-            raise Refuted(Wrong.SET_AND_ADDED, *self._both(new, word), detail=self.events.key_name(key))
-        if kind is Kind.SET:
-            if value <= word.amount:
-                detail = f"from {word.amount} to {value}"
-                self.wrong = self.wrong or Refuted(Wrong.SET_BACK, *self._both(new, word), detail=detail)
+    def latest(self, word: int, until: int) -> int:
+        """The latest call that who waits for `until` waits for."""
+        return int(self.operations.call[list(self.words[word].raises_for(until))].max())
+
+    def told(self, raises: Sequence[int]) -> Told:
+        ops = self.operations
+        at = np.array(raises, np.int64)
+        clocks, turns = self.clock_of[ops.segment[at]], ops.turn[at]
+        of = np.arange(len(at))
+        if self._members:
+            members = [self._members.get(one, (one,)) for one in raises]
+            clocks = np.array([self._met.get(one, clock) for one, clock in zip(raises, clocks.tolist(), strict=True)])
+            of = np.repeat(of, [len(one) for one in members])
+            at = np.array([one for some in members for one in some], np.int64)
+        return Told(clocks, turns, of, ops.seen[at], ops.time[at], ops.since[at])
+
+    def together(self, last: int, members: list[int]) -> None:
+        """Several raise at once, with the operation `last`."""
+        clocks = sorted({int(self.clock_of[self.operations.segment[one]]) for one in members})
+        self._members[last], self._met[last] = members, self.clocks.met(clocks)
+
+    def put(self, operation: int) -> None:
+        ops = self.operations
+        number, kind, value = ops.word[operation], ops.kind[operation], ops.value[operation]
+        word = self.words[number]
+        if not word.raises:
+            word.added = kind == Kind.ADD
+        if word.added != (kind == Kind.ADD):
+            name = self.events.key_name(ops.keys[number])
+            raise Refuted(Wrong.SET_AND_ADDED, *self._both(operation, word), detail=name)
+        if kind == Kind.SET:
+            amount = self.amount[number]
+            if value <= amount:
+                detail = f"from {amount} to {value}"
+                self.wrong = self.wrong or Refuted(Wrong.SET_BACK, *self._both(operation, word), detail=detail)
                 return
-            if word.raises and not self.clocks.follows(new, word.raises[-1]):
-                detail = f"to {word.amount} and {value}"
-                self.wrong = self.wrong or Refuted(Wrong.SET_IN_NO_ORDER, *self._both(new, word), detail=detail)
+            if word.raises and not self._follows(operation, word.raises[-1]):
+                detail = f"to {amount} and {value}"
+                self.wrong = self.wrong or Refuted(Wrong.SET_IN_NO_ORDER, *self._both(operation, word), detail=detail)
             word.values.append(value)
-        word.amount = value if kind is Kind.SET else word.amount + 1
-        word.raises.append(new)
-        word.calls.append(max(new.call, word.calls[-1] if word.calls else 0))
+        self.amount[number] = value if kind == Kind.SET else self.amount[number] + 1
+        word.raises.append(operation)
 
-    def _both(self, new: Raise, word: Word) -> list[Place]:
-        return [self.events.place(one.event) for one in (new, *word.raises[-1:])]
+    def _follows(self, one: int, other: int) -> bool:
+        """Whether the makers of a raise knew those of another raise of the word, or are them."""
+        before = self.told([other])
+        return self.clocks.unaware(self.told([one]), before.programs, before.times) < 0
+
+    def place(self, operation: int) -> Place:
+        return self.events.place(int(self.operations.event[operation]))
+
+    def _both(self, operation: int, word: Word) -> list[Place]:
+        return [self.place(one) for one in (operation, *word.raises[-1:])]
 
     def counted(self) -> None:
         """Each count that is awaited consists of the same raises in every interleaving: whoever raises later knows them."""
-        for word in self.words.values():
+        for word in self.words:
             wanted = sorted(word.awaited) if word.added else []
             for now, then in pairwise([*wanted, len(word.raises)]):
-                need: dict[int, int] = {}
-                for one in word.raises[:now]:
-                    for program, time in zip(one.programs, one.since, strict=True):
-                        need[program] = max(time, need.get(program, 0))
-                programs, times = np.array(list(need)), np.array(list(need.values()))
-                for late in word.raises[now:then]:
-                    if not self.clocks.knows(late, programs, times):
-                        places = self.events.place(late.event), self.events.place(word.raises[now - 1].event)
-                        raise Refuted(Wrong.ANY_COUNT, *places, detail=f"the first {now} are awaited")
+                if now == then:
+                    continue
+                told = self.told(word.raises[:now])
+                programs, first = np.unique(told.programs, return_inverse=True)
+                times = np.zeros(len(programs), np.int64)
+                np.maximum.at(times, first, told.since)
+                late = self.clocks.unaware(self.told(word.raises[now:then]), programs, times)
+                if late >= 0:
+                    places = self.place(word.raises[now + late]), self.place(word.raises[now - 1])
+                    raise Refuted(Wrong.ANY_COUNT, *places, detail=f"the first {now} are awaited")
