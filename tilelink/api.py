@@ -5,10 +5,11 @@ from __future__ import annotations
 from tilelink.declaration import Overlap, overlap
 from tilelink.errors import TileLinkError, UnknownOp, did_you_mean
 from tilelink.ir import functions
-from tilelink.ir.collective import Landing, Library, OwnKernel
+from tilelink.ir.collective import Landing
 from tilelink.ir.functions import *  # noqa: F403  # their list stands there, once
 from tilelink.ir.location import here
-from tilelink.ir.nodes import CommSms, CopyEngine, Fused, TileShape, Transfer
+from tilelink.ir.movers import CommSms, CopyEngine, Fused, Library, OwnKernel, Transfer
+from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule

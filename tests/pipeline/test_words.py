@@ -24,7 +24,8 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin
 from tilelink.ir.calls import LibraryCollective, WordCollective
-from tilelink.ir.collective import Collective, OwnKernel
+from tilelink.ir.collective import Collective
+from tilelink.ir.movers import OwnKernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.ir.word import Protocol

@@ -17,7 +17,8 @@ from tests.pipeline.operators import GEMM_AR, GEMM_RS, scatter_columns
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.collective import Collective
-from tilelink.ir.nodes import Fused, Kernel
+from tilelink.ir.movers import Fused
+from tilelink.ir.nodes import Kernel
 from tilelink.ir.spec import bind
 from tilelink.ir.steps import Step, Store, SumWords
 from tilelink.ir.word import Protocol

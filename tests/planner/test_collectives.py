@@ -12,8 +12,8 @@ from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS
 from tests.planner.operators import mlp
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.collective import Collective, Landing, Library, OwnKernel
-from tilelink.ir.nodes import Fused
+from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, ReduceScatter, SendRecv, bind
 from tilelink.ir.word import Protocol
 from tilelink.planner.aliases import ALIASES, without_aliases

@@ -13,7 +13,7 @@ import pytest
 
 import topologies
 from tests.planner.operators import ag_gemm, gemm_rs
-from tilelink.ir.nodes import Transfer
+from tilelink.ir.movers import Transfer
 from tilelink.planner.links import chunk_times
 
 if TYPE_CHECKING:

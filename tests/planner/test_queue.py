@@ -13,7 +13,8 @@ from tilelink import CommSms
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.collective import Collective
-from tilelink.ir.nodes import Kind, Memory, Transfer
+from tilelink.ir.movers import Transfer
+from tilelink.ir.nodes import Kind, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.pins import pin_names

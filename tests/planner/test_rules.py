@@ -7,7 +7,7 @@ import math
 import topologies
 from tests.planner.grid import SPECS
 from tests.planner.operators import gemm_ar
-from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Transfer
+from tilelink.ir.movers import CommSms, CopyEngine, Fused, Transfer
 from tilelink.ir.spec import bind
 from tilelink.planner.decisions import choices_of, legal_alone, slots_of, why_not_together
 from tilelink.planner.layout import Illegal, Problem

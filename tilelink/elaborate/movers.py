@@ -10,7 +10,8 @@ from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_pa
 from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets, places_of
 from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.counting import counting_step, source_arrivals
-from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish, Transfer
+from tilelink.ir.movers import Transfer
+from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand
 from tilelink.schedule.index import Index, Number, call, rank

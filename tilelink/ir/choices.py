@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from tilelink.ir.collective import Collective
-from tilelink.ir.nodes import Mover, TileShape, Transfer
+from tilelink.ir.movers import ChunkMover, Transfer
+from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 
 
@@ -32,7 +33,7 @@ class ExchangeChoice(_Hashed):
 
     __hash__ = _Hashed._once
 
-    mover: Mover
+    mover: ChunkMover
     transfer: Transfer
     chunks: int
     nest: Nest

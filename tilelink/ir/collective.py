@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelink.ir.nodes import Fused
+from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.word import Protocol, Word
-
-
-@dataclass(frozen=True, slots=True)
-class OwnKernel:
-    """Packets move by one kernel that does nothing else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """One call of NCCL or RCCL moves everything; nothing overlaps with it."""
 
 
 class Landing(Word):
@@ -56,3 +46,10 @@ class Collective:
     def lands_there(self) -> bool:
         """Whether peers put what they gather where the caller reads it."""
         return self.landing is not Landing.COPIED
+
+    @property
+    def why_not_without_atomics(self) -> str:
+        """Why it does not cross links that carry no atomics on a peer's memory, or nothing: it is done by stores of programs
+        to peers, or with ranks that meet at the end of a call by counting each other."""
+        by_programs = self.by_packets or self.lands_there
+        return "programs of kernels store at peers, which meet by counting each other" if by_programs else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Die, TileOrder
 from tilelink.ir.steps import Step
 from tilelink.ir.word import Word
@@ -30,33 +31,6 @@ def named(found: Iterable[N], name: str, what: str) -> N:
         if one.name == name:
             return one
     raise NoSuchName(f"there is no {what} {name or 'without a name'}")
-
-
-class Transfer(Word):
-    """Who issues the access."""
-
-    PUSH = "push"  # the owner writes into the peer's buffer
-    PULL = "pull"  # the reader loads from the peer's buffer
-
-
-@dataclass(frozen=True, slots=True)
-class CopyEngine:
-    """Bytes move on DMA engines: no SM is taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommSms:
-    """Bytes move on `num_sms` SMs taken from compute, as programs of the same launch."""
-
-    num_sms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fused:
-    """The compute tile itself stores to (push) or loads from (pull) the peer's buffer."""
-
-
-Mover = CopyEngine | CommSms | Fused
 
 
 class Kind(Word):
@@ -88,7 +62,7 @@ class Exchange:
     rows: int
     cols: int
     chunks: int  # per part
-    mover: Mover
+    mover: ChunkMover
     transfer: Transfer
     order: ChunkOrder  # in which the mover goes through (peer, chunk)
     own_copied: bool  # the own part is copied into `target` as well

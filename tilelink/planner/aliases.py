@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilelink.errors import IllegalPin
-from tilelink.ir.collective import Collective, Landing, Library, OwnKernel
-from tilelink.ir.nodes import Fused
+from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.spec import AllReduce, BoundSpec
 from tilelink.ir.word import Protocol
 from tilelink.planner.choices import likely

@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.graph import Relation, Sum
-from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
+from tilelink.ir.movers import COPY_START_US, Issuer, Transfer
+from tilelink.ir.nodes import Exchange, Kind
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Matmul
 from tilelink.planner.collective import FUNCTIONS
 from tilelink.planner.cost import DRAG_US, MEET_US, WITHIN_US, meet_share, most_boost_us
 from tilelink.planner.decisions import Chosen, Option
 from tilelink.planner.layout import exchange_of, waits_late
-from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_times
+from tilelink.planner.links import SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_times
 from tilelink.planner.links import library_us as collective_us
 from tilelink.planner.loop_bounds import Around, Busy, group_of, library_us, loop_us, num_tiles
 from tilelink.planner.memo import remembered
@@ -93,10 +94,10 @@ def _loops(structure: Structure, chosen: Chosen, exchanges: dict[str, ExchangeCh
             folded[structure.groups[maker].name] = group.name
     hosts = {inner: outer for outer, inner in folded.items()}
     for name, exchange in exchanges.items():
-        if isinstance(exchange.mover, CommSms):
+        if exchange.mover.sms:
             host = _beside(structure, name)
             host = hosts.get(host, host)
-            beside[host] = beside.get(host, 0) + exchange.mover.num_sms
+            beside[host] = beside.get(host, 0) + exchange.mover.sms
     for index, group in enumerate(structure.groups):
         option = chosen["compute", group.name]
         if not isinstance(option, ComputeChoice) or option.sum_in_epilogue:
@@ -188,14 +189,10 @@ def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
     for option in chosen.values():
         if isinstance(option, ExchangeChoice):
             waits = option.transfer is Transfer.PULL or not topology.gpu.stream_wait_value
-            match option.mover:
-                case CommSms(num_sms):
-                    numbers = [0, num_sms]
-                case CopyEngine():
-                    numbers = [0, topology.num_ranks - 1 if option.per_peer else 1] if waits else [0]
-                case Fused():
-                    numbers = [0]
-            movers = {one + more for one in movers for more in numbers}
+            most = option.mover.sms
+            if option.mover.issuer is Issuer.STREAMS and waits:
+                most = topology.num_ranks - 1 if option.per_peer else 1
+            movers = {one + more for one in movers for more in (0, most)}
     return tuple(sorted(movers))
 
 
@@ -235,7 +232,7 @@ def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Lea
         return Least()
     graph, scatters = structure.graph, relation.kind is Kind.SCATTER
     size, peers = DTYPE_BYTES[graph.values[name].dtype], topology.num_ranks - 1
-    by_tiles, copied = structure.by_tiles(relation.source), isinstance(exchange.mover, CopyEngine)
+    by_tiles, copied = structure.by_tiles(relation.source), exchange.mover.issuer is Issuer.STREAMS
     publish = 0.0
     if exchange.transfer is Transfer.PULL and relation.source in graph.inputs:  # published from a copy
         num_bytes = math.prod(graph.values[relation.source].shape) * DTYPE_BYTES[graph.values[relation.source].dtype]

@@ -6,25 +6,22 @@ from dataclasses import replace
 
 from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.graph import Copy, Relation
+from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import (
     AwaitPeers,
     BeforeKernel,
     Begin,
     CommRole,
-    CommSms,
-    CopyEngine,
     CopyOwn,
     CopyProgram,
     Exchange,
     Finish,
-    Fused,
     Kernel,
     Kind,
     Launch,
     Machine,
     Publish,
     TellPlace,
-    Transfer,
 )
 from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
@@ -245,7 +242,7 @@ class Builder:
             from_input = problem.structure.maker(relation.source) < 0
             staged = relation.source if from_input else ""
             self.out.append(Publish(relation.name, staged, within=False))
-        if isinstance(exchange.mover, CopyEngine):
+        if exchange.mover.issuer is Issuer.STREAMS:
             counted = tiles or problem.split_source(relation)
             streams = self._streams(relation)
             awaits_done = self.turns and not self.meets
@@ -259,7 +256,7 @@ class Builder:
                     continue
                 self.done.add(value)
                 exchange = make_exchange(self.problem, relation)
-                if exchange.own_copied and not isinstance(exchange.mover, Fused):
+                if exchange.own_copied and exchange.mover.issuer is not Issuer.TILES:
                     self.out.append(CopyOwn(value))
 
     def _members(self, index: int) -> list[int]:
@@ -338,7 +335,7 @@ class Builder:
         if relation is None or relation.library or relation.kind is not Kind.GATHER:
             return False
         exchange = make_exchange(self.problem, relation)
-        return isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH and not exchange.met
+        return exchange.mover.issuer is Issuer.TILES and exchange.transfer is Transfer.PUSH and not exchange.met
 
     def _for_own(self, wait: Wait) -> Wait:
         """The own part is made in this launch as well, where tiles make the parts."""
@@ -364,7 +361,7 @@ class Builder:
         """SMs that one-program kernels hold while they wait on the exchange's stream."""
         relation = self.graph.relation(exchange.name)
         assert relation is not None
-        if not isinstance(exchange.mover, CopyEngine):
+        if exchange.mover.issuer is not Issuer.STREAMS:
             return 0
         streams = self._streams(relation)
         if exchange.transfer is Transfer.PULL:
@@ -374,7 +371,7 @@ class Builder:
 
     def _hosted_by(self, relation: Relation) -> int:
         """Group whose launch carries the communication programs: the maker's, or else the first reader's."""
-        if not isinstance(make_exchange(self.problem, relation).mover, CommSms):
+        if not make_exchange(self.problem, relation).mover.sms:
             return -1
         # through slots items go only while they are taken, so that their producers run beside the tiles that take them
         if self.problem.structure.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:
@@ -386,5 +383,4 @@ class Builder:
 
     def _comm_role(self, relation: Relation) -> CommRole:
         exchange = make_exchange(self.problem, relation)
-        assert isinstance(exchange.mover, CommSms)
-        return CommRole(relation.name, exchange.mover.num_sms)
+        return CommRole(relation.name, exchange.mover.sms)

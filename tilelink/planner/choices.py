@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tilelink.ir.choices import ComputeChoice, Elsewhere, ExchangeChoice, LibraryCompute, TritonLoop
-from tilelink.ir.collective import Landing, Library, OwnKernel
-from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Mover, TileShape, Transfer
+from tilelink.ir.collective import Landing
+from tilelink.ir.movers import Issuer, Mover, Transfer
+from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.word import Protocol
 
@@ -18,9 +19,10 @@ ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchang
 def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
     """Texts of the fields; `slots` and `consumers` only where the exchange is bounded, `streams` of copy engines."""
     bounded = {"slots": str(choice.slots), "consumers": str(choice.consumers or "all")} if choice.slots else {}
-    streams = {"streams": "peer" if choice.per_peer else "one"} if isinstance(choice.mover, CopyEngine) else {}
+    by_streams = choice.mover.issuer is Issuer.STREAMS
+    streams = {"streams": "peer" if choice.per_peer else "one"} if by_streams else {}
     return {
-        "mover": mover_text(choice.mover),
+        "mover": choice.mover.text,
         "transfer": choice.transfer.value,
         "chunks": str(choice.chunks),
         "nest": choice.nest.value,
@@ -53,16 +55,6 @@ def loop_text(shared: bool) -> str:
     return "shared" if shared else "own"
 
 
-def mover_text(mover: Mover | OwnKernel | Library) -> str:
-    match mover:
-        case CopyEngine():
-            return "CopyEngine()"
-        case CommSms(num_sms):
-            return f"CommSms({num_sms})"
-        case Fused() | OwnKernel() | Library():
-            return f"{type(mover).__name__}()"
-
-
 def tile_text(tile: TileShape) -> str:
     shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
     shared += f"{tile.warpgroups}g" if tile.warpgroups > 1 else ""
@@ -72,8 +64,8 @@ def tile_text(tile: TileShape) -> str:
 def pin_text(value: object) -> str:
     """Text of a pin's value: enum members and movers may be given as objects."""
     match value:
-        case CopyEngine() | CommSms() | Fused() | OwnKernel() | Library():
-            return mover_text(value)
+        case Mover():
+            return value.text
         case TileShape():
             return tile_text(value)
         case Transfer() | Protocol() | Landing() | Nest():

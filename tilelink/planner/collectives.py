@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from tilelink.ir.collective import Collective, Landing, Library, OwnKernel
-from tilelink.ir.links import why_no_collective
-from tilelink.ir.nodes import Fused
+from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import (
     DTYPE_BYTES,
@@ -28,13 +27,13 @@ from tilelink.ir.spec import (
     SendRecv,
 )
 from tilelink.ir.word import Protocol
-from tilelink.planner.choices import mover_text, pinned
+from tilelink.planner.choices import pinned
 from tilelink.planner.rules import peer_atomics
 from topologies.topology import Fabric, Topology
 
 MOST_PACKETS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that packets of LL carry (2 x H200)
 COLLECTIVES = (AllGather, ReduceScatter, AllReduce, SendRecv)
-_OF_ALL = (mover_text(OwnKernel()), mover_text(Library()))  # movers of no exchange
+_OF_ALL = (OwnKernel().text, Library().text)  # movers of no exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +96,8 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"peers on other nodes of {x.topology.name} have no address here: mover=Library()",
     ),
     (
-        lambda x: not peer_atomics(x.topology) and bool(why_no_collective(x.how)),
-        lambda x: f"{why_no_collective(x.how)}; the links of {x.topology.name} carry none",
+        lambda x: not peer_atomics(x.topology) and bool(x.how.why_not_without_atomics),
+        lambda x: f"{x.how.why_not_without_atomics}; the links of {x.topology.name} carry none",
     ),
     (
         lambda x: x.how.by_chunks and x.how.shots > 1 and x.rows % x.num_ranks > 0,
@@ -183,7 +182,7 @@ def collective_fields(operation: type, how: Collective) -> dict[str, str]:
     """Texts of the fields that are choices here. What exchanges carry out has no mover: each of them has its own."""
     if operation is SendRecv:
         return {}
-    mover = {} if how.mover is None else {"mover": mover_text(how.mover)}
+    mover = {} if how.mover is None else {"mover": how.mover.text}
     protocol = {} if how.by_library else {"protocol": how.protocol.value}
     shots = {"shots": str(how.shots)} if operation is AllReduce and not how.by_library else {}
     landing = {"landing": how.landing.value} if how.by_chunks and how.shots > 1 else {}
@@ -224,7 +223,7 @@ def _is_asked(name: str, how: Collective, pins: Mapping[str, str]) -> bool:
     if any(pinned(pins, name, field) not in (None, text) for field, text in fields.items()):
         return False
     wanted = pinned(pins, name, "mover")
-    return wanted is None or (wanted == mover_text(how.mover) if how.mover is not None else wanted not in _OF_ALL)
+    return wanted is None or (wanted == how.mover.text if how.mover is not None else wanted not in _OF_ALL)
 
 
 def _broken(operation: type, how: Collective) -> str:

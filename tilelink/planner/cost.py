@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
-    CopyEngine,
     CopyOwn,
     CopyProgram,
     Exchange,
@@ -141,7 +141,7 @@ class Model:
         self.now = 0.0  # the compute stream
         self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())  # at the sustained clock
         self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
-        copied = (x for x in self.parts.exchanges.values() if isinstance(x.mover, CopyEngine))
+        copied = (x for x in self.parts.exchanges.values() if x.mover.issuer is Issuer.STREAMS)
         self.drag = drag_us(topology, copied)
         self.tiles: dict[str, TileTimes] = {}  # by kernel
         self.spans: list[Span] = []

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Copy, Relation, Sum
+from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, exchange_of
 from tilelink.planner.library_cost import library_matmul
-from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE
+from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
 from tilelink.planner.tile_cost import (

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NoReturn
 
 from tilelink.errors import IdlePin, IllegalPin, UnknownPin, did_you_mean
+from tilelink.ir.movers import MOVERS, ChunkMover, parsed_mover
 from tilelink.ir.spec import AllReduce, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner.aliases import without_aliases
@@ -153,14 +154,13 @@ def _has_meaning(space: Space, name: str, value: str, topology: Topology) -> boo
             tile = parse_tile(value)
             return tile is not None and (tile.k >= SMALLEST_DOT if name in space.matmuls else tile.k == 0)
         case "mover":
-            number = value.removeprefix("CommSms(").removesuffix(")")
-            sms = value == f"CommSms({number})" and is_number(number) and int(number) < topology.gpu.num_sms
-            return sms and _takes_sms(space, name)
+            mover = parsed_mover(value, topology.gpu)
+            return mover is not None and any(_is_of(type(mover), text) for text in space.names[name])
     return False
 
 
-def _takes_sms(space: Space, name: str) -> bool:
-    return any(text.startswith("CommSms") for text in space.names[name])
+def _is_of(kind: type[ChunkMover], text: str) -> bool:
+    return text.partition("(")[0] == kind.__name__
 
 
 def _patterns(space: Space, names: list[str], topology: Topology) -> Iterator[str]:
@@ -175,8 +175,10 @@ def _patterns(space: Space, names: list[str], topology: Topology) -> Iterator[st
                 yield "or MxNxK/WwSs: powers of two from 16 on, W warps, S stages; 2p: two programs an SM, 2g: two warpgroups"
             if any(name not in space.matmuls for name in names):
                 yield "or MxNx0/Ww1s: powers of two from 16 on, W warps"
-        case "mover" if any(_takes_sms(space, name) for name in names):
-            yield f"or CommSms(n) with n from 1 to {topology.gpu.num_sms - 1}"
+        case "mover":
+            texts = [text for name in names for text in space.names[name]]
+            kinds = (kind for kind in MOVERS if any(_is_of(kind, text) for text in texts))
+            yield from (f"or {more}" for kind in kinds if (more := kind.more(topology.gpu)))
 
 
 def _leads_somewhere(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> bool:

@@ -25,8 +25,9 @@ import tilelink.proof
 import tilelink.schedule
 import topologies
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
-from tilelink.ir.collective import Collective, Landing, Library, OwnKernel
-from tilelink.ir.nodes import CommSms, CopyEngine, Fused, TileShape, Transfer
+from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.movers import MOVERS, Library, OwnKernel, Transfer
+from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.serialize import decode, encode, to_json
@@ -46,8 +47,8 @@ _OFF = "off"
 _MOST = 4096  # plans: about 8 MB; the oldest ones go
 _TYPES = (
     *(Choices, ExchangeChoice, ComputeChoice, TritonLoop, LibraryCompute),
-    *(CopyEngine, CommSms, Fused, TileShape, Transfer, Nest),
-    *(Collective, OwnKernel, Library, Landing, Protocol),
+    *(*MOVERS, OwnKernel, Library, TileShape, Transfer, Nest),
+    *(Collective, Landing, Protocol),
 )
 
 

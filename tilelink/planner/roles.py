@@ -7,7 +7,8 @@ from dataclasses import replace
 from tilelink.ir.choices import TritonLoop
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
-from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, Transfer, turn_cols
+from tilelink.ir.movers import Transfer
+from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.ir.steps import (

@@ -18,8 +18,8 @@ from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.counting import words_sent
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.links import why_no_exchange
-from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
+from tilelink.ir.movers import MOVERS, CommSms, Issuer, Transfer, parsed_mover
+from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import AllGather, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
@@ -47,7 +47,6 @@ Known = tuple[Relation, bool]  # a relation, and whether tiles make its source: 
 Texts = dict[Known, list[dict[str, str]]]  # fields of all options: most structures have relations in common
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
-_COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
@@ -232,14 +231,10 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
     topology = structure.topology
     if relation.kind is Kind.SHIFT:
         return _bounded_options(relation, topology, pins)
-    movers: list[Mover] = [CopyEngine()]
-    movers += [CommSms(n) for n in _COMM_SMS if n <= topology.gpu.num_sms // 2]
-    movers.append(Fused())
+    movers = [mover for kind in MOVERS for mover in kind.tried(topology.gpu)]
     chunks = [n for n in _CHUNKS if (n - 1) * -(-relation.part[0] // n) < relation.part[0]]
-    wanted = pinned(pins, relation.name, "mover")
-    match = re.fullmatch(r"CommSms\((\d+)\)", wanted or "")
-    if match and 1 <= int(match[1]) < topology.gpu.num_sms:
-        movers = [CommSms(int(match[1]))]
+    wanted = parsed_mover(pinned(pins, relation.name, "mover") or "", topology.gpu)
+    movers = movers if wanted is None else [wanted]
     asked = pinned(pins, relation.name, "chunks")
     if asked is not None and is_number(asked) and int(asked) <= relation.part[0]:
         chunks = [int(asked)]
@@ -247,12 +242,12 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
     atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
     options = []
     for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
-        if nest is Nest.CHUNK_MAJOR and isinstance(mover, Fused) and count == 1:
+        if nest is Nest.CHUNK_MAJOR and mover.issuer is Issuer.TILES and count == 1:
             continue
-        if not atomics and why_no_exchange(mover, transfer, by_tiles=by_tiles):
+        if not atomics and mover.why_not_without_atomics(transfer, by_tiles=by_tiles):
             continue
         per_peer = streams == "peer" or (streams is None and streams_per_peer(topology, nest))
-        if isinstance(mover, CopyEngine):
+        if mover.issuer is Issuer.STREAMS:
             options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer))
         elif streams is None:  # it is pinned of copies
             options.append(ExchangeChoice(mover, transfer, count, nest))
@@ -267,21 +262,23 @@ def streams_per_peer(topology: Topology, nest: Nest) -> bool:
 
 def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
     """Options for a relation through a bounded number of slots: producers of a few numbers, items from small to large."""
-    if not peer_atomics(topology) and why_no_exchange(CommSms(1), Transfer.PUSH, by_tiles=False):
-        return []
+    atomics = peer_atomics(topology)
     rows = relation.part[0]
-    producers = [n for n in _COMM_SMS if n <= topology.gpu.num_sms // 2] or [1]
+    producers = [one for kind in MOVERS if kind.issuer is Issuer.PROGRAMS for one in kind.tried(topology.gpu)]
+    producers = producers or [CommSms(1)]
     counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]
     slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
-    match = re.fullmatch(r"CommSms\((\d+)\)", pinned(pins, relation.name, "mover") or "")
-    if match and 1 <= int(match[1]) < topology.gpu.num_sms:
-        producers = [int(match[1])]
+    wanted = parsed_mover(pinned(pins, relation.name, "mover") or "", topology.gpu)
+    if wanted is not None and wanted.issuer is Issuer.PROGRAMS:
+        producers = [wanted]
+    if not atomics:
+        producers = [one for one in producers if not one.why_not_without_atomics(Transfer.PUSH, by_tiles=False)]
     numbers = {name: pinned(pins, relation.name, name) or "" for name in ("chunks", "slots", "consumers")}
     asked = {name: int(text) if is_number(text) else 0 for name, text in numbers.items()}
     counts = [asked["chunks"]] if 1 <= asked["chunks"] <= rows else counts
     slots = [asked["slots"]] if asked["slots"] else slots
     options = [
-        ExchangeChoice(CommSms(some), Transfer.PUSH, items, Nest.RANK_MAJOR, places, asked["consumers"])
+        ExchangeChoice(some, Transfer.PUSH, items, Nest.RANK_MAJOR, places, asked["consumers"])
         for some, items, places in product(producers, counts, slots)
     ]
     return _kept(options, relation.name, pins)

@@ -8,7 +8,8 @@ from functools import cached_property
 from tilelink.ir.choices import ExchangeChoice
 from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.nodes import CopyEngine, Kind, Transfer
+from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.nodes import Kind
 from tilelink.ir.spec import BoundSpec
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.group import Group
@@ -98,7 +99,7 @@ class Structure:
         """Whether a library matmul makes the source chunk by chunk for this relation."""
         return (
             self.is_made_by_library(relation.source)
-            and isinstance(choice.mover, CopyEngine)
+            and choice.mover.issuer is Issuer.STREAMS
             and choice.transfer is Transfer.PUSH
             and relation.kind is Kind.SCATTER
             and relation.dim == 0

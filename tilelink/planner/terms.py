@@ -19,13 +19,9 @@ from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
-    CommSms,
-    CopyEngine,
     CopyOwn,
     CopyProgram,
-    Exchange,
     Finish,
-    Fused,
     Kernel,
     Launch,
     Publish,
@@ -208,7 +204,7 @@ class _Ledger:
                     shared = min(end, stretch.end) - max(begin, stretch.begin)
                     if shared > _NOTHING and stretch.awaits != name:
                         beside[stretch.what] = beside.get(stretch.what, 0.0) + shared
-            yield from (Term(Part.BESIDE, _transfer(exchange), us, what) for what, us in beside.items())
+            yield from (Term(Part.BESIDE, exchange.mover.what(exchange.name), us, what) for what, us in beside.items())
 
 
 class _Chain:
@@ -371,16 +367,6 @@ def _part(launch: Launch) -> Part:
             return Part.COLLECTIVE
         case CopyOwn() | Publish() | CopyProgram() | Finish() | Kernel() | LibraryGemm():
             return Part.LAUNCH
-
-
-def _transfer(exchange: Exchange) -> str:
-    match exchange.mover:
-        case CopyEngine():
-            return f"copies of {exchange.name} by copy engines"
-        case CommSms(num_sms):
-            return f"copies of {exchange.name} by {num_sms} SMs"
-        case Fused():
-            return f"signals of chunks of {exchange.name}"
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.ir.nodes import ComputeRole, Exchange, Fused, Kind, Transfer
+from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.nodes import ComputeRole, Exchange, Kind
 from tilelink.ir.order import Nest
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.ir.walk import flat
@@ -138,7 +139,7 @@ class TileRun:
 
     @staticmethod
     def _pulled(exchange: Exchange) -> bool:
-        return isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PULL
+        return exchange.mover.issuer is Issuer.TILES and exchange.transfer is Transfer.PULL
 
     def _ready(self) -> Times:
         """When what a tile waits for before its matmul is there."""

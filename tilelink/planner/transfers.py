@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tilelink.ir.movers import COPY_START_US
 from tilelink.ir.nodes import Exchange
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.planner.draft import Parts
-from tilelink.planner.links import COPY_START_US, chunk_times, num_links
+from tilelink.planner.links import chunk_times, num_links
 from tilelink.planner.loop import Times
 from topologies.topology import Topology
 
