@@ -30,7 +30,8 @@ class Least(NamedTuple):
 
     `transfers`: through the one queue of a rank's mover. `lead`: of these until the first chunk has come from every peer.
     `drag`: beside all else. `publish`: before it on the compute stream. `first`, `last`: shares of the loop that makes the
-    source, before the first transfer, and before that of the first chunk to the last peer. `spins`: SMs that wait."""
+    source, before the first transfer, and before that of the first chunk to the last peer; `tail`: from then on. `gathers`: the
+    part of a rank goes to all. `spins`: SMs that wait."""
 
     transfers: float = 0.0
     lead: float = 0.0
@@ -38,6 +39,8 @@ class Least(NamedTuple):
     publish: float = 0.0
     first: float = 0.0
     last: float = 0.0
+    tail: float = 0.0
+    gathers: bool = False
     spins: int = 0
 
 
@@ -58,23 +61,57 @@ def least_us(structure: Structure, chosen: Chosen) -> float:
 
 
 def _in_a_row(structure: Structure, least: Mapping[str, Least], loops: Mapping[str, Busy]) -> float:
-    """What transfers take that wait for the first chunk of what is summed, and the loops behind these."""
-    longest, there = 0.0, dict[str, float]()
-    for name, one in least.items():
-        maker = structure.maker(_relation(structure, name).source)
-        host = structure.groups[maker].name if maker >= 0 else ""
-        begin = one.first * loops[host].tiles if host in loops else 0.0
-        summed = _summed(structure, maker)
-        begin = max(begin, there.get(summed, 0.0))
-        last = one.last * loops[host].tiles if host in loops else 0.0
-        there[name] = max(begin + one.lead, last)
-        longest = max(longest, begin + one.transfers)
+    """What loops take behind each other, each after what its tiles wait for, and transfers after what makes their source."""
+    there, done, now = dict[str, float](), dict[str, float](), 0.0
+    begun, behind = dict[str, float](), dict[str, float]()  # by loop, and what loops take that come later
+    for name in _not_made(structure):
+        there[name], done[name] = least[name].lead, least[name].transfers
     for index, group in enumerate(structure.groups):
-        if (ready := there.get(_summed(structure, index), 0.0)) > 0.0:
-            host = group.name if group.name in loops else structure.groups[structure.folds_into(index)].name
-            behind = list(loops)[list(loops).index(host) + 1 :]
-            longest = max(longest, ready + loops[host].adds + sum(loops[name].us for name in behind))
-    return longest
+        reads, makes, summed, maker = _around(structure, index)
+        folded = group.name not in loops
+        host = maker if folded else group.name
+        if host not in loops:  # they do not go together
+            continue
+        busy = loops[host]
+        if not folded:
+            begun[host] = now
+            for before in behind:
+                behind[before] += busy.us
+            behind[host] = 0.0
+            now += busy.us
+            if not busy.library:
+                now = max([now, *(done.get(name, 0.0) for name in reads)])
+        ready = there.get(summed, 0.0)
+        if ready > 0.0:
+            now = max(now, ready + busy.adds + behind[host])
+        for name in makes:
+            one = least[name]
+            begin = max(begun[host] + (busy.first_own if folded else one.first * busy.tiles), ready)
+            last = begun[host] + one.last * busy.tiles
+            there[name] = max(begin + one.lead, last)
+            done[name] = max(begin + one.transfers, last + one.tail)
+            if one.gathers:  # what comes behind the last chunk is as much as what comes until the first one is there
+                last = now if one.lead == one.transfers else begun[host] + busy.last_own
+                done[name] = max(done[name], last + one.lead)
+    return max([now, *done.values()])
+
+
+@remembered
+def _not_made(structure: Structure) -> tuple[str, ...]:
+    """Relations by exchanges whose source no group makes."""
+    return tuple(relation.name for relation in structure.relations if structure.maker(relation.source) < 0)
+
+
+@remembered
+def _around(structure: Structure, index: int) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
+    """Of a group the relations of rows by exchanges of which its tiles read all, those whose parts it makes, the one whose parts
+    it adds, and the group that makes those."""
+    group, names = structure.groups[index], {one.name for one in structure.relations if one.dim == 0}
+    reads = {read.value: structure.graph.window(op, read) for op in group.ops for read in op.reads}
+    whole = tuple(value for value, window in reads.items() if value in names and not window)
+    makes = tuple(relation.name for relation in structure.relations if structure.maker(relation.source) == index)
+    host = structure.folds_into(index)
+    return whole, makes, _summed(structure, index), structure.groups[host].name if host >= 0 else ""
 
 
 def _summed(structure: Structure, index: int) -> str:
@@ -256,5 +293,7 @@ def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Lea
         publish=publish,
         first=1.0 / ranks / chunks if scattered and exchange.source else 0.0,
         last=first * peers / ranks if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
+        tail=transfers / peers if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
+        gathers=relation.kind is Kind.GATHER,
         spins=(peers if choice.per_peer else 1) if copied and waits else 0,
     )

@@ -45,13 +45,17 @@ Around = tuple[tuple[str, ExchangeChoice], ...]  # exchanges whose parts a loop 
 
 
 class Busy(NamedTuple):
-    """Microseconds of the compute stream, and of busy tensor cores; of all tiles without what own tiles add, and of that, by the
-    average program."""
+    """Microseconds of the compute stream, and of busy tensor cores; of all tiles by the average program, without what own tiles
+    add. `adds`: of the program that has most to add, from the first parts on. `first_own`, `last_own`: until the first chunk of
+    own tiles is done, and the last one."""
 
     us: float = 0.0
     tensor: float = 0.0
     tiles: float = 0.0
     adds: float = 0.0
+    first_own: float = 0.0
+    last_own: float = 0.0
+    library: bool = False
 
 
 @remembered
@@ -77,7 +81,7 @@ def library_us(structure: Structure, name: str, pieces: int) -> Busy:
     dtype = structure.graph.values[anchor.reads[1].value].dtype
     found = library_matmul(structure.topology, rows, cols, reduction, dtype, pieces)
     us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
-    return Busy(gpu.kernel_launch_us + us, found.tensor_us)
+    return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True)
 
 
 @remembered
@@ -124,13 +128,31 @@ class _Bound:
         if loop.halves and self.tiles % self.programs:
             us += one / 2
         tiles, ranks, adds = self.tiles / self.programs * one, self.topology.num_ranks, 0.0
+        first, last = 0.0, 0.0
         if self.folded:
             own = self.tiles / ranks / self.programs
-            adds = own * self._added_us(one, math.inf)
+            adds, first = self._adds(one), self._first_own(one)
+            last = 0.0 if self.chunked else self.rounds * one
             others = 0.0 if self.chunked else (ranks - 1) / ranks * tiles  # of warpgroups in turns: own tiles come last
             us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
         tensor = flops_us(work, on, dtype, gpu) * self.tiles / self.programs
-        return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds)
+        return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds, first, last)
+
+    def _adds(self, one: float) -> float:
+        """What the program with most own tiles takes, of `one` us each, when the parts of its first one are there: it adds them,
+        and then computes the others, which two warpgroups do at the same time."""
+        most, extra = -(-(self.tiles // self.topology.num_ranks) // self.programs), self._added_us(one, math.inf)
+        alone = -(-most // 2) if self.turns else most
+        return max(most * extra, alone * extra + (alone - 1) * one)
+
+    def _first_own(self, one: float) -> float:
+        """Until the first chunk of own tiles is done, if these come last."""
+        if self.chunked:
+            return 0.0
+        makes, own = group_of(self.structure, self.folded).makes, self.tiles // self.topology.num_ranks
+        m = self.loop.tile.m  # a tile that reaches into another chunk is of that one
+        whole = (own * (x.chunk_rows // m) // -(-x.rows // m) for r, x in self.exchanges if makes(r.source))
+        return -(-(self.tiles - own + max(1, min(whole, default=0))) // self.programs) * one
 
     def stream(self) -> Busy:
         gpu, moved = self.topology.gpu, float(_streamed_bytes(self.structure, self.group.name))
