@@ -111,7 +111,16 @@ class Body(ABC):
         end = phase.first + phase.count
         if not isinstance(end, int) or end == 1:
             return self.spell(end)
+        made, first = self.made(phase), self.made(role.phases[0])
+        if phase.first != 0 and made and made != first:  # another loop in the same programs
+            return self.spell.number(f"{made}_end", end, f"positions up to the last tile of {made}")
         return self.spell.number(f"{role.name}_tiles", end, f"positions of {role.name}")
+
+    @staticmethod
+    def made(phase: Phase) -> str:
+        """The buffer that the steps of a phase store into, the first one; or nothing."""
+        stored = (region.buffer for step in steps_in(phase.body) for region in written(step))
+        return next(stored, "")
 
     def positions(self, phase: Phase) -> bool:
         """Whether the number of the position matters, or there are several."""

@@ -154,6 +154,9 @@ class ComputeRole:
     at the end of the loop: its stores have been performed by then, and nothing waits for them. Tiles of the own segment
     have a loop of their own, and count at once.
 
+    `first`: so many tiles the kernels before have, with whose programs it goes on: tile t of the order is of program
+    (first + t) % programs, so that those begin with it who have had fewer tiles.
+
     With two `warpgroups` these compute the tiles of a program in turns, from operands that a third one loads (ping-pong): one
     multiplies while the other one does all that comes behind the matmul of its tile. What comes before the matmul is done by
     the one that loads. Products of a program come one after the other, in the order of its tiles; what comes behind the
@@ -169,6 +172,7 @@ class ComputeRole:
     halved: int = 0
     counts_late: bool = False
     warpgroups: int = 1
+    first: int = 0
 
     def axis(self, name: str) -> Axis:
         """Raises NoSuchName."""

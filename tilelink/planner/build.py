@@ -41,6 +41,7 @@ from tilelink.planner.layout import (
     source_of,
 )
 from tilelink.planner.library_matmul import library_gemm
+from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share
 from tilelink.planner.roles import compute_role, loop_of
 from tilelink.planner.rules import NOTHING_ELSE, peer_atomics
 from tilelink.planner.tile_loops import known_loop, parts_of
@@ -97,7 +98,7 @@ class Builder:
     def loops(self) -> dict[str, TileLoop]:
         """Tile loops by kernel, after `launches`."""
         return {
-            kernel.name: known_loop(seen, index, kernel.compute.programs, programs_of(kernel))
+            kernel.name: known_loop(seen, index, kernel.compute.programs, programs_of(kernel), kernel.compute.first)
             for index, seen, kernel in self.kernels
             if kernel.compute is not None
         }
@@ -277,6 +278,8 @@ class Builder:
         if self._goes_on(index, kernel):
             steps = [self._for_own(step) if isinstance(step, Wait) else step for step in role.body]
             kernel = replace(kernel, compute=replace(role, body=tuple(steps)), joined=True)
+        elif self._beside(index, kernel):
+            kernel = self._in_turn(kernel)
         for relation in self._gathered_by(index):
             self.before_tiles.remove(relation)
             dtype = self.graph.values[relation.name].dtype
@@ -317,11 +320,7 @@ class Builder:
         """Whether programs of the kernel before can go on with `kernel`: it only reads what tiles of that one store at every
         rank, this one too, and tell of, or what was there before; and it is launched in the same way."""
         launches = [launch for launch in self.out if not isinstance(launch, CopyProgram)]
-        if not launches or not isinstance(before := launches[-1], Kernel) or before.comm or kernel.comm:
-            return False
-        if (before.warps, before.per_sm, before.dies) != (kernel.warps, kernel.per_sm, kernel.dies):
-            return False
-        if any(one.compute is not None and one.compute.warpgroups > 1 for one in (before, kernel)):
+        if not launched_alike(launches[-1] if launches else None, kernel):
             return False
         group = self.problem.groups[index]
         if any(not isinstance(op.operation, Copy | Elementwise) for op in group.ops):
@@ -329,6 +328,24 @@ class Builder:
         launched = next(at for at, _, one in reversed(self.kernels) if not one.joined)
         told = [value for value in group.reads() if self._told_of(value)]
         return bool(told) and all(value in told or self._made_before(value, launched) for value in group.reads())
+
+    def _beside(self, index: int, kernel: Kernel) -> bool:
+        """Whether programs of a matmul before can go on with this one, which reads nothing that theirs make."""
+        if not self.problem.structure.goes_on(index) or self._gathered_by(index):
+            return False
+        if not self.kernels or self.out[-1] is not self.kernels[-1][2] or not may_share(self.out[-1], kernel):
+            return False
+        launched = next(at for at, _, one in reversed(self.kernels) if not one.joined)
+        return all(self._made_before(value, launched) for value in self.problem.groups[index].reads())
+
+    def _in_turn(self, kernel: Kernel) -> Kernel:
+        """The kernel as what programs of those before go on with."""
+        at = next(at for at in reversed(range(len(self.kernels))) if not self.kernels[at][2].joined)
+        before = [one for _, _, one in self.kernels[at:]]
+        *wide, kernel = in_one_launch(before, kernel, self._free_sms() * kernel.per_sm)
+        self.out[len(self.out) - len(wide) :] = wide
+        self.kernels[at:] = [(i, seen, one) for (i, seen, _), one in zip(self.kernels[at:], wide, strict=True)]
+        return kernel
 
     def _told_of(self, value: str) -> bool:
         relation = self.graph.relation(value)

@@ -92,6 +92,9 @@ def loop_us(structure: Structure, name: str, choice: ComputeChoice, sms: int, fo
         return Busy()
     bound = _Bound(structure, group, loop, sms, folded, around)
     if isinstance(group.anchor.operation, Matmul):
+        index = structure.maker(name)
+        if structure.goes_on(index) or structure.goes_on(index + 1):  # programs may have tiles of other loops, too
+            return bound.shared()
         return bound.matmul()
     if isinstance(group.anchor.operation, Sum | Copy | Elementwise):
         return bound.stream()
@@ -104,7 +107,7 @@ class _Bound:
     def __init__(
         self, structure: Structure, group: Group, loop: TritonLoop, sms: int, folded: str, around: Around
     ) -> None:
-        self.structure, self.group, self.loop, self.folded = structure, group, loop, folded
+        self.structure, self.group, self.loop, self.folded, self.sms = structure, group, loop, folded, sms
         self.topology, self.graph = structure.topology, structure.graph
         self.tiles = num_tiles(structure, group.name, loop.tile.m, loop.tile.n)
         self.programs = min(self.tiles, sms * loop.tile.per_sm)
@@ -137,6 +140,12 @@ class _Bound:
             us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
         tensor = flops_us(work, on, dtype, gpu) * self.tiles / self.programs
         return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds, first, last)
+
+    def shared(self) -> Busy:
+        """A matmul whose launch may be that of others, whose programs share all tiles evenly."""
+        found, programs = self.matmul(), self.sms * self.loop.tile.per_sm
+        share = self.programs / programs
+        return found._replace(us=found.tiles * share, tensor=found.tensor * share, tiles=found.tiles * share)
 
     def _adds(self, one: float) -> float:
         """What the program with most own tiles takes, of `one` us each, when the parts of its first one are there: it adds them,

@@ -290,11 +290,35 @@ def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], know
     here = search.swept(order[::-1], start)
     if here.us > FAR * known:
         return here
-    for trial in [trial for pair in pairs for trial in _together(search, here, pair)]:
+    trials = [trial for chain in in_one_launch(search.timing.structure) for trial in _alike(search, here, chain)]
+    for trial in [*trials, *(trial for pair in pairs for trial in _together(search, here, pair))]:
         found = search.at(trial, here.us)
         if found.us < here.us:
             here = search.swept(order, found)
     return here
+
+
+def in_one_launch(structure: Structure) -> list[tuple[Slot, ...]]:
+    """Matmuls that may run in one launch, in a row."""
+    chains: list[tuple[Slot, ...]] = []
+    for index, group in enumerate(structure.groups):
+        slot = ("compute", group.name)
+        if structure.goes_on(index):
+            before = chains.pop() if chains and chains[-1][-1][1] == structure.groups[index - 1].name else ()
+            chains.append((*(before or (("compute", structure.groups[index - 1].name),)), slot))
+    return chains
+
+
+def _alike(search: Descent, here: Place, chain: tuple[Slot, ...]) -> Iterator[dict[Slot, Option]]:
+    """Loops that are all launched in one way: the ways that take least at least."""
+    current, slots = search.base(here.chosen), search.slots
+    if any(slot not in slots for slot in chain):
+        return
+    alike = [first for first in slots[chain[0]].by_first if all(first in slots[slot].by_first for slot in chain)]
+    trials = [
+        {**current, **{slot: nearest(slots[slot].by_first[first], current[slot]) for slot in chain}} for first in alike
+    ]
+    yield from sorted(trials, key=lambda trial: search.timing.us(trial, 0.0))[:WIDTH]
 
 
 def _together(search: Descent, here: Place, pair: tuple[Slot, Slot]) -> Iterator[dict[Slot, Option]]:

@@ -114,6 +114,17 @@ class Structure:
                         return True
         return False
 
+    def goes_on(self, index: int) -> bool:
+        """Whether a matmul may run in the launch of the one before: neither needs the other, and nothing of them is sent."""
+        if not 0 < index < len(self.groups):
+            return False
+        before, group = self.groups[index - 1], self.groups[index]
+        if not before.matmuls or not group.matmuls or self.is_library(index) or self.is_library(index - 1):
+            return False
+        sent = {relation.source for relation in self.graph.relations()}
+        alone = not sent & (before.made | group.made) and not before.made & set(group.reads())
+        return alone and all(self.queue_of(one) is None for one in (before, group))
+
     def folds_into(self, index: int) -> int:
         """The group in whose epilogue group `index` adds parts if it runs there, else -1: the maker of these parts."""
         relation = self.graph.relation(self.groups[index].anchor.reads[0].value)

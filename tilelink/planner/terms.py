@@ -176,16 +176,20 @@ class _Ledger:
 
     def _kernel(self, kernel: Kernel, begin: float, end: float) -> None:
         loop, times = self.model.loops[kernel.name], self.model.tiles[kernel.name]
-        self.stretch(Part.LAUNCH, f"launch of {loop.role.name}", begin, times.begin_us)
-        chain = _Chain(self.model, loop, times.begin_us, times.ends_us)
+        began = times.last_began_us
+        if loop.role.first:  # its program goes on before the last one of those before ends
+            self.stretch(Part.TILES, f"tiles of {loop.role.name} before the last ones of the loop before", begin, began)
+        else:
+            self.stretch(Part.LAUNCH, f"launch of {loop.role.name}", begin, began)
+        chain = _Chain(self.model, loop, began, times.ends_us)
         for part, what, us in chain.terms():
             self.spend(part, what, us)
         for stretch in chain.stretches:
             if stretch.awaits:
                 self.spend(Part.WAIT, stretch.what, stretch.end - stretch.begin)
         self.stretches += chain.stretches
-        drained = times.begin_us + chain.total_us + loop.cost.drain_us
-        self.stretch(Part.SENDS, f"last stores of {loop.role.name} to peers", times.begin_us + chain.total_us, drained)
+        drained = began + chain.total_us + loop.cost.drain_us
+        self.stretch(Part.SENDS, f"last stores of {loop.role.name} to peers", began + chain.total_us, drained)
         self.spend(Part.LAUNCH, "no launch between kernels that are one", end - drained)
 
     def _last_moved(self, ended: float) -> str:
