@@ -16,7 +16,7 @@ from tilelink.planner.collective import FUNCTIONS
 from tilelink.planner.cost import DRAG_US, MEET_US, WITHIN_US, meet_share, most_boost_us
 from tilelink.planner.decisions import Chosen, Option
 from tilelink.planner.layout import exchange_of, waits_late
-from tilelink.planner.links import SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_times
+from tilelink.planner.links import SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_us
 from tilelink.planner.links import library_us as collective_us
 from tilelink.planner.loop_bounds import Around, Busy, group_of, library_us, loop_us, num_tiles
 from tilelink.planner.memo import remembered
@@ -282,7 +282,7 @@ def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Lea
     made = by_tiles or structure.split_source(relation, choice)
     waits = exchange.transfer is Transfer.PULL or (made and not topology.gpu.stream_wait_value)
     hidden = COPY_START_US if choice.per_peer else 0.0
-    transfers = sum(max(0.0, us - hidden) for us in chunk_times(topology, exchange, size, made=made))
+    transfers = peers * exchange.chunks * max(0.0, chunk_us(topology, exchange, size, made=made) - hidden)
     chunks, ranks = exchange.chunks, topology.num_ranks
     first = ((peers - 1) * chunks + 1 if choice.nest is Nest.RANK_MAJOR else peers) / peers / chunks
     scattered = scatters and by_tiles

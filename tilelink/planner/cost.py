@@ -91,7 +91,9 @@ def _boost_us(total: float, tensor: float) -> float:
 def timeline(schedule: Schedule, topology: Topology) -> Timeline:
     """When one call moves what and computes what, by the same model."""
     model = Model(draft_of(schedule), topology, {})
-    return Timeline(model.run(), model.transfers.moves, model.tiles)
+    total = model.run()
+    moves = {name: [(begin, end) for begin, end in found.tolist()] for name, found in model.transfers.moves.items()}
+    return Timeline(total, moves, model.tiles)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ _LIBRARY_RATES = {"all_gather": (0.9, 0.64), "reduce_scatter": (0.9, 0.64), "all
 
 def rank_rate(topology: Topology, mover: ChunkMover, transfer: Transfer, num_bytes: float) -> float:
     """GB/s with which one mover sends to (or loads from) one peer."""
-    link = min(topology.link_gb_per_s(0, peer) for peer in range(1, topology.num_ranks))
-    return min(link, mover.gb_per_s(topology, transfer, num_bytes))
+    return min(topology.slowest_link_gb_per_s, mover.gb_per_s(topology, transfer, num_bytes))
 
 
 def num_links(topology: Topology) -> int:
@@ -42,14 +41,14 @@ def num_links(topology: Topology) -> int:
     return topology.num_ranks - 1 if topology.levels[0].fabric is Fabric.FULL_MESH else 1
 
 
-def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int, *, made: bool) -> list[float]:
-    """Duration of each (peer, chunk) transfer in the order of the mover, as steps of one queue, in us. `made`: the chunks
+def chunk_us(topology: Topology, exchange: Exchange, element_bytes: int, *, made: bool) -> float:
+    """Duration of each (peer, chunk) transfer of the mover, as a step of one queue. `made`: the chunks
     are made in this call: ranks are not in step then, and two may send to the same one, which is how a rate below that of
     copies in step is accounted for."""
     peers = topology.num_ranks - 1
     if exchange.mover.issuer is Issuer.TILES and exchange.transfer is Transfer.PUSH:
         # its tiles take the time that their stores take, and all peers are told at once
-        return [_FUSED_CHUNK_US / peers] * (peers * exchange.chunks)
+        return _FUSED_CHUNK_US / peers
     num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
     rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
     rate *= _OUT_OF_STEP_SHARE if made and topology.num_ranks > 2 else 1.0
@@ -58,17 +57,16 @@ def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int, *, m
     floor, start = exchange.mover.start_us(topology)
     start += _PULL_START_US if exchange.transfer is Transfer.PULL else 0.0
     one = max(floor, num_bytes / rate / 1e3 * shared) + start
-    steps = peers * exchange.chunks
     at_once = min(peers, num_links(topology))
     if exchange.order.nest is Nest.RANK_MAJOR or at_once == 1:
-        return [one] * steps  # peers that share a port take turns, whatever the order
+        return one  # peers that share a port take turns, whatever the order
     # a mesh has a link for each peer: all of them at once
     total = rate * at_once
     if exchange.mover.sms:
         ramp = topology.push_sms if exchange.transfer is Transfer.PUSH else topology.pull_sms
         total = min(total, ramp.at(exchange.mover.sms) * at_once)
     stage = max(floor, peers * num_bytes / total / 1e3 * shared) + start
-    return [stage / peers] * steps
+    return stage / peers
 
 
 def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consumers: int) -> float:
@@ -87,7 +85,7 @@ def words_us(topology: Topology, words: int, shots: int, *, within: bool) -> flo
     """A collective that sends and receives so many words to and from each peer in each of so many shots, with its launch, or
     with what its programs wait for each other `within` a kernel. A word takes as long whatever of it is data."""
     ranks = topology.num_ranks
-    link = min(topology.link_gb_per_s(0, peer) for peer in range(1, ranks)) * num_links(topology)
+    link = topology.slowest_link_gb_per_s * num_links(topology)
     there = max(level.signal_us for level in topology.levels)
     start = _ALL_PROGRAMS_US if within else _WORD_LAUNCH_SHARE * topology.gpu.kernel_launch_us
     start += _SHOT_US * (shots - 1)

@@ -195,7 +195,7 @@ class _Ledger:
     def _last_moved(self, ended: float) -> str:
         """The exchange whose transfers end then."""
         moves = self.model.transfers.moves
-        found = [name for name, spans in moves.items() if spans and abs(spans[-1][1] - ended) < _NOTHING]
+        found = [name for name, spans in moves.items() if abs(float(spans[-1, 1]) - ended) < _NOTHING]
         slots = [name for name, exchange in self.model.parts.exchanges.items() if exchange.slots]
         return (found or slots or list(moves))[0]
 
@@ -203,7 +203,7 @@ class _Ledger:
         """What movers do beside the stream, each stretch under the name of what hides it."""
         for name, moves in self.model.transfers.moves.items():
             exchange, beside = self.model.parts.exchange(name), dict[str, float]()
-            for begin, end in _union(moves):
+            for begin, end in _union(moves.tolist()):
                 for stretch in self.stretches:
                     shared = min(end, stretch.end) - max(begin, stretch.begin)
                     if shared > _NOTHING and stretch.awaits != name:
