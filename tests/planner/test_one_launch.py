@@ -76,13 +76,13 @@ def test_programs_go_on_where_the_tiles_before_end() -> None:
         now, position, free = [0.0] * programs, 0, None
         for count, us in zip(counts, tile_us, strict=True):
             begins = 0.0 if free is None else [free[(position + at) % programs] for at in range(programs)]
-            loop = Loop(programs, np.array(begins), us, 0.0)  # type: ignore[arg-type]
+            loop = Loop(programs, np.array(begins), us, 0.0)
             nothing = np.zeros(count, dtype=bool)
             ends = loop.run(np.full(count, -np.inf), nothing, lambda ends, _: ends)
             for tile in range(count):
                 now[(position + tile) % programs] += us
                 assert ends[tile] == pytest.approx(now[(position + tile) % programs])
-            last = last_ends(ends, programs, begins)  # type: ignore[arg-type]
+            last = last_ends(ends, programs, np.array(begins))
             free = [0.0] * programs
             for at in range(programs):
                 free[(position + at) % programs] = float(last[at])
