@@ -14,7 +14,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -25,16 +25,30 @@ import lowering
 import topologies
 from benchmarks.wanted import problem
 from lowering.selfcheck.compare import distance
-from tests.pipeline.operators import AG_GEMM, qkv
 from tilelink.bench.machine import topology_of_gpus
-from tilelink.declaration import Overlap
+from tilelink.bench.operators import declaration
+from tilelink.bench.rows import Operator
+from tilelink.declaration import Overlap, overlap
+from tilelink.ir.functions import all_gather, matmul
+from tilelink.ir.placement import Shard
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.tensor import Tensor, dims
 from tilelink.planner.structure import Structure
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 
 _SIZES = ((8192, 4096, 4096, 1024), (4096, 8192, 8192, 1024), (2048, 4096, 4096, 1024), (1024, 5120, 5120, 1024))
 _CALLS, _ROUNDS = 10, 15
+M, K, Q, V = dims("M K Q V")
+_WEIGHT = Annotated[Tensor, (K, V), Shard(1)]
+
+
+@overlap
+def qkv(
+    x: Annotated[Tensor, (M, K), Shard(0)], wq: Annotated[Tensor, (K, Q), Shard(1)], wk: _WEIGHT, wv: _WEIGHT
+) -> tuple[Tensor, Tensor, Tensor]:
+    x_full = all_gather(x, dim=0)
+    return matmul(x_full, wq), matmul(x_full, wk), matmul(x_full, wv)
 
 
 def planned(operator: Overlap, sizes: dict[str, int], *, together: bool) -> Schedule:
@@ -81,7 +95,7 @@ def measure(m: int, k: int, q: int, v: int) -> dict[str, Any]:
     schedules = {
         "apart": planned(qkv, sizes, together=False),
         "one launch": planned(qkv, sizes, together=True),
-        "one matmul": planned(AG_GEMM, {"M": m, "K": k, "N": q + 2 * v}, together=True),
+        "one matmul": planned(declaration(Operator.AG_GEMM, False), {"M": m, "K": k, "N": q + 2 * v}, together=True),
     }
     made = {name: contender(schedule) for name, schedule in schedules.items()}
     x, *weights = made["apart"][2]
