@@ -57,6 +57,7 @@ def test_a_run_that_is_given_up_is_inconclusive(tmp_path: Path) -> None:
     assert found.lines()[0].startswith("inconclusive: Double, 2 emulated ranks")
 
 
+@pytest.mark.slow
 def test_with_more_steps_it_is_right(tmp_path: Path) -> None:
     assert verified(tmp_path, busy(20_000, 1000)).kind is VerdictKind.NOT_REFUTED
 

@@ -73,6 +73,7 @@ def test_every_mover(name: str, label: str, num_ranks: int) -> None:
 
 
 @pytest.mark.parametrize("by", ["copy engine", "SMs"])
+@pytest.mark.quick(1)
 def test_a_hand_written_operator(by: str) -> None:
     for drop in (False, True):
         world = World(3, seed=2, num_sms=8, observers=[RaceDetector(3)])

@@ -31,6 +31,7 @@ def differs(schedule: Schedule, best: Schedule) -> set[str]:
 
 @pytest.mark.parametrize(("operator", "m", "n", "k"), [(gemm_rs, 8192, 4096, 11008), (ag_gemm, 2048, 14336, 4096)])
 @pytest.mark.quick(1)
+@pytest.mark.slow
 def test_each_differs_from_the_best_where_no_earlier_one_does(operator: Overlap, m: int, n: int, k: int) -> None:
     best, others = found(operator, m, n, k)
     times = [schedule.predicted_us for schedule in (best, *others)]
