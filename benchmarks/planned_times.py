@@ -22,7 +22,7 @@ import topologies
 from tests.planner.grid import MACHINES, SPECS, Cell, cells
 from tilelink.errors import TileLinkError
 from tilelink.ir.spec import bind
-from tilelink.planner.choices import pin_text
+from tilelink.planner.collectives import collective_texts
 from tilelink.planner.plan import search
 
 ALIKE = 1e-6  # of a predicted time: rounding
@@ -50,8 +50,9 @@ def searched(cell: Cell) -> dict[str, object]:
         return {"us": 0.0, "chosen": type(error).__name__, "ms": 0.0, "timed": 0}
     ms = (time.process_time() - start) * 1e3
     chosen = {name: repr(option) for (_, name), option in best.options.items()}
-    algorithms = [f"{name}={pin_text(algorithm)}" for name, algorithm in best.structure.algorithms]
-    return {"us": best.us, "chosen": [*algorithms, chosen], "ms": ms, "timed": len(others)}
+    structure = best.structure
+    collectives = [f"{name}={text}" for name, text in collective_texts(structure.spec, structure.collectives).items()]
+    return {"us": best.us, "chosen": [*collectives, chosen], "ms": ms, "timed": len(others)}
 
 
 def main() -> None:

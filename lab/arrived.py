@@ -28,7 +28,8 @@ import lowering
 from lab.one_gpu import Results, command_line, contenders, operator_on_one, results, run, time_us
 from tilelink.bench.plans import Candidate, PlannedRow
 from tilelink.ir.calls import Collective
-from tilelink.ir.nodes import CommSms, Kind, TellPlace, Transfer
+from tilelink.ir.movers import CommSms, Transfer
+from tilelink.ir.nodes import Kind, TellPlace
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import SumWords
 

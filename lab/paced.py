@@ -32,7 +32,8 @@ import lowering
 from lab.arrived import arrives, in_turns
 from lab.one_gpu import Results, command_line, operator_on_one, run, time_us
 from tilelink.bench.plans import PlannedRow
-from tilelink.ir.nodes import CopyEngine, Scope, Signal
+from tilelink.ir.movers import CopyEngine
+from tilelink.ir.nodes import Scope, Signal
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.links import COPY_START_US
 

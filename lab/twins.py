@@ -34,7 +34,8 @@ from lab.mirror import mirrors
 from lab.one_gpu import Results, command_line, operator_on_one, run
 from lab.paced import Words
 from tilelink.bench.plans import PlannedRow
-from tilelink.ir.nodes import CopyEngine, Exchange, Fused, Kind, Transfer
+from tilelink.ir.movers import CopyEngine, Fused, Transfer
+from tilelink.ir.nodes import Exchange, Kind
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.ranks import join
 

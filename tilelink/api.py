@@ -5,25 +5,31 @@ from __future__ import annotations
 from tilelink.declaration import Overlap, overlap
 from tilelink.errors import TileLinkError, UnknownOp, did_you_mean
 from tilelink.ir import functions
+from tilelink.ir.collective import Landing
 from tilelink.ir.functions import *  # noqa: F403  # their list stands there, once
 from tilelink.ir.location import here
-from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, TileShape, Transfer
+from tilelink.ir.movers import CommSms, CopyEngine, Fused, Library, OwnKernel, Transfer
+from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.tensor import Tensor, dims
 from tilelink.ir.user_op import axes
+from tilelink.ir.word import Protocol
 from tilelink.plan import Plan
 
 __all__ = [
-    "Algorithm",
     "CommSms",
     "CopyEngine",
     "Fused",
+    "Landing",
+    "Library",
     "Nest",
     "Overlap",
+    "OwnKernel",
     "Partial",
     "Plan",
+    "Protocol",
     "Replicate",
     "Schedule",
     "Shard",

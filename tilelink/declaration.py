@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tilelink.errors import NoLegalSchedule, NotCompiled, PinsNotAMapping
-from tilelink.ir.expand import collectives, expand
+from tilelink.ir.expand import expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.location import here
 from tilelink.ir.spec import BoundSpec, Spec, bind
@@ -80,7 +80,8 @@ class Overlap:
                 return Plan.of(plan(bound, topology, pins, log))
             return _planned(bound, topology, tuple(pins.items()))
         except NoLegalSchedule as error:
-            facts = {**error.facts, "legal": legal_beside(bound, topology, pins)}
+            said = ", ".join(f"{name}={value}" for name, value in pins.items())
+            facts = {**error.facts, "pins": said, "legal": legal_beside(bound, topology, pins)}
             raise NoLegalSchedule(**facts) from None
 
     def graph(self, num_ranks: int, dtype: str | torch.dtype = "bf16", **sizes: int) -> TileGraph:
@@ -89,7 +90,7 @@ class Overlap:
         `graph.to_dot()` is text for Graphviz. Raises the errors of `bind`.
         """
         bound = bind(self.spec, sizes, num_ranks, dtype)
-        return expand(bound, {name: legal[0] for name, legal in collectives(bound)})
+        return expand(bound, {})
 
     def emit(self, target: str = "triton", **arguments: object) -> str:
         """Source text of `plan(**arguments)`."""

@@ -80,7 +80,7 @@ class ScheduleRefuted(TileLinkError):
     template = (
         "tilelink has made a mistake: its proof refutes every schedule of {function!r} with {pins}, so none "
         "is given out. Your spec and pins may be right. Of the best one:\n{shown}\n"
-        "Please report these lines; meanwhile other pins may lead to a schedule, such as algorithm=library."
+        "Please report these lines; meanwhile other pins may lead to a schedule, such as mover=Library()."
     )
 
 

@@ -133,6 +133,16 @@ class Topology:
             last_rank=self.num_ranks - 1,
         )
 
+    @property
+    def slowest_link_gb_per_s(self) -> float:
+        """GB/s of the slowest link between any two ranks."""
+        joined, rates = 1, list[float]()
+        for level in self.levels:
+            if level.size > 1 and joined < self.num_ranks:
+                rates.append(level.gb_per_s)
+            joined *= level.size
+        return min(rates)
+
     def link_gb_per_s(self, rank: int, peer: int) -> float:
         """GB/s from `rank` to `peer`, one direction, when no other pair is active. Raises NoSuchPair."""
         return self.level_between(rank, peer).gb_per_s

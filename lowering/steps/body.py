@@ -11,8 +11,9 @@ from lowering.steps.errors import NotPrinted
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import needed
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, Number, names_in, rank
-from tilelink.schedule.memory import Access, Protocol
+from tilelink.schedule.memory import Access
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Plain, Prefetch, Role
 from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait
@@ -110,7 +111,16 @@ class Body(ABC):
         end = phase.first + phase.count
         if not isinstance(end, int) or end == 1:
             return self.spell(end)
+        made, first = self.made(phase), self.made(role.phases[0])
+        if phase.first != 0 and made and made != first:  # another loop in the same programs
+            return self.spell.number(f"{made}_end", end, f"positions up to the last tile of {made}")
         return self.spell.number(f"{role.name}_tiles", end, f"positions of {role.name}")
+
+    @staticmethod
+    def made(phase: Phase) -> str:
+        """The buffer that the steps of a phase store into, the first one; or nothing."""
+        stored = (region.buffer for step in steps_in(phase.body) for region in written(step))
+        return next(stored, "")
 
     def positions(self, phase: Phase) -> bool:
         """Whether the number of the position matters, or there are several."""

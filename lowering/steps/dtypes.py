@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilelink.ir.dtype import DTYPES, dtype_name
-from tilelink.schedule.memory import Buffer, Protocol
+from tilelink.ir.word import Protocol
+from tilelink.schedule.memory import Buffer
 
 _INTEGERS = {"int32": 4, "int64": 8}  # of tables, words and places
 NAMES = {**{name: row.torch for name, row in DTYPES.items()}, **{name: name for name in _INTEGERS}}

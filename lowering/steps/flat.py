@@ -6,8 +6,9 @@ from functools import reduce
 from operator import mul
 
 from lowering.steps.indices import Scope
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Number
-from tilelink.schedule.memory import Protocol, Region
+from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Move
 
 

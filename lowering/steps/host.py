@@ -228,7 +228,9 @@ class HostClass:
         out = self.out
         with out.block(f"def enqueue({', '.join(['self', *self._tensors()])}):"):
             out.line('"""All launches, copies and waits of a call, in order."""')
-            out.line("rank = self.fabric.rank")
+            kernels = [one for one in (*self.kernels, self.end) if one is not None]
+            if any(self.host_roles) or any("rank" in one.parameters for one in kernels):
+                out.line("rank = self.fabric.rank")
             for one in self.pools:
                 out.line(f"{one.name}_here = self.{one.name}.place_of({one.name})")
             for side in self.sides:

@@ -13,8 +13,9 @@ from lowering.steps.indices import Scope
 from lowering.steps.ranks import through_all
 from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Number, names_in, rank
-from tilelink.schedule.memory import Access, Buffer, Protocol, Region
+from tilelink.schedule.memory import Access, Buffer, Region
 from tilelink.schedule.steps import Compute, For, If, Load, Step, Store
 
 # variables in front of the loop, those where the condition holds, and the load: lines in front of it, and itself

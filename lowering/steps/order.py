@@ -17,8 +17,9 @@ from enum import Enum
 from math import inf
 
 from lowering.steps.indices import Scope
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Number, difference, names_in, rank, terms_of
-from tilelink.schedule.memory import Access, Memory, Protocol, Region
+from tilelink.schedule.memory import Access, Memory, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
 from tilelink.schedule.steps import For, If, Notify, Order, Step, Store, Sync, Wait

@@ -12,9 +12,10 @@ from math import gcd
 
 from lowering.steps.dtypes import BYTES, element
 from lowering.steps.errors import NotPrinted
+from tilelink.ir.word import Protocol
 from tilelink.schedule.edges import divisor, divisors
 from tilelink.schedule.index import Number, made
-from tilelink.schedule.memory import Buffer, Protocol, Region
+from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Load, Step, Store

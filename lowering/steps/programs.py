@@ -17,9 +17,10 @@ from lowering.steps.loading import Loading
 from lowering.steps.ops import op_text
 from lowering.steps.slices import Sliced, sliced
 from tilelink.ir.ops.elementwise import FUNCTIONS
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.known import Known
-from tilelink.schedule.memory import Access, Protocol, Region
+from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.ranges import Range
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
@@ -104,7 +105,7 @@ class Programs(Loading):
         else:
             self.needs["program"] = ""
             programs = self.programs(role)
-            ends = [self._own_first(role, first, ends[0], programs), ends[1], programs]
+            ends = [self._own_first(role, phase, ends[0], programs), ends[1], programs]
         alone = self.out.maybe("" if all_of_them else "if program == 0:")
         flags: list[str | Chain] = [*ends, *self._flags(phase)]
         loop = self.out.condition("for tile in tl.range(", flags, "):") if self.positions(phase) else alone
@@ -132,8 +133,10 @@ class Programs(Loading):
             return self.spell(first)
         return self.spell.number(f"{role.name}_tiles", first, f"positions of {role.name}")
 
-    def _own_first(self, role: Role, first: Number, name: str, programs: str) -> str:
-        """The first position from `first`, called `name`, on that belongs to a program: programs take positions in turn."""
+    def _own_first(self, role: Role, phase: Phase, name: str, programs: str) -> str:
+        """The first position of a phase, from that called `name` on, that belongs to a program: programs take positions in
+        turn."""
+        first = phase.first
         if first == 0:
             return "program"
         if not isinstance(first, int):
@@ -143,7 +146,9 @@ class Programs(Loading):
             self.spell.constants.require(f"{name} % {programs} == 0", f"position {name} belongs to the first program")
             return f"{name} + program"
         what = f"places by which programs of {role.name} are ahead at position {name}"
-        return f"{name} + (program + {self.spell.number(f'{role.name}_ahead', ahead, what)}) % {programs}"
+        made = self.made(phase)
+        whose = made if made and made != self.made(role.phases[0]) else role.name
+        return f"{name} + (program + {self.spell.number(f'{whose}_ahead', ahead, what)}) % {programs}"
 
     def begin(self, phase: Phase) -> None:
         """What stands in front of all steps of a position."""

@@ -44,7 +44,9 @@ def ordered(schedule: Schedule, launch: Launch, role: Role, tokens: frozenset[st
     if not missing(schedule, launch, role, tokens):
         return role
     sites = sorted(_sites(role), key=_importance)
-    return inserted(role, _needed(sites, sites, lambda some: not missing(schedule, launch, inserted(role, some), tokens)))
+    return inserted(
+        role, _needed(sites, sites, lambda some: not missing(schedule, launch, inserted(role, some), tokens))
+    )
 
 
 def _needed(kept: list[Site], some: list[Site], enough: Callable[[list[Site]], bool]) -> list[Site]:

@@ -12,7 +12,8 @@ from tests.pipeline.workloads import SIZES, load
 from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import of_schedule
 from tilelink.adversary.trials import Scenario, Trial, run_trial
-from tilelink.ir.nodes import CommSms, Exchange
+from tilelink.ir.movers import CommSms
+from tilelink.ir.nodes import Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.sample import sample_schedule

@@ -39,7 +39,7 @@ class Measured:
 
 def decides(name: str, value: str) -> bool:
     """Records may hold fields of a tile loop for matmuls of the library, which have none."""
-    return value != "library" or name.rpartition(".")[2] in ("compute", "algorithm")
+    return value != "library" or name.endswith(".compute")
 
 
 def planned_again(row: Row, machine: Topology, choices: Mapping[str, str]) -> tuple[Schedule, dict[str, str]]:

@@ -137,7 +137,7 @@ def test_outputs_that_may_be_overwritten_are_a_candidate_of_their_own() -> None:
     fresh, reused = plan_row(adds, Request(H200)).candidates
     assert (fresh.origin, reused.origin) == (Origin.PLANNED, Origin.REUSED)
     assert reused.schedule is not None
-    assert ("out.algorithm", "in-place") in reused.schedule.choices
+    assert ("out.landing", "reused") in reused.schedule.choices
 
 
 def test_emitted_files_name_lines_of_the_declarations() -> None:

@@ -145,7 +145,7 @@ def test_json_is_all_that_reaches_stdout(invoke: Invoke, spec_path: Path) -> Non
 
 
 class TestEmit:
-    EMIT = ("emit", *PLAN[1:], "--pin", "algorithm=library", "--pin", "compute=library")  # what is emitted is no matter
+    EMIT = ("emit", *PLAN[1:], "--pin", "mover=Library()", "--pin", "compute=library")  # what is emitted is no matter
 
     def test_to_stdout(self, invoke: Invoke, spec_path: Path) -> None:
         result = invoke(*self.EMIT, "--target", "triton")

@@ -18,7 +18,7 @@ def test_text(invoke: Invoke, spec_path: Path) -> None:
     result = invoke(*EXPLAIN, "--seconds", "0")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("ag_gemm on laptop-switch x2: ") and " us predicted, with x_full.algorithm=" in lines[0]
+    assert lines[0].startswith("ag_gemm on laptop-switch x2: ") and " us predicted, with x_full.protocol=" in lines[0]
     assert "critical path:" in lines
     assert "the spec file talks" not in result.stdout
 

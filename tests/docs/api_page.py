@@ -16,7 +16,8 @@ GROUPS = {
     "Collectives": ("all_gather", "reduce_scatter", "all_reduce", "send_recv"),
     "Tile ops of your own": ("op", "axes"),
     "Plan, emit, compile": ("Overlap", "Plan", "Schedule"),
-    "Values of pins": ("CopyEngine", "CommSms", "Fused", "Transfer", "Nest", "Algorithm", "TileShape"),
+    "Movers": ("CopyEngine", "CommSms", "Fused", "OwnKernel", "Library"),
+    "Other values of pins": ("Protocol", "Landing", "Transfer", "Nest", "TileShape"),
     "Errors": ("TileLinkError",),
 }
 METHODS = {"Overlap": ("plan", "plan_for", "graph", "emit", "compile"), "Plan": ("emit",)}

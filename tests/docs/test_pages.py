@@ -12,9 +12,11 @@ from tests.docs.api_page import page as api_page
 from tests.docs.picture import picture
 from tests.docs.prose import prose, sentences
 from tests.docs.test_readme import USERS
-from tilelink.ir.nodes import Algorithm, Transfer
+from tilelink.ir.collective import Landing
+from tilelink.ir.movers import Transfer
 from tilelink.ir.order import Nest
-from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS, OUTPUTS
+from tilelink.ir.word import Protocol
+from tilelink.planner.choices import COLLECTIVE_FIELDS, COMPUTE_FIELDS, EXCHANGE_FIELDS, OUTPUTS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -80,9 +82,9 @@ def test_pins_are_those_of_the_planner() -> None:
     text = read("docs/pins.md")
     rows = re.findall(r"^\| (?:`(\w+)`)? *\| [^|]+ \| (.*) \|$", text, re.MULTILINE)
     fields = {name for name, _ in rows if name}
-    assert fields == {"algorithm", OUTPUTS, *EXCHANGE_FIELDS, *COMPUTE_FIELDS, "loop"}
+    assert fields == {*COLLECTIVE_FIELDS, OUTPUTS, *EXCHANGE_FIELDS, *COMPUTE_FIELDS, "loop"}
     values = {value for _, row in rows for value in re.findall(r"`([^`]+)`", row)}
-    assert {str(member.value) for kind in (Algorithm, Transfer, Nest) for member in kind} <= values
+    assert {str(member.value) for kind in (Protocol, Landing, Transfer, Nest) for member in kind} <= values
 
 
 def generated(path: Path, text: str, request: pytest.FixtureRequest) -> None:

@@ -170,7 +170,7 @@ def test_unknown_pin(name: str, hint: str) -> None:
         _plan(pin={name: "Fused()"})
     assert caught.value.facts["name"] == name
     assert (f"Did you mean {hint!r}?" in str(caught.value)) == bool(hint)
-    for legal in ("mover", "transfer", "chunks", "nest", "tile", "group", "compute", "algorithm"):
+    for legal in ("mover", "transfer", "chunks", "nest", "tile", "group", "compute", "protocol"):
         assert f" {legal}," in str(caught.value)
     assert "matmul_out.tile" not in str(caught.value)
     assert "out.tile" in str(caught.value)

@@ -123,7 +123,7 @@ def test_nccl_takes_one_rank_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = overlap.plan("laptop-switch", 2, pin={"algorithm": "library"}, M=32, K=16, N=32)
     with pytest.raises(FabricUnavailable, match="which takes one rank a GPU") as caught:
         run.run_cuda(schedule, "", share_gpus=True)
-    assert "Pin another algorithm" in str(caught.value)
+    assert "Pin another mover" in str(caught.value)
     with pytest.raises(FabricUnavailable, match="this machine has 1 GPUs") as caught:
         run.run_cuda(schedule, "")
     assert "--share-gpus" in str(caught.value)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import tilelink
 from tilelink import Overlap, Partial, Shard, Tensor, dims
-from tilelink.ir.expand import BY_WORDS, collectives, expand
+from tilelink.ir.collective import Collective
+from tilelink.ir.expand import expand
 from tilelink.ir.graph import GraphAxis, Map, Relation, TileGraph, TileOp
-from tilelink.ir.nodes import Algorithm, Kind
-from tilelink.ir.spec import bind
+from tilelink.ir.nodes import Kind
+from tilelink.ir.spec import AllReduce, bind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,11 +75,10 @@ OPERATORS = (gather_rows, gather_inner, gather_weights, gather_row, scatter_rows
 
 
 def _graph(operator: Overlap, num_ranks: int, sizes: Mapping[str, int], last: bool = False) -> TileGraph:
-    """The graph with the first, or the last, algorithm of each collective that is not one call."""
+    """The graph with each collective by exchanges, in as many shots as there are or in one."""
     bound = bind(operator.spec, sizes, num_ranks, "bf16")
-    one_call = (*BY_WORDS, Algorithm.LIBRARY)
-    chosen = {name: [a for a in legal if a not in one_call] for name, legal in collectives(bound)}
-    return expand(bound, {name: legal[-1 if last else 0] for name, legal in chosen.items()})
+    two = {node.output.name for node in bound.nodes if isinstance(node.operation, AllReduce)} if last else set[str]()
+    return expand(bound, {name: Collective(shots=2) for name in two})
 
 
 def _legal_chunks(rows: int) -> list[int]:

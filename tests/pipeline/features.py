@@ -243,6 +243,25 @@ def _shared_loops() -> Iterator[tuple[str, Feature]]:
     yield "MLP", base.but(operator=MLP, sizes={"M": 44, "H": 33, "F": 52}, unpinned=(shared,))
 
 
+def _one_launch() -> Iterator[tuple[str, Feature]]:
+    """Matmuls whose results stay apart, in one launch: programs go on with the tiles of the next one."""
+    sizes = {"M": 128, "K": 64, "Q": 128 * 4, "V": 32 * 4}
+    pins = {"compute": "triton", "tile": "32x32x32/4w2s", "tail": "whole"}
+    tiles = (r"_tiles on \d+ programs", *(r"\d+ tiles from \d+ on",) * 2)
+    base = Feature(operators.qkv, sizes, pins | {"protocol": "simple"}, steps=tiles)
+    planned = Unpinned(
+        {"M": 4096, "K": 8192, "Q": 8192, "V": 1024}, pins={"compute": "triton"}, steps=tiles, quick=True
+    )
+    yield "copies", base.but(COPIES, unpinned=(planned,), quick=True)
+    early = (tiles[0], *(f"{tile}, prefetched" for tile in tiles[1:]))
+    yield "copies, prefetched", replace(base.but(COPIES, topology="h200-nvswitch"), steps=early)
+    yield "ragged", base.but(COPIES, sizes={"M": 44, "K": 40, "Q": 52 * 4, "V": 20 * 4}, ranks=(4, 2))
+    yield "pulled by tiles", base.but({"mover": "Fused()", "transfer": "pull"})
+    yield "packets of its own kernel", base.but({"protocol": "lamport", "x_full.mover": "OwnKernel()"})
+    apart = {"M": 96, "K": 64, "N": 64 * 4, "V": 64}
+    yield "nothing in common", Feature(operators.side_by_side, apart, pins, steps=tiles[:2])
+
+
 def _transposed() -> Iterator[tuple[str, Feature]]:
     """Weights that lie as [N, K]: `x @ w.T`."""
     plain, ragged = {"M": 64, "N": 128, "K": 128}, {"M": 20, "K": 72, "N": 100}
@@ -327,6 +346,7 @@ FEATURES: dict[str, Feature] = {
         "halves": _halves,
         "late counts": _late_counts,
         "shared loops": _shared_loops,
+        "one launch": _one_launch,
         "transposed": _transposed,
         "turned": _turned,
         "streams": _streams,

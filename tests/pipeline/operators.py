@@ -81,3 +81,26 @@ def columns_and_rows(x: Annotated[Tensor, (B, C), Shard(1)], b: Annotated[Tensor
 def summed(x: Annotated[Tensor, (B, C), Partial()]) -> Tensor:
     """A value that a library call makes."""
     return tilelink.send_recv(tilelink.reduce_scatter(x, dim=0), by=1)
+
+
+Q, V = dims("Q V")
+
+
+@tilelink.overlap
+def qkv(
+    x: ROWS,
+    wq: Annotated[Tensor, (K, Q), Shard(1)],
+    wk: Annotated[Tensor, (K, V), Shard(1)],
+    wv: Annotated[Tensor, (K, V), Shard(1)],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Three matmuls of one gathered operand, whose results stay apart."""
+    x_full = tilelink.all_gather(x, dim=0)
+    return tilelink.matmul(x_full, wq), tilelink.matmul(x_full, wk), tilelink.matmul(x_full, wv)
+
+
+@tilelink.overlap
+def side_by_side(
+    x: Annotated[Tensor, (M, K)], a: WEIGHT, y: Annotated[Tensor, (V, K)], b: WEIGHT
+) -> tuple[Tensor, Tensor]:
+    """Two matmuls that have nothing in common."""
+    return tilelink.relu(tilelink.matmul(x, a)), tilelink.matmul(y, b)

@@ -15,9 +15,9 @@ from tests.pipeline.operators import MLP, along_k, gated, three
 from tilelink import Replicate, Shard, Tensor, all_gather, dims, matmul, overlap, silu
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.expand import collectives, expand
+from tilelink.ir.expand import expand
 from tilelink.ir.graph import TileGraph
-from tilelink.ir.nodes import Algorithm, ComputeRole
+from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.ir.steps import Apply, MatmulBody, Store
@@ -58,7 +58,7 @@ def gathered_weights(x: X, a: Annotated[Tensor, (K, N), Replicate()], b: Annotat
 
 def graph_of(operator: Overlap) -> TileGraph:
     bound = bind(operator.spec, SIZES, 4, "bf16")
-    return expand(bound, {name: Algorithm.DIRECT for name, _ in collectives(bound)})
+    return expand(bound, {})
 
 
 def planned(operator: Overlap, sizes: dict[str, int], topology: str = "laptop-switch", **pins: str) -> Schedule:

@@ -24,11 +24,12 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin
 from tilelink.ir.calls import LibraryCollective, WordCollective
-from tilelink.ir.expand import MOST_WORDS, collectives
-from tilelink.ir.nodes import Algorithm
+from tilelink.ir.collective import Collective
+from tilelink.ir.movers import OwnKernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.ir.word import Protocol
+from tilelink.planner.collectives import MOST_PACKETS, legal_collectives
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
 from tilelink.runtime.aot import compile_launch, record
@@ -237,17 +238,23 @@ def test_mistakes_in_the_kernel_are_found(name: str) -> None:
 
 def test_where_it_is_legal() -> None:
     """On links that carry atomics, for few whole words."""
-    assert Algorithm.LL in dict(collectives(bind(AG_GEMM.spec, {"M": 32, "K": 64, "N": 64}, 4, "bf16")))["x_full"]
-    rows = 4 * (MOST_WORDS * 2 // 64)
+    ll, lamport = (Collective(OwnKernel(), protocol) for protocol in (Protocol.LL, Protocol.LAMPORT))
+
+    def legal(operator: Overlap, **sizes: int) -> tuple[Collective, ...]:
+        ((_, ways),) = legal_collectives(bind(operator.spec, sizes, 4, "bf16"), topologies.load("h200-nvswitch", 4))
+        return ways
+
+    assert ll in legal(AG_GEMM, M=32, K=64, N=64)
+    rows = 4 * (MOST_PACKETS * 2 // 64)
     for m, k in ((rows, 64), (rows + 4, 64), (4, 33)):
-        legal = dict(collectives(bind(AG_GEMM.spec, {"M": m, "K": k, "N": 64}, 4, "bf16")))["x_full"]
-        assert (Algorithm.LL in legal) is (m == rows)
-        assert (Algorithm.LAMPORT in legal) is (m >= rows)  # twice as much, in whole words of twice as much
+        ways = legal(AG_GEMM, M=m, K=k, N=64)
+        assert (ll in ways) is (m == rows)
+        assert (lamport in ways) is (m >= rows)  # twice as much, in whole packets of twice as much
     with pytest.raises(IllegalPin, match="Legal algorithm: direct, library"):
         planned(AG_GEMM, {"M": 32, "K": 64, "N": 64}, topology="l20-pcie")
     for n in (64, 66):  # shares of a rank are whole words, too
-        legal = dict(collectives(bind(GEMM_AR.spec, {"M": 6, "K": 64, "N": n}, 4, "bf16")))["out"]
-        assert Algorithm.LAMPORT in legal and (Algorithm.LAMPORT_TWO_SHOT in legal) is (n == 64)
+        ways = legal(GEMM_AR, M=6, K=64, N=n)
+        assert lamport in ways and (replace(lamport, shots=2) in ways) is (n == 64)
 
 
 @pytest.mark.slow

@@ -16,11 +16,13 @@ from tests.pipeline.features import of
 from tests.pipeline.operators import GEMM_AR, GEMM_RS, scatter_columns
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.expand import MOST_WORDS, collectives
-from tilelink.ir.nodes import Algorithm, Kernel
+from tilelink.ir.collective import Collective
+from tilelink.ir.movers import Fused
+from tilelink.ir.nodes import Kernel
 from tilelink.ir.spec import bind
 from tilelink.ir.steps import Step, Store, SumWords
 from tilelink.ir.word import Protocol
+from tilelink.planner.collectives import MOST_PACKETS, legal_collectives
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
 from tilelink.runtime.load import load_source, operator_class
@@ -179,18 +181,19 @@ def test_words_that_nobody_empties_are_found() -> None:
 def test_where_it_is_legal() -> None:
     """Of what tiles make, for few whole words, none of which belongs to two ranks; not with the library's matmul."""
 
-    def legal(operator: Overlap, sizes: dict[str, int], algorithm: Algorithm = Algorithm.LL_TILES) -> bool:
-        ((_, algorithms),) = collectives(bind(operator.spec, sizes, 4, "bf16"))
-        return algorithm in algorithms
+    def legal(operator: Overlap, sizes: dict[str, int], protocol: Protocol = Protocol.LL) -> bool:
+        machine = topologies.load("h200-nvswitch", 4)
+        ((_, ways),) = legal_collectives(bind(operator.spec, sizes, 4, "bf16"), machine)
+        return Collective(Fused(), protocol) in ways
 
-    most = MOST_WORDS * 2 // 64
+    most = MOST_PACKETS * 2 // 64
     assert legal(GEMM_AR, {"M": most, "K": 64, "N": 64}) and not legal(GEMM_AR, {"M": most + 1, "K": 64, "N": 64})
     assert legal(scatter_columns, {"M": 16, "K": 64, "N": 72}) and not legal(
         scatter_columns, {"M": 16, "K": 64, "N": 68}
     )
     assert not legal(GEMM_RS, {"M": 16, "K": 64, "N": 33})
-    assert not legal(GEMM_RS, {"M": 16, "K": 64, "N": 34}, Algorithm.LAMPORT_TILES)
-    assert legal(GEMM_RS, {"M": 16, "K": 64, "N": 36}, Algorithm.LAMPORT_TILES)
+    assert not legal(GEMM_RS, {"M": 16, "K": 64, "N": 34}, Protocol.LAMPORT)
+    assert legal(GEMM_RS, {"M": 16, "K": 64, "N": 36}, Protocol.LAMPORT)
     with pytest.raises(NoLegalSchedule):
         planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, compute="library")
     with pytest.raises(IllegalPin):

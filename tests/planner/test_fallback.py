@@ -11,7 +11,7 @@ import topologies
 from tests.planner.operators import ag_gemm, gemm_rs
 from tilelink import cli
 from tilelink.errors import ScheduleRefuted
-from tilelink.ir.nodes import CopyEngine
+from tilelink.ir.movers import CopyEngine
 from tilelink.ir.schedule import Schedule
 from tilelink.planner import alternatives as other_schedules
 from tilelink.planner import fallback

@@ -16,8 +16,8 @@ from tests.planner.operators import gemm_rs
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
-from tilelink.ir.links import why_no_exchange
-from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Machine, Transfer
+from tilelink.ir.movers import CommSms, CopyEngine, Fused, Transfer
+from tilelink.ir.nodes import Machine
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.sample import sample_schedule
 from tilelink.proof.bug_class import BugClass
@@ -69,16 +69,16 @@ def test_the_proof_asks_the_same_table(mover: str, transfer: str) -> None:
     found = [one for one in verify(replace(schedule, machine=machine)).findings if one.bug is BugClass.LINK_ATOMICS]
     assert found
     assert all("carry no atomics" in one.fact for one in found)
-    reason = why_no_exchange(exchange.mover, exchange.transfer, by_tiles=True)
+    reason = exchange.mover.why_not_without_atomics(exchange.transfer, by_tiles=True)
     assert any(one.signal != "done" for one in found) is bool(reason)
 
 
 def test_what_copy_engines_do_needs_no_atomics() -> None:
     for transfer, by_tiles in product(Transfer, (False, True)):
         legal = transfer is Transfer.PUSH or not by_tiles
-        assert bool(why_no_exchange(CopyEngine(), transfer, by_tiles=by_tiles)) is not legal
-        assert why_no_exchange(CommSms(2), transfer, by_tiles=by_tiles)
-        assert why_no_exchange(Fused(), transfer, by_tiles=by_tiles)
+        assert bool(CopyEngine().why_not_without_atomics(transfer, by_tiles=by_tiles)) is not legal
+        assert CommSms(2).why_not_without_atomics(transfer, by_tiles=by_tiles)
+        assert Fused().why_not_without_atomics(transfer, by_tiles=by_tiles)
 
 
 @pytest.mark.parametrize("operator", SPECS, ids=lambda operator: operator.name)

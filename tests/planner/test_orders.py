@@ -13,8 +13,8 @@ import pytest
 
 import topologies
 from tests.planner.operators import ag_gemm, gemm_rs
-from tilelink.ir.nodes import Transfer
-from tilelink.planner.links import chunk_times
+from tilelink.ir.movers import Transfer
+from tilelink.planner.links import chunk_us
 
 if TYPE_CHECKING:
     from tilelink import Overlap, Schedule
@@ -138,7 +138,8 @@ def test_programs_by_die(topology: str) -> None:
 def _arrivals(schedule: Schedule, topology: str, rank: int) -> dict[tuple[int, int], float]:
     """When (source, chunk) is at `rank`, by the link model; every rank starts its mover at the same time."""
     (exchange,) = schedule.exchanges
-    ends = list(accumulate(chunk_times(topologies.load(topology, NUM_RANKS), exchange, 2, made=True)))
+    us = chunk_us(topologies.load(topology, NUM_RANKS), exchange, 2, made=True)
+    ends = list(accumulate([us] * ((NUM_RANKS - 1) * exchange.chunks)))
     if exchange.transfer is Transfer.PULL:
         return dict(zip(exchange.order.sequence(rank, exchange.chunks), ends, strict=True))
     found = {}

@@ -12,8 +12,8 @@ from benchmarks.planning import stack
 from tests.planner.grid import chain, head
 from tests.planner.operators import ag_gemm, gemm_ar, mlp
 from tilelink import Overlap, Shard, Tensor, dims
-from tilelink.ir.expand import collectives
 from tilelink.ir.spec import BoundSpec, bind
+from tilelink.planner.collectives import collective_names
 from tilelink.planner.pieces import pieces
 
 M, H, F, N, K = dims("M H F N K")
@@ -46,8 +46,8 @@ def test_between_matmuls() -> None:
     first, second = parts(mlp)
     assert [value.name for value in first.inputs] == ["x", "w_gate", "w_up"] and len(first.outputs) == 1
     assert first.outputs[0] in [value.name for value in second.inputs]
-    assert [len(collectives(part)) for part in (first, second)] == [1, 1]
-    assert [len(collectives(part)) for part in parts(stack)] == [1, 2, 1]
+    assert [len(collective_names(part)) for part in (first, second)] == [1, 1]
+    assert [len(collective_names(part)) for part in parts(stack)] == [1, 2, 1]
     assert [len(part.nodes) for part in parts(with_residual)] == [2, 3]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
-from tilelink import Algorithm, CommSms, CopyEngine, Fused, Nest, TileShape, Transfer
+from tilelink import CommSms, CopyEngine, Fused, Landing, Library, Nest, OwnKernel, Protocol, TileShape, Transfer
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule, UnknownPin
 from tilelink.ir.calls import LibraryCollective, LibraryGemm
@@ -81,10 +81,13 @@ def _matmuls(schedule: Schedule) -> set[str]:
 
 
 SHORT_PINS: list[tuple[str, object]] = [
-    ("algorithm", Algorithm.DIRECT),
-    ("algorithm", Algorithm.ONE_SHOT),
-    ("algorithm", Algorithm.TWO_SHOT),
-    ("algorithm", Algorithm.LIBRARY),
+    ("protocol", Protocol.SIMPLE),
+    ("protocol", Protocol.LL),
+    ("shots", 1),
+    ("shots", 2),
+    ("landing", Landing.POOLED),
+    ("mover", Library()),
+    ("mover", OwnKernel()),
     ("mover", CopyEngine()),
     ("mover", CommSms(2)),
     ("mover", CommSms(3)),  # not enumerated
@@ -135,7 +138,7 @@ def test_a_field_pinned_for_all_values(name: str, topology: str, field: str, pin
     chosen = {full: text for full, text in found.choices if full.endswith(f".{field}")}
     assert value in chosen.values()
     free = {full.partition(".")[0] for full, text in chosen.items() if text != value}
-    if field in ("algorithm", "mover", "transfer", "chunks", "nest", "streams"):
+    if field in ("shots", "protocol", "landing", "mover", "transfer", "chunks", "nest", "streams"):
         assert not free
     elif field != "sum":  # sums have a loop and tiles of their own
         assert not free & _matmuls(found)
@@ -255,7 +258,8 @@ def test_every_value_that_a_message_lists_is_accepted(seed: int) -> None:
     for pin in names:
         legal = listed(operator, topology, pin)
         for value in rng.sample(legal, min(len(legal), 4)):
-            found = _with(operator, topology, {pin: value})
+            value, _, beside = value.partition(" with ")
+            found = _with(operator, topology, {pin: value, **dict([beside.split("=")] if beside else [])})
             if pin != OUTPUTS:
                 chosen = {full: text for full, text in found.choices if full == pin or full.endswith(f".{pin}")}
                 assert value in chosen.values(), (pin, value, chosen)

@@ -12,7 +12,9 @@ from tests.pipeline.workloads import load
 from tilelink import CommSms
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.nodes import Algorithm, Kind, Memory, Transfer
+from tilelink.ir.collective import Collective
+from tilelink.ir.movers import Transfer
+from tilelink.ir.nodes import Kind, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.pins import pin_names
@@ -35,7 +37,7 @@ def planned_on(topology: str, pin: Mapping[str, object]) -> Schedule:
 def test_the_options() -> None:
     machine = topologies.load("h200-nvswitch", 4)
     (structure,) = structures(bind(QUEUE.spec, SIZES, 4, "bf16"), machine, {})
-    assert structure.algorithms == (("out", Algorithm.DIRECT),)
+    assert structure.collectives == (("out", Collective()),)
     (relation,) = structure.graph.relations()
     assert (relation.kind, relation.by, relation.part) == (Kind.SHIFT, 1, (100, 24))
     options = exchange_options(structure, relation, {})

@@ -7,7 +7,7 @@ import math
 import topologies
 from tests.planner.grid import SPECS
 from tests.planner.operators import gemm_ar
-from tilelink.ir.nodes import CommSms, CopyEngine, Fused, Transfer
+from tilelink.ir.movers import CommSms, CopyEngine, Fused, Transfer
 from tilelink.ir.spec import bind
 from tilelink.planner.decisions import choices_of, legal_alone, slots_of, why_not_together
 from tilelink.planner.layout import Illegal, Problem
@@ -62,7 +62,7 @@ def test_what_does_not_go_together() -> None:
     """Programs that copy beside warpgroups in turns: known before anything is built, with the reason that building gives."""
     machine = topologies.load("h200-nvswitch", 4)
     spec = bind(gemm_ar.spec, {"M": 4096, "K": 4096, "N": 4096}, 4, "bf16")
-    pins = {"algorithm": "two-shot", "compute": "triton", "tile": "128x128x64/4w5s2g"}
+    pins = {"shots": "2", "protocol": "simple", "landing": "copied", "compute": "triton", "tile": "128x128x64/4w5s2g"}
     (structure,) = structures(spec, machine, pins)
     slots, why = legal_alone(structure, slots_of(structure, pins))
     assert not why

@@ -10,22 +10,19 @@ import topologies
 from tests.planner.grid import Cell, chain, columns, gathered_weights, gemm_rs, logits, mlp, sampled_cells
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.expand import BY_WORDS
+from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
-from tilelink.planner.choices import OUTPUTS, Choices, ComputeChoice, ExchangeChoice
+from tilelink.planner.choices import OUTPUTS
 from tilelink.planner.pins import pin_names
 
 _MARGIN = 0.02  # of the time of library calls alone, within which they are taken
 _ALIKE = 1e-3  # what a search may leave
-WORDS = {
-    algorithm.value for algorithm in BY_WORDS
-}  # many words, and some of their algorithms, are planned only if pinned
+PACKETS = ("ll", "lamport")  # many of them are planned only if pinned
 
 
 def by_library(schedule: Schedule) -> bool:
-    asked = [value for name, value in schedule.choices if name.endswith(".algorithm")]
-    return not schedule.exchanges and set(asked) == {"library"}
+    return all(how.by_library for _, how in schedule.decided.collectives)
 
 
 def compared(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int, pin: dict[str, str]) -> float:
@@ -82,7 +79,7 @@ def _pins(cell: Cell, free: Schedule, rng: random.Random, count: int) -> list[tu
         (name, value)
         for name, values in names.items()
         for value in sorted(values)
-        if held.get(name) != value and name != OUTPUTS and value not in WORDS
+        if held.get(name) != value and name != OUTPUTS and value not in PACKETS
     ]
     return rng.sample(every, min(count, len(every)))
 

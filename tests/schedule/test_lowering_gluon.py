@@ -26,11 +26,12 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import Deadlock, Race
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.schedule import Schedule as Planned
+from tilelink.ir.word import Protocol
 from tilelink.mutation.sites import sites
 from tilelink.runtime.aot import compile_launch, record
 from tilelink.runtime.load import load_source
 from tilelink.runtime.run import run_emulated
-from tilelink.schedule.memory import Access, Buffer, Memory, Protocol, Region
+from tilelink.schedule.memory import Access, Buffer, Memory, Region
 from tilelink.schedule.roles import Phase, PingPong, Role, Schedule, Sms
 from tilelink.schedule.steps import Compute, For, Load, Notify, Step, Store, Wait
 from tilelink.schedule.walk import mapped, with_bodies

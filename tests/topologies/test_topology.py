@@ -98,6 +98,13 @@ def test_nodes() -> None:
     assert (sockets.ranks_per_node, sockets.num_nodes) == (8, 1)
 
 
+@pytest.mark.parametrize("ranks", [2, 8, 16])
+def test_slowest_link(ranks: int) -> None:
+    for topology in (topologies.load("h800-2-nodes", ranks), replace(topologies.load("h800-2-nodes"), num_ranks=ranks)):
+        rates = (topology.link_gb_per_s(0, peer) for peer in range(1, ranks))
+        assert topology.slowest_link_gb_per_s == min(rates)
+
+
 def test_nodes_of_a_topology_whose_levels_were_not_cut() -> None:
     uncut = replace(topologies.load("h200-nvswitch"), num_ranks=4)
     assert (uncut.ranks_per_node, uncut.num_nodes) == (4, 1)

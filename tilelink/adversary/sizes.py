@@ -10,15 +10,13 @@ from dataclasses import dataclass
 
 import sympy
 
-from tilelink.ir.nodes import Algorithm, Axis, ComputeRole
+from tilelink.ir.collective import Collective
+from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.placement import Shard
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Matmul, Node, SendRecv, Spec, Value
 from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
-
-_IN_SHARES = (Algorithm.TWO_SHOT, Algorithm.IN_PLACE, Algorithm.POOLED)  # each rank adds its share of the rows
-_EXCHANGED = (Algorithm.DIRECT, Algorithm.ONE_SHOT, *_IN_SHARES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,9 @@ def uses(spec: Spec, schedule: Schedule) -> Uses:
                     ragged |= _symbols(extent)
             for symbol in _columns(values, kernel.compute.name):
                 columns.setdefault(symbol, set()).add(kernel.compute.name)
-    algorithms = schedule.algorithms
-    rows = {symbol for _, symbol in _rows(spec, values, algorithms)} or {schedule.spec.sizes[0][0]}
-    shared |= {symbol for chosen, symbol in _rows(spec, values, algorithms) if chosen in _IN_SHARES}
+    chosen = [*_rows(spec, values, dict(schedule.decided.collectives))]
+    rows = {symbol for _, symbol in chosen} or {schedule.spec.sizes[0][0]}
+    shared |= {symbol for how, symbol in chosen if how.shots > 1}  # each rank adds its share of the rows
     found = {symbol: frozenset(names) for symbol, names in columns.items()}
     return Uses(frozenset(rows), frozenset(shared), frozenset(ragged), found)
 
@@ -70,14 +68,14 @@ def queues(spec: Spec) -> Iterator[tuple[Node, str]]:
 
 
 def _rows(
-    spec: Spec, values: Mapping[str, Value], algorithms: Mapping[str, Algorithm]
-) -> Iterator[tuple[Algorithm, str]]:
-    """Of each collective by exchanges its algorithm, with the sizes of the first dimension of what it takes: chunks are rows
+    spec: Spec, values: Mapping[str, Value], collectives: Mapping[str, Collective]
+) -> Iterator[tuple[Collective, str]]:
+    """Each collective that exchanges carry out, with the sizes of the first dimension of what it takes: chunks are rows
     of that."""
     for node in spec.nodes:
-        chosen = algorithms.get(node.output.name)
-        if chosen in _EXCHANGED:
-            yield from ((chosen, symbol) for symbol in _symbols(values[node.inputs[0]].shape[0]))
+        how = collectives.get(node.output.name)
+        if how is not None and how.by_chunks:
+            yield from ((how, symbol) for symbol in _symbols(values[node.inputs[0]].shape[0]))
 
 
 def _extents(spec: Spec, values: Mapping[str, Value], role: ComputeRole) -> Iterator[tuple[Axis, sympy.Expr]]:

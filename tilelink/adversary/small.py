@@ -14,14 +14,15 @@ from itertools import product
 from tilelink.adversary.cuts import in_proportion
 from tilelink.adversary.sizes import queues, uses
 from tilelink.errors import NoLegalSchedule
-from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Transfer
+from tilelink.ir.movers import Issuer, Transfer, parsed_mover
+from tilelink.ir.nodes import Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.steps import SMALLEST_DOT, in_pieces
 from tilelink.ir.walk import flat
 from tilelink.planner.plan import plan
 from topologies.errors import UserError
-from topologies.topology import Topology
+from topologies.topology import Gpu, Topology
 
 _MOST_CHUNKS = 2
 _MOST_ITEMS, _MOST_SLOTS = 7, 3  # no multiple of each other
@@ -41,7 +42,7 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
         name.rpartition(".")[0] for name, value in schedule.choices if name.endswith(".tail") and value == "halves"
     }
     wide = _wide(schedule, halved)
-    pins = {name: _small_pin(name, value, wide) for name, value in schedule.choices}
+    pins = {name: _small_pin(name, value, wide, topology.gpu) for name, value in schedule.choices}
     pins |= _small_queues(schedule)
     failure: UserError | None = None
     for sizes, more in product(_sizes(spec, schedule, pins, halved), _MORE_SMS if halved else (0,)):
@@ -72,8 +73,8 @@ def _few_sms(topology: Topology, schedule: Schedule, more: int) -> Topology:
 
 def _spins(exchange: Exchange, topology: Topology) -> bool:
     """Whether something may hold SMs while it waits to move bytes."""
-    by_copy = isinstance(exchange.mover, CopyEngine)
-    if isinstance(exchange.mover, CommSms) or (by_copy and exchange.transfer is Transfer.PULL):
+    by_copy = exchange.mover.issuer is Issuer.STREAMS
+    if exchange.mover.sms or (by_copy and exchange.transfer is Transfer.PULL):
         return True
     return by_copy and not topology.gpu.stream_wait_value
 
@@ -91,7 +92,7 @@ def _wide(schedule: Schedule, halved: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _small_pin(name: str, value: str, wide: Mapping[str, str]) -> str:
+def _small_pin(name: str, value: str, wide: Mapping[str, str], gpu: Gpu) -> str:
     made, _, field = name.rpartition(".")
     match field:
         case "tile":
@@ -106,7 +107,8 @@ def _small_pin(name: str, value: str, wide: Mapping[str, str]) -> str:
         case "group":
             return value if not value.isdigit() else str(min(int(value), 2))
         case "mover":
-            return "CommSms(2)" if value.startswith("CommSms") else value
+            mover = parsed_mover(value, gpu)
+            return value if mover is None else mover.small.text
     return value
 
 

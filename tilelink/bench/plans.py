@@ -10,12 +10,11 @@ from enum import Enum
 from tilelink.bench.errors import MalformedVariant
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator, Row
-from tilelink.ir.expand import collectives
-from tilelink.ir.nodes import Algorithm
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.alternatives import alternatives
 from tilelink.planner.choices import OUTPUTS, REUSED
+from tilelink.planner.collectives import legal_collectives
 from tilelink.processes import fresh_processes
 from topologies.errors import UserError
 from topologies.topology import Topology
@@ -127,7 +126,7 @@ def _tuned(request: Request, planned: Schedule) -> list[Candidate]:
 def _placeable(row: Row, topology: Topology) -> bool:
     """Whether an output could be put together in place, if the next call may overwrite it."""
     spec = bind(declaration(row.operator, row.k_major).spec, row.sizes, topology.num_ranks, row.dtype)
-    return any(Algorithm.IN_PLACE in legal for _, legal in collectives(spec))
+    return any(how.lands_there for _, legal in legal_collectives(spec, topology) for how in legal)
 
 
 def planned_to_json(planned: PlannedRow) -> dict[str, object]:

@@ -40,6 +40,7 @@ class Names:
         self.roles = [kernel.compute for kernel in planned.kernels() if kernel.compute is not None]
         self.ranks = self.size("NUM_RANKS", planned.num_ranks, "ranks of the group")
         self.sizes, self.named = Sizes(planned), dict[Key, int]()
+        self.chain: tuple[int, int] | None = None  # programs of the loops so far in a launch, and their tiles
         self.firsts: dict[
             str, dict[int, int]
         ] = {}  # of slices: number -> the number with a name, by what names begin with
@@ -267,12 +268,15 @@ class Names:
         axes = tuple(self._axis(role, axis, before) for axis in role.axes)
         order, halved = role.order, role.halved
         title = f"programs that compute tiles of {role.name}; all are resident"
-        programs = self.choice(f"{before}PROGRAMS", role.programs, title)
+        goes_on = role.first > 0 and self.chain is not None
+        programs = self.chain[0] if goes_on and self.chain else self.choice(f"{before}PROGRAMS", role.programs, title)
+        first = self.chain[1] if goes_on and self.chain else role.first
         walk = f"walk along {order.minor} together and share L2" if order.minor else "form a group"
         group = self.choice(f"{before}GROUP_{order.major}", order.group, f"tiles along {order.major} that {walk}")
         if halved:
             halved = self.choice(f"{before}HALVED", halved, f"last tiles of {role.name}, which are computed in halves")
-        found = replace(role, programs=programs, axes=axes, order=replace(order, group=group), halved=halved)
+        order = replace(order, group=group)
+        found = replace(role, programs=programs, axes=axes, order=order, halved=halved, first=first)
         major, minor = found.axis(order.major), found.axis(order.minor) if order.minor else None
         if major.segments > 1 and minor is not None:
             in_segment = major.tiles * (minor.segments * minor.tiles)
@@ -280,6 +284,9 @@ class Names:
                 f"{before}SEGMENT_TILES", in_segment, f"tiles of {role.name} in one segment along {major.name}"
             )
         self.derived(f"{before}NUM_TILES", found.num_tiles, f"tiles of {role.name}")
+        if first:
+            self.derived(f"{before}END", first + found.num_tiles, f"tiles up to the last one of {role.name}")
+        self.chain = programs, first + found.num_tiles
         if major.tiles % group == 0:
             self.rule(major.tiles, group)
         self._chunks_of(found)

@@ -8,9 +8,10 @@ from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_part
 from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets, places_of
-from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.counting import counting_step, source_arrivals
-from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish, Transfer
+from tilelink.ir.movers import Transfer
+from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand
 from tilelink.schedule.index import Index, Number, call, rank
@@ -208,7 +209,7 @@ def _whole(schedule: Schedule, operand: Operand) -> Region:
     return replace(whole, start=(*whole.start[:lead], *operand.first), extent=(*whole.extent[:lead], *ends))
 
 
-def library_collective(schedule: Schedule, launch: Collective) -> Role:
+def library_collective(schedule: Schedule, launch: CollectiveCall) -> Role:
     """By the library: its own ranks meet in it, and it reads and writes the memory of its own rank as far as this tells."""
     regions = (whole_region(schedule, launch.out),), (whole_region(schedule, launch.operand),)
     return Role(launch.out, Host(), (Phase(1, (Call(launch.function, *regions),)),))

@@ -28,9 +28,9 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumWords
-from tilelink.ir.word import Protocol as Words
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, call, rank
-from tilelink.schedule.memory import Buffer, Memory, Protocol
+from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.roles import (
     CopyEngine,
     Engine,
@@ -113,10 +113,9 @@ def _packets(planned: Planned) -> Iterator[Buffer]:
                     yield from _sets(planned, step.result, shapes, step.protocol)
 
 
-def _sets(planned: Planned, name: str, shapes: tuple[tuple[int, ...], ...], protocol: Words) -> Iterator[Buffer]:
-    kind = Protocol.LL if protocol is Words.LL else Protocol.LAMPORT
+def _sets(planned: Planned, name: str, shapes: tuple[tuple[int, ...], ...], protocol: Protocol) -> Iterator[Buffer]:
     for what, shape in zip(("words", "sums"), shapes, strict=False):
-        yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, shape, planned.buffer(name).dtype, kind)
+        yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, shape, planned.buffer(name).dtype, protocol)
 
 
 # ---- the frame of a call -----------------------------------------------------------------------------------------------
@@ -243,10 +242,14 @@ def _gather_first(planned: Planned, launch: WordCollective) -> list[Phase]:
     return [*word_collective(planned, launch), Phase(1, there, every=True, title="all programs have gathered")]
 
 
+OWN_SEGMENT = "tiles of the own segment"
+
+
 def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
     """The loops over tiles: whole ones, those of the own segment where they have a loop of their own, halves."""
     tiles = Tiles(planned, role)
     items = _item_lets(planned, role)
+    tile = TILE - role.first if role.first else TILE
     how: Pipelining = Plain()
     if role.warpgroups > 1:
         how = PingPong(4, _stages(planned, role))
@@ -260,7 +263,8 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         yield Phase(
             others,
             body(tiles, (*rest, *branch.others)),
-            (*lets(role, TILE), *items),
+            (*lets(role, tile), *items),
+            role.first,
             pipelining=how,
             title=_title(role),
         )
@@ -268,10 +272,11 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         own = (*body(inner, rest), *own_body(inner, branch))
         count = role.num_tiles - others
         yield Phase(
-            count, own, (*lets(role, TILE), *items), others, pipelining=Prefetch(), title="tiles of the own segment"
+            count, own, (*lets(role, tile), *items), role.first + others, pipelining=Prefetch(), title=OWN_SEGMENT
         )
         return
-    yield Phase(role.whole, body(tiles, role.body), (*lets(role, TILE), *items), pipelining=how, title=_title(role))
+    let = (*lets(role, tile), *items)
+    yield Phase(role.whole, body(tiles, role.body), let, role.first, pipelining=how, title=_title(role))
     if role.halved:
         halves = Tiles(planned, role, halves=True)
         let = (("half", TILE % 2), *lets(role, role.whole + TILE // 2, halves=True), *items)

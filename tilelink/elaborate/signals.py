@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.ir.calls import WordCollective
-from tilelink.ir.nodes import CommSms, CopyEngine, CopyProgram, Exchange, Finish, Fused, Kind, TellPlace, Transfer
+from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.nodes import CopyProgram, Exchange, Finish, Kind, TellPlace
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Number, call
 from tilelink.schedule.memory import Signal
@@ -55,12 +56,12 @@ def awaited(planned: Planned, exchange: Exchange) -> tuple[SignalName, Number]:
     one."""
     if exchange.transfer is Transfer.PUSH:
         return arrived(exchange.name), call
-    match exchange.mover:
-        case Fused():
+    match exchange.mover.issuer:
+        case Issuer.TILES:
             return ready(exchange.name), call
-        case CopyEngine():
+        case Issuer.STREAMS:
             return arrived(exchange.name), call
-        case CommSms():
+        case Issuer.PROGRAMS:
             roles = (comm for kernel in planned.kernels() for comm in kernel.comm)
             return arrived(exchange.name), call * sum(one.programs for one in roles if one.exchange == exchange.name)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Publish
 from tilelink.ir.schedule import Schedule
 
@@ -40,7 +40,7 @@ class Sizes:
             match launch:
                 case LibraryGemm():
                     self._gemm(launch)
-                case Collective():
+                case CollectiveCall():
                     self._alike(launch.operand, launch.out)
                 case Publish(copy_from=name) if name:
                     self._alike(name, schedule.exchange(launch.exchange).source)

@@ -32,7 +32,7 @@ class LibraryGemm:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class CollectiveCall:
     """`out = function(operand)` on the compute stream, whole: nothing overlaps with it."""
 
     function: str  # "all_gather" | "reduce_scatter" | "all_reduce"
@@ -41,12 +41,12 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryCollective(Collective):
+class LibraryCollective(CollectiveCall):
     """By the library."""
 
 
 @dataclass(frozen=True, slots=True)
-class WordCollective(Collective):
+class WordCollective(CollectiveCall):
     """By one kernel, whose words of 8 bytes say themselves that they have arrived (`protocol`), stored straight into memory
     of the peers: there are no signals and no fences.
 

@@ -82,6 +82,6 @@ def _find_notify(
 
 def words_sent(relation: Relation, dtype: str) -> int:
     """Words in what a rank sends to a peer, in each shot."""
-    assert relation.protocol is not None, "words have a protocol"
+    assert relation.by_packets, "words have a protocol"
     shares = relation.num_ranks if relation.shots > 1 else 1
     return math.prod(relation.part) * DTYPE_BYTES[dtype] // relation.protocol.data_bytes // shares

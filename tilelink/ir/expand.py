@@ -1,12 +1,12 @@
 """BoundSpec -> TileGraph: collectives become relations between parts, plus the sums that they imply.
 
 y_sum = reduce_scatter(y, 0)   ->   y_parts = scatter y along 0;        y_sum[m, n] = sum of y_parts[part, m, n]
-y_sum = all_reduce(y) one-shot ->   y_parts = gather y, stacked;        y_sum[m, n] = sum of y_parts[part, m, n]
-y_sum = all_reduce(y) two-shot ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
-y_sum = all_reduce(y) pooled   ->   the same; an output is gathered in a free place of a pool, not copied
-y_sum = all_reduce(y) in-place ->   the same; an output is gathered where the caller reads it, not copied
-y_sum = f(y) library or words  ->   y_sum = f(y), by one call
-y_sum = f(y) words of tiles    ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
+y_sum = all_reduce(y) 1 shot   ->   y_parts = gather y, stacked;        y_sum[m, n] = sum of y_parts[part, m, n]
+y_sum = all_reduce(y) 2 shots  ->   reduce_scatter as above, then       y_sum = gather of the sums along 0
+         landing pooled        ->   the same; an output is gathered in a free place of a pool, not copied
+         landing reused        ->   the same; an output is gathered where the caller reads it, not copied
+y_sum = f(y) library or kernel ->   y_sum = f(y), by one call
+y_sum = f(y) packets of tiles  ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 p = y[:, a:b]                  ->   nothing: readers of p[m, n] read y[m, n + a]; where p must be a plain tensor,
                                     p[m, n] = y[m, n + a]
@@ -14,19 +14,18 @@ p = y[:, a:b]                  ->   nothing: readers of p[m, n] read y[m, n + a]
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import sympy
 
+from tilelink.ir.collective import Collective
 from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation, Sum, TileGraph, TileOp, TileOperation
-from tilelink.ir.nodes import Algorithm, Kind
+from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.user_op import WHOLE, UserOp
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import (
-    DTYPE_BYTES,
     AllGather,
     AllReduce,
     BoundNode,
@@ -37,26 +36,6 @@ from tilelink.ir.spec import (
     SendRecv,
     Slice,
 )
-from tilelink.ir.word import Protocol
-
-_IN_ONE_SHOT = (Algorithm.LL, Algorithm.LL_TILES, Algorithm.LAMPORT, Algorithm.LAMPORT_TILES)  # by words
-LEGAL_ALGORITHMS: dict[type, tuple[Algorithm, ...]] = {
-    AllGather: (Algorithm.DIRECT, *_IN_ONE_SHOT, Algorithm.LIBRARY),
-    ReduceScatter: (Algorithm.DIRECT, *_IN_ONE_SHOT, Algorithm.LIBRARY),
-    AllReduce: (
-        Algorithm.ONE_SHOT,
-        Algorithm.TWO_SHOT,
-        Algorithm.IN_PLACE,
-        Algorithm.POOLED,
-        *_IN_ONE_SHOT,
-        Algorithm.LAMPORT_TWO_SHOT,
-        Algorithm.LAMPORT_TILES_TWO_SHOT,
-        Algorithm.LIBRARY,
-    ),
-    SendRecv: (Algorithm.DIRECT,),
-}
-
-_GATHERED_THERE = {Algorithm.POOLED, Algorithm.IN_PLACE}  # where the caller reads it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,80 +47,22 @@ class _View:
     first: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ByWords:
-    """How an algorithm moves words (`WordCollective`, `SumWords`)."""
-
-    protocol: Protocol
-    in_tiles: bool = False
-    shots: int = 1
-
-
-BY_WORDS = {
-    Algorithm.LL: ByWords(Protocol.LL),
-    Algorithm.LL_TILES: ByWords(Protocol.LL, in_tiles=True),
-    Algorithm.LAMPORT: ByWords(Protocol.LAMPORT),
-    Algorithm.LAMPORT_TILES: ByWords(Protocol.LAMPORT, in_tiles=True),
-    Algorithm.LAMPORT_TWO_SHOT: ByWords(Protocol.LAMPORT, shots=2),
-    Algorithm.LAMPORT_TILES_TWO_SHOT: ByWords(Protocol.LAMPORT, in_tiles=True, shots=2),
-}
+_BY_CHUNKS = Collective()
 _OF_PLAIN_TENSORS = (AllGather, ReduceScatter, AllReduce, SendRecv, UserOp)  # what takes no slice of a tensor
-_ONE_CALL = {*BY_WORDS, Algorithm.LIBRARY}  # of which one relation is left, from values to their sum
-MOST_WORDS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that words of LL carry (2 x H200)
 
 
-def collectives(spec: BoundSpec) -> tuple[tuple[str, tuple[Algorithm, ...]], ...]:
-    """(name, legal algorithms) of each collective of the spec. Two-shot needs rows that `num_ranks` divides; what is made
-    in place is an output, and nothing else reads it; what travels in words are a few whole ones to a peer, and those of a tile
-    are neighbours of a row of it."""
-    found, spec = [], as_computed(spec)
-    for node in spec.nodes:
-        legal = LEGAL_ALGORITHMS.get(type(node.operation))
-        if legal is not None:
-            name, illegal = node.output.name, set[Algorithm]()
-            if isinstance(node.operation, AllReduce) and node.output.local[0] % spec.num_ranks:
-                illegal |= {Algorithm.TWO_SHOT, *_GATHERED_THERE}
-            if name not in spec.outputs or any(name in other.inputs for other in spec.nodes):
-                illegal |= _GATHERED_THERE
-            part = math.prod(node.output.local) * DTYPE_BYTES[node.output.dtype]
-            part //= spec.num_ranks if isinstance(node.operation, AllGather) else 1
-            illegal |= {algorithm for algorithm, by in BY_WORDS.items() if not _whole_words(spec, node, by, part)}
-            found.append((name, tuple(algorithm for algorithm in legal if algorithm not in illegal)))
-    return tuple(found)
-
-
-def _whole_words(spec: BoundSpec, node: BoundNode, by: ByWords, part: int) -> bool:
-    """Whether the `part` bytes that go to a peer, or a share of them for each rank, are a few whole words; tiles have shares of
-    their own."""
-    shares = spec.num_ranks if by.shots > 1 and not by.in_tiles else 1
-    words, rest = divmod(part, by.protocol.data_bytes * shares)
-    return not rest and words <= MOST_WORDS and (not by.in_tiles or _words_of_tiles(spec, node, by.protocol))
-
-
-def _words_of_tiles(spec: BoundSpec, node: BoundNode, protocol: Protocol) -> bool:
-    """Whether what `node` adds is made by tiles whose rows are whole words, none of them for two ranks; a gather takes no
-    tiles apart."""
-    if isinstance(node.operation, AllGather):
-        return True
-    maker = next((other for other in spec.nodes if other.output.name == node.inputs[0]), None)
-    if maker is None or not isinstance(maker.operation, Matmul | Elementwise) or len(maker.output.local) != 2:
-        return False
-    cols = maker.output.local[1]
-    if isinstance(node.operation, ReduceScatter) and node.operation.dim == 1:
-        cols //= spec.num_ranks
-    return cols * DTYPE_BYTES[maker.output.dtype] % protocol.data_bytes == 0
-
-
-def expand(spec: BoundSpec, algorithms: Mapping[str, Algorithm], library: AbstractSet[str] = frozenset()) -> TileGraph:
-    """The graph of `spec` with each collective done by `algorithms[its name]`, and the matmuls in `library` by the library,
+def expand(
+    spec: BoundSpec, collectives: Mapping[str, Collective], library: AbstractSet[str] = frozenset()
+) -> TileGraph:
+    """The graph of `spec` with each collective done as `collectives[its name]`, and the matmuls in `library` by the library,
     which reads whole matrices only."""
-    return _Expansion(spec, algorithms, library).graph()
+    return _Expansion(spec, collectives, library).graph()
 
 
 class _Expansion:
-    def __init__(self, spec: BoundSpec, algorithms: Mapping[str, Algorithm], library: AbstractSet[str]) -> None:
+    def __init__(self, spec: BoundSpec, collectives: Mapping[str, Collective], library: AbstractSet[str]) -> None:
         self.spec = as_computed(spec)
-        self.algorithms = algorithms
+        self.collectives = collectives
         self.library = library
         self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in spec.inputs}
         self.nodes: list[TileOp | Relation] = []
@@ -154,25 +75,25 @@ class _Expansion:
 
     def _node(self, node: BoundNode) -> None:
         operation, out, source = node.operation, node.output.name, node.inputs[0]
-        algorithm = self.algorithms.get(out)
+        chosen = self.collectives.get(out, _BY_CHUNKS)
         match operation:
             case AllGather(dim):
                 target = f"{out}_whole" if self._needs_copy(out, dim) else out
-                library = algorithm in _ONE_CALL
+                library = not chosen.by_chunks
                 self._relation(node, target, Kind.GATHER, source, dim, self.values[source].shape, library=library)
                 if target != out:
                     self._op(node, Copy(), out, (target,))
-            case ReduceScatter(dim) if algorithm in _ONE_CALL:
+            case ReduceScatter(dim) if not chosen.by_chunks:
                 source = self._settled(node, source, dim)
                 self._relation(node, out, Kind.SCATTER, source, dim, self._cut(source, dim), summed=True)
             case ReduceScatter(dim):
                 source = self._settled(node, source, dim)
                 self._scatter_and_sum(node, source, dim, out)
-            case AllReduce() if algorithm in _ONE_CALL:
+            case AllReduce() if not chosen.by_chunks:
                 self._relation(node, out, Kind.REDUCE, source, 0, self.values[source].shape, summed=True)
-            case AllReduce() if algorithm is Algorithm.TWO_SHOT or algorithm in _GATHERED_THERE:
+            case AllReduce() if chosen.shots > 1:
                 self._scatter_and_sum(node, source, 0, f"{out}_part")
-                copied = algorithm is Algorithm.TWO_SHOT and self._needs_copy(out, 0)
+                copied = not chosen.lands_there and self._needs_copy(out, 0)
                 target = f"{out}_whole" if copied else out
                 self._relation(node, target, Kind.GATHER, f"{out}_part", 0, self._cut(source, 0))
                 if target != out:
@@ -266,13 +187,12 @@ class _Expansion:
         elif not summed and kind is not Kind.SHIFT:
             shape[dim] *= ranks
         self.values[name] = GraphValue(name, tuple(shape), node.output.dtype)
-        by_library = library or summed
-        words = BY_WORDS.get(self.algorithms[node.output.name]) if by_library else None
-        relation = Relation(name, kind, source, dim, part, ranks, stacked, summed, by_library, node.line, by)
-        if words is not None:
-            within = words.in_tiles and kind is Kind.GATHER
-            relation = replace(relation, protocol=words.protocol, shots=words.shots, within=within)
-            relation = replace(relation, in_tiles=words.in_tiles and not within)
+        relation = Relation(name, kind, source, dim, part, ranks, stacked, summed, library or summed, node.line, by)
+        chosen = self.collectives.get(node.output.name, _BY_CHUNKS)
+        if chosen.by_packets:
+            within = chosen.in_tiles and kind is Kind.GATHER
+            relation = replace(relation, protocol=chosen.protocol, shots=chosen.shots, within=within)
+            relation = replace(relation, in_tiles=chosen.in_tiles and not within)
         self.nodes.append(relation)
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:

@@ -132,7 +132,7 @@ class Relation:
 
     `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
     `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is), or, if
-    there is a `protocol`, by one kernel that does what such a call would with words, in so many `shots`; `in_tiles`: by the
+    the `protocol` is one of packets, by one kernel that does what such a call would, in so many `shots`; `in_tiles`: by the
     kernel that makes the source, tile by tile; `within`: by the kernel that reads the value first, before its tiles.
     """
 
@@ -147,10 +147,14 @@ class Relation:
     library: bool
     line: str
     by: int = 0  # SHIFT: how far the rank is that receives
-    protocol: Protocol | None = None
+    protocol: Protocol = Protocol.SIMPLE
     in_tiles: bool = False
     shots: int = 1
     within: bool = False
+
+    @property
+    def by_packets(self) -> bool:
+        return self.protocol is not Protocol.SIMPLE
 
     def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
         """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Die, TileOrder
 from tilelink.ir.steps import Step
 from tilelink.ir.word import Word
@@ -30,50 +31,6 @@ def named(found: Iterable[N], name: str, what: str) -> N:
         if one.name == name:
             return one
     raise NoSuchName(f"there is no {what} {name or 'without a name'}")
-
-
-class Transfer(Word):
-    """Who issues the access."""
-
-    PUSH = "push"  # the owner writes into the peer's buffer
-    PULL = "pull"  # the reader loads from the peer's buffer
-
-
-class Algorithm(Word):
-    """Number and order of steps of a collective."""
-
-    DIRECT = "direct"  # every pair of ranks exchanges its part in one step
-    ONE_SHOT = "one-shot"  # all_reduce: gather every summand, add them on every rank
-    TWO_SHOT = "two-shot"  # all_reduce: reduce_scatter, then all_gather
-    POOLED = "pooled"  # two-shot, gathered in a place of a pool that holds nothing of the caller's any more
-    LL = "ll"  # one kernel of ours, whose words carry data and the number of the call; for few bytes
-    LL_TILES = "ll-tiles"  # such words by the kernel that makes what is added, in its tiles, or reads what is gathered
-    LAMPORT = "lamport"  # as LL, with words that are all data: an empty one has not arrived
-    LAMPORT_TILES = "lamport-tiles"  # as LL_TILES, with such words
-    LAMPORT_TWO_SHOT = "lamport-two-shot"  # all_reduce: as LAMPORT, parts to their ranks, sums to all, in one kernel
-    LAMPORT_TILES_TWO_SHOT = "lamport-tiles-two-shot"  # the same by tiles, of which each rank adds a share
-    IN_PLACE = "in-place"  # two-shot, gathered where the caller reads it: the next call overwrites it there
-    LIBRARY = "library"  # one call of the library (NCCL, RCCL); nothing overlaps with it
-
-
-@dataclass(frozen=True, slots=True)
-class CopyEngine:
-    """Bytes move on DMA engines: no SM is taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommSms:
-    """Bytes move on `num_sms` SMs taken from compute, as programs of the same launch."""
-
-    num_sms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fused:
-    """The compute tile itself stores to (push) or loads from (pull) the peer's buffer."""
-
-
-Mover = CopyEngine | CommSms | Fused
 
 
 class Kind(Word):
@@ -105,7 +62,7 @@ class Exchange:
     rows: int
     cols: int
     chunks: int  # per part
-    mover: Mover
+    mover: ChunkMover
     transfer: Transfer
     order: ChunkOrder  # in which the mover goes through (peer, chunk)
     own_copied: bool  # the own part is copied into `target` as well
@@ -197,6 +154,9 @@ class ComputeRole:
     at the end of the loop: its stores have been performed by then, and nothing waits for them. Tiles of the own segment
     have a loop of their own, and count at once.
 
+    `first`: so many tiles the kernels before have, with whose programs it goes on: tile t of the order is of program
+    (first + t) % programs, so that those begin with it who have had fewer tiles.
+
     With two `warpgroups` these compute the tiles of a program in turns, from operands that a third one loads (ping-pong): one
     multiplies while the other one does all that comes behind the matmul of its tile. What comes before the matmul is done by
     the one that loads. Products of a program come one after the other, in the order of its tiles; what comes behind the
@@ -212,6 +172,7 @@ class ComputeRole:
     halved: int = 0
     counts_late: bool = False
     warpgroups: int = 1
+    first: int = 0
 
     def axis(self, name: str) -> Axis:
         """Raises NoSuchName."""

@@ -12,30 +12,21 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from tilelink.errors import NotASchedule
-from tilelink.ir import calls, nodes, order, placement, spec, steps, user_op
-from tilelink.ir.nodes import (
-    Algorithm,
-    BeforeKernel,
-    Buffer,
-    CopyProgram,
-    Exchange,
-    Finish,
-    Kernel,
-    Launch,
-    Machine,
-    named,
-)
+from tilelink.ir import calls, choices, collective, movers, nodes, order, placement, spec, steps, user_op, word
+from tilelink.ir.choices import NONE, Choices, LibraryCompute
+from tilelink.ir.nodes import BeforeKernel, Buffer, CopyProgram, Exchange, Finish, Kernel, Launch, Machine, named
 from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
 
-_MODULES = (calls, nodes, order, placement, spec, steps, user_op)
+_MODULES = (calls, choices, collective, movers, nodes, order, placement, spec, steps, user_op, word)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A whole operator, for every rank, as data. It compares by value.
 
-    `choices` holds (pin, value) of every decision, `predicted_us` the cost model's time of one call, `hash` what ranks compare.
+    `decided` holds every decision, `choices` its (pin, value) as a user pins it, `predicted_us` the cost model's time of one
+    call, `hash` what ranks compare.
     """
 
     spec: BoundSpec
@@ -45,6 +36,7 @@ class Schedule:
     exchanges: tuple[Exchange, ...]
     launches: tuple[Launch, ...]
     predicted_us: float
+    decided: Choices = NONE
 
     def __eq__(self, other: object) -> bool:
         """By value: a Plan, which adds no field, is equal to the schedule that it was made of."""
@@ -61,16 +53,9 @@ class Schedule:
         return self.machine.num_ranks
 
     @property
-    def algorithms(self) -> dict[str, Algorithm]:
-        """The algorithm of each collective, by the value that it makes."""
-        held = ((*name.rpartition("."), value) for name, value in self.choices)
-        return {owner: Algorithm(value) for owner, _, field, value in held if field == "algorithm"}
-
-    @property
     def by_library(self) -> frozenset[str]:
         """Matmuls that the library computes."""
-        held = ((*name.rpartition("."), value) for name, value in self.choices)
-        return frozenset(owner for owner, _, field, value in held if field == "compute" and value == "library")
+        return frozenset(name for name, choice in self.decided.computes if isinstance(choice.loop, LibraryCompute))
 
     def buffer(self, name: str) -> Buffer:
         """Raises NoSuchName."""

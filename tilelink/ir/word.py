@@ -16,12 +16,15 @@ WORD_BYTES = 8
 
 
 class Protocol(Word):
-    """How a word of 8 bytes, which is stored and loaded in one piece, says that it has arrived."""
+    """How a reader knows that data have arrived."""
 
-    LL = "ll"  # 4 bytes of data and 4 that number the call (NCCL's name)
-    LAMPORT = "lamport"  # 8 bytes of data, and it is not empty; who has read it empties it (TensorRT-LLM's name)
+    SIMPLE = "simple"  # by a signal that is raised behind them
+    LL = "ll"  # packets, stored and loaded in one piece, hold 4 bytes of data and 4 that number the call (NCCL's name)
+    LAMPORT = (
+        "lamport"  # they hold 8 bytes of data, and are not empty; who has read one empties it (TensorRT-LLM's name)
+    )
 
     @property
     def data_bytes(self) -> int:
         """Of data in a word."""
-        return 4 if self is Protocol.LL else 8
+        return 4 if self is Protocol.LL else WORD_BYTES

@@ -126,7 +126,7 @@ def send_steps(
     if relation.in_tiles:
         shares = problem.num_ranks if slot else 1
         operand = Operand(relation.name, index, Access.POINTER, own_slots=shares, cut=slot)
-        assert relation.protocol is not None, "tiles that add send words"
+        assert relation.by_packets, "tiles that add send packets"
         total = SumWords(relation.name, op.name, index, slot, relation.protocol, relation.shots)
         return total, Store(relation.name, operand, Place.HERE)
     if relation.library:

@@ -7,13 +7,16 @@ are nearly alike one is enough, so each alternative decides something otherwise 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from tilelink.errors import IllegalPin, NoLegalSchedule
+from tilelink.ir.choices import NONE
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Matmul
 from tilelink.planner.build import build
 from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS, loop_text
+from tilelink.planner.collectives import collective_texts
 from tilelink.planner.decisions import Slot, choices_of, legal_alone, slots_of
 from tilelink.planner.layout import Problem
 from tilelink.planner.plan import plan
@@ -51,21 +54,24 @@ def alternatives(topology: Topology, best: Schedule, count: int) -> list[Schedul
 
 def _program(schedule: Schedule) -> str:
     """What the schedule does, whatever choices have led to it."""
-    return replace(schedule, choices=(), predicted_us=0.0).hash
+    return replace(schedule, choices=(), decided=NONE, predicted_us=0.0).hash
 
 
 def _differing(schedule: Schedule, best: Schedule) -> set[str]:
     """Names of choices that are others than in `best`."""
     held = dict(best.choices)
     differ = {name for name, value in schedule.choices if held.get(name, value) != value}
-    by_library = {
-        name.removesuffix(".compute") for name, value in {*schedule.choices, *best.choices} if value == "library"
-    }
-    whole = {name.removesuffix(".chunks") for name, value in schedule.choices if held.get(name) == value == "1"}
+    by_library = schedule.by_library | best.by_library
+    whole = _whole(schedule) & _whole(best)
     return {name for name in differ if not _follows(name, by_library, whole)}
 
 
-def _follows(name: str, by_library: set[str], whole: set[str]) -> bool:
+def _whole(schedule: Schedule) -> frozenset[str]:
+    """Exchanges of parts that move as a whole."""
+    return frozenset(name for name, choice in schedule.decided.exchanges if choice.chunks == 1)
+
+
+def _follows(name: str, by_library: AbstractSet[str], whole: AbstractSet[str]) -> bool:
     """Whether a choice hardly matters, says once more whether the library computes a value, or orders the chunks of a part that
     moves as a `whole`: chunk by chunk is rank by rank there."""
     owner, _, field = name.rpartition(".")
@@ -79,7 +85,7 @@ def _of_other_structures(topology: Topology, best: Schedule) -> Iterator[Schedul
     matmuls = [node.output.name for node in best.spec.nodes if isinstance(node.operation, Matmul)]
     held = dict(best.choices)
     for structure in structures(best.spec, topology, {}):
-        pins = {f"{name}.algorithm": algorithm.value for name, algorithm in structure.algorithms}
+        pins = collective_texts(best.spec, structure.collectives)
         pins |= {f"{name}.compute": "library" if name in structure.library else "triton" for name in matmuls}
         pins |= {f"{name}.loop": loop_text(shared) for name, shared in structure.loops}
         if all(held.get(name) == value for name, value in pins.items()):

@@ -6,16 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tilelink.ir.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.graph import Relation, Sum
-from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Kind, Transfer
+from tilelink.ir.movers import COPY_START_US, Issuer, Transfer
+from tilelink.ir.nodes import Exchange, Kind
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Matmul
-from tilelink.planner.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.planner.collective import FUNCTIONS
 from tilelink.planner.cost import DRAG_US, MEET_US, WITHIN_US, meet_share, most_boost_us
 from tilelink.planner.decisions import Chosen, Option
 from tilelink.planner.layout import exchange_of, waits_late
-from tilelink.planner.links import COPY_START_US, SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_times
+from tilelink.planner.links import SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_us
 from tilelink.planner.links import library_us as collective_us
 from tilelink.planner.loop_bounds import Around, Busy, group_of, library_us, loop_us, num_tiles
 from tilelink.planner.memo import remembered
@@ -29,7 +30,8 @@ class Least(NamedTuple):
 
     `transfers`: through the one queue of a rank's mover. `lead`: of these until the first chunk has come from every peer.
     `drag`: beside all else. `publish`: before it on the compute stream. `first`, `last`: shares of the loop that makes the
-    source, before the first transfer, and before that of the first chunk to the last peer. `spins`: SMs that wait."""
+    source, before the first transfer, and before that of the first chunk to the last peer; `tail`: from then on. `gathers`: the
+    part of a rank goes to all. `spins`: SMs that wait."""
 
     transfers: float = 0.0
     lead: float = 0.0
@@ -37,6 +39,8 @@ class Least(NamedTuple):
     publish: float = 0.0
     first: float = 0.0
     last: float = 0.0
+    tail: float = 0.0
+    gathers: bool = False
     spins: int = 0
 
 
@@ -57,23 +61,57 @@ def least_us(structure: Structure, chosen: Chosen) -> float:
 
 
 def _in_a_row(structure: Structure, least: Mapping[str, Least], loops: Mapping[str, Busy]) -> float:
-    """What transfers take that wait for the first chunk of what is summed, and the loops behind these."""
-    longest, there = 0.0, dict[str, float]()
-    for name, one in least.items():
-        maker = structure.maker(_relation(structure, name).source)
-        host = structure.groups[maker].name if maker >= 0 else ""
-        begin = one.first * loops[host].tiles if host in loops else 0.0
-        summed = _summed(structure, maker)
-        begin = max(begin, there.get(summed, 0.0))
-        last = one.last * loops[host].tiles if host in loops else 0.0
-        there[name] = max(begin + one.lead, last)
-        longest = max(longest, begin + one.transfers)
+    """What loops take behind each other, each after what its tiles wait for, and transfers after what makes their source."""
+    there, done, now = dict[str, float](), dict[str, float](), 0.0
+    begun, behind = dict[str, float](), dict[str, float]()  # by loop, and what loops take that come later
+    for name in _not_made(structure):
+        there[name], done[name] = least[name].lead, least[name].transfers
     for index, group in enumerate(structure.groups):
-        if (ready := there.get(_summed(structure, index), 0.0)) > 0.0:
-            host = group.name if group.name in loops else structure.groups[structure.folds_into(index)].name
-            behind = list(loops)[list(loops).index(host) + 1 :]
-            longest = max(longest, ready + loops[host].adds + sum(loops[name].us for name in behind))
-    return longest
+        reads, makes, summed, maker = _around(structure, index)
+        folded = group.name not in loops
+        host = maker if folded else group.name
+        if host not in loops:  # they do not go together
+            continue
+        busy = loops[host]
+        if not folded:
+            begun[host] = now
+            for before in behind:
+                behind[before] += busy.us
+            behind[host] = 0.0
+            now += busy.us
+            if not busy.library:
+                now = max([now, *(done.get(name, 0.0) for name in reads)])
+        ready = there.get(summed, 0.0)
+        if ready > 0.0:
+            now = max(now, ready + busy.adds + behind[host])
+        for name in makes:
+            one = least[name]
+            begin = max(begun[host] + (busy.first_own if folded else one.first * busy.tiles), ready)
+            last = begun[host] + one.last * busy.tiles
+            there[name] = max(begin + one.lead, last)
+            done[name] = max(begin + one.transfers, last + one.tail)
+            if one.gathers:  # what comes behind the last chunk is as much as what comes until the first one is there
+                last = now if one.lead == one.transfers else begun[host] + busy.last_own
+                done[name] = max(done[name], last + one.lead)
+    return max([now, *done.values()])
+
+
+@remembered
+def _not_made(structure: Structure) -> tuple[str, ...]:
+    """Relations by exchanges whose source no group makes."""
+    return tuple(relation.name for relation in structure.relations if structure.maker(relation.source) < 0)
+
+
+@remembered
+def _around(structure: Structure, index: int) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
+    """Of a group the relations of rows by exchanges of which its tiles read all, those whose parts it makes, the one whose parts
+    it adds, and the group that makes those."""
+    group, names = structure.groups[index], {one.name for one in structure.relations if one.dim == 0}
+    reads = {read.value: structure.graph.window(op, read) for op in group.ops for read in op.reads}
+    whole = tuple(value for value, window in reads.items() if value in names and not window)
+    makes = tuple(relation.name for relation in structure.relations if structure.maker(relation.source) == index)
+    host = structure.folds_into(index)
+    return whole, makes, _summed(structure, index), structure.groups[host].name if host >= 0 else ""
 
 
 def _summed(structure: Structure, index: int) -> str:
@@ -93,10 +131,10 @@ def _loops(structure: Structure, chosen: Chosen, exchanges: dict[str, ExchangeCh
             folded[structure.groups[maker].name] = group.name
     hosts = {inner: outer for outer, inner in folded.items()}
     for name, exchange in exchanges.items():
-        if isinstance(exchange.mover, CommSms):
+        if exchange.mover.sms:
             host = _beside(structure, name)
             host = hosts.get(host, host)
-            beside[host] = beside.get(host, 0) + exchange.mover.num_sms
+            beside[host] = beside.get(host, 0) + exchange.mover.sms
     for index, group in enumerate(structure.groups):
         option = chosen["compute", group.name]
         if not isinstance(option, ComputeChoice) or option.sum_in_epilogue:
@@ -165,7 +203,7 @@ def _library_collectives_us(structure: Structure) -> float:
     """Collectives that the library carries out one after the other on the compute stream."""
     values, total = structure.graph.values, 0.0
     for relation in structure.graph.relations():
-        if relation.library and relation.protocol is None:
+        if relation.library and not relation.by_packets:
             sizes = (math.prod(values[name].shape) for name in (relation.source, relation.name))
             num_bytes = max(sizes) * DTYPE_BYTES[values[relation.name].dtype]
             total += collective_us(structure.topology, FUNCTIONS[relation.kind], num_bytes)
@@ -188,14 +226,10 @@ def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
     for option in chosen.values():
         if isinstance(option, ExchangeChoice):
             waits = option.transfer is Transfer.PULL or not topology.gpu.stream_wait_value
-            match option.mover:
-                case CommSms(num_sms):
-                    numbers = [0, num_sms]
-                case CopyEngine():
-                    numbers = [0, topology.num_ranks - 1 if option.per_peer else 1] if waits else [0]
-                case Fused():
-                    numbers = [0]
-            movers = {one + more for one in movers for more in numbers}
+            most = option.mover.sms
+            if option.mover.issuer is Issuer.STREAMS and waits:
+                most = topology.num_ranks - 1 if option.per_peer else 1
+            movers = {one + more for one in movers for more in (0, most)}
     return tuple(sorted(movers))
 
 
@@ -235,7 +269,7 @@ def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Lea
         return Least()
     graph, scatters = structure.graph, relation.kind is Kind.SCATTER
     size, peers = DTYPE_BYTES[graph.values[name].dtype], topology.num_ranks - 1
-    by_tiles, copied = structure.by_tiles(relation.source), isinstance(exchange.mover, CopyEngine)
+    by_tiles, copied = structure.by_tiles(relation.source), exchange.mover.issuer is Issuer.STREAMS
     publish = 0.0
     if exchange.transfer is Transfer.PULL and relation.source in graph.inputs:  # published from a copy
         num_bytes = math.prod(graph.values[relation.source].shape) * DTYPE_BYTES[graph.values[relation.source].dtype]
@@ -248,7 +282,7 @@ def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Lea
     made = by_tiles or structure.split_source(relation, choice)
     waits = exchange.transfer is Transfer.PULL or (made and not topology.gpu.stream_wait_value)
     hidden = COPY_START_US if choice.per_peer else 0.0
-    transfers = sum(max(0.0, us - hidden) for us in chunk_times(topology, exchange, size, made=made))
+    transfers = peers * exchange.chunks * max(0.0, chunk_us(topology, exchange, size, made=made) - hidden)
     chunks, ranks = exchange.chunks, topology.num_ranks
     first = ((peers - 1) * chunks + 1 if choice.nest is Nest.RANK_MAJOR else peers) / peers / chunks
     scattered = scatters and by_tiles
@@ -259,5 +293,7 @@ def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Lea
         publish=publish,
         first=1.0 / ranks / chunks if scattered and exchange.source else 0.0,
         last=first * peers / ranks if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
+        tail=transfers / peers if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
+        gathers=relation.kind is Kind.GATHER,
         spins=(peers if choice.per_peer else 1) if copied and waits else 0,
     )

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import Collective, LibraryGemm
+from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.graph import Copy, Relation
+from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import (
     AwaitPeers,
     BeforeKernel,
     Begin,
     CommRole,
-    CommSms,
-    CopyEngine,
     CopyOwn,
     CopyProgram,
     Exchange,
     Finish,
-    Fused,
     Kernel,
     Kind,
     Launch,
     Machine,
     Publish,
     TellPlace,
-    Transfer,
 )
 from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
@@ -44,6 +41,7 @@ from tilelink.planner.layout import (
     source_of,
 )
 from tilelink.planner.library_matmul import library_gemm
+from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share
 from tilelink.planner.roles import compute_role, loop_of
 from tilelink.planner.rules import NOTHING_ELSE, peer_atomics
 from tilelink.planner.tile_loops import known_loop, parts_of
@@ -68,7 +66,8 @@ def build(spec: BoundSpec, problem: Problem) -> Schedule:
             topology.gpu.stream_wait_value,
             peer_atomics(topology),
         ),
-        choices=tuple(decided(problem.choices, problem.graph, problem.groups, topology.gpu).items()),
+        choices=tuple(decided(problem.structure, problem.choices).items()),
+        decided=problem.choices,
         buffers=tuple(draft.parts.buffers.values()),
         exchanges=builder.exchanges,
         launches=draft.launches,
@@ -99,7 +98,7 @@ class Builder:
     def loops(self) -> dict[str, TileLoop]:
         """Tile loops by kernel, after `launches`."""
         return {
-            kernel.name: known_loop(seen, index, kernel.compute.programs, programs_of(kernel))
+            kernel.name: known_loop(seen, index, kernel.compute.programs, programs_of(kernel), kernel.compute.first)
             for index, seen, kernel in self.kernels
             if kernel.compute is not None
         }
@@ -186,7 +185,7 @@ class Builder:
                 return True
             case LibraryGemm(out=out):
                 return out.buffer in symmetric
-            case Collective(out=target):
+            case CollectiveCall(out=target):
                 return target in symmetric
             case Begin() | AwaitPeers() | CopyProgram() | CopyOwn():
                 return False
@@ -244,7 +243,7 @@ class Builder:
             from_input = problem.structure.maker(relation.source) < 0
             staged = relation.source if from_input else ""
             self.out.append(Publish(relation.name, staged, within=False))
-        if isinstance(exchange.mover, CopyEngine):
+        if exchange.mover.issuer is Issuer.STREAMS:
             counted = tiles or problem.split_source(relation)
             streams = self._streams(relation)
             awaits_done = self.turns and not self.meets
@@ -258,7 +257,7 @@ class Builder:
                     continue
                 self.done.add(value)
                 exchange = make_exchange(self.problem, relation)
-                if exchange.own_copied and not isinstance(exchange.mover, Fused):
+                if exchange.own_copied and exchange.mover.issuer is not Issuer.TILES:
                     self.out.append(CopyOwn(value))
 
     def _members(self, index: int) -> list[int]:
@@ -279,6 +278,8 @@ class Builder:
         if self._goes_on(index, kernel):
             steps = [self._for_own(step) if isinstance(step, Wait) else step for step in role.body]
             kernel = replace(kernel, compute=replace(role, body=tuple(steps)), joined=True)
+        elif self._beside(index, kernel):
+            kernel = self._in_turn(kernel)
         for relation in self._gathered_by(index):
             self.before_tiles.remove(relation)
             dtype = self.graph.values[relation.name].dtype
@@ -319,11 +320,7 @@ class Builder:
         """Whether programs of the kernel before can go on with `kernel`: it only reads what tiles of that one store at every
         rank, this one too, and tell of, or what was there before; and it is launched in the same way."""
         launches = [launch for launch in self.out if not isinstance(launch, CopyProgram)]
-        if not launches or not isinstance(before := launches[-1], Kernel) or before.comm or kernel.comm:
-            return False
-        if (before.warps, before.per_sm, before.dies) != (kernel.warps, kernel.per_sm, kernel.dies):
-            return False
-        if any(one.compute is not None and one.compute.warpgroups > 1 for one in (before, kernel)):
+        if not launched_alike(launches[-1] if launches else None, kernel):
             return False
         group = self.problem.groups[index]
         if any(not isinstance(op.operation, Copy | Elementwise) for op in group.ops):
@@ -332,12 +329,30 @@ class Builder:
         told = [value for value in group.reads() if self._told_of(value)]
         return bool(told) and all(value in told or self._made_before(value, launched) for value in group.reads())
 
+    def _beside(self, index: int, kernel: Kernel) -> bool:
+        """Whether programs of a matmul before can go on with this one, which reads nothing that theirs make."""
+        if not self.problem.structure.goes_on(index) or self._gathered_by(index):
+            return False
+        if not self.kernels or self.out[-1] is not self.kernels[-1][2] or not may_share(self.out[-1], kernel):
+            return False
+        launched = next(at for at, _, one in reversed(self.kernels) if not one.joined)
+        return all(self._made_before(value, launched) for value in self.problem.groups[index].reads())
+
+    def _in_turn(self, kernel: Kernel) -> Kernel:
+        """The kernel as what programs of those before go on with."""
+        at = next(at for at in reversed(range(len(self.kernels))) if not self.kernels[at][2].joined)
+        before = [one for _, _, one in self.kernels[at:]]
+        *wide, kernel = in_one_launch(before, kernel, self._free_sms() * kernel.per_sm)
+        self.out[len(self.out) - len(wide) :] = wide
+        self.kernels[at:] = [(i, seen, one) for (i, seen, _), one in zip(self.kernels[at:], wide, strict=True)]
+        return kernel
+
     def _told_of(self, value: str) -> bool:
         relation = self.graph.relation(value)
         if relation is None or relation.library or relation.kind is not Kind.GATHER:
             return False
         exchange = make_exchange(self.problem, relation)
-        return isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH and not exchange.met
+        return exchange.mover.issuer is Issuer.TILES and exchange.transfer is Transfer.PUSH and not exchange.met
 
     def _for_own(self, wait: Wait) -> Wait:
         """The own part is made in this launch as well, where tiles make the parts."""
@@ -363,7 +378,7 @@ class Builder:
         """SMs that one-program kernels hold while they wait on the exchange's stream."""
         relation = self.graph.relation(exchange.name)
         assert relation is not None
-        if not isinstance(exchange.mover, CopyEngine):
+        if exchange.mover.issuer is not Issuer.STREAMS:
             return 0
         streams = self._streams(relation)
         if exchange.transfer is Transfer.PULL:
@@ -373,7 +388,7 @@ class Builder:
 
     def _hosted_by(self, relation: Relation) -> int:
         """Group whose launch carries the communication programs: the maker's, or else the first reader's."""
-        if not isinstance(make_exchange(self.problem, relation).mover, CommSms):
+        if not make_exchange(self.problem, relation).mover.sms:
             return -1
         # through slots items go only while they are taken, so that their producers run beside the tiles that take them
         if self.problem.structure.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:
@@ -385,5 +400,4 @@ class Builder:
 
     def _comm_role(self, relation: Relation) -> CommRole:
         exchange = make_exchange(self.problem, relation)
-        assert isinstance(exchange.mover, CommSms)
-        return CommRole(relation.name, exchange.mover.num_sms)
+        return CommRole(relation.name, exchange.mover.sms)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tilelink.ir.nodes import Algorithm
 from tilelink.ir.spec import Matmul
 from tilelink.planner.fallback import Log
 from tilelink.planner.moves import kind_of
@@ -40,7 +39,7 @@ class Climb:
         best = self._climbed()
         if best is None:
             reasons = (why for _, why in self.found.values() if why)
-            return None, next(reasons, "no algorithm of its collectives is legal")
+            return None, next(reasons, "no way to carry out its collectives is legal")
         return self._never_slower(self._look_again(best)), ""
 
     def _of(self, index: int) -> Candidate | None:
@@ -101,7 +100,7 @@ class Climb:
     def _climbed(self) -> Candidate | None:
         """The best over structures: all of a few; of many, climb from the first and from the last (all by library).
 
-        Structures that differ in one algorithm or one library matmul are neighbours; costs of operations that are far apart
+        Structures that differ in one collective or one library matmul are neighbours; costs of operations that are far apart
         in a spec add up, so that single changes find what matters.
         """
         every = self.every
@@ -140,7 +139,7 @@ class Climb:
         """The best of all collectives and matmuls by the library."""
         for index, structure in enumerate(self.every):
             matmuls = {op.name for op in structure.graph.ops() if isinstance(op.operation, Matmul)}
-            by_library = all(algorithm is Algorithm.LIBRARY for _, algorithm in structure.algorithms)
+            by_library = all(how.by_library for _, how in structure.collectives)
             if by_library and structure.library == matmuls:
                 search, _ = self._descent(index)
                 return best_of(search)[0] if search is not None else None
@@ -153,14 +152,14 @@ def _kinds(candidate: Candidate) -> object:
 
 
 def _distance(a: Structure, b: Structure) -> int:
-    """In how many algorithms and library matmuls two structures differ, and in how many loops of those that both have."""
+    """In how many collectives and library matmuls two structures differ, and in how many loops of those that both have."""
     loops = dict(b.loops)
     differ = sum(loops.get(name, shared) != shared for name, shared in a.loops)
-    return sum(x != y for x, y in zip(a.algorithms, b.algorithms, strict=True)) + len(a.library ^ b.library) + differ
+    return sum(x != y for x, y in zip(a.collectives, b.collectives, strict=True)) + len(a.library ^ b.library) + differ
 
 
 def _structure_text(structure: Structure) -> str:
-    parts = [f"{name} {algorithm.value}" for name, algorithm in structure.algorithms]
+    parts = [f"{name} {how}" for name, how in structure.collectives]
     parts += [f"{name} by library" for name in sorted(structure.library)]
     parts += [f"{name} in a shared loop" for name, shared in structure.loops if shared]
     return ", ".join(parts) or "no collective"

@@ -6,7 +6,6 @@ from tilelink.ir.calls import LibraryCollective, WordCollective
 from tilelink.ir.counting import words_sent
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Kernel, Kind
-from tilelink.ir.word import Protocol
 from tilelink.planner.layout import Illegal
 
 _BLOCK = 512  # words that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
@@ -21,7 +20,7 @@ def collective(relation: Relation, source: str, dtype: str, free_sms: int) -> Li
     if relation.kind is Kind.GATHER and relation.summed:
         raise Illegal("a gather adds nothing")
     function = FUNCTIONS[relation.kind]
-    if relation.protocol is None:
+    if not relation.by_packets:
         return LibraryCollective(function, relation.name, source)
     words = words_sent(relation, dtype)
     blocks = -(-words // _BLOCK)
@@ -38,5 +37,5 @@ def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -
             f"programs of {kernel.name} communicate or go on from other tiles, and {relation.name} comes first"
         )
     words, block = words_sent(relation, dtype), _WARP * kernel.warps
-    by = relation.protocol or Protocol.LL, relation.shots, True
+    by = relation.protocol, relation.shots, True
     return WordCollective("all_gather", relation.name, source, words, kernel.programs, block, kernel.per_sm, *by)

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
-    CopyEngine,
+    ComputeRole,
     CopyOwn,
     CopyProgram,
     Exchange,
@@ -35,7 +36,7 @@ from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
 from tilelink.planner.links import SIGNAL_COPY_US, library_us, queue_us, words_us
-from tilelink.planner.loop import Index, Times
+from tilelink.planner.loop import Index, Times, last_ends
 from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
 from tilelink.planner.transfers import Transfers
@@ -90,7 +91,9 @@ def _boost_us(total: float, tensor: float) -> float:
 def timeline(schedule: Schedule, topology: Topology) -> Timeline:
     """When one call moves what and computes what, by the same model."""
     model = Model(draft_of(schedule), topology, {})
-    return Timeline(model.run(), model.transfers.moves, model.tiles)
+    total = model.run()
+    moves = {name: [(begin, end) for begin, end in found.tolist()] for name, found in model.transfers.moves.items()}
+    return Timeline(total, moves, model.tiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,12 @@ class TileTimes:
     tile_us: float  # of one tile, without what it waits for
     ends_us: Times
     segments: Index  # the place of each tile's segment in the order of the loop
+    late_us: tuple[float, ...] = ()  # after `begin_us`, each program begins; nothing: at once
+
+    @property
+    def last_began_us(self) -> float:
+        """When the program with the last tile to end begins."""
+        return self.begin_us + (self.late_us[int(self.ends_us.argmax()) % self.programs] if self.late_us else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +150,10 @@ class Model:
         self.now = 0.0  # the compute stream
         self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())  # at the sustained clock
         self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
-        copied = (x for x in self.parts.exchanges.values() if isinstance(x.mover, CopyEngine))
+        copied = (x for x in self.parts.exchanges.values() if x.mover.issuer is Issuer.STREAMS)
         self.drag = drag_us(topology, copied)
         self.tiles: dict[str, TileTimes] = {}  # by kernel
+        self.free: Times | None = None  # when each program of the last kernel has done its tiles
         self.spans: list[Span] = []
         self.pauses: list[tuple[str, float, float]] = []
         copies = (launch for launch in draft.launches if isinstance(launch, CopyProgram))
@@ -210,6 +220,7 @@ class Model:
                 return self.gpu.kernel_launch_us + self.gemms[out.buffer].total_us
             case Kernel(name, compute=role, joined=joined):
                 begin = -_JOINED_US if joined else self.gpu.kernel_launch_us
+                begin = 0.0 if role is not None and role.first else begin
                 return begin + self.loops[name].least_us if role is not None else 0.0
             case Finish() | Publish() | CopyProgram():
                 return 0.0
@@ -259,8 +270,10 @@ class Model:
         self.transfers.made[exchange.name][:] = self.now
 
     def _kernel(self, kernel: Kernel) -> None:
-        begin = self.now + (0.0 if kernel.joined else self.gpu.kernel_launch_us)
-        role = kernel.compute
+        begin, role = self.now + (0.0 if kernel.joined else self.gpu.kernel_launch_us), kernel.compute
+        if role is not None and role.first:
+            self._in_turn(kernel, role)
+            return
         loop = self.loops[kernel.name] if role is not None else None
         produced = loop.produced if loop is not None else ()
         for comm in kernel.comm:  # fed from outside: moves while the tiles run
@@ -281,6 +294,18 @@ class Model:
         self.tiles[kernel.name] = TileTimes(role.programs, begin, loop.cost.tile_us, ends, loop.at.place)
         self.now = float(ends.max()) + loop.cost.drain_us
         self.now -= _JOINED_US if kernel.joined else 0.0
+        self.free = last_ends(ends, role.programs, begin) if not kernel.joined and role.warpgroups == 1 else None
+
+    def _in_turn(self, kernel: Kernel, role: ComputeRole) -> None:
+        """A loop that each program of the kernel before begins when it is done there."""
+        assert self.free is not None, "programs that go on have ended"
+        loop, free = self.loops[kernel.name], np.roll(self.free, -(role.first % role.programs))
+        begin = float(free.min())
+        late = tuple((free - begin).tolist())
+        ends = run_tiles(self.transfers, loop, begin, self.meet_share, late)
+        self.tiles[kernel.name] = TileTimes(role.programs, begin, loop.cost.tile_us, ends, loop.at.place, late)
+        self.free = np.roll(last_ends(ends, role.programs, free), role.first % role.programs)
+        self.now = max(self.now, float(ends.max()) + loop.cost.drain_us)
 
     def _matmul(self, gemm: LibraryGemm) -> LibraryMatmul:
         right = self.parts.buffer(gemm.right.buffer)

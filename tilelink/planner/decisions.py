@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice
+from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
 from tilelink.planner.layout import exchange_of
 from tilelink.planner.rules import why_no_loop, why_not_beside
 from tilelink.planner.space import compute_options, exchange_options
@@ -67,4 +67,4 @@ def choices_of(structure: Structure, chosen: Chosen) -> Choices:
     """The choices that a schedule of the structure has."""
     exchanges = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ExchangeChoice))
     computes = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ComputeChoice))
-    return Choices(structure.algorithms, exchanges, computes, structure.loops)
+    return Choices(structure.collectives, exchanges, computes, structure.loops)

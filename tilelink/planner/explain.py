@@ -11,7 +11,7 @@ from tilelink.planner.choices import pin_text
 from tilelink.planner.families import Rejected, families, family_of, key_of, rejected
 from tilelink.planner.flips import Bind, Walked, flips
 from tilelink.planner.limits import check_extent
-from tilelink.planner.pins import check_pins
+from tilelink.planner.pins import checked_pins
 from tilelink.planner.plan import search
 from tilelink.planner.terms import Account, account_of
 from topologies.topology import Topology
@@ -44,7 +44,7 @@ def explain(
     spec = bind(sizes)
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in pins.items()}
-    check_pins(spec, topology, wanted)
+    wanted = checked_pins(spec, topology, wanted)
     best, candidates = search(spec, topology, wanted)
     chosen = family_of(best)
     schedule = build(spec, best.problem)

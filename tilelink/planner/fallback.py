@@ -14,10 +14,10 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 
 from tilelink.errors import ScheduleRefuted
+from tilelink.ir.choices import Choices
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
-from tilelink.planner.choices import Choices
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
 from tilelink.planner.predicted import time_us
@@ -74,7 +74,7 @@ def _by_time(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
 def _kind(candidate: Candidate) -> object:
     """What is mostly right or wrong together: the structure, movers and transfers, and places of sums."""
     structure = candidate.structure
-    return structure.algorithms, structure.library, *map(kind_of, candidate.options.values())
+    return structure.collectives, structure.library, *map(kind_of, candidate.options.values())
 
 
 def first_proven(best: Built, others: Iterator[Built], pins: Mapping[str, str], log: Log | None) -> Built:

@@ -1,6 +1,6 @@
 """Families of schedules: what moves by whom, in which direction and by which protocol, and who computes what.
 
-x_full.algorithm=direct, x_full.mover=CopyEngine(), x_full.transfer=push, out.compute=triton
+x_full.protocol=simple, x_full.mover=CopyEngine(), x_full.transfer=push, out.compute=triton
 
 Schedules of a family differ in numbers: chunks, tiles, SMs that communicate.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
+from tilelink.planner.choices import COLLECTIVE_FIELDS
 from tilelink.planner.fields import decided
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
@@ -22,7 +23,7 @@ from tilelink.planner.terms import Account, Part, Term, account_of
 from tilelink.planner.timing import Candidate
 from topologies.topology import Topology
 
-_FIELDS = ("algorithm", "mover", "transfer", "compute", "sum", "loop")  # of pins, that say which family it is
+_FIELDS = (*COLLECTIVE_FIELDS, "transfer", "compute", "sum", "loop")  # of pins, that say which family it is
 _TIMED = 6  # of the candidates of a family that were not
 
 
@@ -62,7 +63,7 @@ def kind(text: str) -> str:
 def family_of(candidate: Candidate) -> Family:
     """The family of a candidate, which has its time."""
     problem = candidate.problem
-    every = decided(problem.choices, problem.graph, problem.groups, problem.topology.gpu)
+    every = decided(problem.structure, problem.choices)
     fields = {name: text for name, text in every.items() if name.rpartition(".")[2] in _FIELDS}
     return Family(fields, candidate.us, candidate)
 

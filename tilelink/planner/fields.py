@@ -5,18 +5,23 @@ A field that decides nothing is none: what is not summed has no place of a sum, 
 
 from __future__ import annotations
 
+from tilelink.ir.choices import Choices, LibraryCompute
 from tilelink.ir.graph import Sum, TileGraph
 from tilelink.ir.nodes import Kind
-from tilelink.ir.spec import Matmul
+from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.ir.user_op import UserOp
-from tilelink.planner.choices import Choices, LibraryCompute, compute_fields, exchange_fields, loop_text
+from tilelink.planner.choices import compute_fields, exchange_fields, loop_text
+from tilelink.planner.collectives import collective_texts
 from tilelink.planner.group import Group
-from topologies.topology import Gpu
+from tilelink.planner.structure import Structure
 
 # what each field is a choice of, for a pin that finds nothing here
 APPLIES_TO = {
     "algorithm": "collectives",
-    "mover": "collectives by exchanges of chunks",
+    "shots": "an all_reduce",
+    "protocol": "collectives but send_recv",
+    "landing": "an all_reduce of two shots",
+    "mover": "collectives",
     "transfer": "collectives by exchanges of chunks",
     "chunks": "collectives by exchanges of chunks",
     "nest": "collectives by exchanges of chunks",
@@ -35,8 +40,8 @@ APPLIES_TO = {
 }
 
 
-def group_fields(graph: TileGraph, group: Group, gpu: Gpu, *, by_library: bool) -> tuple[str, ...]:
-    """Fields of the loop that computes `group`."""
+def group_fields(graph: TileGraph, group: Group, *, descriptors: bool, by_library: bool) -> tuple[str, ...]:
+    """Fields of the loop that computes `group`, on a GPU that has tensor descriptors or none."""
     if by_library:
         return ("compute",)
     relation = graph.relation(group.anchor.reads[0].value)
@@ -44,7 +49,7 @@ def group_fields(graph: TileGraph, group: Group, gpu: Gpu, *, by_library: bool) 
         return ()  # its tiles are the items of the queue
     if isinstance(group.anchor.operation, Matmul):
         sent = any(group.makes(one.source) and not one.library for one in graph.relations())
-        ahead = ("prefetch",) if gpu.tensor_descriptors else ()
+        ahead = ("prefetch",) if descriptors else ()
         return ("compute", "tile", "group", *ahead, "tail", *(("count",) if sent and ahead else ()))
     summed = isinstance(group.anchor.operation, Sum) and relation is not None and relation.kind is Kind.SCATTER
     return ("tile", "group", *(("sum",) if summed else ()))
@@ -63,15 +68,23 @@ def asked_of_all(group: Group) -> tuple[str, ...]:
             return ()
 
 
-def decided(choices: Choices, graph: TileGraph, groups: tuple[Group, ...], gpu: Gpu) -> dict[str, str]:
+def decided(structure: Structure, choices: Choices) -> dict[str, str]:
     """Every decision of a schedule as `value.field` -> text that a pin accepts."""
-    out = {f"{name}.algorithm": algorithm.value for name, algorithm in choices.algorithms}
+    descriptors = structure.topology.gpu.tensor_descriptors
+    return decisions(structure.spec, choices, structure.graph, structure.groups, descriptors=descriptors)
+
+
+def decisions(
+    spec: BoundSpec, choices: Choices, graph: TileGraph, groups: tuple[Group, ...], *, descriptors: bool
+) -> dict[str, str]:
+    """The same on a GPU that has tensor descriptors or none."""
+    out = collective_texts(spec, choices.collectives)
     for name, exchange in choices.exchanges:
         out |= {f"{name}.{field}": text for field, text in exchange_fields(exchange).items()}
     for group in groups:
         choice = choices.compute(group.name)
         by_library = isinstance(choice.loop, LibraryCompute)
         texts = compute_fields(choice)
-        fields = group_fields(graph, group, gpu, by_library=by_library)
+        fields = group_fields(graph, group, descriptors=descriptors, by_library=by_library)
         out |= {f"{group.name}.{field}": texts[field] for field in fields}
     return out | {f"{name}.loop": loop_text(shared) for name, shared in choices.loops}

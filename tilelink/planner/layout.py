@@ -6,19 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.nodes import (
-    Buffer,
-    CopyEngine,
-    Exchange,
-    Fused,
-    Kind,
-    Memory,
-    TileShape,
-    Transfer,
-)
+from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
 from tilelink.ir.order import ChunkOrder, RankOrder
-from tilelink.planner.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
 from tilelink.planner.rules import peer_atomics, why_illegal
@@ -103,7 +95,7 @@ class Problem:
             for at, (name, choice) in enumerate(self.choices.computes)
         )
         exchanges = tuple((name, self.choices.exchange(name)) for name in names)
-        return Problem(self.structure, Choices(self.choices.algorithms, exchanges, computes))
+        return Problem(self.structure, Choices(self.choices.collectives, exchanges, computes))
 
 
 def rank_order(topology: Topology, first: int, direction: int = 1) -> RankOrder:
@@ -122,7 +114,7 @@ def source_buffer(structure: Structure, relation: Relation, choice: ExchangeChoi
     if structure.maker(source) < 0:
         pulled = choice is not None and choice.transfer is Transfer.PULL
         return _source_name(structure, relation, "shared") if pulled else source
-    if choice is not None and isinstance(choice.mover, Fused) and choice.transfer is Transfer.PUSH:
+    if choice is not None and choice.mover.issuer is Issuer.TILES and choice.transfer is Transfer.PUSH:
         return ""
     if structure.in_place(relation):
         return relation.name
@@ -156,7 +148,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     reason = why_illegal(structure, relation, choice)
     if reason:
         return reason
-    fused, push = isinstance(choice.mover, Fused), choice.transfer is Transfer.PUSH
+    fused, push = choice.mover.issuer is Issuer.TILES, choice.transfer is Transfer.PUSH
     in_place, bounded = structure.in_place(relation), relation.kind is Kind.SHIFT
     source = source_buffer(structure, relation, choice)
     made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
@@ -211,13 +203,13 @@ def meets_at_end(problem: Problem, exchanges: tuple[Exchange, ...]) -> bool:
 def waits_late(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
     """Whether whoever touches memory of peers can wait by itself until the peers have finished the last call: only copy
     engines do, whose streams wait while the first tiles are computed; or only programs do."""
-    pushed = all(isinstance(x.mover, CopyEngine) and x.transfer is Transfer.PUSH for x in exchanges)
+    pushed = all(x.mover.issuer is Issuer.STREAMS and x.transfer is Transfer.PUSH for x in exchanges)
     return topology.gpu.stream_wait_value if pushed else by_programs(exchanges)
 
 
 def by_programs(exchanges: tuple[Exchange, ...]) -> bool:
     """Whether only programs of kernels touch memory of peers, on the one stream of the operator."""
-    return not any(isinstance(x.mover, CopyEngine) for x in exchanges)
+    return not any(x.mover.issuer is Issuer.STREAMS for x in exchanges)
 
 
 def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[Buffer, ...]:

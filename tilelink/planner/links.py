@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 
-from tilelink.ir.nodes import CommSms, CopyEngine, Exchange, Fused, Transfer
+from tilelink.ir.movers import ChunkMover, Issuer, Transfer
+from tilelink.ir.nodes import Exchange
 from tilelink.ir.order import Nest
 from tilelink.ir.word import WORD_BYTES
 from topologies.topology import Fabric, Topology
 
-FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
-_BESIDE_SHARE = 0.7  # of what SMs copy alone, they copy beside a matmul; fitted to 2 and 4 x H200
 _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
 FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H200
 SUM_LOAD_SHARE = 0.85  # the same of tiles that only add; fitted to 2 x H200
 SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
-_SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
-COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
 _OUT_OF_STEP_SHARE = 0.82  # of the rate of copies between ranks in step; fitted to 4 x H200
 _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
 # collectives by words, fitted to 128 KB to 4 MB of words of LL a peer on 2 x H200: of what a link carries, words of 8 bytes;
@@ -34,19 +31,9 @@ _LIBRARY_LARGE_US, _LIBRARY_SMALL, _LIBRARY_LARGE_BYTES = 18.0, 2 << 20, 12 << 2
 _LIBRARY_RATES = {"all_gather": (0.9, 0.64), "reduce_scatter": (0.9, 0.64), "all_reduce": (0.95, 0.44)}
 
 
-def rank_rate(topology: Topology, mover: CopyEngine | CommSms | Fused, transfer: Transfer, num_bytes: float) -> float:
+def rank_rate(topology: Topology, mover: ChunkMover, transfer: Transfer, num_bytes: float) -> float:
     """GB/s with which one mover sends to (or loads from) one peer."""
-    link = min(topology.link_gb_per_s(0, peer) for peer in range(1, topology.num_ranks))
-    ramp = topology.push_sms if transfer is Transfer.PUSH else topology.pull_sms
-    match mover:
-        case CopyEngine():
-            # pulls of a copy engine run at 372 / 389 of its pushes (4 x H200)
-            scale = 1.0 if transfer is Transfer.PUSH else 0.956
-            return min(link, topology.copy_engine.at(num_bytes) * scale)
-        case CommSms(num_sms):
-            return min(link, _BESIDE_SHARE * ramp.at(num_sms))
-        case Fused():
-            return min(link, FUSED_SHARE * ramp.at(topology.gpu.num_sms))
+    return min(topology.slowest_link_gb_per_s, mover.gb_per_s(topology, transfer, num_bytes))
 
 
 def num_links(topology: Topology) -> int:
@@ -54,46 +41,42 @@ def num_links(topology: Topology) -> int:
     return topology.num_ranks - 1 if topology.levels[0].fabric is Fabric.FULL_MESH else 1
 
 
-def chunk_times(topology: Topology, exchange: Exchange, element_bytes: int, *, made: bool) -> list[float]:
-    """Duration of each (peer, chunk) transfer in the order of the mover, as steps of one queue, in us. `made`: the chunks
+def chunk_us(topology: Topology, exchange: Exchange, element_bytes: int, *, made: bool) -> float:
+    """Duration of each (peer, chunk) transfer of the mover, as a step of one queue. `made`: the chunks
     are made in this call: ranks are not in step then, and two may send to the same one, which is how a rate below that of
     copies in step is accounted for."""
     peers = topology.num_ranks - 1
-    if isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PUSH:
+    if exchange.mover.issuer is Issuer.TILES and exchange.transfer is Transfer.PUSH:
         # its tiles take the time that their stores take, and all peers are told at once
-        return [_FUSED_CHUNK_US / peers] * (peers * exchange.chunks)
+        return _FUSED_CHUNK_US / peers
     num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
     rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
     rate *= _OUT_OF_STEP_SHARE if made and topology.num_ranks > 2 else 1.0
     bridge = topology.levels[0].fabric is Fabric.HOST_BRIDGE
     shared = topology.levels[0].size if bridge else 1
-    engine = isinstance(exchange.mover, CopyEngine)
-    floor = topology.copy_engine_start_us if engine else 1.0
-    start = COPY_START_US if engine else _SHARE_START_US
+    floor, start = exchange.mover.start_us(topology)
     start += _PULL_START_US if exchange.transfer is Transfer.PULL else 0.0
     one = max(floor, num_bytes / rate / 1e3 * shared) + start
-    steps = peers * exchange.chunks
     at_once = min(peers, num_links(topology))
     if exchange.order.nest is Nest.RANK_MAJOR or at_once == 1:
-        return [one] * steps  # peers that share a port take turns, whatever the order
+        return one  # peers that share a port take turns, whatever the order
     # a mesh has a link for each peer: all of them at once
     total = rate * at_once
-    if isinstance(exchange.mover, CommSms):
+    if exchange.mover.sms:
         ramp = topology.push_sms if exchange.transfer is Transfer.PUSH else topology.pull_sms
-        total = min(total, ramp.at(exchange.mover.num_sms) * at_once)
+        total = min(total, ramp.at(exchange.mover.sms) * at_once)
     stage = max(floor, peers * num_bytes / total / 1e3 * shared) + start
-    return [stage / peers] * steps
+    return stage / peers
 
 
 def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consumers: int) -> float:
     """All items of a bounded exchange: what passes the link, what producers and consumers get through, or as often as a
     slot can go round, whichever is slowest; and one item on its way."""
-    assert isinstance(exchange.mover, CommSms), "producers are programs"
     num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
     rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
     one = num_bytes / topology.push_sms.at(1) / 1e3  # an item by one program
     there = topology.levels[0].signal_us + one + _ITEM_US
-    busy = [(one + _ITEM_US) / programs for programs in (exchange.mover.num_sms, consumers)]
+    busy = [(one + _ITEM_US) / programs for programs in (exchange.mover.sms, consumers)]
     each = max(num_bytes / rate / 1e3, *busy, 2 * there / exchange.slots)
     return exchange.chunks * each + there
 
@@ -102,7 +85,7 @@ def words_us(topology: Topology, words: int, shots: int, *, within: bool) -> flo
     """A collective that sends and receives so many words to and from each peer in each of so many shots, with its launch, or
     with what its programs wait for each other `within` a kernel. A word takes as long whatever of it is data."""
     ranks = topology.num_ranks
-    link = min(topology.link_gb_per_s(0, peer) for peer in range(1, ranks)) * num_links(topology)
+    link = topology.slowest_link_gb_per_s * num_links(topology)
     there = max(level.signal_us for level in topology.levels)
     start = _ALL_PROGRAMS_US if within else _WORD_LAUNCH_SHARE * topology.gpu.kernel_launch_us
     start += _SHOT_US * (shots - 1)

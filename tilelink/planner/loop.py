@@ -100,7 +100,7 @@ class Loop:
     """
 
     programs: int
-    begin: float
+    begin: float | Times  # of each program
     tile_us: float
     own_extra_us: float  # after the matmul of an own tile
     halved: int = 0
@@ -239,3 +239,10 @@ class Loop:
             ends[row] = np.maximum(now[:size], ready[row]) + self.half_us
             now[:size] = ends[row]
         return ends
+
+
+def last_ends(ends: Times, programs: int, begin: float | Times) -> Times:
+    """When each program has done its last tile, those without a tile at `begin`."""
+    found, number = np.array(np.broadcast_to(begin, programs)), np.arange(min(programs, len(ends)))
+    found[: len(number)] = ends[number + (len(ends) - 1 - number) // programs * programs]
+    return found

@@ -6,15 +6,16 @@ import math
 from functools import cached_property
 from typing import NamedTuple
 
+from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Copy, Relation, Sum
+from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
-from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, exchange_of
 from tilelink.planner.library_cost import library_matmul
-from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE
+from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
 from tilelink.planner.tile_cost import (
@@ -44,13 +45,17 @@ Around = tuple[tuple[str, ExchangeChoice], ...]  # exchanges whose parts a loop 
 
 
 class Busy(NamedTuple):
-    """Microseconds of the compute stream, and of busy tensor cores; of all tiles without what own tiles add, and of that, by the
-    average program."""
+    """Microseconds of the compute stream, and of busy tensor cores; of all tiles by the average program, without what own tiles
+    add. `adds`: of the program that has most to add, from the first parts on. `first_own`, `last_own`: until the first chunk of
+    own tiles is done, and the last one."""
 
     us: float = 0.0
     tensor: float = 0.0
     tiles: float = 0.0
     adds: float = 0.0
+    first_own: float = 0.0
+    last_own: float = 0.0
+    library: bool = False
 
 
 @remembered
@@ -76,7 +81,7 @@ def library_us(structure: Structure, name: str, pieces: int) -> Busy:
     dtype = structure.graph.values[anchor.reads[1].value].dtype
     found = library_matmul(structure.topology, rows, cols, reduction, dtype, pieces)
     us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
-    return Busy(gpu.kernel_launch_us + us, found.tensor_us)
+    return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True)
 
 
 @remembered
@@ -87,6 +92,9 @@ def loop_us(structure: Structure, name: str, choice: ComputeChoice, sms: int, fo
         return Busy()
     bound = _Bound(structure, group, loop, sms, folded, around)
     if isinstance(group.anchor.operation, Matmul):
+        index = structure.maker(name)
+        if structure.goes_on(index) or structure.goes_on(index + 1):  # programs may have tiles of other loops, too
+            return bound.shared()
         return bound.matmul()
     if isinstance(group.anchor.operation, Sum | Copy | Elementwise):
         return bound.stream()
@@ -99,7 +107,7 @@ class _Bound:
     def __init__(
         self, structure: Structure, group: Group, loop: TritonLoop, sms: int, folded: str, around: Around
     ) -> None:
-        self.structure, self.group, self.loop, self.folded = structure, group, loop, folded
+        self.structure, self.group, self.loop, self.folded, self.sms = structure, group, loop, folded, sms
         self.topology, self.graph = structure.topology, structure.graph
         self.tiles = num_tiles(structure, group.name, loop.tile.m, loop.tile.n)
         self.programs = min(self.tiles, sms * loop.tile.per_sm)
@@ -123,13 +131,37 @@ class _Bound:
         if loop.halves and self.tiles % self.programs:
             us += one / 2
         tiles, ranks, adds = self.tiles / self.programs * one, self.topology.num_ranks, 0.0
+        first, last = 0.0, 0.0
         if self.folded:
             own = self.tiles / ranks / self.programs
-            adds = own * self._added_us(one, math.inf)
+            adds, first = self._adds(one), self._first_own(one)
+            last = 0.0 if self.chunked else self.rounds * one
             others = 0.0 if self.chunked else (ranks - 1) / ranks * tiles  # of warpgroups in turns: own tiles come last
             us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
         tensor = flops_us(work, on, dtype, gpu) * self.tiles / self.programs
-        return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds)
+        return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds, first, last)
+
+    def shared(self) -> Busy:
+        """A matmul whose launch may be that of others, whose programs share all tiles evenly."""
+        found, programs = self.matmul(), self.sms * self.loop.tile.per_sm
+        share = self.programs / programs
+        return found._replace(us=found.tiles * share, tensor=found.tensor * share, tiles=found.tiles * share)
+
+    def _adds(self, one: float) -> float:
+        """What the program with most own tiles takes, of `one` us each, when the parts of its first one are there: it adds them,
+        and then computes the others, which two warpgroups do at the same time."""
+        most, extra = -(-(self.tiles // self.topology.num_ranks) // self.programs), self._added_us(one, math.inf)
+        alone = -(-most // 2) if self.turns else most
+        return max(most * extra, alone * extra + (alone - 1) * one)
+
+    def _first_own(self, one: float) -> float:
+        """Until the first chunk of own tiles is done, if these come last."""
+        if self.chunked:
+            return 0.0
+        makes, own = group_of(self.structure, self.folded).makes, self.tiles // self.topology.num_ranks
+        m = self.loop.tile.m  # a tile that reaches into another chunk is of that one
+        whole = (own * (x.chunk_rows // m) // -(-x.rows // m) for r, x in self.exchanges if makes(r.source))
+        return -(-(self.tiles - own + max(1, min(whole, default=0))) // self.programs) * one
 
     def stream(self) -> Busy:
         gpu, moved = self.topology.gpu, float(_streamed_bytes(self.structure, self.group.name))

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from operator import eq
 from typing import NamedTuple, TypeVar
 
-from tilelink.planner.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
+from tilelink.ir.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.planner.decisions import Option
 
 EXCHANGE, COMPUTE = "exchange", "compute"

@@ -3,7 +3,6 @@ legal ones. A pin is honoured or refused, never passed over."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -11,13 +10,20 @@ from functools import lru_cache
 from typing import NoReturn
 
 from tilelink.errors import IdlePin, IllegalPin, UnknownPin, did_you_mean
+from tilelink.ir.movers import MOVERS, ChunkMover, parsed_mover
 from tilelink.ir.spec import AllReduce, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
-from tilelink.planner.choices import FRESH, OUTPUTS, REUSED, compute_fields, exchange_fields, loop_text
+from tilelink.planner.aliases import without_aliases
+from tilelink.planner.choices import FRESH, OUTPUTS, REUSED, compute_fields, exchange_fields, likely, loop_text
+from tilelink.planner.collectives import (
+    collective_fields,
+    legal_collectives,
+    operation_of,
+    why_none_fits,
+)
 from tilelink.planner.fields import APPLIES_TO, asked_of_all
 from tilelink.planner.search import descent_of
 from tilelink.planner.space import (
-    algorithms_on,
     compute_options,
     exchange_options,
     fields_of,
@@ -52,10 +58,13 @@ class Space:
         return sorted({name.rpartition(".")[2] for name in self.short})
 
 
-def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> None:
-    """Every pin names a choice, and its value is one that some schedule has. Raises UnknownPin, IdlePin, IllegalPin."""
+def checked_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> dict[str, str]:
+    """The pins without aliases. Every one names a choice, and its value is one that some schedule has.
+
+    Raises UnknownPin, IdlePin, IllegalPin."""
     if not pins:
-        return
+        return {}
+    pins = without_aliases(spec, topology, pins)
     space = _space(spec, topology)
     for name, value in pins.items():
         covered = space.covered(name)
@@ -65,10 +74,14 @@ def check_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> 
         if value not in texts and not any(_has_meaning(space, one, value, topology) for one in covered):
             others = {other: text for other, text in pins.items() if other != name}
             legal = _legal(spec, topology, name, texts, others) or _legal(spec, topology, name, texts, {})
+            if not legal:  # of what lies where the caller reads it
+                promised = _legal(spec, topology, name, texts, {OUTPUTS: REUSED})
+                legal = [f"{text} with {OUTPUTS}={REUSED}" for text in promised]
             shown = ", ".join([*legal, *_patterns(space, covered, topology)])
-            reason = "no schedule of this spec has it"
-            hint = _likely(value, texts)
+            reason = why_none_fits(spec, topology, {name: value}) or "no schedule of this spec has it"
+            hint = likely(value, texts)
             raise IllegalPin(name=name, value=value, reason=reason, hint=hint, legal=shown or "none on this machine")
+    return dict(pins)
 
 
 def pin_names(spec: BoundSpec, topology: Topology) -> Mapping[str, AbstractSet[str]]:
@@ -78,10 +91,12 @@ def pin_names(spec: BoundSpec, topology: Topology) -> Mapping[str, AbstractSet[s
 
 def why_none(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
     """Why no structure leaves each of these pins, which are legal one by one, something to apply to."""
+    if reason := why_none_fits(spec, topology, pins):
+        return reason
     space = _space(spec, topology)
     texts = [f"{name} applies to {_listed(space.covered(name))}" for name in pins if name != OUTPUTS]
     return (
-        f"no choice of algorithms and of library matmuls leaves each of them something to apply to: {'; '.join(texts)}"
+        f"no choice of collectives and of library matmuls leaves each of them something to apply to: {'; '.join(texts)}"
     )
 
 
@@ -89,6 +104,7 @@ def legal_beside(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -
     """Values of each pin that go with all others, ` Legal beside the others: transfer=pull.`; nothing if there are none, or only
     one pin."""
     space, found = _space(spec, topology), []
+    pins = without_aliases(spec, topology, pins)
     for name in pins if len(pins) > 1 else ():
         others = {other: text for other, text in pins.items() if other != name}
         texts = {text for one in space.covered(name) for text in space.names[one]}
@@ -126,13 +142,6 @@ def _by_size(text: str) -> tuple[int, str]:
     return len(text), text
 
 
-def _likely(value: str, texts: AbstractSet[str]) -> str:
-    """` Did you mean 'Fused()'?` for the text that is closest, whatever its case, or nothing."""
-    spelled = {text.lower(): text for text in sorted(texts)}
-    close = difflib.get_close_matches(value.lower(), list(spelled), n=1)
-    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
-
-
 def _has_meaning(space: Space, name: str, value: str, topology: Topology) -> bool:
     """Whether a value that the search does not try is legal, as `_patterns` says."""
     field_name = name.rpartition(".")[2]
@@ -145,14 +154,13 @@ def _has_meaning(space: Space, name: str, value: str, topology: Topology) -> boo
             tile = parse_tile(value)
             return tile is not None and (tile.k >= SMALLEST_DOT if name in space.matmuls else tile.k == 0)
         case "mover":
-            number = value.removeprefix("CommSms(").removesuffix(")")
-            sms = value == f"CommSms({number})" and is_number(number) and int(number) < topology.gpu.num_sms
-            return sms and _takes_sms(space, name)
+            mover = parsed_mover(value, topology.gpu)
+            return mover is not None and any(_is_of(type(mover), text) for text in space.names[name])
     return False
 
 
-def _takes_sms(space: Space, name: str) -> bool:
-    return any(text.startswith("CommSms") for text in space.names[name])
+def _is_of(kind: type[ChunkMover], text: str) -> bool:
+    return text.partition("(")[0] == kind.__name__
 
 
 def _patterns(space: Space, names: list[str], topology: Topology) -> Iterator[str]:
@@ -167,8 +175,10 @@ def _patterns(space: Space, names: list[str], topology: Topology) -> Iterator[st
                 yield "or MxNxK/WwSs: powers of two from 16 on, W warps, S stages; 2p: two programs an SM, 2g: two warpgroups"
             if any(name not in space.matmuls for name in names):
                 yield "or MxNx0/Ww1s: powers of two from 16 on, W warps"
-        case "mover" if any(_takes_sms(space, name) for name in names):
-            yield f"or CommSms(n) with n from 1 to {topology.gpu.num_sms - 1}"
+        case "mover":
+            texts = [text for name in names for text in space.names[name]]
+            kinds = (kind for kind in MOVERS if any(_is_of(kind, text) for text in texts))
+            yield from (f"or {more}" for kind in kinds if (more := kind.more(topology.gpu)))
 
 
 def _leads_somewhere(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> bool:
@@ -186,8 +196,10 @@ def _space(spec: BoundSpec, topology: Topology) -> Space:
     if any(isinstance(node.operation, AllReduce) and _is_only_output(spec, node.output.name) for node in spec.nodes):
         space.names[OUTPUTS] = {FRESH, REUSED}
         space.short.add(OUTPUTS)
-    for collective, legal in algorithms_on(spec, topology):
-        _add(space, f"{collective}.algorithm", {algorithm.value for algorithm in legal})
+    for collective, legal in legal_collectives(spec, topology):
+        for how in legal:
+            for name, text in collective_fields(operation_of(spec, collective), how).items():
+                _add(space, f"{collective}.{name}", {text})
     seen: set[object] = set()  # most structures have most of this in common
     for structure in structures(spec, topology, {OUTPUTS: REUSED}):
         _add_exchanges(space, structure, seen)

@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from itertools import product
 
 from tilelink.errors import NoLegalSchedule
+from tilelink.ir.choices import Choices
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.planner.choices import Choices, pin_text
+from tilelink.planner.choices import pin_text
 from tilelink.planner.climb import MARGIN, Climb
 from tilelink.planner.decisions import slot_names
 from tilelink.planner.fallback import Log, built, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
 from tilelink.planner.pieces import pieces
-from tilelink.planner.pins import check_pins, why_none
+from tilelink.planner.pins import checked_pins, why_none
 from tilelink.planner.search import Place, descent_of
 from tilelink.planner.space import joined, structures
 from tilelink.planner.structure import Structure
@@ -52,7 +53,7 @@ def plan_with_choices(
     """`plan`, and the choices that lead to the schedule."""
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
-    check_pins(spec, topology, wanted)
+    wanted = checked_pins(spec, topology, wanted)
     best, others = search(spec, topology, wanted, log)
     return first_proven(built(spec, best), in_order(spec, others), wanted, log)
 
@@ -140,9 +141,9 @@ def _by_pieces(
 
 
 def _shape(parts: Sequence[Structure]) -> object:
-    algorithms = frozenset(one for part in parts for one in part.algorithms)
+    collectives = frozenset(one for part in parts for one in part.collectives)
     loops = frozenset(one for part in parts for one in part.loops)
-    return algorithms, frozenset(name for part in parts for name in part.library), loops
+    return collectives, frozenset(name for part in parts for name in part.library), loops
 
 
 def _whole(

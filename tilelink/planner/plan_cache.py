@@ -24,13 +24,16 @@ import tilelink.planner
 import tilelink.proof
 import tilelink.schedule
 import topologies
-from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, TileShape, Transfer
+from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
+from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.movers import MOVERS, Library, OwnKernel, Transfer
+from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.serialize import decode, encode, to_json
 from tilelink.ir.spec import BoundSpec
+from tilelink.ir.word import Protocol
 from tilelink.planner.build import build
-from tilelink.planner.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.plan import plan, plan_with_choices
 from tilelink.planner.space import structure_with
@@ -44,7 +47,8 @@ _OFF = "off"
 _MOST = 4096  # plans: about 8 MB; the oldest ones go
 _TYPES = (
     *(Choices, ExchangeChoice, ComputeChoice, TritonLoop, LibraryCompute),
-    *(CopyEngine, CommSms, Fused, TileShape, Transfer, Algorithm, Nest),
+    *(*MOVERS, OwnKernel, Library, TileShape, Transfer, Nest),
+    *(Collective, Landing, Protocol),
 )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.ir.choices import TritonLoop
 from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
-from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, Transfer, turn_cols
+from tilelink.ir.movers import Transfer
+from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
 from tilelink.ir.steps import (
@@ -39,7 +41,6 @@ from tilelink.planner.access import (
     read_wait,
     send_steps,
 )
-from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.halves import tiles_to_halve
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
@@ -118,7 +119,7 @@ def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -
 def _at_peers(problem: Problem, index: int) -> dict[str, Buffer]:
     """What tiles of group `index` may store into at peers, by name."""
     known = around(problem.structure, problem.members(index))
-    found = [one for one in problem.structure.relations if one.name in known and one.protocol is None]
+    found = [one for one in problem.structure.relations if one.name in known]
     exchanges = [(one, make_exchange(problem, one)) for one in found]
     return {x.target: target_buffer(problem, one, x) for one, x in exchanges if x.target and not x.slots}
 

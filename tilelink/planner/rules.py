@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation
-from tilelink.ir.links import why_no_exchange
-from tilelink.ir.nodes import CommSms, Fused, Kind, Mover, Transfer
-from tilelink.planner.choices import ComputeChoice, ExchangeChoice, TritonLoop
+from tilelink.ir.movers import ChunkMover, Issuer, Transfer
+from tilelink.ir.nodes import Kind
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
@@ -26,7 +26,7 @@ class Carried:
 
     name: str
     source: str
-    mover: Mover
+    mover: ChunkMover
     push: bool
     chunks: int
     rows: int  # of a part
@@ -40,7 +40,7 @@ class Carried:
 
     @property
     def fused(self) -> bool:
-        return isinstance(self.mover, Fused)
+        return self.mover.issuer is Issuer.TILES
 
     @property
     def chunk_rows(self) -> int:
@@ -50,7 +50,7 @@ class Carried:
     def no_atomics(self) -> str:
         """Why it does not cross links that carry no atomics, or nothing."""
         transfer = Transfer.PUSH if self.push else Transfer.PULL
-        return why_no_exchange(self.mover, transfer, by_tiles=self.by_tiles)
+        return self.mover.why_not_without_atomics(transfer, by_tiles=self.by_tiles)
 
 
 NOTHING_ELSE = "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
@@ -82,7 +82,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.topology.name} has several nodes, between which no slots lie",
     ),
     (
-        lambda x: x.in_place and (not x.push or isinstance(x.mover, CommSms)),
+        lambda x: x.in_place and (not x.push or x.mover.sms > 0),
         lambda x: f"{x.name} is put together in place by pushes of tiles or of copy engines",
     ),
     (
@@ -98,7 +98,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.source} is not made by tiles that could store to peers",
     ),
     (
-        lambda x: isinstance(x.mover, CommSms) and x.read_by_library and (x.bounded or not x.by_tiles),
+        lambda x: x.mover.sms > 0 and x.read_by_library and (x.bounded or not x.by_tiles),
         lambda x: f"the first reader of {x.name} is no tile loop beside which SMs could communicate",
     ),
     (
@@ -155,9 +155,11 @@ def why_no_loop(structure: Structure, group: Group, choice: ComputeChoice) -> st
     return next((reason(x) for broken, reason in TILE_RULES if broken(x)), "")
 
 
-def why_not_beside(structure: Structure, relation: Relation, mover: Mover, loops: Mapping[str, ComputeChoice]) -> str:
+def why_not_beside(
+    structure: Structure, relation: Relation, mover: ChunkMover, loops: Mapping[str, ComputeChoice]
+) -> str:
     """Why programs that communicate cannot run beside the tiles that make what they send, or else those that read it."""
-    if not isinstance(mover, CommSms) or relation.kind is Kind.SHIFT:
+    if not mover.sms or relation.kind is Kind.SHIFT:
         return ""
     made = structure.by_tiles(relation.source)
     hosts = (structure.maker(relation.source),) if made else structure.readers(relation.name)[:1]

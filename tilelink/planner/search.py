@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import product
 from typing import TypeGuard
 
+from tilelink.ir.choices import ComputeChoice, TritonLoop
 from tilelink.ir.nodes import Kind
 from tilelink.planner.bounds import alone_us, may_halve, most_gained_us, taken_sms
-from tilelink.planner.choices import ComputeChoice, TritonLoop
 from tilelink.planner.decisions import Chosen, Option, Slot, legal_alone, slots_of
 from tilelink.planner.moves import (
     COMPUTE,
@@ -120,7 +120,9 @@ class Descent:
         trials = {first: {**current, slot: nearest(group, current[slot])} for first, group in groups.items()}
         kept = self._by_bound(trials)
         if any(len(group) > 1 for group in groups.values()):
-            kept = self._promising(kept, trials, here)
+            limit = min(here.us, self.ceiling)
+            able = [first for first in kept if self._may_improve(slot, trials[first], groups[first], limit)]
+            kept = self._promising(able, trials, here)
         for first in dict.fromkeys((*kept, values(current[slot], When.FIRST))):
             best, since = math.inf, 0
             for option in groups.get(first, ()):
@@ -130,6 +132,12 @@ class Descent:
                 if since == _PATIENCE:
                     break
         return here
+
+    def _may_improve(self, slot: Slot, trial: Chosen, group: Iterable[Option], limit: float) -> bool:
+        """Whether some option of the group may take less than `limit` with all else as it is: `trial` has one of them."""
+        gain = _SLACK * self._gain(trial, self._then_last(trial))
+        options = (trial[slot], *(one for one in group if one != trial[slot]))
+        return any(self.timing.us({**trial, slot: one}, 0.0) < limit + gain for one in options)
 
     def _by_bound(self, trials: Mapping[Values, Chosen]) -> list[Values]:
         """By what they take at least: what is tried early is hard to beat."""
@@ -282,11 +290,35 @@ def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], know
     here = search.swept(order[::-1], start)
     if here.us > FAR * known:
         return here
-    for trial in [trial for pair in pairs for trial in _together(search, here, pair)]:
+    trials = [trial for chain in in_one_launch(search.timing.structure) for trial in _alike(search, here, chain)]
+    for trial in [*trials, *(trial for pair in pairs for trial in _together(search, here, pair))]:
         found = search.at(trial, here.us)
         if found.us < here.us:
             here = search.swept(order, found)
     return here
+
+
+def in_one_launch(structure: Structure) -> list[tuple[Slot, ...]]:
+    """Matmuls that may run in one launch, in a row."""
+    chains: list[tuple[Slot, ...]] = []
+    for index, group in enumerate(structure.groups):
+        slot = ("compute", group.name)
+        if structure.goes_on(index):
+            before = chains.pop() if chains and chains[-1][-1][1] == structure.groups[index - 1].name else ()
+            chains.append((*(before or (("compute", structure.groups[index - 1].name),)), slot))
+    return chains
+
+
+def _alike(search: Descent, here: Place, chain: tuple[Slot, ...]) -> Iterator[dict[Slot, Option]]:
+    """Loops that are all launched in one way: the ways that take least at least."""
+    current, slots = search.base(here.chosen), search.slots
+    if any(slot not in slots for slot in chain):
+        return
+    alike = [first for first in slots[chain[0]].by_first if all(first in slots[slot].by_first for slot in chain)]
+    trials = [
+        {**current, **{slot: nearest(slots[slot].by_first[first], current[slot]) for slot in chain}} for first in alike
+    ]
+    yield from sorted(trials, key=lambda trial: search.timing.us(trial, 0.0))[:WIDTH]
 
 
 def _together(search: Descent, here: Place, pair: tuple[Slot, Slot]) -> Iterator[dict[Slot, Option]]:

@@ -13,11 +13,13 @@ from dataclasses import replace
 from itertools import product
 
 from tilelink.errors import LARGEST_SIZE
+from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
+from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.counting import words_sent
-from tilelink.ir.expand import BY_WORDS, collectives, expand
+from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.links import why_no_algorithm, why_no_exchange
-from tilelink.ir.nodes import Algorithm, CommSms, CopyEngine, Fused, Kind, Mover, TileShape, Transfer
+from tilelink.ir.movers import MOVERS, CommSms, Issuer, Transfer, parsed_mover
+from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import AllGather, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
@@ -27,16 +29,12 @@ from tilelink.planner.choices import (
     ITEM_TILE,
     OUTPUTS,
     REUSED,
-    Choices,
-    ComputeChoice,
-    ExchangeChoice,
-    LibraryCompute,
-    TritonLoop,
     compute_fields,
     exchange_fields,
     loop_text,
     pinned,
 )
+from tilelink.planner.collectives import collective_fields, collective_names, fits, legal_collectives, operation_of
 from tilelink.planner.fields import asked_of_all, group_fields
 from tilelink.planner.group import Group, group_ops, shareable
 from tilelink.planner.rules import item_counts, peer_atomics
@@ -49,12 +47,10 @@ Known = tuple[Relation, bool]  # a relation, and whether tiles make its source: 
 Texts = dict[Known, list[dict[str, str]]]  # fields of all options: most structures have relations in common
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
-_COMM_SMS = (2, 4, 8, 16, 24, 32)
 _CHUNKS = (1, 2, 4, 8, 16)
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
 _MOST_SENT = 512 << 10  # words that a rank sends in a call (LL, 2 x H200): beyond, words are planned if pinned
-_LL = {algorithm: by for algorithm, by in BY_WORDS.items() if by.protocol is Protocol.LL}
 
 
 def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool = False) -> Iterator[Structure]:
@@ -62,56 +58,49 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool =
     Pins of a `piece` may apply to other pieces."""
     reuses = pins.get(OUTPUTS) == REUSED
     decisions = set(pins) - {OUTPUTS}
-    gathers = {node.output.name for node in spec.nodes if isinstance(node.operation, AllGather)}
     names, options = [], []
-    for name, legal in algorithms_on(spec, topology):
-        wanted = pinned(pins, name, "algorithm")
-        left_out = _left_out(legal, gathers=name in gathers, reuses=reuses)
+    for name, legal in legal_collectives(spec, topology):
+        operation = operation_of(spec, name)
         names.append(name)
-        options.append([a for a in legal if wanted == a.value or (wanted is None and a not in left_out)])
+        options.append(
+            [
+                how
+                for how in legal
+                if fits(operation, name, how, pins)
+                and all(
+                    pinned(pins, name, field) is not None
+                    for field in _left_out(how, legal, gathers=operation is AllGather, reuses=reuses)
+                )
+            ]
+        )
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
     readers = _readers_of_columns(spec)
     texts: Texts = {}
     for chosen in product(*options):
-        algorithms = tuple(zip(names, chosen, strict=True))
+        collectives = tuple(zip(names, chosen, strict=True))
         graphs: dict[frozenset[str], TileGraph] = {}
         for library in _library_sets(matmuls, pins):
             whole = library & readers
             if whole not in graphs:
-                graphs[whole] = expand(spec, dict(algorithms), whole)
+                graphs[whole] = expand(spec, dict(collectives), whole)
             graph = graphs[whole]
-            if any(_sends_many(graph, one) and not _asked(one, names, pins) for one in graph.relations()):
+            if any(
+                _sends_many(graph, one) and not _sends_as_asked(one, collectives, pins) for one in graph.relations()
+            ):
                 break  # whoever multiplies, as many words are sent
             if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
                 continue
             for shared in _shared(shareable(graph, library), pins):
                 loops = tuple((name, name in shared) for name in shareable(graph, library))
                 groups = group_ops(graph, library, shared)
-                structure = Structure(topology, algorithms, library, loops, graph, groups)
+                structure = Structure(spec, topology, collectives, library, loops, graph, groups)
                 if piece or not decisions or decisions <= _applied(structure, pins, texts):
                     yield structure
 
 
-def algorithms_on(spec: BoundSpec, topology: Topology) -> list[tuple[str, tuple[Algorithm, ...]]]:
-    """(name, legal algorithms) of each collective on this machine: peers on other nodes have no address here."""
-    networked = any(level.fabric is Fabric.NETWORK for level in topology.levels)
-    atomics = peer_atomics(topology)
-    return [
-        (
-            name,
-            tuple(
-                algorithm
-                for algorithm in legal
-                if (algorithm is Algorithm.LIBRARY or not networked) and (atomics or not why_no_algorithm(algorithm))
-            ),
-        )
-        for name, legal in collectives(spec)
-    ]
-
-
 def joined(spec: BoundSpec, parts: Sequence[Structure], pins: Pins) -> Structure | None:
     """The structure of a spec whose pieces have these, if every pin applies to something in it."""
-    chosen = {name: algorithm for part in parts for name, algorithm in part.algorithms}
+    chosen = {name: how for part in parts for name, how in part.collectives}
     library = frozenset(name for part in parts for name in part.library)
     shared = {name for part in parts for name, is_shared in part.loops if is_shared}
     structure = _structure(spec, parts[0].topology, chosen, library, shared)
@@ -123,21 +112,21 @@ def structure_with(spec: BoundSpec, topology: Topology, choices: Choices) -> Str
     """The structure that these choices are of."""
     library = frozenset(name for name, choice in choices.computes if isinstance(choice.loop, LibraryCompute))
     shared = {name for name, is_shared in choices.loops if is_shared}
-    return _structure(spec, topology, dict(choices.algorithms), library, shared)
+    return _structure(spec, topology, dict(choices.collectives), library, shared)
 
 
 def _structure(
     spec: BoundSpec,
     topology: Topology,
-    chosen: Mapping[str, Algorithm],
+    chosen: Mapping[str, Collective],
     library: frozenset[str],
     shared: AbstractSet[str],
 ) -> Structure:
-    algorithms = tuple((name, chosen[name]) for name, _ in collectives(spec))
+    collectives = tuple((name, chosen[name]) for name in collective_names(spec))
     graph = expand(spec, dict(chosen), library & _readers_of_columns(spec))
     can = shareable(graph, library)
     groups = group_ops(graph, library, {name: first for name, first in can.items() if name in shared})
-    return Structure(topology, algorithms, library, tuple((name, name in shared) for name in can), graph, groups)
+    return Structure(spec, topology, collectives, library, tuple((name, name in shared) for name in can), graph, groups)
 
 
 def _readers_of_columns(spec: BoundSpec) -> set[str]:
@@ -146,31 +135,32 @@ def _readers_of_columns(spec: BoundSpec) -> set[str]:
     return {node.output.name for node in spec.nodes if columns & set(node.inputs)}
 
 
-def _left_out(legal: tuple[Algorithm, ...], *, gathers: bool, reuses: bool) -> set[Algorithm]:
-    """Algorithms of a collective that are planned only if pinned."""
-    found = {Algorithm.LAMPORT_TILES_TWO_SHOT}  # never timed
-    if not reuses:
-        found.add(Algorithm.IN_PLACE)
-    # a word of LL takes as long as one of Lamport and carries half as much (one H200)
-    by_lamport = [BY_WORDS[a] for a in legal if a in BY_WORDS and a not in _LL]
-    found |= {a for a, by in _LL.items() if replace(by, protocol=Protocol.LAMPORT) in by_lamport}
-    if gathers:  # one launch takes longer than two, unless the L2 still has the weights (one H200)
-        found |= {a for a, by in BY_WORDS.items() if by.in_tiles}
-    return found
+def _left_out(how: Collective, legal: tuple[Collective, ...], *, gathers: bool, reuses: bool) -> tuple[str, ...]:
+    """Fields that pins must ask for, all of them, or else this way to carry out a collective is not tried."""
+    if how.landing is Landing.REUSED and not reuses:
+        return ("landing",)
+    if how.in_tiles and how.shots > 1:  # never timed
+        return ("shots", "protocol")
+    if how.in_tiles and gathers:  # one launch takes longer than two, unless the L2 still has the weights (one H200)
+        return ("mover", "protocol")
+    if how.protocol is Protocol.LL and replace(how, protocol=Protocol.LAMPORT) in legal:
+        return ("protocol",)  # its packets take as long as those of Lamport and carry half as much (one H200)
+    return ()
 
 
 def _sends_many(graph: TileGraph, relation: Relation) -> bool:
     """Whether a rank sends more words for it than was measured."""
-    if relation.protocol is None:
+    if not relation.by_packets:
         return False
     words = words_sent(relation, graph.values[relation.name].dtype)
     return (relation.num_ranks - 1) * relation.shots * words > _MOST_SENT
 
 
-def _asked(relation: Relation, collectives: list[str], pins: Pins) -> bool:
-    """Whether a pin asks for the algorithm of the collective that `relation` carries out."""
-    name = relation.name if relation.name in collectives else relation.name.removesuffix("_whole")
-    return pinned(pins, name, "algorithm") is not None
+def _sends_as_asked(relation: Relation, collectives: Sequence[tuple[str, Collective]], pins: Pins) -> bool:
+    """Whether pins ask for packets of the collective that `relation` carries out."""
+    known = {name for name, _ in collectives}
+    name = relation.name if relation.name in known else relation.name.removesuffix("_whole")
+    return pinned(pins, name, "protocol") is not None
 
 
 def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:
@@ -187,7 +177,10 @@ def _applied(structure: Structure, pins: Pins, known: Texts) -> set[str]:
     A value to which the pins leave no option counts: building the structure then says so. `known`: of relations of other
     structures that were looked at under the same pins.
     """
-    texts: list[tuple[str, str, set[str]]] = [(c, "algorithm", {a.value}) for c, a in structure.algorithms]
+    texts: list[tuple[str, str, set[str]]] = []
+    for name, how in structure.collectives:
+        fields_here = collective_fields(operation_of(structure.spec, name), how)
+        texts += ((name, field, {text}) for field, text in fields_here.items())
     for op in structure.graph.ops():
         if isinstance(op.operation, Matmul):
             texts.append((op.name, "compute", {"library" if op.name in structure.library else "triton"}))
@@ -221,7 +214,8 @@ def _applied(structure: Structure, pins: Pins, known: Texts) -> set[str]:
 def fields_of(structure: Structure, group: Group) -> tuple[str, ...]:
     """Fields of a group in this structure."""
     by_library = group.anchor.name in structure.library
-    return group_fields(structure.graph, group, structure.topology.gpu, by_library=by_library)
+    descriptors = structure.topology.gpu.tensor_descriptors
+    return group_fields(structure.graph, group, descriptors=descriptors, by_library=by_library)
 
 
 def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
@@ -237,14 +231,10 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
     topology = structure.topology
     if relation.kind is Kind.SHIFT:
         return _bounded_options(relation, topology, pins)
-    movers: list[Mover] = [CopyEngine()]
-    movers += [CommSms(n) for n in _COMM_SMS if n <= topology.gpu.num_sms // 2]
-    movers.append(Fused())
+    movers = [mover for kind in MOVERS for mover in kind.tried(topology.gpu)]
     chunks = [n for n in _CHUNKS if (n - 1) * -(-relation.part[0] // n) < relation.part[0]]
-    wanted = pinned(pins, relation.name, "mover")
-    match = re.fullmatch(r"CommSms\((\d+)\)", wanted or "")
-    if match and 1 <= int(match[1]) < topology.gpu.num_sms:
-        movers = [CommSms(int(match[1]))]
+    wanted = parsed_mover(pinned(pins, relation.name, "mover") or "", topology.gpu)
+    movers = movers if wanted is None else [wanted]
     asked = pinned(pins, relation.name, "chunks")
     if asked is not None and is_number(asked) and int(asked) <= relation.part[0]:
         chunks = [int(asked)]
@@ -252,12 +242,12 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
     atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
     options = []
     for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
-        if nest is Nest.CHUNK_MAJOR and isinstance(mover, Fused) and count == 1:
+        if nest is Nest.CHUNK_MAJOR and mover.issuer is Issuer.TILES and count == 1:
             continue
-        if not atomics and why_no_exchange(mover, transfer, by_tiles=by_tiles):
+        if not atomics and mover.why_not_without_atomics(transfer, by_tiles=by_tiles):
             continue
         per_peer = streams == "peer" or (streams is None and streams_per_peer(topology, nest))
-        if isinstance(mover, CopyEngine):
+        if mover.issuer is Issuer.STREAMS:
             options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer))
         elif streams is None:  # it is pinned of copies
             options.append(ExchangeChoice(mover, transfer, count, nest))
@@ -272,21 +262,23 @@ def streams_per_peer(topology: Topology, nest: Nest) -> bool:
 
 def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
     """Options for a relation through a bounded number of slots: producers of a few numbers, items from small to large."""
-    if not peer_atomics(topology) and why_no_exchange(CommSms(1), Transfer.PUSH, by_tiles=False):
-        return []
+    atomics = peer_atomics(topology)
     rows = relation.part[0]
-    producers = [n for n in _COMM_SMS if n <= topology.gpu.num_sms // 2] or [1]
+    producers = [one for kind in MOVERS if kind.issuer is Issuer.PROGRAMS for one in kind.tried(topology.gpu)]
+    producers = producers or [CommSms(1)]
     counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]
     slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
-    match = re.fullmatch(r"CommSms\((\d+)\)", pinned(pins, relation.name, "mover") or "")
-    if match and 1 <= int(match[1]) < topology.gpu.num_sms:
-        producers = [int(match[1])]
+    wanted = parsed_mover(pinned(pins, relation.name, "mover") or "", topology.gpu)
+    if wanted is not None and wanted.issuer is Issuer.PROGRAMS:
+        producers = [wanted]
+    if not atomics:
+        producers = [one for one in producers if not one.why_not_without_atomics(Transfer.PUSH, by_tiles=False)]
     numbers = {name: pinned(pins, relation.name, name) or "" for name in ("chunks", "slots", "consumers")}
     asked = {name: int(text) if is_number(text) else 0 for name, text in numbers.items()}
     counts = [asked["chunks"]] if 1 <= asked["chunks"] <= rows else counts
     slots = [asked["slots"]] if asked["slots"] else slots
     options = [
-        ExchangeChoice(CommSms(some), Transfer.PUSH, items, Nest.RANK_MAJOR, places, asked["consumers"])
+        ExchangeChoice(some, Transfer.PUSH, items, Nest.RANK_MAJOR, places, asked["consumers"])
         for some, items, places in product(producers, counts, slots)
     ]
     return _kept(options, relation.name, pins)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tilelink.ir.choices import ExchangeChoice
+from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.nodes import Algorithm, CopyEngine, Kind, Transfer
+from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.nodes import Kind
+from tilelink.ir.spec import BoundSpec
 from tilelink.ir.user_op import UserOp
-from tilelink.planner.choices import ExchangeChoice
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
 from topologies.topology import Topology
@@ -16,15 +19,16 @@ from topologies.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """The algorithm of each collective, which matmuls the library computes, and of each one that could run in the loop of
+    """How each collective is carried out, which matmuls the library computes, and of each one that could run in the loop of
     another one whether it does; the graph and the groups that follow, and the machine.
 
     A structure compares by identity, so that it is a cheap part of keys. Its methods are facts of all its schedules;
     `memo`: what was computed of them.
     """
 
+    spec: BoundSpec
     topology: Topology
-    algorithms: tuple[tuple[str, Algorithm], ...]
+    collectives: tuple[tuple[str, Collective], ...]
     library: frozenset[str]
     loops: tuple[tuple[str, bool], ...]
     graph: TileGraph
@@ -79,7 +83,8 @@ class Structure:
 
     def pooled(self, relation: Relation) -> bool:
         """Whether that output lies in a pool, in another place from call to call."""
-        return self.in_place(relation) and dict(self.algorithms).get(relation.name) is Algorithm.POOLED
+        chosen = dict(self.collectives).get(relation.name)
+        return self.in_place(relation) and chosen is not None and chosen.landing is Landing.POOLED
 
     def queue_of(self, group: Group) -> Relation | None:
         """The bounded relation whose items the tiles of `group` are."""
@@ -94,7 +99,7 @@ class Structure:
         """Whether a library matmul makes the source chunk by chunk for this relation."""
         return (
             self.is_made_by_library(relation.source)
-            and isinstance(choice.mover, CopyEngine)
+            and choice.mover.issuer is Issuer.STREAMS
             and choice.transfer is Transfer.PUSH
             and relation.kind is Kind.SCATTER
             and relation.dim == 0
@@ -108,6 +113,17 @@ class Structure:
                     if read.value == relation.name and op.axis(read.axis_of(relation.dim)).reduction:
                         return True
         return False
+
+    def goes_on(self, index: int) -> bool:
+        """Whether a matmul may run in the launch of the one before: neither needs the other, and nothing of them is sent."""
+        if not 0 < index < len(self.groups):
+            return False
+        before, group = self.groups[index - 1], self.groups[index]
+        if not before.matmuls or not group.matmuls or self.is_library(index) or self.is_library(index - 1):
+            return False
+        sent = {relation.source for relation in self.graph.relations()}
+        alone = not sent & (before.made | group.made) and not before.made & set(group.reads())
+        return alone and all(self.queue_of(one) is None for one in (before, group))
 
     def folds_into(self, index: int) -> int:
         """The group in whose epilogue group `index` adds parts if it runs there, else -1: the maker of these parts."""

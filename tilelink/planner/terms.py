@@ -19,13 +19,9 @@ from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
-    CommSms,
-    CopyEngine,
     CopyOwn,
     CopyProgram,
-    Exchange,
     Finish,
-    Fused,
     Kernel,
     Launch,
     Publish,
@@ -180,22 +176,26 @@ class _Ledger:
 
     def _kernel(self, kernel: Kernel, begin: float, end: float) -> None:
         loop, times = self.model.loops[kernel.name], self.model.tiles[kernel.name]
-        self.stretch(Part.LAUNCH, f"launch of {loop.role.name}", begin, times.begin_us)
-        chain = _Chain(self.model, loop, times.begin_us, times.ends_us)
+        began = times.last_began_us
+        if loop.role.first:  # its program goes on before the last one of those before ends
+            self.stretch(Part.TILES, f"tiles of {loop.role.name} before the last ones of the loop before", begin, began)
+        else:
+            self.stretch(Part.LAUNCH, f"launch of {loop.role.name}", begin, began)
+        chain = _Chain(self.model, loop, began, times.ends_us)
         for part, what, us in chain.terms():
             self.spend(part, what, us)
         for stretch in chain.stretches:
             if stretch.awaits:
                 self.spend(Part.WAIT, stretch.what, stretch.end - stretch.begin)
         self.stretches += chain.stretches
-        drained = times.begin_us + chain.total_us + loop.cost.drain_us
-        self.stretch(Part.SENDS, f"last stores of {loop.role.name} to peers", times.begin_us + chain.total_us, drained)
+        drained = began + chain.total_us + loop.cost.drain_us
+        self.stretch(Part.SENDS, f"last stores of {loop.role.name} to peers", began + chain.total_us, drained)
         self.spend(Part.LAUNCH, "no launch between kernels that are one", end - drained)
 
     def _last_moved(self, ended: float) -> str:
         """The exchange whose transfers end then."""
         moves = self.model.transfers.moves
-        found = [name for name, spans in moves.items() if spans and abs(spans[-1][1] - ended) < _NOTHING]
+        found = [name for name, spans in moves.items() if abs(float(spans[-1, 1]) - ended) < _NOTHING]
         slots = [name for name, exchange in self.model.parts.exchanges.items() if exchange.slots]
         return (found or slots or list(moves))[0]
 
@@ -203,12 +203,12 @@ class _Ledger:
         """What movers do beside the stream, each stretch under the name of what hides it."""
         for name, moves in self.model.transfers.moves.items():
             exchange, beside = self.model.parts.exchange(name), dict[str, float]()
-            for begin, end in _union(moves):
+            for begin, end in _union(moves.tolist()):
                 for stretch in self.stretches:
                     shared = min(end, stretch.end) - max(begin, stretch.begin)
                     if shared > _NOTHING and stretch.awaits != name:
                         beside[stretch.what] = beside.get(stretch.what, 0.0) + shared
-            yield from (Term(Part.BESIDE, _transfer(exchange), us, what) for what, us in beside.items())
+            yield from (Term(Part.BESIDE, exchange.mover.what(exchange.name), us, what) for what, us in beside.items())
 
 
 class _Chain:
@@ -371,16 +371,6 @@ def _part(launch: Launch) -> Part:
             return Part.COLLECTIVE
         case CopyOwn() | Publish() | CopyProgram() | Finish() | Kernel() | LibraryGemm():
             return Part.LAUNCH
-
-
-def _transfer(exchange: Exchange) -> str:
-    match exchange.mover:
-        case CopyEngine():
-            return f"copies of {exchange.name} by copy engines"
-        case CommSms(num_sms):
-            return f"copies of {exchange.name} by {num_sms} SMs"
-        case Fused():
-            return f"signals of chunks of {exchange.name}"
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

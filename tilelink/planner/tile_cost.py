@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES
@@ -28,7 +29,7 @@ from tilelink.ir.steps import (
 from tilelink.ir.walk import flat
 from tilelink.ir.word import WORD_BYTES
 from tilelink.planner.draft import Parts
-from tilelink.planner.links import FUSED_LOAD_SHARE, FUSED_SHARE, SUM_LOAD_SHARE, WORD_SHARE
+from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, WORD_SHARE
 from tilelink.planner.tile_work import (
     MEMORY_SHARE,
     PREFETCHED_START_US,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tilelink.ir.nodes import Exchange
 from tilelink.planner.draft import Parts
@@ -14,11 +15,13 @@ from tilelink.planner.tile_work import Programs
 
 
 @remembered
-def known_loop(problem: Problem, index: int, programs: int, on: Programs) -> TileLoop:
-    """The tile loop of group `index`, of a problem that is `seen_by` it. Raises Illegal."""
+def known_loop(problem: Problem, index: int, programs: int, on: Programs, first: int) -> TileLoop:
+    """The tile loop of group `index`, of a problem that is `seen_by` it, on so many programs, which have had `first` tiles of
+    other loops before. Raises Illegal."""
     known = {name for name, _ in problem.choices.exchanges}
     exchanges = {one.name: make_exchange(problem, one) for one in problem.structure.relations if one.name in known}
-    return tile_loop(parts_of(problem, exchanges), problem.topology, compute_role(problem, index, programs), on)
+    role = replace(compute_role(problem, index, programs), programs=programs, first=first)
+    return tile_loop(parts_of(problem, exchanges), problem.topology, role, on)
 
 
 def parts_of(problem: Problem, exchanges: Mapping[str, Exchange]) -> Parts:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tilelink.ir.choices import TritonLoop
 from tilelink.ir.graph import Relation, TileOp
 from tilelink.ir.nodes import Kind
 from tilelink.ir.order import Nest, TileOrder
 from tilelink.ir.spec import Matmul
 from tilelink.planner.access import Space, reads_whole, slot_axis
-from tilelink.planner.choices import TritonLoop
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, make_exchange, rank_order
 

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.ir.nodes import ComputeRole, Exchange, Fused, Kind, Transfer
+from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.nodes import ComputeRole, Exchange, Kind
 from tilelink.ir.order import Nest
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.ir.walk import flat
@@ -30,13 +31,16 @@ class TileLoop:
     role: ComputeRole
     cost: TileCost
     at: Positions
-    runs: dict[tuple[float, float, State], tuple[Transfers, Times]] = field(default_factory=dict, repr=False)
+    runs: dict[tuple[float, float, State, tuple[float, ...]], tuple[Transfers, Times]] = field(
+        default_factory=dict, repr=False
+    )
 
     @cached_property
     def least_us(self) -> float:
         """What the program with the most tiles takes at least, or all of them on average with what own tiles add."""
         role, cost = self.role, self.cost
-        work = -(-role.whole // role.programs) * cost.tile_us
+        rounds = role.num_tiles / role.programs if self.shares else -(-role.whole // role.programs)
+        work = rounds * cost.tile_us
         if self.sums:
             adds = role.num_tiles / self.segments / role.programs * cost.own_extra_us
             tiles = role.num_tiles / role.programs * cost.tile_us
@@ -45,6 +49,11 @@ class TileLoop:
                 tiles = 0.0 if chunked or self.own_place == 0 else tiles * (self.segments - 1) / self.segments
             work = max(work, tiles + adds)
         return work + cost.drain_us
+
+    @property
+    def shares(self) -> bool:
+        """Whether its programs have tiles of other loops, too."""
+        return self.role.first > 0 or self.role.programs > self.role.num_tiles
 
     @cached_property
     def segments(self) -> int:
@@ -87,26 +96,34 @@ def tile_loop(parts: Parts, topology: Topology, role: ComputeRole, on: Programs)
     return TileLoop(parts, role, TileCost(parts, topology, role, on), positions(role))
 
 
-def run_tiles(transfers: Transfers, loop: TileLoop, begin: float, meet_share: float) -> Times:
-    """When each tile is done of a loop that begins then; what the tiles make is then on its way in `transfers`."""
-    after, ends = _ran(loop, begin, meet_share, transfers.state(tuple(loop.parts.exchanges)))
+def run_tiles(
+    transfers: Transfers, loop: TileLoop, begin: float, meet_share: float, late: tuple[float, ...] = ()
+) -> Times:
+    """When each tile is done of a loop that begins then, on program p `late[p]` us after that; what the tiles make is then on
+    its way in `transfers`."""
+    after, ends = _ran(loop, begin, meet_share, transfers.state(tuple(loop.parts.exchanges)), late)
     transfers.take(after)
     return ends
 
 
-def _ran(loop: TileLoop, begin: float, meet_share: float, state: State) -> tuple[Transfers, Times]:
+def _ran(
+    loop: TileLoop, begin: float, meet_share: float, state: State, late: tuple[float, ...]
+) -> tuple[Transfers, Times]:
     """A run, computed once: a change of what is launched later leaves all before as it is."""
-    key = begin, meet_share, state
+    key = begin, meet_share, state, late
     if key not in loop.runs:
         transfers = Transfers.at(loop.parts, loop.cost.topology, state)
-        loop.runs[key] = transfers, TileRun(transfers, loop, begin, meet_share).ends()
+        loop.runs[key] = transfers, TileRun(transfers, loop, begin, meet_share, late).ends()
     return loop.runs[key]
 
 
 class TileRun:
-    """One run of it, from `begin` on; `meet_share`: of the call so far, until ranks have met."""
+    """One run of it, from `begin` on; `meet_share`: of the call so far, until ranks have met; `late`: of each program."""
 
-    def __init__(self, transfers: Transfers, loop: TileLoop, begin: float, meet_share: float) -> None:
+    def __init__(
+        self, transfers: Transfers, loop: TileLoop, begin: float, meet_share: float, late: tuple[float, ...] = ()
+    ) -> None:
+        self.begins = begin + np.array(late) if late else None
         self.transfers, self.loop, self.begin, self.meet_share = transfers, loop, begin, meet_share
         self.seen: dict[str, int] = {}  # exchange -> the last chunk whose arrival is known
 
@@ -116,7 +133,8 @@ class TileRun:
         extra = cost.own_extra_us if loop.sums else 0.0
         half_us = cost.half_us if role.halved else 0.0
         turns = role.warpgroups, cost.behind_us, cost.pieces_us
-        run = Loop(role.programs, self.begin, cost.tile_us, extra, role.halved, half_us, *turns)
+        begins = self.begin if self.begins is None else self.begins
+        run = Loop(role.programs, begins, cost.tile_us, extra, role.halved, half_us, *turns)
         ends = run.run(self._ready(), loop.own, self._late, loop.stages)
         made = [loop.parts.exchange(name) for name in loop.produced]
         for exchange in made:
@@ -138,7 +156,7 @@ class TileRun:
 
     @staticmethod
     def _pulled(exchange: Exchange) -> bool:
-        return isinstance(exchange.mover, Fused) and exchange.transfer is Transfer.PULL
+        return exchange.mover.issuer is Issuer.TILES and exchange.transfer is Transfer.PULL
 
     def _ready(self) -> Times:
         """When what a tile waits for before its matmul is there."""

@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tilelink.ir.movers import COPY_START_US
 from tilelink.ir.nodes import Exchange
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.planner.draft import Parts
-from tilelink.planner.links import COPY_START_US, chunk_times, num_links
+from tilelink.planner.links import chunk_us, num_links
 from tilelink.planner.loop import Times
 from topologies.topology import Topology
 
-Spans = tuple[tuple[float, float], ...]
+Spans = list[tuple[float, float]]
 
 
 class State(NamedTuple):
@@ -25,7 +26,7 @@ class State(NamedTuple):
     streams: tuple[tuple[str, int], ...]
     made: tuple[tuple[str, bytes], ...]
     arrivals: tuple[tuple[str, bytes], ...]
-    port: tuple[tuple[str, Spans], ...]
+    port: tuple[tuple[str, bytes], ...]
 
 
 class Transfers:
@@ -38,8 +39,9 @@ class Transfers:
         # by exchange: when its source chunks are complete, and when its chunks are readable here, [peer's place, chunk]
         self.made: dict[str, Times] = {x.name: np.zeros((self.peers, x.chunks)) for x in parts.exchanges.values()}
         self.arrivals: dict[str, Times] = {}
-        self.moves: dict[str, list[tuple[float, float]]] = {}  # by exchange, each transfer with what starts it
-        self.port: dict[str, list[tuple[float, float]]] = {}  # by exchange, when its bytes pass the one port of a rank
+        # by exchange, begin and end of each transfer: with what starts it, and of its bytes that pass the one port of a rank
+        self.moves: dict[str, Times] = {}
+        self.port: dict[str, Times] = {}
 
     def state(self, names: Collection[str]) -> State:
         """What a loop that has to do with these exchanges finds."""
@@ -47,7 +49,7 @@ class Transfers:
             tuple((name, self.streams[name]) for name in names if name in self.streams),
             tuple((name, self.made[name].tobytes()) for name in names),
             tuple((name, self.arrivals[name].tobytes()) for name in names if name in self.arrivals),
-            tuple((name, tuple(spans)) for name, spans in self.port.items()),
+            tuple((name, spans.tobytes()) for name, spans in self.port.items()),
         )
 
     @staticmethod
@@ -60,7 +62,7 @@ class Transfers:
         found = Transfers(parts, topology, dict(state.streams))
         found.made = {name: times(name, data) for name, data in state.made}
         found.arrivals = {name: times(name, data) for name, data in state.arrivals}
-        found.port = {name: list(spans) for name, spans in state.port}
+        found.port = {name: np.frombuffer(spans).reshape(-1, 2) for name, spans in state.port}
         return found
 
     def take(self, other: Transfers) -> None:
@@ -75,29 +77,26 @@ class Transfers:
         """Run the mover: each transfer starts when the one before is done and its source is complete."""
         name = exchange.source or exchange.target
         size = DTYPE_BYTES[self.parts.buffer(name).dtype]
-        times = chunk_times(self.topology, exchange, size, made=exchange.counted)
-        made, arrivals = self.made[exchange.name].tolist(), np.zeros((self.peers, exchange.chunks))
-        others = sorted(span for name, spans in self.port.items() if name != exchange.name for span in spans)
-        spans: list[tuple[float, float]] = []
-        moves = self.moves[exchange.name] = []
+        us = chunk_us(self.topology, exchange, size, made=exchange.counted)
+        by_rank = exchange.order.nest is Nest.RANK_MAJOR
+        made = self.made[exchange.name]
+        ready = (made if by_rank else made.T).ravel()  # in the order of the mover
         streams = self._streams(exchange)
-        free, end = [0.0] * streams, 0.0
-        for step, us in enumerate(times):
-            if exchange.order.nest is Nest.RANK_MAJOR:
-                place, chunk = divmod(step, exchange.chunks)
-            else:
-                chunk, place = divmod(step, self.peers)
-            # what a stream starts while bytes of another one pass the port costs nothing
-            begin = max(free[place % streams], made[place][chunk])
-            start = begin + min(us, COPY_START_US)
-            end = free[place % streams] = _through(others, max(end, start), max(0.0, us - COPY_START_US))
-            spans.append((start, end))
-            moves.append((begin, end))
-            arrivals[place, chunk] = end
+        others = [spans for name, spans in self.port.items() if name != exchange.name]
+        if streams == 1 and not any(float(spans[:, 1].max()) > float(ready.min()) for spans in others):
+            passed = np.arange(1, len(ready) + 1) * us
+            ends = np.maximum.accumulate(ready - passed + us) + passed
+            begins = ends - us
+            starts = begins + min(us, COPY_START_US)
+        else:
+            busy = sorted((first, last) for spans in others for first, last in spans.tolist())
+            begins, starts, ends = _one_by_one(ready.tolist(), us, streams, self.peers, exchange, busy)
+        self.moves[exchange.name] = np.stack((begins, ends), axis=1)
         if num_links(self.topology) == 1:
-            self.port[exchange.name] = spans
-        self.arrivals[exchange.name] = arrivals + self.topology.levels[0].signal_us
-        self.end = max(self.end, end)
+            self.port[exchange.name] = np.stack((starts, ends), axis=1)
+        places = ends.reshape(self.peers, exchange.chunks) if by_rank else ends.reshape(exchange.chunks, self.peers).T
+        self.arrivals[exchange.name] = places + self.topology.levels[0].signal_us
+        self.end = max(self.end, float(ends[-1]))
 
     def _streams(self, exchange: Exchange) -> int:
         """Of its copies, of which one after the other passes the port. Where each peer has a link of its own, the times of
@@ -105,10 +104,35 @@ class Transfers:
         return self.streams.get(exchange.name, 1) if num_links(self.topology) == 1 else 1
 
 
-def _through(busy: list[tuple[float, float]], start: float, us: float) -> float:
-    """End of a transfer of `us` from `start` on through a port that others use in the spans of `busy`."""
+def _one_by_one(
+    ready: list[float], us: float, streams: int, peers: int, exchange: Exchange, busy: Spans
+) -> tuple[Times, Times, Times]:
+    """When transfers of `us` begin, when their bytes pass the port, and when they end, one after the other: on several streams,
+    or through a port that others use."""
+    free, end, passed = [0.0] * streams, 0.0, 0
+    begins, starts, ends = list[float](), list[float](), list[float]()
+    for step, there in enumerate(ready):
+        place = step // exchange.chunks if exchange.order.nest is Nest.RANK_MAJOR else step % peers
+        # what a stream starts while bytes of another one pass the port costs nothing
+        begin = max(free[place % streams], there)
+        start = begin + min(us, COPY_START_US)
+        since = max(end, start)
+        while passed < len(busy) and busy[passed][1] <= since:  # bytes pass the port in the order of steps
+            passed += 1
+        end = free[place % streams] = _through(busy, passed, since, max(0.0, us - COPY_START_US))
+        begins.append(begin)
+        starts.append(start)
+        ends.append(end)
+    return np.array(begins), np.array(starts), np.array(ends)
+
+
+def _through(busy: Spans, at: int, start: float, us: float) -> float:
+    """End of a transfer of `us` from `start` on through a port that others use in the spans of `busy`, in the order of their
+    begins, from the one at `at` on."""
     end = start + us
-    for first, last in busy:
-        if last > start and first < end:
+    while at < len(busy) and busy[at][0] < end:
+        first, last = busy[at]
+        if last > start:
             end += last - max(first, start)
+        at += 1
     return end

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilelink.ir.choices import TritonLoop
 from tilelink.ir.nodes import Buffer, ComputeRole, turn_cols
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Access, IfOwn, Place, Step, Store, in_pieces
 from tilelink.ir.warpgroups import TURN_DTYPES, why_no_pieces, why_no_turns
-from tilelink.planner.choices import TritonLoop
 from tilelink.planner.layout import Illegal
 from tilelink.planner.tiles import Held, why_not
 from topologies.topology import Gpu

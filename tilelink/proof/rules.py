@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from tilelink.ir.dtype import DTYPE_BYTES, DTYPES
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Machine
 from tilelink.ir.warpgroups import GROUP_WARPS
+from tilelink.ir.word import Protocol
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
 from tilelink.schedule.index import rank
-from tilelink.schedule.memory import Access, Buffer, Protocol, Region
+from tilelink.schedule.memory import Access, Buffer, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, PingPong, Prefetch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Compute, For, Load, Step, Wait

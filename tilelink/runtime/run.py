@@ -87,7 +87,7 @@ def run_cuda(
     calls_nccl = any(isinstance(launch, LibraryCollective) for launch in schedule.launches)
     if share_gpus and calls_nccl:
         reason = "this schedule calls NCCL, which takes one rank a GPU"
-        legal = "Pin another algorithm than the library's, or emulate the ranks: --device cpu."
+        legal = "Pin another mover than the library's, or emulate the ranks: --device cpu."
         raise FabricUnavailable(num_ranks=schedule.num_ranks, reason=reason, legal=legal)
     _check_references(schedule)
     with tempfile.TemporaryDirectory() as folder:

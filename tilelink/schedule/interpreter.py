@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilelink.ir.dtype import DTYPES
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in
 from tilelink.schedule.instance import instantiated
-from tilelink.schedule.memory import Buffer, Memory, Protocol, Region
+from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.ranges import range_of
 from tilelink.schedule.roles import Phase, Role, Schedule, Who
 from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelink.ir.word import Word
+from tilelink.ir.word import Protocol, Word
 from tilelink.schedule.index import Number, rank
 from tilelink.schedule.names import BufferName
 
@@ -49,14 +49,6 @@ class Memory(Word):
     OUTPUT = "output"  # the caller reads it behind the call, in stream order
     LOCAL = "local"
     SYMMETRIC = "symmetric"  # peers reach it
-
-
-class Protocol(Word):
-    """How a reader knows that data have arrived."""
-
-    SIMPLE = "simple"  # by a signal that is raised behind them
-    LL = "ll"  # each word holds an element and the number of the call
-    LAMPORT = "lamport"  # each word holds an element; one that is empty has not arrived
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tests.schedule.operators import OPERATORS, gemm_rs, queue
+from tilelink.ir.word import Protocol
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.happens_before.check import check
 from tilelink.proof.happens_before.refuted import Refutation, Wrong
 from tilelink.schedule.index import Index, Number, call, rank
-from tilelink.schedule.memory import Buffer, Memory, Protocol, Region, Signal
+from tilelink.schedule.memory import Buffer, Memory, Region, Signal
 from tilelink.schedule.roles import CopyEngine, Engine, Launch, MeshAxis, Phase, Role, Schedule, Sms
 from tilelink.schedule.steps import Load, Move, Notify, Step, Store, Wait
 from tilelink.schedule.walk import all_steps, mapped, with_bodies

@@ -23,11 +23,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isinf
 
+from tilelink.ir.word import Protocol
 from tilelink.proof.happens_before.check import ordered, unlike_move
 from tilelink.proof.happens_before.refuted import Refutation
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, tables_in
 from tilelink.schedule.instance import instantiated
-from tilelink.schedule.memory import Memory, Protocol, Region
+from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.ranges import Range, range_of
 from tilelink.schedule.roles import Phase, Plain, Role, Schedule

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilelink.ir.word import Protocol
 from tilelink.proof.happens_before.lanes import Flags, Lanes, Tables
 from tilelink.proof.happens_before.pipelining import head_of, in_ping_pong, prefetched
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import NOTIFIES, ORDERS, READS, WAITS, WRITES, Expanded, Kind, Rows
 from tilelink.schedule.index import Index, Ints, Number, names_in, rank, replaced
-from tilelink.schedule.memory import Buffer, Memory, Protocol, Region
+from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.ranges import ANYTHING, Range, range_of
 from tilelink.schedule.roles import Launch, Phase, Plain, Prefetch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Call, For, If, Load, Move, Notify, Step, Store, Wait

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, Number, least, names_in, replaced
 from tilelink.schedule.instance import with_indices
-from tilelink.schedule.memory import Protocol, Region
+from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Call, For, If, Load, Move, Step, Store
 from tilelink.schedule.walk import bodies, read, steps_in, synchronises, with_bodies, written

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
+from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, Number, names_in, rank, spelled, subindices, terms_of
-from tilelink.schedule.memory import Memory, Protocol, Region
+from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.ranges import Range, combined
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import For, If, Let, Notify, Step, Wait

@@ -1,0 +1,185 @@
+"""Who moves bytes. A mover of chunks is one class: its text, what it can cross, what it takes, and how fast it is.
+
+Everything else asks for its `issuer` only: its steps (`tilelink.elaborate.movers`), where it runs, what its readers wait for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from typing import ClassVar, Self
+
+from tilelink.ir.word import Word
+from topologies.topology import Gpu, Topology
+
+FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
+_BESIDE_SHARE = 0.7  # of what SMs copy alone, they copy beside a matmul; fitted to 2 and 4 x H200
+_ENGINE_PULLS = 0.956  # pulls of a copy engine run at 372 / 389 of its pushes (4 x H200)
+_SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
+COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
+
+
+class Transfer(Word):
+    """Who issues the access."""
+
+    PUSH = "push"  # the owner writes into the peer's buffer
+    PULL = "pull"  # the reader loads from the peer's buffer
+
+
+class Issuer(Word):
+    """What kind of role issues the accesses of a mover."""
+
+    STREAMS = "streams"  # streams of the host beside that of the operator
+    PROGRAMS = "programs"  # programs in the launch of tiles, which do nothing else
+    TILES = "tiles"  # the tiles that make the bytes, or read them
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """The base of all movers."""
+
+    @property
+    def text(self) -> str:
+        """As a pin."""
+        return f"{type(self).__name__}({', '.join(map(str, astuple(self)))})"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnKernel(Mover):
+    """Packets move by one kernel that does nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library(Mover):
+    """One call of NCCL or RCCL moves everything; nothing overlaps with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMover(Mover):
+    """The base of movers of chunks."""
+
+    issuer: ClassVar[Issuer]
+
+    @property
+    def sms(self) -> int:
+        """SMs that tiles lack."""
+        return 0
+
+    @property
+    def small(self) -> Self:
+        """The same for a machine of few SMs."""
+        return self
+
+    def what(self, exchange: str) -> str:
+        """What it does, in the terms of the cost model."""
+        raise NotImplementedError
+
+    def why_not_without_atomics(self, transfer: Transfer, *, by_tiles: bool) -> str:
+        """Why it does not cross links that carry no atomics, or nothing. `by_tiles`: tiles count the chunks that it sends."""
+        return "programs of kernels tell peers by atomics, and only copy engines tell them by copies"
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        """With one peer, whatever the link carries."""
+        raise NotImplementedError
+
+    def start_us(self, topology: Topology) -> tuple[float, float]:
+        """Of a chunk: what its bytes take at least, and what comes on top."""
+        return 1.0, _SHARE_START_US
+
+    @classmethod
+    def tried(cls, gpu: Gpu) -> Iterator[Self]:
+        """Those that the search tries."""
+        yield cls()
+
+    @classmethod
+    def parsed(cls, text: str, gpu: Gpu) -> Self | None:
+        """The one that a pin asks for, if it is one of these."""
+        return next((one for one in cls.tried(gpu) if one.text == text), None)
+
+    @classmethod
+    def more(cls, gpu: Gpu) -> str:
+        """What else may be pinned than what is tried, in words."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEngine(ChunkMover):
+    """Bytes move on DMA engines: no SM is taken."""
+
+    issuer: ClassVar[Issuer] = Issuer.STREAMS
+
+    def what(self, exchange: str) -> str:
+        return f"copies of {exchange} by copy engines"
+
+    def why_not_without_atomics(self, transfer: Transfer, *, by_tiles: bool) -> str:
+        pulled = transfer is Transfer.PULL and by_tiles
+        return "the last tile of a chunk tells peers by an atomic that they may pull it" if pulled else ""
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return topology.copy_engine.at(num_bytes) * (1.0 if transfer is Transfer.PUSH else _ENGINE_PULLS)
+
+    def start_us(self, topology: Topology) -> tuple[float, float]:
+        return topology.copy_engine_start_us, COPY_START_US
+
+
+@dataclass(frozen=True, slots=True)
+class CommSms(ChunkMover):
+    """Bytes move on `num_sms` SMs taken from compute, as programs of the same launch."""
+
+    num_sms: int
+
+    issuer: ClassVar[Issuer] = Issuer.PROGRAMS
+    _TRIED: ClassVar[tuple[int, ...]] = (2, 4, 8, 16, 24, 32)
+
+    @property
+    def sms(self) -> int:
+        return self.num_sms
+
+    @property
+    def small(self) -> Self:
+        return type(self)(2)
+
+    def what(self, exchange: str) -> str:
+        return f"copies of {exchange} by {self.num_sms} SMs"
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return _BESIDE_SHARE * _ramp(topology, transfer, self.num_sms)
+
+    @classmethod
+    def tried(cls, gpu: Gpu) -> Iterator[Self]:
+        return (cls(number) for number in cls._TRIED if number <= gpu.num_sms // 2)
+
+    @classmethod
+    def parsed(cls, text: str, gpu: Gpu) -> Self | None:
+        match = re.fullmatch(rf"{cls.__name__}\(([1-9]\d{{0,9}})\)", text)
+        return cls(int(match[1])) if match and int(match[1]) < gpu.num_sms else None
+
+    @classmethod
+    def more(cls, gpu: Gpu) -> str:
+        return f"{cls.__name__}(n) with n from 1 to {gpu.num_sms - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fused(ChunkMover):
+    """The compute tile itself stores to (push) or loads from (pull) the peer's buffer."""
+
+    issuer: ClassVar[Issuer] = Issuer.TILES
+
+    def what(self, exchange: str) -> str:
+        return f"signals of chunks of {exchange}"
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return FUSED_SHARE * _ramp(topology, transfer, topology.gpu.num_sms)
+
+
+MOVERS: tuple[type[ChunkMover], ...] = (CopyEngine, CommSms, Fused)  # in the order in which the search tries them
+
+
+def parsed_mover(text: str, gpu: Gpu) -> ChunkMover | None:
+    """The mover of chunks that a pin asks for, or None."""
+    return next((found for kind in MOVERS if (found := kind.parsed(text, gpu)) is not None), None)
+
+
+def _ramp(topology: Topology, transfer: Transfer, sms: int) -> float:
+    return (topology.push_sms if transfer is Transfer.PUSH else topology.pull_sms).at(sms)

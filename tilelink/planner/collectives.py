@@ -1,0 +1,248 @@
+"""How each collective of a spec may be carried out: every combination of independent fields that breaks no rule of a table.
+
+A rule has the reason that a user reads. The fields are pins of the collective: `shots`, `protocol`, `landing`, and `mover`
+where no exchanges of chunks carry it out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.movers import Fused, Library, OwnKernel
+from tilelink.ir.slices import as_computed
+from tilelink.ir.spec import (
+    DTYPE_BYTES,
+    AllGather,
+    AllReduce,
+    BoundNode,
+    BoundSpec,
+    Elementwise,
+    Matmul,
+    ReduceScatter,
+    SendRecv,
+)
+from tilelink.ir.word import Protocol
+from tilelink.planner.choices import pinned
+from tilelink.planner.rules import peer_atomics
+from topologies.topology import Fabric, Topology
+
+MOST_PACKETS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that packets of LL carry (2 x H200)
+COLLECTIVES = (AllGather, ReduceScatter, AllReduce, SendRecv)
+_OF_ALL = (OwnKernel().text, Library().text)  # movers of no exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A collective, a way to carry it out, and what decides whether that is legal.
+
+    `bytes`: that go to a peer. `row_bytes`: of a row of the tiles that make what is added, 0 if no tiles do.
+    """
+
+    name: str
+    operation: type
+    how: Collective
+    rows: int
+    num_ranks: int
+    bytes: int
+    row_bytes: int
+    is_only_output: bool
+    topology: Topology
+
+    @property
+    def packets(self) -> float:
+        """To a peer, or of the share that each rank adds; tiles have shares of their own."""
+        shares = self.num_ranks if self.how.shots > 1 and not self.how.in_tiles else 1
+        return self.bytes / (self.how.protocol.data_bytes * shares)
+
+
+Rule = tuple[Callable[[Candidate], bool], Callable[[Candidate], str]]  # broken, and why that is illegal
+
+# of fields alone
+FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
+    (
+        lambda operation, how: operation is SendRecv and how != Collective(),
+        "a send_recv goes through slots, in one shot",
+    ),
+    (
+        lambda operation, how: how.shots > 1 and operation is not AllReduce,
+        "only an all_reduce has a second shot, which gathers the sums",
+    ),
+    (
+        lambda _, how: how.lands_there and not (how.by_chunks and how.shots > 1),
+        "only what exchanges gather in a second shot lands where the caller reads it",
+    ),
+    (
+        lambda _, how: how.by_packets and not isinstance(how.mover, OwnKernel | Fused),
+        "packets are moved by a kernel of their own or by tiles: mover=OwnKernel() or mover=Fused()",
+    ),
+    (
+        lambda _, how: not how.by_packets and isinstance(how.mover, OwnKernel | Fused),
+        "a kernel of its own moves packets: protocol=ll or protocol=lamport",
+    ),
+    (
+        lambda _, how: how.by_library and how.shots > 1,
+        "the library decides itself how many shots it takes",
+    ),
+)
+
+RULES: tuple[Rule, ...] = (
+    (
+        lambda x: not x.how.by_library and any(level.fabric is Fabric.NETWORK for level in x.topology.levels),
+        lambda x: f"peers on other nodes of {x.topology.name} have no address here: mover=Library()",
+    ),
+    (
+        lambda x: not peer_atomics(x.topology) and bool(x.how.why_not_without_atomics),
+        lambda x: f"{x.how.why_not_without_atomics}; the links of {x.topology.name} carry none",
+    ),
+    (
+        lambda x: x.how.by_chunks and x.how.shots > 1 and x.rows % x.num_ranks > 0,
+        lambda x: f"{x.num_ranks} ranks do not divide the {x.rows} rows of {x.name}, of which each adds a share",
+    ),
+    (
+        lambda x: x.how.lands_there and not x.is_only_output,
+        lambda x: (
+            f"{x.name} is read by the spec itself, or is no output, so that it cannot land where the caller reads it"
+        ),
+    ),
+    (
+        lambda x: x.how.by_packets and x.packets % 1 > 0,
+        lambda x: f"the {x.bytes} bytes of {x.name} are no whole packets of {x.how.protocol.data_bytes} bytes of data",
+    ),
+    (
+        lambda x: x.how.by_packets and x.packets > MOST_PACKETS,
+        lambda x: f"the {x.bytes} bytes of {x.name} are more than {MOST_PACKETS:,} packets to a peer",
+    ),
+    (
+        lambda x: x.how.in_tiles and x.operation is not AllGather and not x.row_bytes,
+        lambda x: f"what {x.name} adds is not made by tiles with rows and columns",
+    ),
+    (
+        lambda x: x.how.in_tiles and x.row_bytes % x.how.protocol.data_bytes > 0,
+        lambda x: f"rows of {x.row_bytes} bytes are no whole packets of {x.how.protocol.data_bytes} bytes of data",
+    ),
+)
+
+
+@cache
+def _every() -> tuple[Collective, ...]:
+    """All combinations of fields: exchanges first, the library last."""
+    movers = (None, OwnKernel(), Fused(), Library())
+    found = product((1, 2), Protocol, movers, Landing)
+    every = [Collective(mover, protocol, shots, landing) for shots, protocol, mover, landing in found]
+    return tuple(sorted(every, key=lambda how: (how.by_library, not how.by_chunks)))
+
+
+@cache
+def _of(operation: type) -> tuple[Collective, ...]:
+    """Those that no rule of fields forbids for an operation."""
+    return tuple(how for how in _every() if not any(broken(operation, how) for broken, _ in FIELD_RULES))
+
+
+def legal_collectives(spec: BoundSpec, topology: Topology) -> tuple[tuple[str, tuple[Collective, ...]], ...]:
+    """(name, every legal way) of each collective of the spec on this machine."""
+    computed = as_computed(spec)
+    return tuple(
+        (node.output.name, tuple(how for how in _of(type(node.operation)) if not _why(computed, node, how, topology)))
+        for node in computed.nodes
+        if isinstance(node.operation, COLLECTIVES)
+    )
+
+
+def _why(spec: BoundSpec, node: BoundNode, how: Collective, topology: Topology) -> str:
+    """The reason of the first rule of `RULES` that it breaks, or nothing."""
+    name, ranks = node.output.name, spec.num_ranks
+    sent = math.prod(node.output.local) * DTYPE_BYTES[node.output.dtype]
+    sent //= ranks if isinstance(node.operation, AllGather) else 1
+    only = name in spec.outputs and not any(name in other.inputs for other in spec.nodes)
+    of_row = 0 if isinstance(node.operation, AllGather) else _row_bytes(spec, node)
+    x = Candidate(name, type(node.operation), how, node.output.local[0], ranks, sent, of_row, only, topology)
+    return next((reason(x) for broken, reason in RULES if broken(x)), "")
+
+
+def _row_bytes(spec: BoundSpec, node: BoundNode) -> int:
+    """Of a row of what `node` adds, as far as it goes to one rank, if tiles with rows and columns make it."""
+    maker = next((other for other in spec.nodes if other.output.name == node.inputs[0]), None)
+    if maker is None or not isinstance(maker.operation, Matmul | Elementwise) or len(maker.output.local) != 2:
+        return 0
+    cols = maker.output.local[1]
+    if isinstance(node.operation, ReduceScatter) and node.operation.dim == 1:
+        cols //= spec.num_ranks
+    return cols * DTYPE_BYTES[maker.output.dtype]
+
+
+# ---- as pins -----------------------------------------------------------------------------------------------------------
+
+
+def collective_fields(operation: type, how: Collective) -> dict[str, str]:
+    """Texts of the fields that are choices here. What exchanges carry out has no mover: each of them has its own."""
+    if operation is SendRecv:
+        return {}
+    mover = {} if how.mover is None else {"mover": how.mover.text}
+    protocol = {} if how.by_library else {"protocol": how.protocol.value}
+    shots = {"shots": str(how.shots)} if operation is AllReduce and not how.by_library else {}
+    landing = {"landing": how.landing.value} if how.by_chunks and how.shots > 1 else {}
+    return {**shots, **protocol, **landing, **mover}
+
+
+def fits(operation: type, name: str, how: Collective, pins: Mapping[str, str]) -> bool:
+    """Whether it has the fields that pins ask of the collective. A mover of chunks is asked of exchanges, and of nothing else."""
+    texts = collective_fields(operation, how)
+    for field in ("shots", "protocol", "landing"):
+        wanted = pinned(pins, name, field)
+        if wanted is not None and texts.get(field, wanted) != wanted:
+            return False
+    wanted = pinned(pins, name, "mover")
+    if wanted is None or operation is SendRecv:
+        return True
+    return texts["mover"] == wanted if "mover" in texts else wanted not in _OF_ALL
+
+
+def why_none_fits(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
+    """Why no way to carry out some collective has the fields that pins ask for, or nothing."""
+    computed = as_computed(spec)
+    for node in computed.nodes:
+        operation, name = type(node.operation), node.output.name
+        if not isinstance(node.operation, COLLECTIVES):
+            continue
+        asked = [how for how in _every() if _is_asked(name, how, pins)]
+        reasons = [_broken(operation, how) or _why(computed, node, how, topology) for how in asked]
+        if asked and all(reasons):
+            of_fields = {reason for _, reason in FIELD_RULES}
+            return next((one for one in reasons if one not in of_fields), reasons[0])
+    return ""
+
+
+def _is_asked(name: str, how: Collective, pins: Mapping[str, str]) -> bool:
+    """Whether each of its fields is as pinned, whether it is a choice or not."""
+    fields = {"shots": str(how.shots), "protocol": how.protocol.value, "landing": how.landing.value}
+    if any(pinned(pins, name, field) not in (None, text) for field, text in fields.items()):
+        return False
+    wanted = pinned(pins, name, "mover")
+    return wanted is None or (wanted == how.mover.text if how.mover is not None else wanted not in _OF_ALL)
+
+
+def _broken(operation: type, how: Collective) -> str:
+    return next((reason for broken, reason in FIELD_RULES if broken(operation, how)), "")
+
+
+def collective_texts(spec: BoundSpec, collectives: Iterable[tuple[str, Collective]]) -> dict[str, str]:
+    """The fields of some collectives as `value.field` -> text."""
+    return {
+        f"{name}.{field}": text
+        for name, how in collectives
+        for field, text in collective_fields(operation_of(spec, name), how).items()
+    }
+
+
+def collective_names(spec: BoundSpec) -> tuple[str, ...]:
+    """Of the collectives, in program order."""
+    return tuple(node.output.name for node in as_computed(spec).nodes if isinstance(node.operation, COLLECTIVES))
+
+
+def operation_of(spec: BoundSpec, name: str) -> type:
+    return next(type(node.operation) for node in spec.nodes if node.output.name == name)
