@@ -75,6 +75,7 @@ def test_one_run_that_is_given_up_does_not_keep_others_from_refuting(tmp_path: P
 
 
 @pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.quick(1)
 def test_a_file_may_exclude_graphs(graphs: bool) -> None:
     """A call that the host numbers is wrong when it is replayed, and right otherwise."""
     source = edited(EXCHANGE, *BY_HOST, ("    NUM_SMS = 2\n", f"    NUM_SMS = 2\n    GRAPHS = {graphs}\n"))

@@ -39,7 +39,7 @@ def means_what_torch_gives(written: Written, spec: BoundSpec) -> None:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 def test_it_gives_what_torch_gives(name: str) -> None:
     gives_what_torch_gives(name, first_ranks(name), "triton")
 
@@ -135,7 +135,7 @@ def check(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 def test_some_schedules(seed: int) -> None:
     check(seed)
 

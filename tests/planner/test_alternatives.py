@@ -80,12 +80,14 @@ def gated(
     return tilelink.silu(gate) * up
 
 
+@pytest.mark.slow
 def test_a_loop_of_its_own_is_an_alternative_to_a_shared_one() -> None:
     best, others = found(gated, 2048, 14336, 4096)
     assert ("up.loop", "shared") in best.choices
     assert any(("up.loop", "own") in schedule.choices for schedule in others)
 
 
+@pytest.mark.slow
 def test_as_many_as_are_asked_for() -> None:
     best, others = found(gemm_rs, 8192, 4096, 11008)
     assert alternatives(H200, best, 2) == others[:2]
