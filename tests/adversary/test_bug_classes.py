@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,16 +12,19 @@ import pytest
 from tests.adversary.bugs import edited, emitted, verdict
 from tilelink.proof.bug_class import BugClass
 
-HAND_WRITTEN = (Path(__file__).parent / "exchange.py").read_text()
 
-RS_FUSED = emitted("rs", "Fused()", "push")
-RS_PUSH = emitted("rs", "CopyEngine()", "push")
-RS_PULL = emitted("rs", "CopyEngine()", "pull")
-AG_PUSH = emitted("ag", "CopyEngine()", "push")
-AG_PULL = emitted("ag", "CopyEngine()", "pull")
-AR_PLACED = emitted("ar", "Fused()", "push", chunks=1)
-RS_PCIE = emitted("rs", "CopyEngine()", "push", topology="l20-pcie")
-AG_WHOLE = emitted("ag", "CommSms(2)", "push", rows=48, chunks=1)
+def hand_written() -> str:
+    return (Path(__file__).parent / "exchange.py").read_text()
+
+
+RS_FUSED = partial(emitted, "rs", "Fused()", "push")
+RS_PUSH = partial(emitted, "rs", "CopyEngine()", "push")
+RS_PULL = partial(emitted, "rs", "CopyEngine()", "pull")
+AG_PUSH = partial(emitted, "ag", "CopyEngine()", "push")
+AG_PULL = partial(emitted, "ag", "CopyEngine()", "pull")
+AR_PLACED = partial(emitted, "ar", "Fused()", "push", chunks=1)
+RS_PCIE = partial(emitted, "rs", "CopyEngine()", "push", topology="l20-pcie")
+AG_WHOLE = partial(emitted, "ag", "CommSms(2)", "push", rows=48, chunks=1)
 
 WORD = """
                         on_peer(signal_peers, m_segment, tl.int32)
@@ -39,7 +44,7 @@ class Case:
     """`edits` plant the bug in `source`; the counterexample names a line that holds `shown`."""
 
     bug: BugClass
-    source: str
+    source: Callable[[], str]
     edits: tuple[tuple[str, str], ...]
     shown: str
 
@@ -59,7 +64,7 @@ CASES = {
     ),
     "gpu scope, hand-written": Case(
         BugClass.SCOPE,
-        HAND_WRITTEN,
+        hand_written,
         (('there, 1, sem="release", scope="sys"', 'there, 1, sem="release", scope="gpu"'),),
         "tl.atomic_add(there",
     ),
@@ -77,7 +82,7 @@ CASES = {
     ),
     "a plain store as signal": Case(
         BugClass.ORDERING,
-        HAND_WRITTEN,
+        hand_written,
         (('tl.atomic_xchg(there + 1, call, sem="release", scope="sys")', "tl.store(there + 1, call)"),),
         "signals + 1, 0",
     ),
@@ -117,7 +122,7 @@ CASES = {
     ),
     "release behind a descriptor store": Case(
         BugClass.ASYNC_STORE,
-        HAND_WRITTEN,
+        hand_written,
         (
             (
                 "            tl.store(target + half * HALF + offsets, tl.load(x + half * HALF + offsets))\n",
@@ -129,7 +134,7 @@ CASES = {
     ),
     "equality on a count that can pass": Case(
         BugClass.EQUALITY,
-        HAND_WRITTEN,
+        hand_written,
         (("< 2 * call + half - 1", "!= 2 * call + half - 1"),),
         "!= 2 * call",
     ),
@@ -176,7 +181,7 @@ CASES = {
     ),
     "an allocation inside a call": Case(
         BugClass.LATE_SETUP,
-        HAND_WRITTEN,
+        hand_written,
         (
             (
                 "        return out\n",
@@ -200,7 +205,7 @@ CASES = {
     ),
     "one set of signals for two operators": Case(
         BugClass.SHARED_SIGNALS,
-        HAND_WRITTEN,
+        hand_written,
         (
             (
                 "        self.signals = fabric.symmetric((2,), torch.int32)\n",
@@ -283,7 +288,7 @@ CASES = {
     ),
     "an epoch of the host in a launch": Case(
         BugClass.BAKED_CONSTANT,
-        HAND_WRITTEN,
+        hand_written,
         (
             ("    call = tl.load(epoch)\n", "    call = epoch\n"),
             (
@@ -304,14 +309,14 @@ CASES = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if case.source is HAND_WRITTEN else [pytest.mark.slow])
+        pytest.param(name, marks=[] if case.source is hand_written else [pytest.mark.slow])
         for name, case in CASES.items()
     ],
 )
 @pytest.mark.quick(3)
 def test_the_class_and_the_line(name: str) -> None:
     case = CASES[name]
-    source = edited(case.source, *case.edits)
+    source = edited(case.source(), *case.edits)
     found = verdict(source)
     assert found.counterexample is not None, f"not refuted\n{source}"
     text = "\n".join(found.counterexample.lines())
@@ -330,9 +335,9 @@ def test_every_class_has_a_case() -> None:
 EMITTED = [RS_FUSED, RS_PUSH, RS_PULL, RS_PCIE, AG_PUSH, AG_PULL, AG_WHOLE, AR_PLACED]
 
 
-@pytest.mark.parametrize("source", [HAND_WRITTEN, *(pytest.param(one, marks=pytest.mark.slow) for one in EMITTED)])
-def test_without_the_bug_nothing_refutes_it(source: str) -> None:
-    found = verdict(source)
+@pytest.mark.parametrize("source", [hand_written, *(pytest.param(one, marks=pytest.mark.slow) for one in EMITTED)])
+def test_without_the_bug_nothing_refutes_it(source: Callable[[], str]) -> None:
+    found = verdict(source())
     assert not found.refuted, "\n".join(found.lines())
     assert found.compared and found.trials > 20
 
@@ -340,7 +345,7 @@ def test_without_the_bug_nothing_refutes_it(source: str) -> None:
 @pytest.mark.slow
 def test_a_counterexample_replays() -> None:
     """The same run again: the same class, and the text of the trace says who waited for what."""
-    source = edited(RS_FUSED, TOO_SMALL)
+    source = edited(RS_FUSED(), TOO_SMALL)
     found = verdict(source)
     again = verdict(source)
     assert found.counterexample is not None and again.counterexample is not None

@@ -98,6 +98,7 @@ def test_the_root_of_a_hang(name: str) -> None:
     assert found.line in lines, text
 
 
+@pytest.mark.slow
 def test_a_word_that_is_reset_before_ranks_meet_is_right() -> None:
     found = verdict(SOURCE)
     assert found.kind is VerdictKind.NOT_REFUTED and found.compared, found.lines()

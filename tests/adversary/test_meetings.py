@@ -22,6 +22,7 @@ OWN = "tl.load(table + rank).to(tl.pointer_type(tl.float32)) + tl.arange(0, N)"
     [(), ((END, STRICT),), ((START, STRICT),), ((START, STRICT), (END, STRICT))],
     ids=["start and end", "start", "end", "neither"],
 )
+@pytest.mark.quick(1)
 def test_what_launches_order_may_be_relaxed(edits: tuple[tuple[str, str], ...]) -> None:
     found = verdict(edited(MEETING, *edits))
     assert found.kind is VerdictKind.NOT_REFUTED, found.lines()

@@ -59,6 +59,7 @@ def test_it_runs_right(seed: int) -> None:
     assert outcome.steps > 0 and outcome.difference is None
 
 
+@pytest.mark.slow
 def test_slices_cut_in_the_same_proportion() -> None:
     """A size that only the bound of a slice has would be as large as what it cuts."""
     operator = load("../tests/mutation/fused_weight.py:uneven")

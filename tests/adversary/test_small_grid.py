@@ -45,6 +45,7 @@ def check_form(cell: Cell, pins: dict[str, str] | None = None) -> tuple[Schedule
 
 
 @pytest.mark.parametrize(("cell", "pins"), KNOWN, ids=lambda value: str(value))
+@pytest.mark.slow
 def test_turns_and_halves(cell: Cell, pins: dict[str, str]) -> None:
     _, small = check_form(cell, pins)
     outcome = run_trial(of_schedule(small, lowering.emit(small)), Trial(Scenario.CALLS, "producers-last", 0, calls=2))

@@ -57,6 +57,7 @@ def test_a_run_that_is_given_up_is_inconclusive(tmp_path: Path) -> None:
     assert found.lines()[0].startswith("inconclusive: Double, 2 emulated ranks")
 
 
+@pytest.mark.slow
 def test_with_more_steps_it_is_right(tmp_path: Path) -> None:
     assert verified(tmp_path, busy(20_000, 1000)).kind is VerdictKind.NOT_REFUTED
 
@@ -74,6 +75,7 @@ def test_one_run_that_is_given_up_does_not_keep_others_from_refuting(tmp_path: P
 
 
 @pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.quick(1)
 def test_a_file_may_exclude_graphs(graphs: bool) -> None:
     """A call that the host numbers is wrong when it is replayed, and right otherwise."""
     source = edited(EXCHANGE, *BY_HOST, ("    NUM_SMS = 2\n", f"    NUM_SMS = 2\n    GRAPHS = {graphs}\n"))

@@ -117,6 +117,7 @@ def test_rows_of_the_plans_are_not_planned_again(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(("operators", "keys"), [((), ["ag_gemm", "gemm_rs"]), (("gemm_rs",), ["gemm_rs"])])
+@pytest.mark.slow
 def test_without_rows_those_of_the_plans_are_measured(
     operators: tuple[str, ...], keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def no_operator(*_: object) -> Any:
     raise AssertionError("not called")
 
 
+@pytest.mark.slow
 def test_quick_is_one_row_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[Job] = []
     monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)

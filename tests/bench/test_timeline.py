@@ -76,7 +76,7 @@ def test_results_stay_equal(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 def test_every_tile_and_all_of_the_time_is_accounted_for(label: str) -> None:
     schedule = subject(label)
     marked = stamped(lowering.emit(schedule))

@@ -21,6 +21,7 @@ GUARDS = [pytest.param(name, marks=[] if name in _QUICK else [pytest.mark.slow])
 
 
 @pytest.mark.parametrize("name", GUARDS)
+@pytest.mark.slow
 def test_a_guard_that_is_missing_is_found(name: str) -> None:
     planted = PLANTED[name]
     schedule = planted.schedule()

@@ -25,6 +25,7 @@ def emitted(name: str, mover: str) -> str:
 
 @pytest.mark.parametrize("mover", ["Fused()", *(pytest.param(one, marks=pytest.mark.slow) for one in MOVERS[1:])])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick(1)
 def test_no_finding(name: str, mover: str) -> None:
     assert check_source(emitted(name, mover)).findings == ()
 

@@ -16,6 +16,7 @@ def test_a_clean_file_has_no_finding(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name)
+@pytest.mark.quick(24)
 def test_a_planted_mistake_is_found(seed: Seed) -> None:
     report = check_source(seed.text(), seed.sample)
     assert [(found.rule, found.line) for found in report.findings] == [(seed.rule, seed.line())], report.lines()

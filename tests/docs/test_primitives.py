@@ -21,6 +21,7 @@ NAMES = (
 )
 
 
+@pytest.mark.slow
 def test_the_page_is_that_of_the_code(request: pytest.FixtureRequest) -> None:
     wanted = page()
     if request.config.getoption("--update-golden"):

@@ -32,6 +32,7 @@ SLOW = (
     "tilelink verify",
     "tilelink mutate",
     "tilelink demo",
+    "tilelink run",
     "M=8192 K=4096 N=4096 --ranks 8",
 )  # many structures to plan, many runs
 VARIES = re.compile(r"\d\.\de[+-]\d\d|\d+\.\d s\b|\d+ ms\b", re.MULTILINE)  # errors and seconds of a run
@@ -112,7 +113,7 @@ def test_command(line: str, folder: Path) -> None:
     assert output or (written and (folder / written[1]).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [PAGES[0], *(pytest.param(page, marks=pytest.mark.slow) for page in PAGES[1:])])
 def test_python(page: str, folder: Path) -> None:
     """The blocks of a page run one after the other in one module, each from a file: Triton reads kernels there."""
     module = ModuleType("page")

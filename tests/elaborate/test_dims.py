@@ -61,6 +61,7 @@ def _as_planned(role: ComputeRole, before: str, sizes: dict[str, int]) -> None:
         assert sizes.get(f"{before}{name}".upper(), value) == value
 
 
+@pytest.mark.slow
 def test_names_make_no_difference() -> None:
     """Numbers that know their names are the numbers, also when names are put in and replaced again."""
     for planned in some(2, 12):
@@ -137,6 +138,7 @@ def wrong_edits(planned: Planned) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_file_follows_an_edited_choice() -> None:
     sizes = {"M": 128, "K": 64, "N": 96}
     pins = {"mover": "Fused()", "transfer": "push", "tile": "16x32x16/4w1s", "chunks": "2", "group": "1"}

@@ -86,6 +86,7 @@ def test_a_dropped_notify_is_reported_with_rank_and_line() -> None:
     assert "ag_gemm_source.py" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_spinning_gemm_may_starve_the_push() -> None:
     """With the GEMM on every SM the push kernel never starts: some order of events hangs, and is found."""
     outcomes = set()

@@ -10,7 +10,7 @@ import torch
 import lowering
 import topologies
 from tests.emulator.ag_gemm_source import AgGemm
-from tests.pipeline.test_workloads import PINS
+from tests.pipeline.test_workloads import PINS, in_turns
 from tests.pipeline.workloads import SIZES, has, load, sizes, space
 from tilelink.emulator import NarrowScope, Race, World
 from tilelink.emulator.races import RaceDetector, Rules
@@ -65,14 +65,13 @@ def test_emitted_operators(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, 4])
-@pytest.mark.parametrize("label", PINS)
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(("name", "label", "num_ranks"), in_turns(2, 4))
 def test_every_mover(name: str, label: str, num_ranks: int) -> None:
     check(name, label, num_ranks, range(4 // num_ranks))
 
 
 @pytest.mark.parametrize("by", ["copy engine", "SMs"])
+@pytest.mark.quick(1)
 def test_a_hand_written_operator(by: str) -> None:
     for drop in (False, True):
         world = World(3, seed=2, num_sms=8, observers=[RaceDetector(3)])

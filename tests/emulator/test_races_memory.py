@@ -61,6 +61,7 @@ def test_states_and_slots_stay_bounded_over_many_calls(bound: int, monkeypatch: 
         assert detector.states > 500, "so many states come about: the small bound tests something"
 
 
+@pytest.mark.slow
 def test_a_race_is_found_after_many_compactions(small_bound: int) -> None:
     for seed in range(4):
         world = World(2, seed=seed, observers=[RaceDetector(2)])

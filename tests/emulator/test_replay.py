@@ -26,6 +26,7 @@ PINS = [
 
 @pytest.mark.parametrize(("name", "pins"), PINS)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.quick(2)
 def test_an_emitted_operator_replays(name: str, pins: dict[str, str], seed: int) -> None:
     """One eager call, a capture of another, and three replays with new inputs in the captured tensors."""
     direct = {} if "algorithm" in pins else {"algorithm": "direct", "compute": "triton"}

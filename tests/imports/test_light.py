@@ -47,6 +47,7 @@ def loaded(code: str, names: tuple[str, ...], folder: Path = ROOT) -> set[str]:
     ],
     ids=["import tilelink", "import errors", "--help", "topo list", "topo show"],
 )
+@pytest.mark.quick(2)
 def test_nothing_heavy_is_loaded(code: str) -> None:
     assert loaded(code, HEAVY) == set()
 

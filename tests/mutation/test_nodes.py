@@ -46,6 +46,7 @@ def placed(before: object, after: object) -> list[tuple[object, object]]:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.quick(4)
 def test_mutants_differ_in_one_place(name: str) -> None:
     original = OPERATORS[name]().schedule
     found = list(mutants(original))
@@ -143,6 +144,7 @@ def renamed(schedule: Schedule) -> Schedule:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.quick(3)
 def test_the_original_is_equivalent(name: str) -> None:
     assert judged(name, lambda schedule: schedule) == Verdict(False, SAME_MEANING, "")
 

@@ -43,6 +43,7 @@ def test_mutants_parse_and_differ(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["gather, copy engine pull", "MLP"])
+@pytest.mark.quick(1)
 def test_only_the_named_lines_change(label: str) -> None:
     lines = emitted(label).splitlines()
     start, end = (emitted(label)[: emitted(label).index(mark)].count("\n") for mark in ("@triton.jit", "# ---- fabric"))

@@ -72,6 +72,7 @@ def test_what_the_proof_refutes(fields: dict[str, object], bug: BugClass) -> Non
 
 
 @pytest.mark.parametrize("fields", [{"within": False}, {"block": 96}], ids=str)
+@pytest.mark.slow
 def test_what_is_right_too(fields: dict[str, object]) -> None:
     """A launch of its own, and other blocks."""
     schedule = planned("several blocks a program")

@@ -85,6 +85,7 @@ def test_tiles_that_cannot_be_halved_stay_whole(sums: dict[str, str]) -> None:
     assert verify(other).proved
 
 
+@pytest.mark.slow
 def test_more_halves_and_narrow_ones_are_right_too() -> None:
     good = AG_GEMM.plan_for(
         topologies.load("laptop-switch", 2),

@@ -250,6 +250,7 @@ def test_bench_sees_it(operator: Operator, recorded: OneHost) -> None:
     assert all(text.startswith("wrong result before timing: rank 0: ") for text in failures.values()), failures
 
 
+@pytest.mark.slow
 def test_what_only_later_calls_lose_is_seen_by_bench(recorded: OneHost) -> None:
     """The first call is right, later ones have a tile of the call before, which had other activations."""
     right = subject(Operator.GEMM_RS, "right", recorded)

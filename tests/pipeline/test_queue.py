@@ -86,6 +86,7 @@ def test_the_tutorial(target: str) -> None:
 
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (3, 4))])
+@pytest.mark.slow
 def test_twenty_calls(target: str, ranks: int) -> None:
     """Uses go on from call to call, at slots that are used once or twice in each."""
     received(planned(ranks, 5, 16, 5, 3, 4, 2), target, calls=20)

@@ -24,7 +24,7 @@ def check(seed: int, ranks: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(16), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(16, 24))])
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 def test_some_schedules(seed: int) -> None:
     check(seed, (2, 3, 4))
 

@@ -100,6 +100,7 @@ def test_the_same_bits(name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), EMULATED)
+@pytest.mark.quick(3)
 def test_the_api_allows_it(name: str, number: int) -> None:
     report = check_source(lowering.emit(planned(name, number), DISTRIBUTED))
     assert report.vendor is Vendor.NVIDIA

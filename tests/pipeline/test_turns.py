@@ -82,6 +82,7 @@ def outputs(source: str, schedule: Schedule) -> list[torch.Tensor]:
     return [one.clone() for one in found]
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_one_group() -> None:
     """The order in which products are added up is that of the loop that computes one tile after the other."""
     pins = {**CE, "algorithm": "direct", "out.sum": "epilogue"}

@@ -65,6 +65,7 @@ def with_steps(schedule: Schedule, change: Callable[[Step], Step | None], **role
 
 
 @pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles", "lamport-tiles-two-shot"])
+@pytest.mark.quick(1)
 def test_all_ranks_add_in_one_order(algorithm: str) -> None:
     """All have the same bits, though sums of floats depend on the order."""
     schedule = planned(GEMM_AR, {"M": 16, "K": 256, "N": 64}, algorithm)
@@ -112,6 +113,7 @@ def test_what_the_proof_refutes(name: str) -> None:
     assert any(fact in finding.fact for finding in found), found
 
 
+@pytest.mark.slow
 def test_packets_of_the_other_protocol_are_right_too() -> None:
     other = with_steps(planned(*CASES["scatter rows"]), _edit(SumWords, protocol=Protocol.LAMPORT))
     assert verify(other).proved
@@ -134,6 +136,7 @@ def test_programs_that_wait_for_peers_fit() -> None:
     assert BugClass.RESIDENCY in [finding.bug for finding in verify(small).findings]
 
 
+@pytest.mark.slow
 def test_tiles_may_be_halved_and_stay_in_one_order() -> None:
     schedule = planned(*CASES["several tiles a program"])
     halved = with_steps(schedule, lambda step: step, halved=1)

@@ -64,10 +64,14 @@ def test_overlapped(name: str, mover: str) -> None:
         refused(name, pins)
 
 
+def in_turns(*num_ranks: int) -> list[tuple[str, str, int]]:
+    """Every workload with every kind of pins, on so many ranks in turn: neighbours of a row or column differ in them."""
+    cells = [(row, column, name, label) for row, name in enumerate(SIZES) for column, label in enumerate(PINS)]
+    return [(name, label, num_ranks[(row + column) % len(num_ranks)]) for row, column, name, label in cells]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, 3])
-@pytest.mark.parametrize("label", PINS)
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(("name", "label", "num_ranks"), in_turns(2, 3))
 def test_every_mover(name: str, label: str, num_ranks: int) -> None:
     pins = dict(PINS[label])
     if "mover" in pins and "direct" in space(name)["algorithm"]:

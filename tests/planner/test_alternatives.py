@@ -31,6 +31,7 @@ def differs(schedule: Schedule, best: Schedule) -> set[str]:
 
 @pytest.mark.parametrize(("operator", "m", "n", "k"), [(gemm_rs, 8192, 4096, 11008), (ag_gemm, 2048, 14336, 4096)])
 @pytest.mark.quick(1)
+@pytest.mark.slow
 def test_each_differs_from_the_best_where_no_earlier_one_does(operator: Overlap, m: int, n: int, k: int) -> None:
     best, others = found(operator, m, n, k)
     times = [schedule.predicted_us for schedule in (best, *others)]
@@ -79,12 +80,14 @@ def gated(
     return tilelink.silu(gate) * up
 
 
+@pytest.mark.slow
 def test_a_loop_of_its_own_is_an_alternative_to_a_shared_one() -> None:
     best, others = found(gated, 2048, 14336, 4096)
     assert ("up.loop", "shared") in best.choices
     assert any(("up.loop", "own") in schedule.choices for schedule in others)
 
 
+@pytest.mark.slow
 def test_as_many_as_are_asked_for() -> None:
     best, others = found(gemm_rs, 8192, 4096, 11008)
     assert alternatives(H200, best, 2) == others[:2]

@@ -82,6 +82,7 @@ def test_what_copy_engines_do_needs_no_atomics() -> None:
 
 
 @pytest.mark.parametrize("operator", SPECS, ids=lambda operator: operator.name)
+@pytest.mark.quick(6)
 def test_everything_by_the_library(operator: Overlap) -> None:
     """cuBLAS and NCCL are what everybody compares with. Only parts along columns that a scatter sends are no matrices."""
     matmuls = any(name.startswith("matmul") or name == "out" for name in operator.spec.outputs)

@@ -80,6 +80,7 @@ def test_gather_on_a_switch(topology: str, chunks: int) -> None:
 
 @pytest.mark.parametrize("chunks", CHUNKS)
 @pytest.mark.parametrize("topology", SWITCHES)
+@pytest.mark.quick(2)
 def test_scatter_on_a_switch(topology: str, chunks: int) -> None:
     """Destinations r+1, r+2, …, own last: every step is a permutation of the ranks."""
     role = _role(_planned(gemm_rs, topology, chunks))

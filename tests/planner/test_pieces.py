@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import pytest
+
 import tilelink
 import topologies
 from benchmarks.planning import stack
@@ -61,6 +63,7 @@ def test_each_value_is_made_once() -> None:
         assert set(whole.outputs) <= given
 
 
+@pytest.mark.slow
 def test_the_whole_has_the_choices_of_its_pieces() -> None:
     """Where no kind of mover changes how calls end."""
     machine = topologies.load("h200-nvswitch", 4)

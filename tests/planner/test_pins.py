@@ -266,6 +266,7 @@ def test_every_value_that_a_message_lists_is_accepted(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.slow
 def test_every_value_that_is_accepted_is_listed_or_described(seed: int) -> None:
     operator, topology, names, rng = some_pins(seed)
     for pin in names[:2]:

@@ -52,6 +52,7 @@ def compared(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int,
         ),
     ],
 )
+@pytest.mark.quick(3)
 def test_known_pairs(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int, pin: dict[str, str]) -> None:
     assert compared(operator, sizes, machine, ranks, pin) <= 1 + _ALIKE
 

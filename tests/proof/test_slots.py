@@ -158,6 +158,7 @@ def test_any_queue_is_proved(items: int, slots: int, producers: int, consumers: 
     assert Schedule.from_json(schedule.to_json()) == schedule
 
 
+@pytest.mark.slow
 def test_the_real_size() -> None:
     proof = verify(planned(2025, 32, 16, 4, 4))
     assert proof.proved

@@ -61,7 +61,7 @@ UNSEEN = {
 
 
 @pytest.mark.parametrize("what", UNSEEN)
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 def test_names_and_comments_do_not_count(what: str) -> None:
     assert differences(*UNSEEN[what]) == []
 
@@ -92,7 +92,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("what", SEEN)
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 def test_what_a_file_does_counts(what: str) -> None:
     name, edit, into, kind = SEEN[what]
     found = differences(name, edit, into)

@@ -118,6 +118,7 @@ def disagreements(name: str, count: int) -> tuple[list[str], int]:
     return found, both
 
 
+@pytest.mark.slow
 def test_a_few() -> None:
     found, both = disagreements("scatter by tiles", 4)
     assert found == [] and both >= 2

@@ -43,6 +43,7 @@ VARIANTS: dict[str, Callable[[], Operator]] = {
 }
 
 
+@pytest.mark.slow
 def test_one_kernel() -> None:
     assert judged(gemm_rs(2), seeds=(0, 7)) == "right"
 

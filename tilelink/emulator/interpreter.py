@@ -145,9 +145,12 @@ class Interpreter:
 
     def _language_patches(self) -> list[Patch]:
         recorder = _Recorder()
-        for owner, name, original in _builtins():
-            recorder.set_attr(owner, name, self._warps.get(name) or self._bound(_undecorated(original)))
-        members = {name: _undecorated(original) for owner, name, original in _builtins() if owner is tl.tensor}
+        bound: dict[int, Callable[..., object]] = {}  # most are in several modules
+        for owner, name, _, member in _builtins():
+            if id(member) not in bound:
+                bound[id(member)] = self._bound(member)
+            recorder.set_attr(owner, name, self._warps.get(name) or bound[id(member)])
+        members = {name: member for owner, name, _, member in _builtins() if owner is tl.tensor}
         for name, operator in operators(lambda name: self._bound(members[name])):
             recorder.set_attr(tl.tensor, name, operator)
         for module in (tl, tl.core):
@@ -177,7 +180,7 @@ class Interpreter:
     def _by_object(self) -> dict[int, object]:
         """What stands for each builtin, by its `id`: a kernel may know it by a name of its own."""
         patched = {(id(owner), name): value for owner, name, value in self._patches}
-        return {id(original): patched[id(owner), name] for owner, name, original in _builtins()}
+        return {id(original): patched[id(owner), name] for owner, name, original, _ in _builtins()}
 
     def _bound(self, member: Any) -> Callable[..., object]:
         """A builtin of the language that uses this run's semantic."""
@@ -191,10 +194,10 @@ class Interpreter:
 
 
 @cache
-def _builtins() -> tuple[tuple[object, str, Any], ...]:
-    """Owner, name and function of each builtin of the language."""
+def _builtins() -> tuple[tuple[object, str, Any, Any], ...]:
+    """Owner, name and function of each builtin of the language, and what it decorates."""
     return tuple(
-        (owner, name, member)
+        (owner, name, member, _undecorated(member))
         for owner in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base, *extra.MODULES)
         for name, member in inspect.getmembers(owner, tl.core.is_builtin)
     )

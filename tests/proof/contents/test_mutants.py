@@ -64,7 +64,7 @@ def right_or_unjudged(steps: Schedule, spec: BoundSpec) -> bool:
 
 
 @pytest.mark.parametrize(("workload", "ranks", "topology"), random.Random(3).sample(CASES, len(CASES)))
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 def test_a_wrong_mutant_whose_order_is_right_is_found(workload: str, ranks: int, topology: str) -> None:
     try:
         planned = sampled(workload, ranks, topology, 1)
@@ -83,6 +83,7 @@ def test_a_wrong_mutant_whose_order_is_right_is_found(workload: str, ranks: int,
         assert refuted(mutant, planned.spec) or found, what
 
 
+@pytest.mark.slow
 def test_wrong_mutants_are_among_them() -> None:
     """A check of mutants of which none is wrong would be no check."""
     planned = sampled("03_gemm_rs.py:gemm_rs", 2, "h200-nvswitch", 1)
