@@ -10,7 +10,7 @@ from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLo
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
-from tilelink.ir.order import ChunkOrder, RankOrder
+from tilelink.ir.order import ChunkOrder, Nest, RankOrder
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
 from tilelink.planner.rules import peer_atomics, why_illegal
@@ -32,6 +32,10 @@ class Problem:
     choices: Choices
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.structure, self.choices))
 
     @property
@@ -155,7 +159,6 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
     # that order, and what a reader pulls has been made by its owner first, if it goes the other way.
     reverse = (relation.kind is Kind.GATHER) == push and not bounded
-    order = rank_order(structure.topology, 1, -1 if reverse else 1)
     return Exchange(
         name=relation.name,
         kind=relation.kind,
@@ -166,13 +169,18 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         chunks=choice.chunks,
         mover=choice.mover,
         transfer=choice.transfer,
-        order=ChunkOrder(order, choice.nest),
+        order=_chunk_order(structure, -1 if reverse else 1, choice.nest),
         own_copied=not bounded and ((fused and push) or structure.needs_own_copy(relation) or in_place),
         met=in_place,
         by=relation.by,
         slots=choice.slots if bounded else 0,
         counted=made and not bounded and not (in_place and not source),
     )
+
+
+@remembered
+def _chunk_order(structure: Structure, direction: int, nest: Nest) -> ChunkOrder:
+    return ChunkOrder(rank_order(structure.topology, 1, direction), nest)
 
 
 def item_tile(problem: Problem, relation: Relation) -> TileShape:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+_MISSING = object()
 Memo = dict[object, dict[tuple[object, ...], Any]]
 
 
@@ -36,9 +37,9 @@ def remembered(
         if known is None:
             known = subject.memo[function] = {}
         key = (subject, *args)
-        if key in known:
-            return known[key]  # type: ignore[no-any-return]
-        found = known[key] = function(subject, *args, **named)
-        return found
+        found = known.get(key, _MISSING)  # hashes of long keys take longer than all else here
+        if found is _MISSING:
+            found = known[key] = function(subject, *args, **named)
+        return found  # type: ignore[no-any-return]
 
     return ask

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation
@@ -20,8 +20,7 @@ from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(NamedTuple):
     """How one relation is carried out, and what decides whether it can be."""
 
     name: str
@@ -177,7 +176,10 @@ def why_not_beside(
 def why_illegal(structure: Structure, relation: Relation, choice: ExchangeChoice) -> str:
     """The reason of the first rule that the exchange breaks, or nothing."""
     x = carried(structure, relation, choice)
-    return next((reason(x) for broken, reason in RULES if broken(x)), "")
+    for broken, reason in RULES:
+        if broken(x):
+            return reason(x)
+    return ""
 
 
 def carried(structure: Structure, relation: Relation, choice: ExchangeChoice) -> Carried:
