@@ -292,7 +292,8 @@ class Builder:
         if index in self.known:
             return self.known[index]
         problem = self.problem
-        comm = tuple(self._comm_role(relation) for relation in self.relations if self._hosted_by(relation) == index)
+        hosted = (make_exchange(problem, relation) for relation in self.relations if self._hosted_by(relation) == index)
+        comm = tuple(CommRole(exchange.name, exchange.mover.sms) for exchange in hosted)
         loop = loop_of(problem, index)
         per_sm = loop.tile.per_sm
         if per_sm > 1 and comm:
@@ -397,7 +398,3 @@ class Builder:
         if not hosts or self.problem.structure.is_library(hosts[0]):
             raise Illegal(f"the first reader of {relation.name} is no tile loop beside which SMs could communicate")
         return hosts[0]
-
-    def _comm_role(self, relation: Relation) -> CommRole:
-        exchange = make_exchange(self.problem, relation)
-        return CommRole(relation.name, exchange.mover.sms)
