@@ -21,14 +21,12 @@ from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Load, Step, Store
 from tilelink.schedule.walk import with_phases
 
-DATA_BYTES = {Protocol.LL: 4, Protocol.LAMPORT: 8}  # of a word
-
 
 def elements_of_words(schedule: Schedule) -> dict[str, int]:
     """How many elements a word of each buffer of packets holds: as many as fit, and whole words make a row."""
     shapes = schedule.shapes
     return {
-        one.name: gcd(DATA_BYTES[one.protocol] // BYTES[element(one)], shapes[one.name][-1])
+        one.name: gcd(one.protocol.data_bytes // BYTES[element(one)], shapes[one.name][-1])
         for one in schedule.buffers
         if one.protocol is not Protocol.SIMPLE
     }
