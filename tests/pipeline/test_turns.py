@@ -209,6 +209,7 @@ def test_a_small_form_keeps_the_groups() -> None:
         ("h200-nvswitch", "bf16", {"y.tile": TILE, "mover": "CommSms(4)"}, "do nothing else"),
     ],
 )
+@pytest.mark.quick(3)
 def test_where_they_cannot(topology: str, dtype: str, pins: dict[str, str], reason: str) -> None:
     declared = declaration(Operator.GEMM_RS, False)
     with pytest.raises(NoLegalSchedule, match=reason):

@@ -48,6 +48,7 @@ def test_each_differs_from_the_best_where_no_earlier_one_does(operator: Overlap,
         )
 
 
+@pytest.mark.slow
 def test_tiles_and_the_library_are_among_them() -> None:
     best, others = found(ag_gemm, 2048, 14336, 4096)
     assert any("out.tile" in differs(schedule, best) for schedule in others)

@@ -46,7 +46,7 @@ def test_the_fields_are_a_product() -> None:
 
 
 @pytest.mark.parametrize(("operator", "name", "how"), EVERY)
-@pytest.mark.quick(24)
+@pytest.mark.quick(8)
 def test_every_combination_is_planned_and_right(operator: Overlap, name: str, how: Collective) -> None:
     """Planned with its texts as pins, proved, and equal to the reference on emulated ranks."""
     texts = collective_texts(bound(operator), [(name, how)])

@@ -48,6 +48,7 @@ def test_one_kernel() -> None:
     assert judged(gemm_rs(2), seeds=(0, 7)) == "right"
 
 
+@pytest.mark.slow
 def test_a_copy_engine_and_ragged_columns_captured() -> None:
     operator = ag_gemm(2)
     assert not emulated(operator, printed_module(operator.schedule), seed=1, calls=2, captured=True)
