@@ -7,12 +7,13 @@ import random
 
 import pytest
 
-from tests.planner.grid import Cell, sampled_cells
+from tests.planner.grid import Cell, cells, chain, mlp, sampled_cells
 from tilelink.ir.spec import bind
 from tilelink.planner.bounds import least_us
 from tilelink.planner.build import build
+from tilelink.planner.choices import ComputeChoice, ExchangeChoice
 from tilelink.planner.cost import predict_us
-from tilelink.planner.decisions import Chosen, choices_of
+from tilelink.planner.decisions import Chosen, Option, Slot, choices_of
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.predicted import time_us
 from tilelink.planner.roles import compute_role
@@ -52,6 +53,39 @@ def test_bounds_and_limits(seed: int) -> None:
         assert time_us(problem, us + 1e-2) == (us, True), f"{cell}, {chosen}"
         beyond, exact = time_us(problem, 0.97 * us)
         assert not exact and 0.97 * us <= beyond <= us
+
+
+def in_small_chunks(cell: Cell, rng: random.Random, count: int) -> list[tuple[Structure, Chosen]]:
+    """Options with as many chunks as there are, and with large tiles: a chunk may have no tile of its own. Sums by their own
+    kernels."""
+    spec = bind(cell.spec.spec, cell.sizes, cell.topology.num_ranks, "bf16")
+    every = [search for one in structures(spec, cell.topology, {}) if (search := descent_of(one, {})[0]) is not None]
+    found: list[tuple[Structure, Chosen]] = []
+    for search in rng.choices([one for one in every if one.timing.structure.relations] or every, k=count):
+        chosen: dict[Slot, Option] = {}
+        for slot, options in search.slots.items():
+            most = max(one.chunks if isinstance(one, ExchangeChoice) else 0 for one in options)
+            some = [one for one in options if not isinstance(one, ExchangeChoice) or one.chunks == most]
+            loops = [one for one in some if isinstance(one, ComputeChoice) and not one.sum_in_epilogue]
+            chosen[slot] = rng.choice(some if most else loops[:4])
+        found.append((search.timing.structure, chosen))
+    return found
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("seed", [11, *range(11)])
+def test_bounds_of_small_chunks(seed: int) -> None:
+    rng = random.Random(seed)
+    slow = [one for one in cells() if one.spec in (mlp, chain) and one.topology.name in ("laptop-mesh", "l20-pcie")]
+    cell, checked = rng.choice(slow), 0
+    for structure, chosen in in_small_chunks(cell, rng, 24):
+        try:
+            us, _ = time_us(Problem(structure, choices_of(structure, chosen)), math.inf)
+        except Illegal:
+            continue
+        checked += 1
+        assert least_us(structure, chosen) <= us + 1e-3, f"{cell}, {chosen}"
+    assert checked, cell
 
 
 @pytest.mark.quick(2)

@@ -31,7 +31,7 @@ class Least(NamedTuple):
     `transfers`: through the one queue of a rank's mover. `lead`: of these until the first chunk has come from every peer.
     `drag`: beside all else. `publish`: before it on the compute stream. `first`, `last`: shares of the loop that makes the
     source, before the first transfer, and before that of the first chunk to the last peer; `tail`: from then on. `gathers`: the
-    part of a rank goes to all. `spins`: SMs that wait."""
+    part of a rank goes to all. `rows`: of a chunk that is scattered along dimension `dim`. `spins`: SMs that wait."""
 
     transfers: float = 0.0
     lead: float = 0.0
@@ -41,6 +41,8 @@ class Least(NamedTuple):
     last: float = 0.0
     tail: float = 0.0
     gathers: bool = False
+    rows: int = 0
+    dim: int = 0
     spins: int = 0
 
 
@@ -88,6 +90,10 @@ def _in_a_row(structure: Structure, least: Mapping[str, Least], loops: Mapping[s
             one = least[name]
             begin = max(begun[host] + (busy.first_own if folded else one.first * busy.tiles), ready)
             last = begun[host] + one.last * busy.tiles
+            if (
+                0 < one.rows < busy.tile[one.dim]
+            ):  # where a chunk has no tile of its own, the model takes it to be there
+                begin = last = 0.0
             there[name] = max(begin + one.lead, last)
             done[name] = max(begin + one.transfers, last + one.tail)
             if one.gathers:  # what comes behind the last chunk is as much as what comes until the first one is there
@@ -295,5 +301,7 @@ def _of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -> Lea
         last=first * peers / ranks if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
         tail=transfers / peers if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
         gathers=relation.kind is Kind.GATHER,
+        rows=exchange.chunk_rows if scattered else 0,
+        dim=min(relation.dim, 1),
         spins=(peers if choice.per_peer else 1) if copied and waits else 0,
     )

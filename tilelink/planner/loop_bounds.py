@@ -47,7 +47,7 @@ Around = tuple[tuple[str, ExchangeChoice], ...]  # exchanges whose parts a loop 
 class Busy(NamedTuple):
     """Microseconds of the compute stream, and of busy tensor cores; of all tiles by the average program, without what own tiles
     add. `adds`: of the program that has most to add, from the first parts on. `first_own`, `last_own`: until the first chunk of
-    own tiles is done, and the last one."""
+    own tiles is done, and the last one. `tile`: its rows and columns."""
 
     us: float = 0.0
     tensor: float = 0.0
@@ -55,6 +55,7 @@ class Busy(NamedTuple):
     adds: float = 0.0
     first_own: float = 0.0
     last_own: float = 0.0
+    tile: tuple[int, int] = (0, 0)
     library: bool = False
 
 
@@ -139,7 +140,7 @@ class _Bound:
             others = 0.0 if self.chunked else (ranks - 1) / ranks * tiles  # of warpgroups in turns: own tiles come last
             us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
         tensor = flops_us(work, on, dtype, gpu) * self.tiles / self.programs
-        return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds, first, last)
+        return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds, first, last, (tile.m, tile.n))
 
     def shared(self) -> Busy:
         """A matmul whose launch may be that of others, whose programs share all tiles evenly."""
@@ -176,7 +177,7 @@ class _Bound:
         one = max(moved / self.tiles / (rate / self.programs) / 1e3, self._summed_us()) + self._sent_us(0.0)
         one += START_US + self._counts() * COUNT_US
         us = gpu.kernel_launch_us + self.rounds * one
-        return Busy(us, tiles=self.rounds * one, adds=us)
+        return Busy(us, tiles=self.rounds * one, adds=us, tile=(self.loop.tile.m, self.loop.tile.n))
 
     def _reads_whole(self, relation: Relation) -> bool:
         anchor = self.group.anchor

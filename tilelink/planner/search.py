@@ -127,7 +127,10 @@ class Descent:
         for first in dict.fromkeys((*kept, values(current[slot], When.FIRST))):
             best, since = math.inf, 0
             for option in groups.get(first, ()):
-                found = self.at({**current, slot: option}, min(here.us, self.ceiling))
+                trial, limit = {**current, slot: option}, min(here.us, self.ceiling)
+                if not self._may_improve(slot, trial, (), limit):
+                    continue
+                found = self.at(trial, limit)
                 here = found if found.us < here.us else here
                 best, since = (found.us, 0) if found.us < best else (best, since + 1)
                 if since == _PATIENCE:
