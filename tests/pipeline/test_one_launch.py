@@ -15,7 +15,7 @@ from tilelink.runtime.run import run_emulated
 from topologies.errors import UserError
 
 TILES = ("16x16x16/4w1s", "16x32x16/4w2s", "32x16x32/4w1s", "32x32x16/4w2s2p")
-MOVERS = (
+MOVERS: tuple[dict[str, str], ...] = (
     {"mover": "CopyEngine()", "transfer": "push"},
     {"mover": "CopyEngine()", "transfer": "pull"},
     {"mover": "Fused()", "transfer": "pull"},

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from tests.planner.grid import Cell, cells, chain, mlp, sampled_cells
+from tilelink.ir.choices import ComputeChoice, ExchangeChoice
 from tilelink.ir.spec import bind
 from tilelink.planner.bounds import least_us
 from tilelink.planner.build import build
-from tilelink.planner.choices import ComputeChoice, ExchangeChoice
 from tilelink.planner.cost import predict_us
 from tilelink.planner.decisions import Chosen, Option, Slot, choices_of
 from tilelink.planner.layout import Illegal, Problem
