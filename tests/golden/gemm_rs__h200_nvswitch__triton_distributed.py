@@ -44,7 +44,7 @@ def y_kernel(x_desc, w_desc, out, y_staged, y_parts, epoch, counts, signals, ran
         counts,
     )
     # tiles of the own segment
-    for tile in tl.range(Y_TILES_TILES + (program + Y_TILES_AHEAD) % PROGRAMS, NUM_TILES, PROGRAMS):
+    for tile in tl.range(Y_TILES_TILES + (program + OUT_AHEAD) % PROGRAMS, NUM_TILES, PROGRAMS):
         m_stage = tile % SEGMENT_TILES // (GROUP_M * N_TILES)
         m_rest = tile % SEGMENT_TILES % (GROUP_M * N_TILES)
         m = (m_stage * GROUP_M + m_rest % GROUP_M) * TILE_M
