@@ -121,14 +121,12 @@ class Descent:
         trials = {first: {**current, slot: nearest(group, current[slot])} for first, group in groups.items()}
         kept = self._by_bound(trials)
         if any(len(group) > 1 for group in groups.values()):
-            limit = min(here.us, self.ceiling)
-            able = [first for first in kept if self._may_improve(slot, trials[first], groups[first], limit)]
-            kept = self._promising(able, trials, here)
+            kept = self._promising(kept, trials, here)
         for first in dict.fromkeys((*kept, values(current[slot], When.FIRST))):
             best, since = math.inf, 0
             for option in groups.get(first, ()):
                 trial, limit = {**current, slot: option}, min(here.us, self.ceiling)
-                if not self._may_improve(slot, trial, (), limit):
+                if not self._may_improve(trial, limit):
                     continue
                 found = self.at(trial, limit)
                 here = found if found.us < here.us else here
@@ -137,11 +135,10 @@ class Descent:
                     break
         return here
 
-    def _may_improve(self, slot: Slot, trial: Chosen, group: Iterable[Option], limit: float) -> bool:
-        """Whether some option of the group may take less than `limit` with all else as it is: `trial` has one of them."""
-        gain = _SLACK * self._gain(trial, self._then_last(trial))
-        options = (trial[slot], *(one for one in group if one != trial[slot]))
-        return any(self.timing.us({**trial, slot: one}, 0.0) < limit + gain for one in options)
+    def _may_improve(self, trial: Chosen, limit: float) -> bool:
+        """Whether the choices may take less than `limit`, with other values of fields that come last."""
+        us = self.timing.us(trial, 0.0)
+        return us < limit or (us < math.inf and us < limit + _SLACK * self._gain(trial, self._then_last(trial)))
 
     def _by_bound(self, trials: Mapping[Values, Chosen]) -> list[Values]:
         """By what they take at least: what is tried early is hard to beat."""

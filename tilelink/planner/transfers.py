@@ -16,6 +16,7 @@ from tilelink.planner.links import chunk_us, num_links
 from tilelink.planner.loop import Times
 from topologies.topology import Topology
 
+_FEW = 32  # transfers, which are faster one by one than as arrays
 Spans = list[tuple[float, float]]
 
 
@@ -83,17 +84,18 @@ class Transfers:
         ready = (made if by_rank else made.T).ravel()  # in the order of the mover
         streams = self._streams(exchange)
         others = [spans for name, spans in self.port.items() if name != exchange.name]
-        if streams == 1 and not any(float(spans[:, 1].max()) > float(ready.min()) for spans in others):
+        alone = not any(float(spans[:, 1].max()) > float(ready.min()) for spans in others)
+        if alone and streams == 1 and len(ready) > _FEW:
             passed = np.arange(1, len(ready) + 1) * us
             ends = np.maximum.accumulate(ready - passed + us) + passed
             begins = ends - us
             starts = begins + min(us, COPY_START_US)
         else:
-            busy = sorted((first, last) for spans in others for first, last in spans.tolist())
+            busy = [] if alone else sorted((first, last) for spans in others for first, last in spans.tolist())
             begins, starts, ends = _one_by_one(ready.tolist(), us, streams, self.peers, exchange, busy)
-        self.moves[exchange.name] = np.stack((begins, ends), axis=1)
+        self.moves[exchange.name] = np.array((begins, ends)).T
         if num_links(self.topology) == 1:
-            self.port[exchange.name] = np.stack((starts, ends), axis=1)
+            self.port[exchange.name] = np.array((starts, ends)).T
         places = ends.reshape(self.peers, exchange.chunks) if by_rank else ends.reshape(exchange.chunks, self.peers).T
         self.arrivals[exchange.name] = places + self.topology.levels[0].signal_us
         self.end = max(self.end, float(ends[-1]))
