@@ -265,8 +265,9 @@ def test_more_words_than_were_measured_are_planned_if_pinned(rows: int, words: b
     sizes = {"M": rows, "K": 14336, "N": 4096}
     free = GEMM_AR.plan_for(machine, sizes, "bf16", {})
     pinned = GEMM_AR.plan_for(machine, sizes, "bf16", {"algorithm": "lamport-two-shot"})
-    assert (dict(free.choices)["out.algorithm"] == "lamport-two-shot") is words
-    assert dict(pinned.choices)["out.algorithm"] == "lamport-two-shot"
+    two_shots = Collective(OwnKernel(), Protocol.LAMPORT, shots=2)
+    assert (dict(free.decided.collectives)["out"] == two_shots) is words
+    assert dict(pinned.decided.collectives)["out"] == two_shots
 
 
 def test_calls_are_replayed() -> None:
