@@ -17,6 +17,7 @@ from tilelink.bench.rows import Operator, Row
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
+from tilelink.planner.aliases import without_aliases
 from tilelink.planner.pins import pin_names
 from topologies.topology import Topology
 
@@ -45,7 +46,8 @@ def decides(name: str, value: str) -> bool:
 def planned_again(row: Row, machine: Topology, choices: Mapping[str, str]) -> tuple[Schedule, dict[str, str]]:
     """The schedule of a record, and the pins that lead to it: it may hold what decides nothing, with other choices or at all."""
     operator = declaration(row.operator, row.k_major)
-    known = pin_names(bind(operator.spec, row.sizes, machine.num_ranks, row.dtype), machine)
+    spec = bind(operator.spec, row.sizes, machine.num_ranks, row.dtype)
+    known, choices = pin_names(spec, machine), without_aliases(spec, machine, choices)
     pins = {name: value for name, value in choices.items() if name in known and decides(name, value)}
     try:
         return operator.plan_for(machine, row.sizes, row.dtype, pins), pins

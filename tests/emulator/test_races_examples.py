@@ -23,8 +23,8 @@ OVERLAPPED = {"algorithm": "direct", "mover": "CommSms(2)", "compute": "triton"}
 
 
 def schedule_of(name: str, num_ranks: int, pins: dict[str, str], topology: str = "laptop-switch") -> Schedule:
-    if "mover" in pins and "direct" in space(name)["algorithm"]:
-        pins = {**pins, "algorithm": "direct"}
+    if "transfer" in pins and "protocol" in space(name):
+        pins = {**pins, "protocol": "simple"}
     machine = topologies.load(topology, num_ranks)
     return load(name).plan_for(machine, sizes(name, num_ranks), "bf16", pins)
 

@@ -21,8 +21,8 @@ PINS = {
     "SMs pull": {"mover": "CommSms(2)", "transfer": "pull"},
     "fused push": {"mover": "Fused()", "transfer": "push"},
     "fused pull": {"mover": "Fused()", "transfer": "pull"},
-    "library": {"algorithm": "library"},
-    "library everywhere": {"algorithm": "library", "compute": "library"},
+    "library": {"mover": "Library()"},
+    "library everywhere": {"mover": "Library()", "compute": "library"},
 }
 
 
@@ -74,8 +74,8 @@ def in_turns(*num_ranks: int) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize(("name", "label", "num_ranks"), in_turns(2, 3))
 def test_every_mover(name: str, label: str, num_ranks: int) -> None:
     pins = dict(PINS[label])
-    if "mover" in pins and "direct" in space(name)["algorithm"]:
-        pins["algorithm"] = "direct"
+    if "transfer" in pins and "protocol" in space(name):
+        pins["protocol"] = "simple"
     if not has(name, pins):
         refused(name, pins)
         return

@@ -58,5 +58,5 @@ def has(name: str, pins: Mapping[str, str]) -> bool:
 def overlapping(name: str, **pins: str) -> dict[str, str]:
     """`pins` and, where the workload has such schedules, collectives that are not the library's in one call, and tile loops
     for the matmuls."""
-    wished = {"algorithm": "direct", "compute": "triton"}
+    wished = {"protocol": "simple", "compute": "triton"}
     return {field: value for field, value in wished.items() if has(name, {field: value})} | pins

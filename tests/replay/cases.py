@@ -185,6 +185,7 @@ def _own() -> Iterator[Case]:
         ("gated", "one loop", {**direct, "loop": "shared"}),
         ("gated", "two loops", {**direct, "loop": "own"}),
         ("three", "planned", {}),
+        ("three", "one launch", {**direct, "tile": "128x128x64/4w5s"}),
         ("along_k", "copies", direct),
         ("along_k", "fused", {"mover": "Fused()", "transfer": "pull"}),
         ("scatter_columns", "copies", direct),

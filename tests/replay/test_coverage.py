@@ -12,11 +12,8 @@ from tilelink.planner.aliases import ALIASES
 
 NEVER = {
     "CollectiveCall": "only its subclasses are launches",
-    "TileShape": "part of choices, seen in their texts",
-    "TileShape.per_sm default": "as above",
-    "TileShape.per_sm given": "as above",
-    "TileShape.warpgroups default": "as above",
-    "TileShape.warpgroups given": "as above",
+    "WordCollective.protocol=SIMPLE": "packets have another protocol",
+    "SumWords.protocol=SIMPLE": "as above",
     "Exchange.kind=REDUCE": "a relation of the library, which is no exchange",
     "Notify.place=HERE": "what is raised is at a peer",
     "Notify.place=OWN": "as above",
@@ -24,6 +21,7 @@ NEVER = {
 # cases which, between them, have all that cases have: the test need not plan every one
 COVER = (
     "spec reduce_scaled: planned, h200-nvswitch x4, triton",
+    "spec three: one launch, h200-nvswitch x4, triton",
     "spec to_next: planned, h200-nvswitch x4, triton",
     "spec user_op_sums_what_is_gathered: copies, h200-nvswitch x4, triton",
     "bench ag_gemm: few rows, mi300x-full-mesh x8, triton",
