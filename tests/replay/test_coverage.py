@@ -22,6 +22,7 @@ NEVER = {
 COVER = (
     "spec reduce_scaled: planned, h200-nvswitch x4, triton",
     "spec three: one launch, h200-nvswitch x4, triton",
+    "bench ag_gemm: no prefetch, two an SM, h200-nvswitch x4, triton",
     "spec to_next: planned, h200-nvswitch x4, triton",
     "spec user_op_sums_what_is_gathered: copies, h200-nvswitch x4, triton",
     "bench ag_gemm: few rows, mi300x-full-mesh x8, triton",
