@@ -258,6 +258,9 @@ def _one_launch() -> Iterator[tuple[str, Feature]]:
     yield "ragged", base.but(COPIES, sizes={"M": 44, "K": 40, "Q": 52 * 4, "V": 20 * 4}, ranks=(4, 2))
     yield "pulled by tiles", base.but({"mover": "Fused()", "transfer": "pull"})
     yield "packets of its own kernel", base.but({"protocol": "lamport", "x_full.mover": "OwnKernel()"})
+    few = {"M": 64, "K": 64, "Q": 64 * 4, "V": 32 * 4}  # the first loop has fewer tiles than all have programs
+    packets = {"protocol": "lamport", "x_full.mover": "Fused()"}
+    yield "packets of its tiles", base.but(packets, sizes=few, topology="h200-nvswitch")
     apart = {"M": 96, "K": 64, "N": 64 * 4, "V": 64}
     yield "nothing in common", Feature(operators.side_by_side, apart, pins, steps=tiles[:2])
 

@@ -21,6 +21,7 @@ MOVERS: tuple[dict[str, str], ...] = (
     {"mover": "Fused()", "transfer": "pull"},
     {"x_full.mover": "OwnKernel()"},
     {"x_full.mover": "Library()"},
+    {"x_full.mover": "Fused()", "protocol": "lamport"},  # gathered by all programs, before their tiles
     {},
 )
 

@@ -341,12 +341,10 @@ class Builder:
 
     def _in_turn(self, kernel: Kernel) -> Kernel:
         """The kernel as what programs of those before go on with."""
-        at = next(at for at in reversed(range(len(self.kernels))) if not self.kernels[at][2].joined)
-        before = [one for _, _, one in self.kernels[at:]]
-        *wide, kernel = in_one_launch(before, kernel, self._free_sms() * kernel.per_sm)
-        self.out[len(self.out) - len(wide) :] = wide
-        self.kernels[at:] = [(i, seen, one) for (i, seen, _), one in zip(self.kernels[at:], wide, strict=True)]
-        return kernel
+        *self.out, last = in_one_launch(self.out, kernel, self._free_sms() * kernel.per_sm)
+        named = {one.name: one for one in (*self.out, last) if isinstance(one, Kernel)}
+        self.kernels = [(index, seen, named[one.name]) for index, seen, one in self.kernels]
+        return named[kernel.name]
 
     def _told_of(self, value: str) -> bool:
         relation = self.graph.relation(value)

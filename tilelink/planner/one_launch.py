@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tilelink.ir.nodes import ComputeRole, Kernel, Launch
+from tilelink.ir.calls import WordCollective
+from tilelink.ir.nodes import Kernel, Launch
 
 
 def launched_alike(before: Launch | None, kernel: Kernel) -> bool:
@@ -25,15 +26,22 @@ def may_share(before: Launch | None, kernel: Kernel) -> bool:
     return not any(one.compute is None or one.compute.halved for one in (before, kernel))
 
 
-def in_one_launch(before: Sequence[Kernel], kernel: Kernel, most: int) -> Iterator[Kernel]:
-    """All of them in one launch of at most so many programs: no more than there are tiles of all together."""
-    roles = [_role(one) for one in (*before, kernel)]
-    programs, first = min(most, sum(role.num_tiles for role in roles)), 0
-    for one, role in zip((*before, kernel), roles, strict=True):
-        yield replace(one, compute=replace(role, programs=programs, first=first), joined=first > 0)
-        first += role.num_tiles
-
-
-def _role(kernel: Kernel) -> ComputeRole:
-    assert kernel.compute is not None, "a matmul has tiles"
-    return kernel.compute
+def in_one_launch(launches: Sequence[Launch], kernel: Kernel, most: int) -> list[Launch]:
+    """`launches`, and behind them `kernel` in the launch of the last ones: of at most so many programs, and no more than there
+    are tiles of all together. As many gather what the first of them gathers before its tiles."""
+    at = len(launches) - 1
+    while isinstance(one := launches[at], Kernel) and one.joined:
+        at -= 1
+    begin = at
+    while begin and isinstance(one := launches[begin - 1], WordCollective) and one.within:
+        begin -= 1
+    kernels = [one for one in (*launches[at:], kernel) if isinstance(one, Kernel)]
+    tiles = [one.compute.num_tiles for one in kernels if one.compute is not None]
+    programs, first, found = min(most, sum(tiles)), 0, list(launches[:begin])
+    found += (replace(one, programs=programs) for one in launches[begin:at] if isinstance(one, WordCollective))
+    for one, number in zip(kernels, tiles, strict=True):
+        assert one.compute is not None, "a matmul has tiles"
+        role = replace(one.compute, programs=programs, first=first)
+        found.append(replace(one, compute=role, joined=first > 0))
+        first += number
+    return found
