@@ -141,7 +141,12 @@ def _what(role: Role) -> str:
     moved = [region.buffer for step in steps if isinstance(step, Move) for region in step.target]
     stored = [step.region.buffer for step in steps if isinstance(step, Store) and step.region.at == rank]
     if role.name.endswith("_tiles"):
-        return f"Compute the tiles of {role.name.removesuffix('_tiles')}, on {_programs(role)}."
+        first = role.name.removesuffix("_tiles")
+        *others, last = (
+            dict.fromkeys(stored) if first in stored else (first,)
+        )  # loops of one launch make several values
+        made = f"{', '.join(others)} and {last}" if others else last
+        return f"Compute the tiles of {made}, on {_programs(role)}."
     if moved:
         return f"Move the chunks of {' and '.join(dict.fromkeys(moved))}, on {_programs(role)}."
     if stored:

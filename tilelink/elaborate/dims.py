@@ -285,7 +285,7 @@ class Names:
             )
         self.derived(f"{before}NUM_TILES", found.num_tiles, f"tiles of {role.name}")
         if first:
-            self.derived(f"{before}END", first + found.num_tiles, f"tiles up to the last one of {role.name}")
+            self.derived(f"{before}END", first + found.num_tiles, f"positions up to the last tile of {role.name}")
         self.chain = programs, first + found.num_tiles
         if major.tiles % group == 0:
             self.rule(major.tiles, group)

@@ -284,10 +284,12 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
 
 
 def _title(role: ComputeRole) -> str:
-    """The order of tiles in a few words."""
+    """The order of tiles in a few words, and whose they are if not of the launch's first loop."""
     order, major = role.order, role.axis(role.order.major)
     across = f" through all of {order.minor}" if order.minor else ""
     groups = f"groups of {order.group} tiles along {order.major}{across}"
+    if role.first:
+        groups = f"{role.name}, by programs as they are done: {groups}"
     if major.segments == 1:
         return groups
     late = ", the last one a round behind" if order.late else ""

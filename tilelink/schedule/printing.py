@@ -114,7 +114,9 @@ def _phase(role: Role, phase: Phase) -> Iterator[str]:
         return
     who = "" if alone else _who(phase)
     behind = "" if phase.first == 0 else f" from {spelled(phase.first)} on"
-    count = "" if phase.count == 1 else f"{spelled(phase.count)} tiles{behind}"
+    count = f"{spelled(phase.count)} tiles{behind}"
+    if phase.count == 1:
+        count = "" if phase.first == 0 else f"tile {spelled(phase.first)}"
     how = {Prefetch: "prefetched", PingPong: "in ping-pong"}.get(type(phase.pipelining), "")
     if isinstance(phase.pipelining, Prefetch) and phase.pipelining.defer:
         how += ", counted behind the next one"
