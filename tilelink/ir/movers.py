@@ -6,6 +6,7 @@ Everything else asks for its `issuer` only: its steps (`tilelink.elaborate.mover
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import ClassVar, Self
@@ -56,7 +57,7 @@ class Library(Mover):
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkMover(Mover):
+class ChunkMover(Mover, ABC):
     """The base of movers of chunks."""
 
     issuer: ClassVar[Issuer]
@@ -71,17 +72,17 @@ class ChunkMover(Mover):
         """The same for a machine of few SMs."""
         return self
 
+    @abstractmethod
     def what(self, exchange: str) -> str:
         """What it does, in the terms of the cost model."""
-        raise NotImplementedError
 
     def why_not_without_atomics(self, transfer: Transfer, *, by_tiles: bool) -> str:
         """Why it does not cross links that carry no atomics, or nothing. `by_tiles`: tiles count the chunks that it sends."""
         return "programs of kernels tell peers by atomics, and only copy engines tell them by copies"
 
+    @abstractmethod
     def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
         """With one peer, whatever the link carries."""
-        raise NotImplementedError
 
     def start_us(self, topology: Topology) -> tuple[float, float]:
         """Of a chunk: what its bytes take at least, and what comes on top."""

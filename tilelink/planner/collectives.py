@@ -27,7 +27,7 @@ from tilelink.ir.spec import (
     SendRecv,
 )
 from tilelink.ir.word import Protocol
-from tilelink.planner.choices import pinned
+from tilelink.planner.choices import COLLECTIVE_FIELDS, pinned
 from tilelink.planner.rules import peer_atomics
 from topologies.topology import Fabric, Topology
 
@@ -140,7 +140,12 @@ def _every() -> tuple[Collective, ...]:
 @cache
 def _of(operation: type) -> tuple[Collective, ...]:
     """Those that no rule of fields forbids for an operation."""
-    return tuple(how for how in _every() if not any(broken(operation, how) for broken, _ in FIELD_RULES))
+    return tuple(how for how in _every() if not _broken(operation, how))
+
+
+def _broken(operation: type, how: Collective) -> str:
+    """The reason of the first rule of `FIELD_RULES` that it breaks, or nothing."""
+    return next((reason for broken, reason in FIELD_RULES if broken(operation, how)), "")
 
 
 def legal_collectives(spec: BoundSpec, topology: Topology) -> tuple[tuple[str, tuple[Collective, ...]], ...]:
@@ -182,24 +187,22 @@ def collective_fields(operation: type, how: Collective) -> dict[str, str]:
     """Texts of the fields that are choices here. What exchanges carry out has no mover: each of them has its own."""
     if operation is SendRecv:
         return {}
-    mover = {} if how.mover is None else {"mover": how.mover.text}
-    protocol = {} if how.by_library else {"protocol": how.protocol.value}
-    shots = {"shots": str(how.shots)} if operation is AllReduce and not how.by_library else {}
-    landing = {"landing": how.landing.value} if how.by_chunks and how.shots > 1 else {}
-    return {**shots, **protocol, **landing, **mover}
+    idle = {"shots": how.by_library or operation is not AllReduce, "protocol": how.by_library}
+    idle["landing"] = not how.by_chunks or how.shots == 1
+    return {field: text for field, text in _all_fields(how).items() if not idle.get(field, False)}
 
 
 def fits(operation: type, name: str, how: Collective, pins: Mapping[str, str]) -> bool:
     """Whether it has the fields that pins ask of the collective. A mover of chunks is asked of exchanges, and of nothing else."""
-    texts = collective_fields(operation, how)
-    for field in ("shots", "protocol", "landing"):
-        wanted = pinned(pins, name, field)
-        if wanted is not None and texts.get(field, wanted) != wanted:
-            return False
-    wanted = pinned(pins, name, "mover")
-    if wanted is None or operation is SendRecv:
-        return True
-    return texts["mover"] == wanted if "mover" in texts else wanted not in _OF_ALL
+    return operation is SendRecv or _agree(collective_fields(operation, how), name, pins)
+
+
+def _agree(texts: Mapping[str, str], name: str, pins: Mapping[str, str]) -> bool:
+    """Whether the fields have the texts that are pinned, as far as they are there."""
+    asked = {field: pinned(pins, name, field) for field in COLLECTIVE_FIELDS}
+    if "mover" not in texts and asked["mover"] in _OF_ALL:
+        return False
+    return all(asked[field] in (None, text) for field, text in texts.items())
 
 
 def why_none_fits(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
@@ -209,7 +212,7 @@ def why_none_fits(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) 
         operation, name = type(node.operation), node.output.name
         if not isinstance(node.operation, COLLECTIVES):
             continue
-        asked = [how for how in _every() if _is_asked(name, how, pins)]
+        asked = [how for how in _every() if _agree(_all_fields(how), name, pins)]
         reasons = [_broken(operation, how) or _why(computed, node, how, topology) for how in asked]
         if asked and all(reasons):
             of_fields = {reason for _, reason in FIELD_RULES}
@@ -217,17 +220,10 @@ def why_none_fits(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) 
     return ""
 
 
-def _is_asked(name: str, how: Collective, pins: Mapping[str, str]) -> bool:
-    """Whether each of its fields is as pinned, whether it is a choice or not."""
-    fields = {"shots": str(how.shots), "protocol": how.protocol.value, "landing": how.landing.value}
-    if any(pinned(pins, name, field) not in (None, text) for field, text in fields.items()):
-        return False
-    wanted = pinned(pins, name, "mover")
-    return wanted is None or (wanted == how.mover.text if how.mover is not None else wanted not in _OF_ALL)
-
-
-def _broken(operation: type, how: Collective) -> str:
-    return next((reason for broken, reason in FIELD_RULES if broken(operation, how)), "")
+def _all_fields(how: Collective) -> dict[str, str]:
+    """Texts of all fields, whether they are choices or not."""
+    mover = {} if how.mover is None else {"mover": how.mover.text}
+    return {"shots": str(how.shots), "protocol": how.protocol.value, "landing": how.landing.value, **mover}
 
 
 def collective_texts(spec: BoundSpec, collectives: Iterable[tuple[str, Collective]]) -> dict[str, str]:

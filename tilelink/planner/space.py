@@ -56,23 +56,10 @@ _MOST_SENT = 512 << 10  # words that a rank sends in a call (LL, 2 x H200): beyo
 def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool = False) -> Iterator[Structure]:
     """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last.
     Pins of a `piece` may apply to other pieces."""
-    reuses = pins.get(OUTPUTS) == REUSED
     decisions = set(pins) - {OUTPUTS}
-    names, options = [], []
-    for name, legal in legal_collectives(spec, topology):
-        operation = operation_of(spec, name)
-        names.append(name)
-        options.append(
-            [
-                how
-                for how in legal
-                if fits(operation, name, how, pins)
-                and all(
-                    pinned(pins, name, field) is not None
-                    for field in _left_out(how, legal, gathers=operation is AllGather, reuses=reuses)
-                )
-            ]
-        )
+    ways = legal_collectives(spec, topology)
+    names = [name for name, _ in ways]
+    options = [_tried(operation_of(spec, name), name, legal, pins) for name, legal in ways]
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
     readers = _readers_of_columns(spec)
     texts: Texts = {}
@@ -133,6 +120,16 @@ def _readers_of_columns(spec: BoundSpec) -> set[str]:
     """What is computed of gathered columns: the library needs the whole matrix."""
     columns = {node.output.name for node in spec.nodes if node.operation == AllGather(1)}
     return {node.output.name for node in spec.nodes if columns & set(node.inputs)}
+
+
+def _tried(operation: type, name: str, legal: tuple[Collective, ...], pins: Pins) -> list[Collective]:
+    """Ways to carry out a collective that have the fields that are pinned; some only if they are asked for."""
+    reuses, found = pins.get(OUTPUTS) == REUSED, []
+    for how in legal:
+        asked = _left_out(how, legal, gathers=operation is AllGather, reuses=reuses)
+        if fits(operation, name, how, pins) and all(pinned(pins, name, field) is not None for field in asked):
+            found.append(how)
+    return found
 
 
 def _left_out(how: Collective, legal: tuple[Collective, ...], *, gathers: bool, reuses: bool) -> tuple[str, ...]:
