@@ -24,7 +24,7 @@ import tilelink
 import topologies
 from tilelink import Overlap, Shard, Tensor, dims
 from tilelink.ir.spec import BoundSpec, bind
-from tilelink.planner.fallback import built
+from tilelink.planner.build import build
 from tilelink.planner.plan import search
 from tilelink.proof.verify import verify
 from tilelink.spec_file import load_overlap
@@ -91,7 +91,7 @@ def timed(workload: Workload, repeats: int = 3) -> Timed:
     runs = []
     for _ in range(repeats):
         search_ms, (best, _) = _ms(partial(search, spec, topology, {}))
-        build_ms, (schedule, _) = _ms(partial(built, spec, best))
+        build_ms, schedule = _ms(partial(build, best.problem))
         proof_ms, proof = _ms(partial(verify, schedule))
         assert proof.proved, f"the plan of {workload.name} is refuted"
         runs.append((search_ms, build_ms, proof_ms))

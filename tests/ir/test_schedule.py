@@ -15,6 +15,7 @@ import topologies
 from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
 from tilelink import Overlap, Plan, Schedule
 from tilelink.elaborate.review import design_review
+from tilelink.errors import NotASchedule
 from tilelink.ir import choices, collective, movers, nodes, order, placement, schedule, spec, steps, user_op, word
 from tilelink.ir.spec import bind
 from tilelink.planner.sample import sample_schedule
@@ -93,3 +94,18 @@ def test_a_plan_is_the_schedule_that_it_was_made_of() -> None:
     assert str(again) == str(found) == design_review(bare)
     assert again.emit("triton-distributed") == lowering.emit(bare, "triton-distributed")
     assert eval(repr(found), {**_SCOPE, "Plan": Plan}) == found
+
+
+def test_the_program_is_what_it_does_whatever_choices_led_to_it() -> None:
+    found = sample_schedule(_bound(gemm_rs), topologies.load("laptop-switch", 4), random.Random(3))
+    other = replace(found, choices=(("y.tile", "another"),), decided=choices.NONE, predicted_us=1.0)
+    assert other != found and other.program == found.program
+    assert replace(found, launches=found.launches[:-1]).program != found.program
+
+
+def test_a_schedule_without_its_choices_is_none() -> None:
+    """What the library computes would be unknown."""
+    data = json.loads(sample_schedule(_bound(gemm_rs), topologies.load("laptop-switch", 4), random.Random(3)).to_json())
+    del data["decided"]
+    with pytest.raises(NotASchedule):
+        Schedule.from_json(json.dumps(data))

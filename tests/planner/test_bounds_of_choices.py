@@ -94,17 +94,16 @@ def test_the_time_is_that_of_the_schedule(seed: int) -> None:
     """Without a schedule the same is predicted as of it, and what other choices have left in memory changes nothing."""
     rng = random.Random(seed)
     (cell,) = sampled_cells(1, seed + 100)
-    spec = bind(cell.spec.spec, cell.sizes, cell.topology.num_ranks, "bf16")
     for structure, chosen in sampled(cell, rng, 4):
         problem = Problem(structure, choices_of(structure, chosen))
         try:
             us, _ = time_us(problem, math.inf)
         except Illegal as illegal:
             with pytest.raises(Illegal) as again:
-                build(spec, problem)
+                build(problem)
             assert str(again.value) == str(illegal)
             continue
-        schedule = build(spec, problem)
+        schedule = build(problem)
         assert schedule.predicted_us == us == pytest.approx(predict_us(schedule, cell.topology), abs=1e-3)
 
 

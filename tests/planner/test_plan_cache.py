@@ -15,7 +15,7 @@ from tests.imports.import_graph import RUN, import_graph
 from tests.planner.operators import ag_gemm, gemm_rs
 from tilelink.ir.spec import BoundSpec, bind
 from tilelink.planner import plan_cache
-from tilelink.planner.plan import plan_with_choices
+from tilelink.planner.plan import plan
 from tilelink.planner.plan_cache import cache_folder, planned
 from tilelink.proof.verify import verify
 
@@ -40,9 +40,9 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counted(spec: BoundSpec, *arguments: object) -> object:
         seen.append(spec.name)
-        return plan_with_choices(spec, *arguments)  # type: ignore[arg-type]
+        return plan(spec, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(plan_cache, "plan_with_choices", counted)
+    monkeypatch.setattr(plan_cache, "plan", counted)
     return seen
 
 
@@ -146,7 +146,7 @@ def test_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, searches: list[str
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() is None
     assert planned(bound(), MACHINE, {}) == planned(bound(), MACHINE, {})
-    assert not list(tmp_path.iterdir()) and not searches
+    assert not list(tmp_path.iterdir()) and searches == ["ag_gemm"] * 2
 
 
 def test_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _write_often(folder: str, seed: int) -> None:
-    choices = plan_with_choices(bound(), MACHINE, {})[1]
+    choices = plan(bound(), MACHINE, {}).decided
     for _ in range(50):
         plan_cache._write(Path(folder) / "one.json", choices)
         assert plan_cache._read(Path(folder) / "one.json") == choices

@@ -9,7 +9,6 @@ import pytest
 from tests.planner.grid import sampled_cells
 from tests.planner.test_bounds_of_choices import sampled
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import bind
 from tilelink.planner.build import build
 from tilelink.planner.cost import predict_us
 from tilelink.planner.decisions import choices_of
@@ -36,10 +35,9 @@ def check(schedule: Schedule, topology: Topology) -> None:
 def test_terms_add_up(seed: int) -> None:
     rng = random.Random(seed)
     (cell,) = sampled_cells(1, seed)
-    spec = bind(cell.spec.spec, cell.sizes, cell.topology.num_ranks, "bf16")
     for structure, chosen in sampled(cell, rng, 12):
         try:
-            schedule = build(spec, Problem(structure, choices_of(structure, chosen)))
+            schedule = build(Problem(structure, choices_of(structure, chosen)))
         except Illegal:
             continue
         check(schedule, cell.topology)

@@ -36,7 +36,7 @@ class Schedule:
     exchanges: tuple[Exchange, ...]
     launches: tuple[Launch, ...]
     predicted_us: float
-    decided: Choices = NONE
+    decided: Choices
 
     def __eq__(self, other: object) -> bool:
         """By value: a Plan, which adds no field, is equal to the schedule that it was made of."""
@@ -56,6 +56,11 @@ class Schedule:
     def by_library(self) -> frozenset[str]:
         """Matmuls that the library computes."""
         return frozenset(name for name, choice in self.decided.computes if isinstance(choice.loop, LibraryCompute))
+
+    @property
+    def program(self) -> Schedule:
+        """What it does, whatever choices have led to it."""
+        return replace(self, choices=(), decided=NONE, predicted_us=0.0)
 
     def buffer(self, name: str) -> Buffer:
         """Raises NoSuchName."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.choices import NONE
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Matmul
 from tilelink.planner.build import build
@@ -41,20 +39,15 @@ def alternatives(topology: Topology, best: Schedule, count: int) -> list[Schedul
     """
     every = [*_of_other_structures(topology, best), *_neighbours(topology, best)]
     found = [schedule for schedule in every if schedule.predicted_us <= _WORTH * best.predicted_us]
-    programs, varied, chosen = {_program(best)}, set[str](), list[Schedule]()
+    programs, varied, chosen = {best.program.hash}, set[str](), list[Schedule]()
     for schedule in sorted(found, key=lambda schedule: schedule.predicted_us):
         differs = _differing(schedule, best)
-        new = len(chosen) < count and _program(schedule) not in programs and not differs <= varied
+        new = len(chosen) < count and schedule.program.hash not in programs and not differs <= varied
         if new and verify(schedule).proved:  # one that is refuted is a mistake of ours, and never given out
-            programs.add(_program(schedule))
+            programs.add(schedule.program.hash)
             varied |= differs
             chosen.append(schedule)
     return chosen
-
-
-def _program(schedule: Schedule) -> str:
-    """What the schedule does, whatever choices have led to it."""
-    return replace(schedule, choices=(), decided=NONE, predicted_us=0.0).hash
 
 
 def _differing(schedule: Schedule, best: Schedule) -> set[str]:
@@ -122,4 +115,4 @@ def _in_slot(best: Schedule, structure: Structure, slot: Slot, pins: Mapping[str
     for option in slots[slot]:
         chosen = {**rest, slot: option}
         if timing.us(chosen, _WORTH * best.predicted_us) <= _WORTH * best.predicted_us:
-            yield build(best.spec, Problem(structure, choices_of(structure, chosen)))
+            yield build(Problem(structure, choices_of(structure, chosen)))

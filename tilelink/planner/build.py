@@ -25,7 +25,7 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec, Elementwise
+from tilelink.ir.spec import Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.collective import collective, gather_within
@@ -49,14 +49,14 @@ from tilelink.planner.tile_run import TileLoop
 from tilelink.planner.tile_work import programs_of
 
 
-def build(spec: BoundSpec, problem: Problem) -> Schedule:
+def build(problem: Problem) -> Schedule:
     """The schedule that `problem.choices` stand for, with its predicted time. Raises Illegal with the reason if they do not go
     together."""
     builder = Builder(problem)
     draft = builder.draft()
     topology = problem.topology
     return Schedule(
-        spec=spec,
+        spec=problem.structure.spec,
         machine=Machine(
             topology.name,
             topology.num_ranks,

@@ -47,9 +47,9 @@ def explain(
     wanted = checked_pins(spec, topology, wanted)
     best, candidates = search(spec, topology, wanted)
     chosen = family_of(best)
-    schedule = build(spec, best.problem)
+    schedule = build(best.problem)
     account = account_of(schedule, topology)
     others = [one for one in families(candidates) if key_of(one) != key_of(chosen)]
-    lost = tuple(rejected(spec, topology, account, chosen, one) for one in others[:most_families])
+    lost = tuple(rejected(topology, account, chosen, one) for one in others[:most_families])
     walked = tuple(flips(bind, sizes, topology, wanted, chosen, more))
     return Explanation(schedule, account, chosen.fields, lost, len(others) - len(lost), walked)

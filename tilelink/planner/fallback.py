@@ -14,9 +14,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 
 from tilelink.errors import ScheduleRefuted
-from tilelink.ir.choices import Choices
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
@@ -30,21 +28,12 @@ _IN_ORDER = 64  # candidates that come strictly by time, before the best of each
 Log = Callable[[str], object]
 
 
-Built = tuple[Schedule, Choices]
-
-
-def built(spec: BoundSpec, candidate: Candidate) -> Built:
-    """The schedule of a candidate, and its choices."""
-    problem = candidate.problem
-    return build(spec, problem), problem.choices
-
-
-def in_order(spec: BoundSpec, candidates: Iterable[Candidate]) -> Iterator[Built]:
+def in_order(candidates: Iterable[Candidate]) -> Iterator[Schedule]:
     """Schedules of the candidates, the next best first. If many have failed, one of each kind first: what is wrong with a
     schedule is mostly wrong with all that move the same parts in the same way."""
     by_time = _by_time(candidates)
     for candidate in islice(by_time, _IN_ORDER):
-        yield built(spec, candidate)
+        yield build(candidate.problem)
     seen: Counter[object] = Counter()
     later: list[tuple[int, Candidate]] = []
     for candidate in by_time:
@@ -52,7 +41,7 @@ def in_order(spec: BoundSpec, candidates: Iterable[Candidate]) -> Iterator[Built
         later.append((seen[kind], candidate))
         seen[kind] += 1
     later.sort(key=lambda entry: entry[0])  # stable, hence by time among equals
-    yield from (built(spec, candidate) for _, candidate in later)
+    yield from (build(candidate.problem) for _, candidate in later)
 
 
 def _by_time(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -77,18 +66,17 @@ def _kind(candidate: Candidate) -> object:
     return structure.collectives, structure.library, *map(kind_of, candidate.options.values())
 
 
-def first_proven(best: Built, others: Iterator[Built], pins: Mapping[str, str], log: Log | None) -> Built:
+def first_proven(best: Schedule, others: Iterator[Schedule], pins: Mapping[str, str], log: Log | None) -> Schedule:
     """`best` if it is proved, else the first of `others` that is. Raises ScheduleRefuted if none is."""
     refuted: Proof | None = None
     seen: set[Schedule] = set()
-    for schedule, choices in chain((best,), others):
-        program = replace(schedule, choices=(), predicted_us=0.0)
-        if program in seen:
+    for schedule in chain((best,), others):
+        if schedule.program in seen:
             continue
-        seen.add(program)
+        seen.add(schedule.program)
         proof = verify(schedule)
         if proof.proved:
-            return schedule, choices
+            return schedule
         refuted = refuted or proof
         if log is not None:
             lines = "; ".join(line.strip() for line in proof.lines()[1:])
@@ -96,7 +84,7 @@ def first_proven(best: Built, others: Iterator[Built], pins: Mapping[str, str], 
     assert refuted is not None, "there is a best one"
     lines = "\n".join(refuted.lines())
     raise ScheduleRefuted(
-        function=best[0].name, pins=pins_text(pins), shown=lines, findings=refuted.findings, count=len(seen)
+        function=best.name, pins=pins_text(pins), shown=lines, findings=refuted.findings, count=len(seen)
     )
 
 

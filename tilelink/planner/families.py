@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
 from tilelink.planner.choices import COLLECTIVE_FIELDS
 from tilelink.planner.fields import decided
@@ -102,15 +100,11 @@ def _best(candidates: list[Candidate]) -> Candidate | None:
     return best
 
 
-def rejected(spec: BoundSpec, topology: Topology, best: Account, chosen: Family, other: Family) -> Rejected:
+def rejected(topology: Topology, best: Account, chosen: Family, other: Family) -> Rejected:
     """Why `other` lost to the chosen family, whose best schedule has the terms `best`."""
-    account = account_of(_built(spec, other), topology)
+    account = account_of(build(other.candidate.problem), topology)
     part = max(Part, key=lambda part: account.us(part) - best.us(part))
     held = {term.what: term.us for term in best.critical}
     terms = [term for term in account.critical if term.part is part]
     largest = max(terms, key=lambda term: term.us - held.get(term.what, 0.0), default=None)
     return Rejected(other.fields, other.differs(chosen), other.us, part, account.us(part) - best.us(part), largest)
-
-
-def _built(spec: BoundSpec, family: Family) -> Schedule:
-    return build(spec, family.candidate.problem)

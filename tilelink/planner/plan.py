@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from itertools import product
 
 from tilelink.errors import NoLegalSchedule
-from tilelink.ir.choices import Choices
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
+from tilelink.planner.build import build
 from tilelink.planner.choices import pin_text
 from tilelink.planner.climb import MARGIN, Climb
 from tilelink.planner.decisions import slot_names
-from tilelink.planner.fallback import Log, built, first_proven, in_order, pins_text
+from tilelink.planner.fallback import Log, first_proven, in_order, pins_text
 from tilelink.planner.limits import check_extent
 from tilelink.planner.pieces import pieces
 from tilelink.planner.pins import checked_pins, why_none
@@ -41,21 +41,11 @@ def plan(
     Raises TooLargeToPlan, UnknownPin, IdlePin, IllegalPin, NoLegalSchedule, and ScheduleRefuted if none of those that were
     built is proved.
     """
-    return plan_with_choices(spec, topology, pins, log)[0]
-
-
-def plan_with_choices(
-    spec: BoundSpec,
-    topology: Topology,
-    pins: Mapping[str, object] | None = None,
-    log: Log | None = None,
-) -> tuple[Schedule, Choices]:
-    """`plan`, and the choices that lead to the schedule."""
     check_extent(spec)
     wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
     wanted = checked_pins(spec, topology, wanted)
     best, others = search(spec, topology, wanted, log)
-    return first_proven(built(spec, best), in_order(spec, others), wanted, log)
+    return first_proven(build(best.problem), in_order(others), wanted, log)
 
 
 def search(

@@ -35,7 +35,7 @@ from tilelink.ir.spec import BoundSpec
 from tilelink.ir.word import Protocol
 from tilelink.planner.build import build
 from tilelink.planner.layout import Illegal, Problem
-from tilelink.planner.plan import plan, plan_with_choices
+from tilelink.planner.plan import plan
 from tilelink.planner.space import structure_with
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
@@ -60,8 +60,8 @@ def planned(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> Sch
     file = folder / f"{_key(spec, topology, pins)}.json"
     schedule = _rebuilt(spec, topology, file)
     if schedule is None:
-        schedule, choices = plan_with_choices(spec, topology, pins)
-        _write(file, choices)
+        schedule = plan(spec, topology, pins)
+        _write(file, schedule.decided)
     return schedule
 
 
@@ -106,7 +106,7 @@ def _rebuilt(spec: BoundSpec, topology: Topology, file: Path) -> Schedule | None
     if choices is None:
         return None
     try:
-        schedule = build(spec, Problem(structure_with(spec, topology, choices), choices))
+        schedule = build(Problem(structure_with(spec, topology, choices), choices))
     except (Illegal, KeyError, AssertionError, ValueError):  # well-formed choices of something else
         return None
     return schedule if verify(schedule).proved else None

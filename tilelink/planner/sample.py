@@ -25,7 +25,7 @@ def sample_schedule(
     search, why = descent_of(structure, pins or {})
     chosen = _sampled(search, rng, tries) if search is not None else None
     if chosen is not None:
-        return build(spec, Problem(structure, choices_of(structure, chosen)))
+        return build(Problem(structure, choices_of(structure, chosen)))
     if len(found) == 1:
         raise LookupError(f"no legal schedule in the space: {why or 'no options go together'}")
     return sample_schedule(spec, topology, rng, pins, tries)
