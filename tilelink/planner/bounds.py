@@ -90,9 +90,7 @@ def _in_a_row(structure: Structure, least: Mapping[str, Least], loops: Mapping[s
             one = least[name]
             begin = max(begun[host] + (busy.first_own if folded else one.first * busy.tiles), ready)
             last = begun[host] + one.last * busy.tiles
-            if (
-                0 < one.rows < busy.tile[one.dim]
-            ):  # where a chunk has no tile of its own, the model takes it to be there
+            if 0 < one.rows < busy.tile[one.dim]:  # the model takes a chunk to be there in which no tile ends
                 begin = last = 0.0
             there[name] = max(begin + one.lead, last)
             done[name] = max(begin + one.transfers, last + one.tail)

@@ -7,6 +7,17 @@ from dataclasses import replace
 
 from tilelink.ir.calls import WordCollective
 from tilelink.ir.nodes import Kernel, Launch
+from tilelink.planner.structure import Structure
+
+
+def chains(structure: Structure) -> list[tuple[str, ...]]:
+    """Groups of matmuls that may run in one launch, one behind the other."""
+    found: list[list[str]] = []
+    for index, group in enumerate(structure.groups):
+        if not structure.goes_on(index):
+            found.append([])
+        found[-1].append(group.name)
+    return [tuple(chain) for chain in found if len(chain) > 1]
 
 
 def launched_alike(before: Launch | None, kernel: Kernel) -> bool:

@@ -31,6 +31,7 @@ from tilelink.planner.moves import (
     other_kinds,
     values,
 )
+from tilelink.planner.one_launch import chains
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 
@@ -289,7 +290,7 @@ def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], know
     matter (`tilelink.planner.refine`)."""
     order = tuple(search.slots)
     here = search.swept(order[::-1], start, sweeps=1)
-    for trial in [trial for chain in in_one_launch(search.timing.structure) for trial in _alike(search, here, chain)]:
+    for trial in [trial for chain in chains(search.timing.structure) for trial in _alike(search, here, chain)]:
         found = search.at(trial, here.us)
         here = found if found.us < here.us else here
     if here.us > NEARER * known:
@@ -303,25 +304,15 @@ def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], know
     return here
 
 
-def in_one_launch(structure: Structure) -> list[tuple[Slot, ...]]:
-    """Matmuls that may run in one launch, in a row."""
-    chains: list[tuple[Slot, ...]] = []
-    for index, group in enumerate(structure.groups):
-        slot = ("compute", group.name)
-        if structure.goes_on(index):
-            before = chains.pop() if chains and chains[-1][-1][1] == structure.groups[index - 1].name else ()
-            chains.append((*(before or (("compute", structure.groups[index - 1].name),)), slot))
-    return chains
-
-
-def _alike(search: Descent, here: Place, chain: tuple[Slot, ...]) -> Iterator[dict[Slot, Option]]:
-    """Loops that are all launched in one way: the ways that take least at least."""
-    current, slots = search.base(here.chosen), search.slots
-    if any(slot not in slots for slot in chain):
-        return
-    alike = [first for first in slots[chain[0]].by_first if all(first in slots[slot].by_first for slot in chain)]
+def _alike(search: Descent, here: Place, chain: tuple[str, ...]) -> Iterator[dict[Slot, Option]]:
+    """Loops of a chain that are all launched in one way: the ways that take least at least."""
+    current: dict[Slot, Option] = search.base(here.chosen)
+    slots: dict[Slot, Options] = {(COMPUTE, name): search.slots[COMPUTE, name] for name in chain}
+    alike = [
+        first for first in slots[COMPUTE, chain[0]].by_first if all(first in one.by_first for one in slots.values())
+    ]
     trials = [
-        {**current, **{slot: nearest(slots[slot].by_first[first], current[slot]) for slot in chain}} for first in alike
+        current | {slot: nearest(one.by_first[first], current[slot]) for slot, one in slots.items()} for first in alike
     ]
     yield from sorted(trials, key=lambda trial: search.timing.us(trial, 0.0))[:WIDTH]
 
