@@ -31,7 +31,7 @@ from tilelink.ir.calls import Collective
 from tilelink.ir.movers import CommSms, Transfer
 from tilelink.ir.nodes import Kind, TellPlace
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import SumWords
+from tilelink.ir.steps import SumPackets
 
 _ROUNDS = 9
 _LOAD_US, _SAMPLE_US = 40e3, 4e3
@@ -72,7 +72,7 @@ def arrives(schedule: Schedule) -> bool:
     asks = any(isinstance(launch, Collective | TellPlace) for launch in schedule.launches)
     pushed = all(x.transfer is Transfer.PUSH and x.kind is not Kind.SHIFT for x in schedule.exchanges)
     by_programs = any(isinstance(x.mover, CommSms) for x in schedule.exchanges)
-    return pushed and not (asks or by_programs or any(isinstance(step, SumWords) for step in steps))
+    return pushed and not (asks or by_programs or any(isinstance(step, SumPackets) for step in steps))
 
 
 def source_of(candidate: Candidate) -> str:

@@ -26,7 +26,7 @@ from tilelink.bench.plans import PlannedRow
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import SumWords
+from tilelink.ir.steps import SumPackets
 
 _ROUNDS, _REPLAYS = 9, 4
 
@@ -45,7 +45,7 @@ class Mirrored:
 def mirrors(schedule: Schedule) -> bool:
     """Whether a call waits for nothing but words at places that do not depend on who adds what."""
     shares = any(
-        isinstance(step, SumWords) and (step.cut or step.shots > 1)
+        isinstance(step, SumPackets) and (step.cut or step.shots > 1)
         for kernel in schedule.kernels()
         if kernel.compute is not None
         for step in kernel.compute.body

@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 LANGUAGE = {  # the language of steps, and the nodes that say what the planner chose, from which steps are made
     "tilelink.ir (planned)": [
-        f"tilelink/ir/{name}.py" for name in ("nodes", "steps", "calls", "order", "schedule", "word")
+        f"tilelink/ir/{name}.py" for name in ("nodes", "steps", "calls", "order", "schedule", "enums")
     ],
     "tilelink.schedule": [f"tilelink/schedule/{name}.py" for name in ("index", "memory", "steps", "roles")],
 }
@@ -60,7 +60,7 @@ def notions(files: list[str]) -> Notions:
                 fields += sum(
                     isinstance(one, ast.AnnAssign) and "ClassVar" not in ast.unparse(one) for one in node.body
                 )
-            enums += any(ast.unparse(base) in ("Word", "Enum") for base in node.bases)
+            enums += any(ast.unparse(base) in ("Choice", "Enum") for base in node.bases)
     return Notions(dataclasses, fields, enums)
 
 

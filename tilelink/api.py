@@ -6,6 +6,7 @@ from tilelink.declaration import Overlap, overlap
 from tilelink.errors import TileLinkError, UnknownOp, did_you_mean
 from tilelink.ir import functions
 from tilelink.ir.collective import Landing
+from tilelink.ir.enums import Protocol
 from tilelink.ir.functions import *  # noqa: F403  # their list stands there, once
 from tilelink.ir.location import here
 from tilelink.ir.movers import CommSms, CopyEngine, Fused, Library, OwnKernel, Transfer
@@ -15,7 +16,6 @@ from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.tensor import Tensor, dims
 from tilelink.ir.user_op import axes
-from tilelink.ir.word import Protocol
 from tilelink.plan import Plan
 
 __all__ = [

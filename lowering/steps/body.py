@@ -11,7 +11,7 @@ from lowering.steps.errors import NotPrinted
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import needed
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, names_in, rank
 from tilelink.schedule.memory import Access
 from tilelink.schedule.printing import in_a_line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilelink.ir.dtype import DTYPES, dtype_name
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.memory import Buffer
 
 _INTEGERS = {"int32": 4, "int64": 8}  # of tables, words and places

@@ -22,7 +22,7 @@ from lowering.steps.kernel import end_kernel, print_kernel
 from lowering.steps.late import deferred, undeferred
 from lowering.steps.lookups import named_lookups
 from lowering.steps.naming import OF_GLUON, checked_names
-from lowering.steps.packets import elements_of_words, in_words
+from lowering.steps.packets import elements_in_packets, in_packets
 from lowering.steps.pieces import in_pieces
 from lowering.steps.relative import relative
 from lowering.steps.streams import print_role
@@ -65,9 +65,9 @@ def print_file(
 ) -> str:
     """The same of a schedule that has gone through all passes."""
     spelling = dialect(target, arch)
-    packed, anew = relative(in_words(schedule))
+    packed, anew = relative(in_packets(schedule))
     taken = checked_names(schedule)
-    words, constants = laid_out(packed, elements_of_words(schedule), anew, taken), Constants(taken)
+    words, constants = laid_out(packed, elements_in_packets(schedule), anew, taken), Constants(taken)
     constants.add(schedule.dims, schedule.sizes)
     constants.add(words.dims, words.sizes, layout=True)
     around = around or _bare(packed)

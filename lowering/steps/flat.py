@@ -6,7 +6,7 @@ from functools import reduce
 from operator import mul
 
 from lowering.steps.indices import Scope
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Number
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Move

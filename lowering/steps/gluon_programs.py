@@ -16,7 +16,7 @@ from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope
 from lowering.steps.programs import Programs
 from lowering.steps.regions import Place
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Number
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase

@@ -13,7 +13,7 @@ from lowering.steps.indices import Scope
 from lowering.steps.ranks import through_all
 from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Number, names_in, rank
 from tilelink.schedule.memory import Access, Buffer, Region
 from tilelink.schedule.steps import Compute, For, If, Load, Step, Store
@@ -65,7 +65,7 @@ class Loading(Signalling):
         self.out.call(f"{step.result} = tl.load(", [place.pointers, *masked])
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
-        packed = self.words.in_word.get(region.buffer, 1) > 1
+        packed = self.words.in_packet.get(region.buffer, 1) > 1
         place = self.regions.place(f"{value}_words" if packed else value, region)
         if isinstance(step, Load) and step.fill and self.buffers[region.buffer].protocol is not Protocol.SIMPLE:
             self.not_printed("a number in the place of packets that do not exist", step, "fill=0.0")
@@ -77,7 +77,7 @@ class Loading(Signalling):
         """What kind of packets lie in a buffer."""
         self.needs["call"] = ""
         numbered = buffer.protocol is Protocol.LL
-        return ["call", f"tl.{element(buffer)}", str(self.words.in_word[buffer.name]), f"NUMBERED={numbered}"]
+        return ["call", f"tl.{element(buffer)}", str(self.words.in_packet[buffer.name]), f"NUMBERED={numbered}"]
 
     def described(self, value: str, region: Region, step: Step) -> tuple[str, Number, Number]:
         """The descriptor of a region on the own rank, and where the tile begins in the matrix of all rows."""

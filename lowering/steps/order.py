@@ -17,7 +17,7 @@ from enum import Enum
 from math import inf
 
 from lowering.steps.indices import Scope
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Number, difference, names_in, rank, terms_of
 from tilelink.schedule.memory import Access, Memory, Region
 from tilelink.schedule.printing import in_a_line

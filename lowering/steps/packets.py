@@ -1,7 +1,7 @@
-"""Packets as they lie in memory: words of 64 bits, each of which holds so many elements of a row of its buffer.
+"""Packets as they lie in memory: 64 bits each, which hold so many elements of a row of its buffer.
 
-out_words: 2 x 4 x 16 x 4096 bf16, Lamport     2 x 4 x 16 x 1024 words
-v -> out_words[call % 2, rank, m : +16, n : +64]   v -> out_words[call % 2, rank, m : +16, n // 4 : +16]
+out_packets: 2 x 4 x 16 x 4096 bf16, Lamport     2 x 4 x 16 x 1024 packets
+v -> out_packets[call % 2, rank, m : +16, n : +64]   v -> out_packets[call % 2, rank, m : +16, n // 4 : +16]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import gcd
 
 from lowering.steps.dtypes import BYTES, element
 from lowering.steps.errors import NotPrinted
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.edges import divisor, divisors
 from tilelink.schedule.index import Number, made
 from tilelink.schedule.memory import Buffer, Region
@@ -22,8 +22,8 @@ from tilelink.schedule.steps import For, If, Load, Step, Store
 from tilelink.schedule.walk import with_phases
 
 
-def elements_of_words(schedule: Schedule) -> dict[str, int]:
-    """How many elements a word of each buffer of packets holds: as many as fit, and whole words make a row."""
+def elements_in_packets(schedule: Schedule) -> dict[str, int]:
+    """How many elements a packet of each buffer holds: as many as fit, and whole packets make a row."""
     shapes = schedule.shapes
     return {
         one.name: gcd(one.protocol.data_bytes // BYTES[element(one)], shapes[one.name][-1])
@@ -32,10 +32,10 @@ def elements_of_words(schedule: Schedule) -> dict[str, int]:
     }
 
 
-def in_words(schedule: Schedule) -> Schedule:
-    """`schedule`, in which buffers of packets have words along their last dimension, and so have regions of them. Raises
-    NotPrinted for a region that begins or ends inside of a word."""
-    packed = _Packed(schedule, elements_of_words(schedule))
+def in_packets(schedule: Schedule) -> Schedule:
+    """`schedule`, in which buffers of packets have packets along their last dimension, and so have regions of them. Raises
+    NotPrinted for a region that begins or ends inside of a packet."""
+    packed = _Packed(schedule, elements_in_packets(schedule))
     if all(count == 1 for count in packed.elements.values()):
         return schedule
     return replace(with_phases(schedule, packed.phase), buffers=tuple(map(packed.buffer, schedule.buffers)))
@@ -71,7 +71,7 @@ class _Packed:
         start, extent = region.start[-1], region.extent[-1]
         if divisor(start, names) % count or divisor(extent, names) % count:
             raise NotPrinted(
-                what=f"a region that begins or ends inside of a word of {count} elements",
+                what=f"a region that begins or ends inside of a packet of {count} elements",
                 role=role.name,
                 step=in_a_line(step),
                 legal=f"multiples of {count} elements",

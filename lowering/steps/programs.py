@@ -16,8 +16,8 @@ from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.loading import Loading
 from lowering.steps.ops import op_text
 from lowering.steps.slices import Sliced, sliced
+from tilelink.ir.enums import Protocol
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.ir.word import Protocol
 from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Access, Region

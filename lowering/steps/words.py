@@ -30,7 +30,7 @@ class Words:
     signals: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     values: list[Number] = field(default_factory=list)
-    in_word: dict[str, int] = field(default_factory=dict)  # elements in a word of each buffer of packets
+    in_packet: dict[str, int] = field(default_factory=dict)  # elements in a packet of each buffer
     num_signals: int = 0
     num_counts: int = 0
     calls: dict[str, int] = field(default_factory=dict)  # of a kernel, the first of the numbers that its programs keep
@@ -138,10 +138,10 @@ def kernel_name(launch: Launch) -> str:
     return name if name.endswith("_kernel") else f"{name}_kernel"
 
 
-def laid_out(schedule: Schedule, in_word: dict[str, int], anew: Mapping[str, Anew], taken: frozenset[str]) -> Words:
+def laid_out(schedule: Schedule, in_packet: dict[str, int], anew: Mapping[str, Anew], taken: frozenset[str]) -> Words:
     """Words for all signals, for a count a rank and word where somebody comes last, and for the ends of launches. `taken`:
     names of other things."""
-    words = Words(schedule, anew, in_word=in_word, taken=taken | {dim.name for dim in schedule.dims})
+    words = Words(schedule, anew, in_packet=in_packet, taken=taken | {dim.name for dim in schedule.dims})
     for signal in schedule.signals:
         own = words.own(signal.name)
         title = f"first word of {signal.name} among the {'counts' if own else 'signals'}"

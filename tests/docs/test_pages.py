@@ -13,9 +13,9 @@ from tests.docs.picture import picture
 from tests.docs.prose import prose, sentences
 from tests.docs.test_readme import USERS
 from tilelink.ir.collective import Landing
+from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Transfer
 from tilelink.ir.order import Nest
-from tilelink.ir.word import Protocol
 from tilelink.planner.choices import COLLECTIVE_FIELDS, COMPUTE_FIELDS, EXCHANGE_FIELDS, OUTPUTS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from tests.pipeline import features_of_words, operators
+from tests.pipeline import features_of_packets, operators
 from tests.pipeline.feature import (
     COPIES,
     FULL,
@@ -274,14 +274,14 @@ def _transposed() -> Iterator[tuple[str, Feature]]:
     mlp = base.but(operator=linear_mlp, sizes={"M": 64, "H": 64, "F": 128})
     yield "gather, copies", base.but({**COPIES, **triton}, quick=True)
     yield "gather, SMs", base.but({**SMS, **triton})
-    yield "gather, words, library", base.but({"algorithm": "ll", **library})
+    yield "gather, packets, library", base.but({"algorithm": "ll", **library})
     yield "gather, library in pieces", base.but({**COPIES, **library})
     yield "scatter, fused", scatter.but({**STORES, **triton})
     yield "scatter, library in pieces", scatter.but({**COPIES, **library})
-    yield "scatter, words of tiles", scatter.but({"algorithm": "ll-tiles", "tile": "16x32x32/4w2s"})
+    yield "scatter, packets of tiles", scatter.but({"algorithm": "ll-tiles", "tile": "16x32x32/4w2s"})
     yield "reduce", reduce.but({"algorithm": "two-shot"})
     yield "a shared loop", mlp.but({"up.loop": "shared"})
-    yield "words of tiles, ragged", reduce.but({"algorithm": "ll-tiles", **triton}, sizes=ragged)
+    yield "packets of tiles, ragged", reduce.but({"algorithm": "ll-tiles", **triton}, sizes=ragged)
     yield "a loop each", mlp.but({"up.loop": "own"})
 
 
@@ -291,11 +291,11 @@ def _turned() -> Iterator[tuple[str, Feature]]:
     base = Feature(AG_GEMM, {"M": 32, "K": 64, "N": 256}, turned, ranks=(2,), topology="h200-nvswitch", calls=2)
     base = base.but(more=(r"left = trans\(left\)", r" = dot\(right\d?, left"))
     base = base.but(source=(r"= tl\.trans\(left\w*\)\n", r"tl\.dot\(right\w*, left"), ptx=("wgmma",))
-    words = {"algorithm": "ll-tiles"}
+    packets = {"algorithm": "ll-tiles"}
     yield "in one piece", base.but({"algorithm": "ll"}, quick=True)
     yield "part by part, prefetching", base.but(COPIES, sizes={"M": 64, "K": 64, "N": 256})
-    yield "before words", base.but(words, operator=GEMM_RS, sizes={"M": 32, "K": 128, "N": 128})
-    yield "ragged", base.but(words, operator=GEMM_AR, sizes={"M": 20, "K": 72, "N": 100})
+    yield "before packets", base.but(packets, operator=GEMM_RS, sizes={"M": 32, "K": 128, "N": 128})
+    yield "ragged", base.but(packets, operator=GEMM_AR, sizes={"M": 20, "K": 72, "N": 100})
     two = {"algorithm": "ll", "up.loop": "shared"}
     yield "two in one loop", base.but(two, operator=MLP, sizes={"M": 32, "H": 64, "F": 128}, ptx=())
 
@@ -343,9 +343,9 @@ FEATURES: dict[str, Feature] = {
         "pool": _pool,
         "joined": _joined,
         "call ends": _call_ends,
-        "words": features_of_words.words,
-        "words of tiles": features_of_words.words_of_tiles,
-        "gather first": features_of_words.gather_first,
+        "packets": features_of_packets.packets,
+        "packets of tiles": features_of_packets.packets_of_tiles,
+        "gather first": features_of_packets.gather_first,
         "halves": _halves,
         "late counts": _late_counts,
         "shared loops": _shared_loops,

@@ -15,7 +15,7 @@ from tests.pipeline.features import of
 from tests.pipeline.operators import AG_GEMM
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.calls import WordCollective
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.nodes import AwaitPeers
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
@@ -31,8 +31,8 @@ def planned(name: str, **pins: str) -> Schedule:
     return CASES[name].plan(pins=pins)
 
 
-def gather(schedule: Schedule) -> WordCollective:
-    return next(x for x in schedule.launches if isinstance(x, WordCollective))
+def gather(schedule: Schedule) -> PacketCollective:
+    return next(x for x in schedule.launches if isinstance(x, PacketCollective))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -99,7 +99,7 @@ def test_other_things_come_first_in_the_same_kernel() -> None:
     awaits = next((x for x in schedule.launches if isinstance(x, AwaitPeers)), AwaitPeers(within=True))
     others = [x for x in schedule.launches[:at] if not isinstance(x, AwaitPeers)]
     first = replace(schedule, launches=(*others, awaits, *(x for x in schedule.launches[at:] if x is not awaits)))
-    assert {type(x) for x in first.within(kernel)} >= {AwaitPeers, WordCollective}
+    assert {type(x) for x in first.within(kernel)} >= {AwaitPeers, PacketCollective}
     assert run_emulated(first, lowering.emit(first), calls=3).equal
 
 
@@ -114,8 +114,8 @@ def test_where_it_is_legal() -> None:
 
 
 PLANTED = {
-    "nobody waits for the other programs": ("GATHERED, X_FULL_WORDS_PROGRAMS)", "GATHERED, 0)"),
-    "too few are waited for": ("GATHERED, X_FULL_WORDS_PROGRAMS)", "GATHERED, X_FULL_WORDS_PROGRAMS - 1)"),
+    "nobody waits for the other programs": ("GATHERED, X_FULL_PACKETS_PROGRAMS)", "GATHERED, 0)"),
+    "too few are waited for": ("GATHERED, X_FULL_PACKETS_PROGRAMS)", "GATHERED, X_FULL_PACKETS_PROGRAMS - 1)"),
     "nobody waits for words": (
         "while not_there(found, call, NUMBERED, mask) > 0:",
         "while not_there(found, call, NUMBERED, mask) > 1:",

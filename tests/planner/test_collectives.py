@@ -13,9 +13,9 @@ from tests.planner.operators import mlp
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, ReduceScatter, SendRecv, bind
-from tilelink.ir.word import Protocol
 from tilelink.planner.aliases import ALIASES, without_aliases
 from tilelink.planner.collectives import FIELD_RULES, collective_texts, legal_collectives, why_none_fits
 from tilelink.runtime.run import run_emulated

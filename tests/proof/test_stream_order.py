@@ -17,7 +17,7 @@ from tilelink.ir.steps import IfOwn, Notify, Step
 from tilelink.proof.verify import verify
 
 SIZES = {"M": 64, "K": 64, "H": 64, "N": 64}
-BY_WORDS = {
+BY_PACKETS = {
     "matmul_out_sum.algorithm": "lamport-tiles"
 }  # the tiles of one launch make a value that another one gathers
 MOVERS = {
@@ -31,7 +31,7 @@ MOVERS = {
 
 @cache
 def chained(mover: str) -> Schedule:
-    return chain.plan_for(topologies.load("laptop-switch", 4), SIZES, "bf16", BY_WORDS | MOVERS[mover])
+    return chain.plan_for(topologies.load("laptop-switch", 4), SIZES, "bf16", BY_PACKETS | MOVERS[mover])
 
 
 def at(schedule: Schedule, kind: type) -> int:

@@ -12,8 +12,8 @@ from tilelink.planner.aliases import ALIASES
 
 NEVER = {
     "CollectiveCall": "only its subclasses are launches",
-    "WordCollective.protocol=SIMPLE": "packets have another protocol",
-    "SumWords.protocol=SIMPLE": "as above",
+    "PacketCollective.protocol=SIMPLE": "packets have another protocol",
+    "SumPackets.protocol=SIMPLE": "as above",
     "Exchange.kind=REDUCE": "a relation of the library, which is no exchange",
     "Notify.place=HERE": "what is raised is at a peer",
     "Notify.place=OWN": "as above",

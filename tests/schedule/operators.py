@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from tests.schedule.references import FOLD, SOFTMAX, Tensors, attention, routes, summed_product, total
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Buffer, Law, Memory, Region, Signal, Table
 from tilelink.schedule.roles import CopyEngine, Launch, MeshAxis, Network, Phase, Role, Schedule, Sms, Who

@@ -24,9 +24,9 @@ from tests.schedule.test_lowering_planned import alike, results
 from tilelink.compiled.check import check_compiled
 from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import Deadlock, Race
+from tilelink.ir.enums import Protocol
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.schedule import Schedule as Planned
-from tilelink.ir.word import Protocol
 from tilelink.mutation.sites import sites
 from tilelink.runtime.aot import compile_launch, record
 from tilelink.runtime.load import load_source

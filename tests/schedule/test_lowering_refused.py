@@ -24,7 +24,7 @@ from lowering.steps.file import lower
 from tests.schedule.operators import matrix, moe
 from tests.schedule.small import HERE, PART, PEER, THERE, two_engines
 from tilelink.errors import TileLinkError
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, call, rank
 from tilelink.schedule.memory import Access, Buffer, Dim, Memory, Region, Signal, Table
 from tilelink.schedule.roles import (

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
+from tilelink.elaborate.packets import Blocks
 from tilelink.elaborate.signals import declared, raised
 from tilelink.elaborate.sizes import Key, Sizes
 from tilelink.elaborate.tiles import in_tiles
-from tilelink.elaborate.words import Blocks
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import WordCollective
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
 from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange
 from tilelink.ir.order import RankOrder
@@ -209,8 +209,8 @@ class Names:
                 return self._operand(node)
             case CommRole():
                 return replace(node, programs=self.movers[node.exchange])
-            case WordCollective():
-                return self._words(node)
+            case PacketCollective():
+                return self._packets(node)
             case ComputeRole():
                 return self._role(node)
         return node
@@ -234,7 +234,7 @@ class Names:
             starts[first] = self.size(f"{before}{number}", first, f"first {what} of a slice of {operand.buffer}")
         return starts[first]
 
-    def _words(self, launch: WordCollective) -> WordCollective:
+    def _packets(self, launch: PacketCollective) -> PacketCollective:
         blocks = Blocks(self.schedule, launch)
         for whole, extent, block in zip(blocks.shape, blocks.part_shape, blocks.sizes, strict=True):
             if isinstance(extent, Known) and isinstance(block, Known) and extent is not whole:
@@ -250,7 +250,7 @@ class Names:
                 if extent % block == 0:
                     self.rule(extent, block)
         title = f"programs that move {launch.out}"
-        return replace(launch, programs=self.choice(f"{launch.out}_WORDS_PROGRAMS", launch.programs, title))
+        return replace(launch, programs=self.choice(f"{launch.out}_PACKETS_PROGRAMS", launch.programs, title))
 
     def _rank_order(self, order: RankOrder) -> RankOrder:
         if order.num_ranks != self.ranks:

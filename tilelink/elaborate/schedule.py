@@ -7,13 +7,14 @@ from functools import lru_cache
 
 from tilelink.elaborate import movers, signals
 from tilelink.elaborate.dims import Names
+from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
 from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
 from tilelink.elaborate.user_body import functions
-from tilelink.elaborate.words import Blocks, packets_of_tiles, word_collective
 from tilelink.ir import nodes
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -27,8 +28,7 @@ from tilelink.ir.nodes import (
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule as Planned
-from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumWords
-from tilelink.ir.word import Protocol
+from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumPackets
 from tilelink.schedule.index import Index, call, rank
 from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.roles import (
@@ -103,18 +103,18 @@ def _packets(planned: Planned) -> Iterator[Buffer]:
     for launch in planned.launches:
         if isinstance(launch, TellPlace):
             yield Buffer(places_of(launch.exchange), Memory.SYMMETRIC, (planned.num_ranks,), "int64")
-        if isinstance(launch, WordCollective):
+        if isinstance(launch, PacketCollective):
             shape = (2, planned.num_ranks, *Blocks(planned, launch).part_shape)
             yield from _sets(planned, launch.out, (shape,) * launch.shots, launch.protocol)
         if isinstance(launch, Kernel) and launch.compute is not None:
             for step in launch.compute.body:
-                if isinstance(step, SumWords):
+                if isinstance(step, SumPackets):
                     shapes = packets_of_tiles(Tiles(planned, launch.compute), step)
                     yield from _sets(planned, step.result, shapes, step.protocol)
 
 
 def _sets(planned: Planned, name: str, shapes: tuple[tuple[int, ...], ...], protocol: Protocol) -> Iterator[Buffer]:
-    for what, shape in zip(("words", "sums"), shapes, strict=False):
+    for what, shape in zip(("packets", "sums"), shapes, strict=False):
         yield Buffer(f"{name}_{what}", Memory.SYMMETRIC, shape, planned.buffer(name).dtype, protocol)
 
 
@@ -169,8 +169,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 yield Launch(MAIN, (movers.library_gemm(planned, launch),))
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
-            case WordCollective(within=False):
-                phases = word_collective(planned, launch)
+            case PacketCollective(within=False):
+                phases = packet_collective(planned, launch)
                 yield Launch(MAIN, (Role(launch.out, Sms(launch.programs, 16, 1, launch.per_sm), phases),))
             case Kernel(joined=False):
                 yield _kernel(planned, launch, finish)
@@ -202,7 +202,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
                 first.append(
                     Phase(1, movers.tell_place(planned, exchange), who=Who.FIRST, title="peers may store here")
                 )
-            case WordCollective():
+            case PacketCollective():
                 first += _gather_first(planned, carried)
             case Finish():
                 last.append(Phase(1, finished(planned, carried), who=Who.LAST, title=THIS_CALL))
@@ -235,11 +235,11 @@ def _programs(planned: Planned, kernel: Kernel) -> int:
     return next((programs for programs in loops if programs == rest), rest)
 
 
-def _gather_first(planned: Planned, launch: WordCollective) -> list[Phase]:
+def _gather_first(planned: Planned, launch: PacketCollective) -> list[Phase]:
     """All programs gather, and none goes on before all have."""
     word = signals.gathered(launch.out)
     there = (Notify(word, (0,), rank), Wait(word, (0,), call * launch.programs, (launch.out,)))
-    return [*word_collective(planned, launch), Phase(1, there, every=True, title="all programs have gathered")]
+    return [*packet_collective(planned, launch), Phase(1, there, every=True, title="all programs have gathered")]
 
 
 OWN_SEGMENT = "tiles of the own segment"

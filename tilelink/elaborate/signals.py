@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.calls import WordCollective
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import CopyProgram, Exchange, Finish, Kind, TellPlace
 from tilelink.ir.schedule import Schedule as Planned
@@ -95,5 +95,5 @@ def declared(planned: Planned) -> Iterator[Signal]:
         yield from (Signal(word(name), (ranks, chunks)) for word in (ready, arrived))
     yield Signal(COPIED, (streams_that_tell(planned),))
     for launch in planned.launches:
-        if isinstance(launch, WordCollective) and launch.within:
+        if isinstance(launch, PacketCollective) and launch.within:
             yield Signal(gathered(launch.out), (1,))

@@ -74,7 +74,7 @@ class Sizes:
                 case ir.Operand():
                     for buffer in self._there(node.buffer, node.own):
                         self._operand(buffer, node, keys)
-                case ir.SumWords() if node.result in self.shapes:
+                case ir.SumPackets() if node.result in self.shapes:
                     for place, name in enumerate(node.index):
                         self._join(keys[name], self._dim(node.result, len(node.index) - place))
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tilelink.elaborate import signals
+from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, box, own_region, part, region
 from tilelink.elaborate.user_body import user_body
-from tilelink.elaborate.words import sum_words
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Memory
-from tilelink.ir.steps import MatmulBody, Operand, Place, SumParts, SumWords, UserBody
+from tilelink.ir.steps import MatmulBody, Operand, Place, SumPackets, SumParts, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Store, Wait
@@ -41,8 +41,8 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
             return user_body(tiles, step)
         case SumParts():
             return _sum_parts(tiles, step)
-        case SumWords():
-            return sum_words(tiles, step)
+        case SumPackets():
+            return sum_packets(tiles, step)
         case ir.Load():
             return _loaded(tiles, step.result, step.operand)
         case ir.Apply():

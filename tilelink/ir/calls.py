@@ -1,12 +1,12 @@
-"""Launches that carry out an operation as a whole: matmuls and collectives by the library, collectives of few bytes by words."""
+"""Launches that carry out an operation as a whole: matmuls and collectives by the library, small collectives by packets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilelink.ir.enums import Protocol
 from tilelink.ir.order import RankOrder
 from tilelink.ir.steps import Operand, Wait
-from tilelink.ir.word import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,22 @@ class LibraryCollective(CollectiveCall):
 
 
 @dataclass(frozen=True, slots=True)
-class WordCollective(CollectiveCall):
-    """By one kernel, whose words of 8 bytes say themselves that they have arrived (`protocol`), stored straight into memory
+class PacketCollective(CollectiveCall):
+    """By one kernel, whose packets of 8 bytes say themselves that they have arrived (`protocol`), stored straight into memory
     of the peers: there are no signals and no fences.
 
-    Each of `programs` programs stores its blocks of `block` words at every peer, before it waits for the same blocks of the
+    Each of `programs` programs stores its blocks of `block` packets at every peer, before it waits for the same blocks of the
     peers: so no rank waits for one that waits. An all_reduce in two `shots` sends part p of the summands to peer p, and then
     its sum to every peer, which is less where there are more than two ranks; a program sends sums when it has added its blocks.
     An all_gather can be carried out `within` the kernel behind it, by all of its programs before their tiles, none of which goes
     on before all have done their blocks.
-    There are two sets of words, for calls in turn. A program comes to the second call after this one only when every peer has
-    begun the next one, and so has read this set, and emptied it where words say by that that they have not arrived.
+    There are two sets of packets, for calls in turn. A program comes to the second call after this one only when every peer has
+    begun the next one, and so has read this set, and emptied it where packets say by that that they have not arrived.
     """
 
-    words: int  # that a rank sends to a peer in a shot
+    packets: int  # that a rank sends to a peer in a shot
     programs: int
-    block: int  # words that a program moves at a time
+    block: int  # packets that a program moves at a time
     per_sm: int = 1  # programs that share an SM, so that all blocks are on their way at once
     protocol: Protocol = Protocol.LL
     shots: int = 1
@@ -74,5 +74,5 @@ class WordCollective(CollectiveCall):
 
     @property
     def places(self) -> int:
-        """Words for what a rank sends, in whole blocks."""
-        return -(-self.words // self.block) * self.block
+        """Packets for what a rank sends, in whole blocks."""
+        return -(-self.packets // self.block) * self.block

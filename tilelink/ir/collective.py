@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilelink.ir.enums import Choice, Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
-from tilelink.ir.word import Protocol, Word
 
 
-class Landing(Word):
+class Landing(Choice):
     """Where the second shot of an all_reduce gathers the sums."""
 
     COPIED = "copied"  # in a buffer of the schedule; an output is copied from there

@@ -80,8 +80,8 @@ def _find_notify(
     return None
 
 
-def words_sent(relation: Relation, dtype: str) -> int:
-    """Words in what a rank sends to a peer, in each shot."""
-    assert relation.by_packets, "words have a protocol"
+def packets_sent(relation: Relation, dtype: str) -> int:
+    """Packets in what a rank sends to a peer, in each shot."""
+    assert relation.by_packets, "packets have a protocol"
     shares = relation.num_ranks if relation.shots > 1 else 1
     return math.prod(relation.part) * DTYPE_BYTES[dtype] // relation.protocol.data_bytes // shares

@@ -14,12 +14,12 @@ from itertools import product
 import networkx as nx
 import sympy
 
+from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.elementwise import Elementwise, lined_up
 from tilelink.ir.ops.matmul import Matmul
 from tilelink.ir.ops.op import Indices
 from tilelink.ir.ops.user_op import UserOp
-from tilelink.ir.word import Protocol
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import ClassVar, Self
 
-from tilelink.ir.word import Word
+from tilelink.ir.enums import Choice
 from topologies.topology import Gpu, Topology
 
 FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
@@ -21,14 +21,14 @@ _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, no
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
 
 
-class Transfer(Word):
+class Transfer(Choice):
     """Who issues the access."""
 
     PUSH = "push"  # the owner writes into the peer's buffer
     PULL = "pull"  # the reader loads from the peer's buffer
 
 
-class Issuer(Word):
+class Issuer(Choice):
     """What kind of role issues the accesses of a mover."""
 
     STREAMS = "streams"  # streams of the host beside that of the operator

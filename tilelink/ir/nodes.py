@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir.enums import Choice
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Die, TileOrder
 from tilelink.ir.steps import Step
-from tilelink.ir.word import Word
 
 
 class NoSuchName(LookupError):
@@ -33,7 +33,7 @@ def named(found: Iterable[N], name: str, what: str) -> N:
     raise NoSuchName(f"there is no {what} {name or 'without a name'}")
 
 
-class Kind(Word):
+class Kind(Choice):
     """Which part of the source a rank sends to which peer."""
 
     GATHER = "gather"  # the same part to every peer
@@ -76,7 +76,7 @@ class Exchange:
         return -(-self.rows // self.chunks)
 
 
-class Memory(Word):
+class Memory(Choice):
     INPUT = "input"
     OUTPUT = "output"
     LOCAL = "local"
@@ -321,8 +321,8 @@ class Finish:
 
 _Between = Begin | AwaitPeers | Publish | TellPlace | Finish  # ranks
 # programs of the kernel behind them may carry these out, before all else: `within`
-BeforeKernel = AwaitPeers | Publish | TellPlace | WordCollective
-Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | WordCollective
+BeforeKernel = AwaitPeers | Publish | TellPlace | PacketCollective
+Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | PacketCollective
 
 
 @dataclass(frozen=True, slots=True)

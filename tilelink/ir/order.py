@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilelink.ir.word import Word
+from tilelink.ir.enums import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class RankOrder:
         return tuple(self.at(rank, position) for position in range(self.num_ranks))
 
 
-class Nest(Word):
+class Nest(Choice):
     """Which of the two loops over ranks and chunks is outside."""
 
     RANK_MAJOR = "rank by rank"  # all chunks of a rank, then the next rank: links that are used one peer at a time

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilelink.ir.enums import Choice, Protocol
 from tilelink.ir.ops.elementwise import with_constants
-from tilelink.ir.word import Protocol, Word
 
 
-class Access(Word):
+class Access(Choice):
     """How a tile of an operand is addressed."""
 
     POINTER = "pointer"  # masked loads and stores, any size
@@ -124,13 +124,13 @@ class SumParts:
 
 
 @dataclass(frozen=True, slots=True)
-class SumWords:
+class SumPackets:
     """`result` = the sum of the tile `value` over the tiles of all ranks at the same `index`, rounded to its dtype first.
 
-    Every element travels in words that say themselves that they have arrived (`WordCollective`), straight from tile to tile:
-    to the rank whose share of the axis `cut` it lies in, or to every rank if there is none. A tile sends all its words before
+    Every element travels in packets that say themselves that they have arrived (`PacketCollective`), straight from tile to tile:
+    to the rank whose share of the axis `cut` it lies in, or to every rank if there is none. A tile sends all its packets before
     it waits for those of its peers; there are two sets of them, for calls in turn. The order of the sum is the same on every
-    rank. In two `shots`, without a `cut`, each rank adds an equal share of the words of the tile, and sends its sums to every
+    rank. In two `shots`, without a `cut`, each rank adds an equal share of the packets of the tile, and sends its sums to every
     peer before it waits for theirs.
     """
 
@@ -167,7 +167,7 @@ class Apply:
         return with_constants(self.arguments, self.left, self.right)
 
 
-class Place(Word):
+class Place(Choice):
     """Whose memory a tile is stored to."""
 
     HERE = "here"
@@ -238,7 +238,7 @@ Step = (
     | MatmulBody
     | UserBody
     | SumParts
-    | SumWords
+    | SumPackets
     | Load
     | Apply
     | Store

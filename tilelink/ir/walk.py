@@ -18,8 +18,8 @@ from tilelink.ir.steps import (
     SlotWait,
     Step,
     Store,
+    SumPackets,
     SumParts,
-    SumWords,
     UserBody,
     Wait,
 )
@@ -91,7 +91,7 @@ def reads(step: Step) -> tuple[tuple[Operand, tuple[Wait, ...]], ...]:
             return ((operand, (wait,) if wait is not None else ()),)
         case Load(operand=operand):
             return ((operand, ()),)
-        case Wait() | Apply() | SumWords() | Store() | Notify() | IfOwn() | SlotWait() | SlotNotify() | AwaitPlaces():
+        case Wait() | Apply() | SumPackets() | Store() | Notify() | IfOwn() | SlotWait() | SlotNotify() | AwaitPlaces():
             return ()
 
 

@@ -15,7 +15,7 @@ from tilelink.ir.steps import (
     Operand,
     Place,
     Store,
-    SumWords,
+    SumPackets,
     Wait,
     cut_axes,
 )
@@ -118,7 +118,7 @@ def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str]) -
 
 def send_steps(
     problem: Problem, op: TileOp, relation: Relation, space: Space, rename: dict[str, str]
-) -> tuple[AwaitPlaces | Store | Notify | SumWords, ...]:
+) -> tuple[AwaitPlaces | Store | Notify | SumPackets, ...]:
     """Store the tile into the source of `relation` (or straight to the peers) and count it; or add it to those of the peers,
     and store the sum."""
     index = tuple(rename.get(op.write.axis_of(dim), op.write.axis_of(dim)) for dim in range(len(op.write.index)))
@@ -127,7 +127,7 @@ def send_steps(
         shares = problem.num_ranks if slot else 1
         operand = Operand(relation.name, index, Access.POINTER, own_slots=shares, cut=slot)
         assert relation.by_packets, "tiles that add send packets"
-        total = SumWords(relation.name, op.name, index, slot, relation.protocol, relation.shots)
+        total = SumPackets(relation.name, op.name, index, slot, relation.protocol, relation.shots)
         return total, Store(relation.name, operand, Place.HERE)
     if relation.library:
         operand = Operand(source_of(problem, relation), index, Access.POINTER, slot=slot, local=space.local)

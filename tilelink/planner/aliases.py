@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from tilelink.errors import IllegalPin
 from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.spec import AllReduce, BoundSpec
-from tilelink.ir.word import Protocol
 from tilelink.planner.choices import likely
 from tilelink.planner.collectives import collective_fields, legal_collectives, operation_of
 from topologies.topology import Topology

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 
 from tilelink.ir.choices import ComputeChoice, Elsewhere, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.collective import Landing
+from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Issuer, Mover, Transfer
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
-from tilelink.ir.word import Protocol
 
 ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchange that is read, whatever its extent
 

@@ -1,41 +1,41 @@
-"""Relations that one call carries out -> launches: of the library, or of one kernel whose words number the call."""
+"""Relations that one call carries out -> launches: of the library, or of one kernel whose packets number the call."""
 
 from __future__ import annotations
 
-from tilelink.ir.calls import LibraryCollective, WordCollective
-from tilelink.ir.counting import words_sent
+from tilelink.ir.calls import LibraryCollective, PacketCollective
+from tilelink.ir.counting import packets_sent
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Kernel, Kind
 from tilelink.planner.layout import Illegal
 
-_BLOCK = 512  # words that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
-_WARP = 32  # words: a thread moves one, so that a warp stores to a peer in one piece
+_BLOCK = 512  # packets that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
+_WARP = 32  # packets: a thread moves one, so that a warp stores to a peer in one piece
 _MOST_PER_SM = 4  # programs of 16 warps: 2,048 threads of 32 registers fill an SM of each GPU whose links carry atomics
 FUNCTIONS = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
 
 
-def collective(relation: Relation, source: str, dtype: str, free_sms: int) -> LibraryCollective | WordCollective:
-    """The launch that makes `relation` of the buffer `source`; one that moves words takes as many of the free SMs as it has
+def collective(relation: Relation, source: str, dtype: str, free_sms: int) -> LibraryCollective | PacketCollective:
+    """The launch that makes `relation` of the buffer `source`; one that moves packets takes as many of the free SMs as it has
     blocks to move, and shares them among several programs if there are more. Raises Illegal."""
     if relation.kind is Kind.GATHER and relation.summed:
         raise Illegal("a gather adds nothing")
     function = FUNCTIONS[relation.kind]
     if not relation.by_packets:
         return LibraryCollective(function, relation.name, source)
-    words = words_sent(relation, dtype)
-    blocks = -(-words // _BLOCK)
+    packets = packets_sent(relation, dtype)
+    blocks = -(-packets // _BLOCK)
     per_sm = min(_MOST_PER_SM, -(-blocks // max(1, free_sms)))
     programs = max(1, min(free_sms * per_sm, blocks))  # what does not fit at all is refuted
     by = relation.protocol, relation.shots
-    return WordCollective(function, relation.name, source, words, programs, _BLOCK, per_sm, *by)
+    return PacketCollective(function, relation.name, source, packets, programs, _BLOCK, per_sm, *by)
 
 
-def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -> WordCollective:
+def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -> PacketCollective:
     """The same by all programs of `kernel`, before their tiles. Raises Illegal."""
     if kernel.comm or kernel.joined:
         raise Illegal(
             f"programs of {kernel.name} communicate or go on from other tiles, and {relation.name} comes first"
         )
-    words, block = words_sent(relation, dtype), _WARP * kernel.warps
+    packets, block = packets_sent(relation, dtype), _WARP * kernel.warps
     by = relation.protocol, relation.shots, True
-    return WordCollective("all_gather", relation.name, source, words, kernel.programs, block, kernel.per_sm, *by)
+    return PacketCollective("all_gather", relation.name, source, packets, kernel.programs, block, kernel.per_sm, *by)

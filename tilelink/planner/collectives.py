@@ -13,6 +13,7 @@ from functools import cache
 from itertools import product
 
 from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import (
@@ -26,7 +27,6 @@ from tilelink.ir.spec import (
     ReduceScatter,
     SendRecv,
 )
-from tilelink.ir.word import Protocol
 from tilelink.planner.choices import COLLECTIVE_FIELDS, pinned
 from tilelink.planner.rules import peer_atomics
 from topologies.topology import Fabric, Topology

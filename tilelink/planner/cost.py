@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
 from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -35,7 +35,7 @@ from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
-from tilelink.planner.links import SIGNAL_COPY_US, library_us, queue_us, words_us
+from tilelink.planner.links import SIGNAL_COPY_US, library_us, packets_us, queue_us
 from tilelink.planner.loop import Index, Times, last_ends
 from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
@@ -214,8 +214,8 @@ class Model:
                 return self._copy_us(self.parts.exchange(name))
             case LibraryCollective(function, out, operand):
                 return library_us(self.topology, function, max(self._bytes(out), self._bytes(operand)))
-            case WordCollective(words=words, shots=shots, within=within):
-                return words_us(self.topology, words, shots, within=within)
+            case PacketCollective(packets=packets, shots=shots, within=within):
+                return packets_us(self.topology, packets, shots, within=within)
             case LibraryGemm(out=out):
                 return self.gpu.kernel_launch_us + self.gemms[out.buffer].total_us
             case Kernel(name, compute=role, joined=joined):

@@ -9,7 +9,7 @@ of sums (`lab/experiments.md`).
 from __future__ import annotations
 
 from tilelink.ir.nodes import ComputeRole
-from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, SumWords, Wait
+from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, SumPackets, Wait
 from tilelink.planner.layout import Illegal
 
 
@@ -32,7 +32,7 @@ def _why_whole(role: ComputeRole) -> str:
         return "they are no tiles of a matmul"
     for step in role.body:
         match step:
-            case Notify() | IfOwn() | SlotNotify() | SlotWait() | SumWords():
+            case Notify() | IfOwn() | SlotNotify() | SlotWait() | SumPackets():
                 return "they are counted, or add what others have made"
             case Wait(rows=rows) if rows == minor:
                 return f"they wait for chunks along {minor}"

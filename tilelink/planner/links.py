@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from tilelink.ir.enums import PACKET_BYTES
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import Exchange
 from tilelink.ir.order import Nest
-from tilelink.ir.word import WORD_BYTES
 from topologies.topology import Fabric, Topology
 
 _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
@@ -17,10 +17,10 @@ SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on
 _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 _OUT_OF_STEP_SHARE = 0.82  # of the rate of copies between ranks in step; fitted to 4 x H200
 _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
-# collectives by words, fitted to 128 KB to 4 MB of words of LL a peer on 2 x H200: of what a link carries, words of 8 bytes;
+# collectives by packets, fitted to 128 KB to 4 MB of LL packets a peer on 2 x H200: of what a link carries;
 # and of a launch, what a kernel behind a matmul costs
-WORD_SHARE, _WORD_LAUNCH_SHARE = 0.76, 0.7
-_SHOT_US = 1.0  # beginning another shot of words; 0.6 to 1.9 where one H200 stands for two or four ranks
+PACKET_SHARE, _PACKET_LAUNCH_SHARE = 0.76, 0.7
+_SHOT_US = 1.0  # beginning another shot of packets; 0.6 to 1.9 where one H200 stands for two or four ranks
 _ALL_PROGRAMS_US = 1.5  # all programs of a kernel wait for each other; not measured
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
@@ -81,15 +81,15 @@ def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consume
     return exchange.chunks * each + there
 
 
-def words_us(topology: Topology, words: int, shots: int, *, within: bool) -> float:
-    """A collective that sends and receives so many words to and from each peer in each of so many shots, with its launch, or
-    with what its programs wait for each other `within` a kernel. A word takes as long whatever of it is data."""
+def packets_us(topology: Topology, packets: int, shots: int, *, within: bool) -> float:
+    """A collective that sends and receives so many packets to and from each peer in each of so many shots, with its launch, or
+    with what its programs wait for each other `within` a kernel. A packet takes as long whatever of it is data."""
     ranks = topology.num_ranks
     link = topology.slowest_link_gb_per_s * num_links(topology)
     there = max(level.signal_us for level in topology.levels)
-    start = _ALL_PROGRAMS_US if within else _WORD_LAUNCH_SHARE * topology.gpu.kernel_launch_us
+    start = _ALL_PROGRAMS_US if within else _PACKET_LAUNCH_SHARE * topology.gpu.kernel_launch_us
     start += _SHOT_US * (shots - 1)
-    return start + shots * (there + (ranks - 1) * WORD_BYTES * words / (WORD_SHARE * link) / 1e3)
+    return start + shots * (there + (ranks - 1) * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3)
 
 
 def bus_rate(topology: Topology) -> float:

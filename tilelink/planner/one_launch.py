@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilelink.ir.calls import WordCollective
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.nodes import Kernel, Launch
 from tilelink.planner.structure import Structure
 
@@ -44,12 +44,12 @@ def in_one_launch(launches: Sequence[Launch], kernel: Kernel, most: int) -> list
     while isinstance(one := launches[at], Kernel) and one.joined:
         at -= 1
     begin = at
-    while begin and isinstance(one := launches[begin - 1], WordCollective) and one.within:
+    while begin and isinstance(one := launches[begin - 1], PacketCollective) and one.within:
         begin -= 1
     kernels = [one for one in (*launches[at:], kernel) if isinstance(one, Kernel)]
     tiles = [one.compute.num_tiles for one in kernels if one.compute is not None]
     programs, first, found = min(most, sum(tiles)), 0, list(launches[:begin])
-    found += (replace(one, programs=programs) for one in launches[begin:at] if isinstance(one, WordCollective))
+    found += (replace(one, programs=programs) for one in launches[begin:at] if isinstance(one, PacketCollective))
     for one, number in zip(kernels, tiles, strict=True):
         assert one.compute is not None, "a matmul has tiles"
         role = replace(one.compute, programs=programs, first=first)

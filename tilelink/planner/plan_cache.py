@@ -26,13 +26,13 @@ import tilelink.schedule
 import topologies
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import MOVERS, Library, OwnKernel, Transfer
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.serialize import decode, encode, to_json
 from tilelink.ir.spec import BoundSpec
-from tilelink.ir.word import Protocol
 from tilelink.planner.build import build
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.plan import plan

@@ -25,8 +25,8 @@ from tilelink.ir.steps import (
     SlotWait,
     Step,
     Store,
+    SumPackets,
     SumParts,
-    SumWords,
     UserBody,
     Wait,
     matmuls_together,
@@ -100,9 +100,9 @@ def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -
     )
     order = tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
     body = _body(problem, index, space, folded[0] if folded else -1, loop)
-    if any(isinstance(step, SumWords) for step in flat(body)) and any(axis.segments > 1 for axis in axes):
+    if any(isinstance(step, SumPackets) for step in flat(body)) and any(axis.segments > 1 for axis in axes):
         raise Illegal(
-            f"tiles of {group.name} go through parts in an order of each rank's own, and their words meet in one"
+            f"tiles of {group.name} go through parts in an order of each rank's own, and their packets meet in one"
         )
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     if role.num_tiles > MOST_TILES:
@@ -157,7 +157,7 @@ def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
     if one_step_behind_wait(role):
         return False
     for at, step in points(0, role):
-        if isinstance(step, SumWords) or (isinstance(step, Notify) and _tells_peers(problem, step)):
+        if isinstance(step, SumPackets) or (isinstance(step, Notify) and _tells_peers(problem, step)):
             return False
         match step:
             case MatmulBody(left=left, right=right, axis=axis):

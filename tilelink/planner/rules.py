@@ -52,7 +52,7 @@ class Carried(NamedTuple):
         return self.mover.why_not_without_atomics(transfer, by_tiles=self.by_tiles)
 
 
-NOTHING_ELSE = "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather words"
+NOTHING_ELSE = "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather packets"
 
 Rule = tuple[Callable[[Carried], bool], Callable[[Carried], str]]  # broken, and why that is illegal
 

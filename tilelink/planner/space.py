@@ -15,7 +15,8 @@ from itertools import product
 from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.collective import Collective, Landing
-from tilelink.ir.counting import words_sent
+from tilelink.ir.counting import packets_sent
+from tilelink.ir.enums import Protocol
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import MOVERS, CommSms, Issuer, Transfer, parsed_mover
@@ -23,7 +24,6 @@ from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import AllGather, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
-from tilelink.ir.word import Protocol
 from tilelink.planner.choices import (
     EXCHANGE_FIELDS,
     ITEM_TILE,
@@ -50,7 +50,7 @@ _GROUP = 8  # row tiles that share columns in the L2; the cost model does not te
 _CHUNKS = (1, 2, 4, 8, 16)
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
-_MOST_SENT = 512 << 10  # words that a rank sends in a call (LL, 2 x H200): beyond, words are planned if pinned
+_MOST_SENT = 512 << 10  # packets that a rank sends in a call (LL, 2 x H200): beyond, packets are planned if pinned
 
 
 def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool = False) -> Iterator[Structure]:
@@ -74,7 +74,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool =
             if any(
                 _sends_many(graph, one) and not _sends_as_asked(one, collectives, pins) for one in graph.relations()
             ):
-                break  # whoever multiplies, as many words are sent
+                break  # whoever multiplies, as many packets are sent
             if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
                 continue
             for shared in _shared(shareable(graph, library), pins):
@@ -146,11 +146,11 @@ def _left_out(how: Collective, legal: tuple[Collective, ...], *, gathers: bool, 
 
 
 def _sends_many(graph: TileGraph, relation: Relation) -> bool:
-    """Whether a rank sends more words for it than was measured."""
+    """Whether a rank sends more packets for it than was measured."""
     if not relation.by_packets:
         return False
-    words = words_sent(relation, graph.values[relation.name].dtype)
-    return (relation.num_ranks - 1) * relation.shots * words > _MOST_SENT
+    packets = packets_sent(relation, graph.values[relation.name].dtype)
+    return (relation.num_ranks - 1) * relation.shots * packets > _MOST_SENT
 
 
 def _sends_as_asked(relation: Relation, collectives: Sequence[tuple[str, Collective]], pins: Pins) -> bool:

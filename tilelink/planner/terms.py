@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, WordCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir.enums import Choice
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -30,7 +31,6 @@ from tilelink.ir.nodes import (
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import MatmulBody, SumParts, UserBody
 from tilelink.ir.walk import flat
-from tilelink.ir.word import Word
 from tilelink.planner.cost import Model, Span
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.loop import Times
@@ -40,7 +40,7 @@ from topologies.topology import Topology
 _NOTHING = 1e-9  # us, what rounding leaves
 
 
-class Part(Word):
+class Part(Choice):
     """What terms of different schedules are compared by."""
 
     LOOP = "computing"  # matmuls, sums, and the memory traffic of both
@@ -242,7 +242,7 @@ class _Chain:
         yield Part.BESIDE, f"{name} slowed by programs that copy beside it", even * parts.beside
         yield Part.TILES, f"start of each tile of {name}", even * (parts.start + parts.again)
         yield Part.TILES, f"signals of tiles of {name}", even * parts.counts
-        yield Part.SENDS, f"words of {name} to and from peers", even * parts.words
+        yield Part.SENDS, f"packets of {name} to and from peers", even * parts.packets
         yield Part.TILES, f"tail of the last wave of {name}", (count - even) * sum(parts)
         yield Part.TILES, f"halves of the last tiles of {name}", self.cost.half_us if self.halved else 0.0
         yield Part.LOOP, f"sum of parts into {name}", self._sums_us()
@@ -354,8 +354,8 @@ def _name(launch: Launch) -> str:
             return f"publication of {name}"
         case LibraryCollective(function, out, _):
             return f"{function} of {out} by the library"
-        case WordCollective(out=out):
-            return f"words of {out} to and from peers"
+        case PacketCollective(out=out):
+            return f"packets of {out} to and from peers"
         case CopyProgram(exchange=name):
             return f"start of copies of {name}"
         case Finish() | Kernel() | LibraryGemm():
@@ -367,7 +367,7 @@ def _part(launch: Launch) -> Part:
     match launch:
         case AwaitPeers() | TellPlace() | Begin():
             return Part.CALL
-        case LibraryCollective() | WordCollective():
+        case LibraryCollective() | PacketCollective():
             return Part.COLLECTIVE
         case CopyOwn() | Publish() | CopyProgram() | Finish() | Kernel() | LibraryGemm():
             return Part.LAUNCH

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from tilelink.ir.enums import PACKET_BYTES
 from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole
 from tilelink.ir.order import Nest
@@ -19,17 +20,16 @@ from tilelink.ir.steps import (
     Place,
     Step,
     Store,
+    SumPackets,
     SumParts,
-    SumWords,
     UserBody,
     Wait,
     in_pieces,
     matmuls_together,
 )
 from tilelink.ir.walk import flat
-from tilelink.ir.word import WORD_BYTES
 from tilelink.planner.draft import Parts
-from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, WORD_SHARE
+from tilelink.planner.links import FUSED_LOAD_SHARE, PACKET_SHARE, SUM_LOAD_SHARE
 from tilelink.planner.tile_work import (
     MEMORY_SHARE,
     PREFETCHED_START_US,
@@ -62,8 +62,8 @@ STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behin
 STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
-_WORDS_US = 1.6  # until words of a tile are there
-_WORDS_GB_PER_S = 3.6  # of them that a program sends (2 x H200, 16 and 64 rows)
+_PACKETS_US = 1.6  # until packets of a tile are there
+_PACKETS_GB_PER_S = 3.6  # of them that a program sends (2 x H200, 16 and 64 rows)
 WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
 
@@ -123,7 +123,7 @@ class TileCost:
             start=start,
             again=again,
             counts=0.0 if turns else count * self._counts(),
-            words=0.0 if turns else self._words_us(),
+            packets=0.0 if turns else self._packets_us(),
         )
 
     @cached_property
@@ -159,18 +159,18 @@ class TileCost:
             return traffic / self.role.num_tiles / (rate * STREAM_SHARE / self.role.programs) / 1e3
         return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
 
-    def _words_us(self) -> float:
-        """Words of a tile to peers and back: as fast as one program stores and polls, or as the link lets all of them."""
+    def _packets_us(self) -> float:
+        """Packets of a tile to peers and back: as fast as one program stores and polls, or as the link lets all of them."""
         total = 0.0
         for step in self.role.body:
-            if isinstance(step, SumWords):
+            if isinstance(step, SumPackets):
                 sums = self.parts.buffer(step.result)
                 tile = math.prod(self.role.axis(name).tile for name in step.index) * DTYPE_BYTES[sums.dtype]
                 ranks, topology = self.topology.num_ranks, self.topology
-                words = tile / step.protocol.data_bytes
-                sent = step.shots * words * WORD_BYTES * (ranks - 1) / (ranks if step.cut or step.shots > 1 else 1)
-                link = WORD_SHARE * topology.link_gb_per_s(0, 1) / self.role.programs
-                total += step.shots * _WORDS_US + sent / min(_WORDS_GB_PER_S, link) / 1e3
+                packets = tile / step.protocol.data_bytes
+                sent = step.shots * packets * PACKET_BYTES * (ranks - 1) / (ranks if step.cut or step.shots > 1 else 1)
+                link = PACKET_SHARE * topology.link_gb_per_s(0, 1) / self.role.programs
+                total += step.shots * _PACKETS_US + sent / min(_PACKETS_GB_PER_S, link) / 1e3
         return total
 
     @cached_property

@@ -73,7 +73,7 @@ class TileParts(NamedTuple):
     start: float  # fill and drain of the software pipeline, or the change between warpgroups
     again: float  # until loads are under way again
     counts: float  # its signals
-    words: float  # to peers and back
+    packets: float  # to peers and back
 
 
 def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilelink.ir.dtype import DTYPE_BYTES, DTYPES
+from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Machine
 from tilelink.ir.warpgroups import GROUP_WARPS
-from tilelink.ir.word import Protocol
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilelink.ir.dtype import DTYPES
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Buffer, Memory, Region

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelink.ir.word import Protocol, Word
+from tilelink.ir.enums import Choice, Protocol
 from tilelink.schedule.index import Number, rank
 from tilelink.schedule.names import BufferName
 
@@ -26,7 +26,7 @@ class Dim:
     on_call: bool = False
 
 
-class Law(Word):
+class Law(Choice):
     """What holds for every table of a name. The proof takes it for granted, emulated runs check it."""
 
     GROWS = "grows along the last dimension"  # offsets
@@ -44,7 +44,7 @@ class Table:
     laws: tuple[Law, ...] = ()
 
 
-class Memory(Word):
+class Memory(Choice):
     INPUT = "input"
     OUTPUT = "output"  # the caller reads it behind the call, in stream order
     LOCAL = "local"
@@ -79,7 +79,7 @@ class Signal:
     shape: tuple[Number, ...]
 
 
-class Access(Word):
+class Access(Choice):
     """How a tile of a region is addressed."""
 
     POINTER = "pointer"

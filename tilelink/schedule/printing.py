@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, rank, spelled, value_of
 from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.roles import (

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tilelink.ir.word import Word
+from tilelink.ir.enums import Choice
 from tilelink.schedule.index import Number, value_of
 from tilelink.schedule.memory import Buffer, Dim, Signal, Table
 from tilelink.schedule.names import StreamName, ValueName
 from tilelink.schedule.steps import Let, Step
 
 
-class Who(Word):
+class Who(Choice):
     EACH = "each in turn"  # programs of the role take positions in turn
     FIRST = "the first program"
     LAST = "whoever ends last"  # of all programs of the launch, when all others have ended

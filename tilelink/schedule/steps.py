@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelink.ir.word import Word
+from tilelink.ir.enums import Choice
 from tilelink.schedule.index import Index, Number
 from tilelink.schedule.memory import Region
 from tilelink.schedule.names import BufferName, FunctionName, OpName, SignalName, ValueName
@@ -90,7 +90,7 @@ class Call:
     operands: tuple[Region, ...]
 
 
-class Order(Word):
+class Order(Choice):
     """Order inside of a program or a rank. A pass puts these steps where an access needs them; nobody writes them by hand."""
 
     BARRIER = "barrier"  # all threads of the program have come here

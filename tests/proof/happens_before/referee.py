@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from tests.proof.happens_before.programs import Clock, Env, Key, Lock, Programs, Task
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import NoSuchEntry, Number, names_in
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.roles import Schedule

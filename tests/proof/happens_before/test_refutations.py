@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.schedule.operators import OPERATORS, gemm_rs, queue
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.happens_before.check import check
 from tilelink.proof.happens_before.refuted import Refutation, Wrong

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isinf
 
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.check import ordered, unlike_move
 from tilelink.proof.happens_before.refuted import Refutation
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, tables_in

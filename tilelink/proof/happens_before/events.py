@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.refuted import Place
 from tilelink.proof.happens_before.regions import Grid, cells_of, grid_of, located, sizes_of
 from tilelink.proof.happens_before.rows import EVERYTHING, Expanded, Kind, Rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.lanes import Flags, Lanes, Tables
 from tilelink.proof.happens_before.pipelining import head_of, in_ping_pong, prefetched
 from tilelink.proof.happens_before.refuted import Refuted, Wrong

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, least, names_in, replaced
 from tilelink.schedule.instance import with_indices
 from tilelink.schedule.memory import Region

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilelink.ir.word import Protocol
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, names_in, rank, spelled, subindices, terms_of
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.ranges import Range, combined

@@ -1,4 +1,4 @@
-"""Collectives whose words say themselves that they have arrived: emulated for both targets and all dtypes, proved, refuted
+"""Collectives whose packets say themselves that they have arrived: emulated for both targets and all dtypes, proved, refuted
 where they must be, planned where few bytes travel."""
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tilelink.declaration import Overlap
 from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin
-from tilelink.ir.calls import LibraryCollective, WordCollective
+from tilelink.ir.calls import LibraryCollective, PacketCollective
 from tilelink.ir.collective import Collective
+from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import OwnKernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
-from tilelink.ir.word import Protocol
 from tilelink.planner.collectives import MOST_PACKETS, legal_collectives
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
@@ -37,7 +37,7 @@ from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import make_inputs
 from tilelink.runtime.run import run_emulated
 
-CASES = {name: (row.operator, dict(row.sizes), row.pins["algorithm"]) for name, row in of("words").items()}
+CASES = {name: (row.operator, dict(row.sizes), row.pins["algorithm"]) for name, row in of("packets").items()}
 
 
 def planned(
@@ -50,8 +50,8 @@ def planned(
     return operator.plan_for(topologies.load(topology, 4), sizes, dtype, {"algorithm": algorithm})
 
 
-def collective(schedule: Schedule) -> WordCollective:
-    return next(launch for launch in schedule.launches if isinstance(launch, WordCollective))
+def collective(schedule: Schedule) -> PacketCollective:
+    return next(launch for launch in schedule.launches if isinstance(launch, PacketCollective))
 
 
 LONG = {  # more blocks than programs
@@ -70,7 +70,7 @@ def test_a_program_moves_several_blocks(name: str, target: str) -> None:
     few = replace(found, programs=1, per_sm=1)
     schedule = replace(schedule, launches=tuple(few if x is found else x for x in schedule.launches))
     assert verify(schedule).proved and few.places // few.block > 1
-    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of words more than once
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=5)  # each set of packets more than once
     assert outcome.equal, f"{schedule}\n{outcome}"
 
 
@@ -78,7 +78,7 @@ def test_shots_send_a_share_each() -> None:
     one, two = (
         collective(planned(GEMM_AR, {"M": 16, "K": 64, "N": 64}, name)) for name in ("lamport", "lamport-two-shot")
     )
-    assert (one.shots, two.shots) == (1, 2) and one.words == 4 * two.words
+    assert (one.shots, two.shots) == (1, 2) and one.packets == 4 * two.packets
 
 
 class Bits(NamedTuple):
@@ -100,7 +100,7 @@ EMPTY_OR_NEARLY = [
 def test_data_that_look_like_an_empty_word_arrive(given: Bits) -> None:
     """Every word of the peers is of these bits; only NaNs in all elements may become other NaNs."""
     schedule = planned(AG_GEMM, {"M": 16, "K": 16, "N": 16}, "lamport")
-    build = operator_class(load_source(lowering.emit(schedule), "words"))
+    build = operator_class(load_source(lowering.emit(schedule), "packets"))
     world = World(4, num_sms=schedule.machine.num_sms, seed=3)
     x = torch.full((4, 16), given.bits, dtype=given.dtype).view(torch.bfloat16)
     w = torch.eye(16, 4, dtype=torch.bfloat16)
@@ -115,7 +115,7 @@ def test_data_that_look_like_an_empty_word_arrive(given: Bits) -> None:
 def test_all_ranks_add_in_one_order(algorithm: str) -> None:
     """All have the same bits, though sums of floats depend on the order."""
     schedule = planned(GEMM_AR, {"M": 16, "K": 256, "N": 64}, algorithm)
-    build = operator_class(load_source(lowering.emit(schedule), "words"))
+    build = operator_class(load_source(lowering.emit(schedule), "packets"))
     world = World(4, num_sms=schedule.machine.num_sms, seed=3)
     operators = [build(fabric) for fabric in world.fabrics]
     inputs = make_inputs(schedule.spec, 5)
@@ -163,7 +163,7 @@ def test_programs_share_sms_where_there_are_more_blocks() -> None:
     few, shared, most = (collective(planned(*row)) for row in rows)
     assert (few.programs, few.per_sm, few.sms) == (1, 1, 1)
     assert (shared.programs, shared.per_sm, shared.sms) == (16, 2, 8)
-    assert (most.programs, most.per_sm, most.sms) == (32, 4, 8) and most.words > 32 * most.block
+    assert (most.programs, most.per_sm, most.sms) == (32, 4, 8) and most.packets > 32 * most.block
     alone = verify(changed(planned(*CASES["several programs an SM"]), per_sm=1))
     assert [finding.bug for finding in alone.findings] == [BugClass.RESIDENCY]
 
@@ -194,7 +194,7 @@ def test_as_many_programs_fit_an_sm(operator: Overlap, algorithm: str, tmp_path:
     assert 4 * threads * int(registers[1]) <= 65536 and 4 * threads <= 2048
 
 
-def test_the_library_may_carry_out_what_goes_by_words() -> None:
+def test_the_library_may_carry_out_what_goes_by_packets() -> None:
     """A proof asks what a call makes, and not of which algorithm it is."""
     schedule = planned(*CASES["gather"])
     there = collective(schedule)
@@ -206,16 +206,16 @@ def test_the_library_may_carry_out_what_goes_by_words() -> None:
 
 
 PLANTED = {
-    "one set of words": ("gather", "+ call % 2 *", "+ 0 *"),
+    "one set of packets": ("gather", "+ call % 2 *", "+ 0 *"),
     "nobody waits": ("gather", "!= call).to(tl.int32)", "!= call).to(tl.int32) * 0"),
     "the number of the call stays": ("gather", "program, call + 1)", "program, call)"),
     "one set, all data": ("gather, all data", "+ call % 2 *", "+ 0 *"),
     "nobody waits, all data": ("gather, all data", "(found == 0).to(tl.int32)", "(found == 0).to(tl.int32) * 0"),
-    "nobody empties words": ("gather, all data", "store_words(words, tl.zeros(words.shape, tl.int64), mask)", "pass"),
+    "nobody empties packets": ("gather, all data", "store_words(words, tl.zeros(words.shape, tl.int64), mask)", "pass"),
     "sums in the places of summands": (
         "in two shots",
         "(\n                on_peer(out_sums_peers",
-        "(\n                on_peer(out_words_peers",
+        "(\n                on_peer(out_packets_peers",
     ),
     "the next rank's sums": ("in two shots", "cols_from(peer * (", "cols_from((peer + 1) % NUM_RANKS * ("),
 }
@@ -230,14 +230,14 @@ def test_without_mistakes_nothing_is_refuted(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_mistakes_in_the_kernel_are_found(name: str) -> None:
-    """Where ranks are late, and one begins the next call before another one has read the words of this one."""
+    """Where ranks are late, and one begins the next call before another one has read the packets of this one."""
     case, *edit = PLANTED[name]
     source = lowering.emit(planned(*CASES[case]))
     assert verdict(edited(source, (edit[0], edit[1]))).refuted, name
 
 
 def test_where_it_is_legal() -> None:
-    """On links that carry atomics, for few whole words."""
+    """On links that carry atomics, for few whole packets."""
     ll, lamport = (Collective(OwnKernel(), protocol) for protocol in (Protocol.LL, Protocol.LAMPORT))
 
     def legal(operator: Overlap, **sizes: int) -> tuple[Collective, ...]:
@@ -252,21 +252,21 @@ def test_where_it_is_legal() -> None:
         assert (lamport in ways) is (m >= rows)  # twice as much, in whole packets of twice as much
     with pytest.raises(IllegalPin, match="Legal algorithm: direct, library"):
         planned(AG_GEMM, {"M": 32, "K": 64, "N": 64}, topology="l20-pcie")
-    for n in (64, 66):  # shares of a rank are whole words, too
+    for n in (64, 66):  # shares of a rank are whole packets, too
         ways = legal(GEMM_AR, M=6, K=64, N=n)
         assert lamport in ways and (replace(lamport, shots=2) in ways) is (n == 64)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "words"), [(256, True), (512, False)])
-def test_more_words_than_were_measured_are_planned_if_pinned(rows: int, words: bool) -> None:
-    """On 4 ranks 512 rows of 8 KiB are 786,432 words in two shots."""
+@pytest.mark.parametrize(("rows", "packets"), [(256, True), (512, False)])
+def test_more_packets_than_were_measured_are_planned_if_pinned(rows: int, packets: bool) -> None:
+    """On 4 ranks 512 rows of 8 KiB are 786,432 packets in two shots."""
     machine = topologies.load("h200-nvswitch", 4)
     sizes = {"M": rows, "K": 14336, "N": 4096}
     free = GEMM_AR.plan_for(machine, sizes, "bf16", {})
     pinned = GEMM_AR.plan_for(machine, sizes, "bf16", {"algorithm": "lamport-two-shot"})
     two_shots = Collective(OwnKernel(), Protocol.LAMPORT, shots=2)
-    assert (dict(free.decided.collectives)["out"] == two_shots) is words
+    assert (dict(free.decided.collectives)["out"] == two_shots) is packets
     assert dict(pinned.decided.collectives)["out"] == two_shots
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Word(Enum):
+class Choice(Enum):
     """A choice without data. `repr(Transfer.PUSH)` is `Transfer.PUSH`."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
 
-WORD_BYTES = 8
+PACKET_BYTES = 8
 
 
-class Protocol(Word):
+class Protocol(Choice):
     """How a reader knows that data have arrived."""
 
     SIMPLE = "simple"  # by a signal that is raised behind them
@@ -26,5 +26,5 @@ class Protocol(Word):
 
     @property
     def data_bytes(self) -> int:
-        """Of data in a word."""
-        return 4 if self is Protocol.LL else WORD_BYTES
+        """Of data in a packet."""
+        return 4 if self is Protocol.LL else PACKET_BYTES

@@ -12,10 +12,10 @@ from math import prod
 from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.regions import Tiles, part
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import WordCollective
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import Operand, SumWords
+from tilelink.ir.steps import Operand, SumPackets
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Region
@@ -29,15 +29,15 @@ _NAMES = ("plane", "row", "col")  # of the first element of a block
 # ---- collectives -------------------------------------------------------------------------------------------------------
 
 
-def word_collective(schedule: Schedule, launch: WordCollective) -> tuple[Phase, ...]:
+def packet_collective(schedule: Schedule, launch: PacketCollective) -> tuple[Phase, ...]:
     """Programs take blocks of a part in turn: they store all of theirs at the peers, before they wait for the same blocks of
     the peers."""
-    blocks, ranks, words = Blocks(schedule, launch), schedule.num_ranks, f"{launch.out}_words"
+    blocks, ranks, packets = Blocks(schedule, launch), schedule.num_ranks, f"{launch.out}_packets"
     scattered = launch.function == "reduce_scatter" or launch.shots > 1
     to, mine = (PEER, rank) if scattered else (None, None)
     load = Load("own", blocks.of(launch.operand, to))
-    sent = Store("own", blocks.packets(words, rank, to, PEER))
-    theirs = Load("part", blocks.packets(words, PEER, mine))
+    sent = Store("own", blocks.packets(packets, rank, to, PEER))
+    theirs = Load("part", blocks.packets(packets, PEER, mine))
     if launch.function == "all_gather":
         own_part = Store("own", blocks.of(launch.out, rank))
         taken = _to_peers(ranks, theirs, Store("part", blocks.of(launch.out, PEER)))
@@ -76,7 +76,7 @@ class Blocks:
     they are parts along `dim`, of `part_shape` each; the last one may be smaller."""
 
     schedule: Schedule
-    launch: WordCollective
+    launch: PacketCollective
 
     @cached_property
     def whole(self) -> tuple[int, ...]:
@@ -89,8 +89,8 @@ class Blocks:
         return self.schedule.num_ranks if self.launch.shots > 1 else 1
 
     @cached_property
-    def in_word(self) -> int:
-        """Elements that a word has room for."""
+    def in_packet(self) -> int:
+        """Elements that a packet has room for."""
         return self.launch.protocol.data_bytes // DTYPE_BYTES[self.schedule.buffer(self.launch.out).dtype]
 
     @cached_property
@@ -98,7 +98,7 @@ class Blocks:
         """The dimension along which parts lie: one that they divide, or else the longest."""
         last = len(self.whole) - 1
         for dim, size in enumerate(self.whole):
-            if size % (self.parts * (self.in_word if dim == last else 1)) == 0:
+            if size % (self.parts * (self.in_packet if dim == last else 1)) == 0:
                 return dim
         return self.whole.index(max(self.whole))
 
@@ -131,13 +131,13 @@ class Blocks:
         if self.parts > 1:
             even = shape[self.dim] % self.parts == 0
             size = shape[self.dim] // self.parts if even else -(-shape[self.dim] // self.parts)
-            last = self.dim == len(shape) - 1 and size % self.in_word != 0
-            shape[self.dim] = -(-size // self.in_word) * self.in_word if last else size
+            last = self.dim == len(shape) - 1 and size % self.in_packet != 0
+            shape[self.dim] = -(-size // self.in_packet) * self.in_packet if last else size
         return tuple(shape)
 
     def _fitting(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """As many elements as a program moves at a time: whole rows of a part, or a part of one."""
-        left, sizes = self.launch.block * self.in_word, list[int]()
+        left, sizes = self.launch.block * self.in_packet, list[int]()
         for place, size in enumerate(reversed(shape)):
             sizes.insert(0, min(left, size) if place < 2 else 1)
             left = max(left >> (sizes[0] - 1).bit_length(), 1)  # registers hold powers of two
@@ -200,29 +200,29 @@ class Blocks:
 # ---- sums of tiles -----------------------------------------------------------------------------------------------------
 
 
-def sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
+def sum_packets(tiles: Tiles, step: SumPackets) -> tuple[Step, ...]:
     """Packets to the rank whose share it is, or to every peer; then the sum of what has come, and of the own tile, rounded as
     packets are. In two shots each rank adds a share of the rows of a tile, and sends the sums of it to every rank."""
-    ranks, words = tiles.schedule.num_ranks, f"{step.result}_words"
+    ranks, packets = tiles.schedule.num_ranks, f"{step.result}_packets"
     to_all = (("peer", (rank + STEP) % ranks),)
-    tile = f"{words}_tile"
+    tile = f"{packets}_tile"
     if step.shots == 1:
         shares = ranks if step.cut else 1
-        operand = Operand(words, step.index, ir.Access.POINTER, own_slots=shares, cut=step.cut)
-        sent = Store(step.value, _words_region(tiles, operand, rank, PEER))
-        taken = Load(tile, _words_region(tiles, operand, PEER, rank))
+        operand = Operand(packets, step.index, ir.Access.POINTER, own_slots=shares, cut=step.cut)
+        sent = Store(step.value, _packets_region(tiles, operand, rank, PEER))
+        taken = Load(tile, _packets_region(tiles, operand, PEER, rank))
         zeros = Compute((step.result,), "zeros", shape=tuple(tiles.width(name) for name in step.index))
         own = Compute((tile,), f"in_{tiles.schedule.buffer(step.result).dtype}", (step.value,))
         adding = Compute((step.result,), "add", (step.result, tile))
         summed = For("peer", ranks, (If(PEER, rank, (own,), (taken,)), adding), unrolled=True)
         return _to_peers(ranks, sent), zeros, summed
     share, total, sums = tile_share(tiles, step), f"{step.result}_share", f"{step.result}_sums"
-    starts, extents = _box(tiles, Operand(words, step.index, ir.Access.POINTER), rank)
+    starts, extents = _box(tiles, Operand(packets, step.index, ir.Access.POINTER), rank)
     place, width = starts[0] // tiles.width(step.index[0]), least(share, extents[0] - rank * share)
     rest, cols = tuple(starts[1:]), tuple(extents[1:])
     lead = (call % 2, rank, place)
-    sent = Store(step.value, Region(words, (*lead, PEER * -share, *rest), (1, 1, 1, *extents), PEER))
-    taken = Load(tile, Region(words, (call % 2, PEER, place, 0, *rest), (1, 1, 1, width, *cols)))
+    sent = Store(step.value, Region(packets, (*lead, PEER * -share, *rest), (1, 1, 1, *extents), PEER))
+    taken = Load(tile, Region(packets, (call % 2, PEER, place, 0, *rest), (1, 1, 1, width, *cols)))
     told = Store(total, Region(sums, (call % 2, starts[0] + rank * share, *rest), (1, width, *cols), PEER))
     back = Load(step.result, Region(sums, (call % 2, *starts), (1, *extents)))
     shape = (share, *(tiles.width(name) for name in step.index[1:]))
@@ -235,16 +235,16 @@ def sum_words(tiles: Tiles, step: SumWords) -> tuple[Step, ...]:
     )
 
 
-def tile_share(tiles: Tiles, step: SumWords) -> int:
-    """Rows of a tile that a rank adds, at most; of a tile of one dimension as many elements, in whole words."""
+def tile_share(tiles: Tiles, step: SumPackets) -> int:
+    """Rows of a tile that a rank adds, at most; of a tile of one dimension as many elements, in whole packets."""
     share = -(-tiles.width(step.index[0]) // tiles.schedule.num_ranks)
     if len(step.index) > 1:
         return share
-    in_word = step.protocol.data_bytes // DTYPE_BYTES[tiles.schedule.buffer(step.result).dtype]
-    return -(-share // in_word) * in_word
+    in_packet = step.protocol.data_bytes // DTYPE_BYTES[tiles.schedule.buffer(step.result).dtype]
+    return -(-share // in_packet) * in_packet
 
 
-def packets_of_tiles(tiles: Tiles, step: SumWords) -> tuple[tuple[int, ...], ...]:
+def packets_of_tiles(tiles: Tiles, step: SumPackets) -> tuple[tuple[int, ...], ...]:
     """Shapes of the buffers of packets, of each shot."""
     ranks, shape = tiles.schedule.num_ranks, tiles.schedule.buffer(step.result).shape
     if step.shots == 1:
@@ -253,7 +253,7 @@ def packets_of_tiles(tiles: Tiles, step: SumWords) -> tuple[tuple[int, ...], ...
     return (2, ranks, places, tile_share(tiles, step), *shape[1:]), (2, *shape)
 
 
-def _words_region(tiles: Tiles, operand: Operand, sender: Number, at: Number) -> Region:
+def _packets_region(tiles: Tiles, operand: Operand, sender: Number, at: Number) -> Region:
     """The packets of a tile from `sender`, at rank `at`, in the set that this call has."""
     starts, extents = _box(tiles, operand, at)
     return Region(operand.buffer, (call % 2, sender, *starts), (1, 1, *extents), at)

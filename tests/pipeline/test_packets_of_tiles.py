@@ -1,4 +1,4 @@
-"""Words that tiles send themselves: emulated for both targets and all dtypes, proved, refuted where they must be, planned
+"""Packets that tiles send themselves: emulated for both targets and all dtypes, proved, refuted where they must be, planned
 where weights are read for few rows."""
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tests.pipeline.operators import GEMM_AR, GEMM_RS, scatter_columns
 from tilelink.emulator import World
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.collective import Collective
+from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.spec import bind
-from tilelink.ir.steps import Step, Store, SumWords
-from tilelink.ir.word import Protocol
+from tilelink.ir.steps import Step, Store, SumPackets
 from tilelink.planner.collectives import MOST_PACKETS, legal_collectives
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 CASES = {
     name: (row.operator, dict(row.sizes), row.pins["algorithm"])
-    for name, row in of("words of tiles").items()
+    for name, row in of("packets of tiles").items()
     if "algorithm" in row.pins
 }
 
@@ -92,15 +92,15 @@ def _edit(kind: type, **fields: object) -> Callable[[Step], Step | None]:
 
 
 MISTAKES: dict[str, tuple[Callable[[Step], Step | None], str]] = {
-    "nothing is added": (_edit(SumWords), "nothing made it"),
-    "of another value": (_edit(SumWords, value="x"), "x is no tile"),
-    "every rank gets everything": (_edit(SumWords, cut=""), "more than the tile holds of the sum of y"),
-    "shares of the other axis": (_edit(SumWords, cut="n"), "more than the tile holds of the sum of y"),
-    "another number of shots": (_edit(SumWords, shots=2), "lies outside of its buffer"),
-    "indexed the other way": (_edit(SumWords, index=("n", "m")), "more than the tile holds of the sum of y"),
+    "nothing is added": (_edit(SumPackets), "nothing made it"),
+    "of another value": (_edit(SumPackets, value="x"), "x is no tile"),
+    "every rank gets everything": (_edit(SumPackets, cut=""), "more than the tile holds of the sum of y"),
+    "shares of the other axis": (_edit(SumPackets, cut="n"), "more than the tile holds of the sum of y"),
+    "another number of shots": (_edit(SumPackets, shots=2), "lies outside of its buffer"),
+    "indexed the other way": (_edit(SumPackets, index=("n", "m")), "more than the tile holds of the sum of y"),
     "nothing is stored": (_edit(Store), "nothing makes a part of it"),
     "what was not added is stored": (_edit(Store, value="y"), "it is y, not the sum of y over the ranks"),
-    "another sum": (_edit(SumWords, result="y"), "no buffer y"),
+    "another sum": (_edit(SumPackets, result="y"), "no buffer y"),
 }
 
 
@@ -115,7 +115,7 @@ def test_what_the_proof_refutes(name: str) -> None:
 
 @pytest.mark.slow
 def test_packets_of_the_other_protocol_are_right_too() -> None:
-    other = with_steps(planned(*CASES["scatter rows"]), _edit(SumWords, protocol=Protocol.LAMPORT))
+    other = with_steps(planned(*CASES["scatter rows"]), _edit(SumPackets, protocol=Protocol.LAMPORT))
     assert verify(other).proved
     assert run_emulated(other, lowering.emit(other), calls=3).equal
 
@@ -151,7 +151,7 @@ def test_tiles_may_be_halved_and_stay_in_one_order() -> None:
 
 
 PLANTED = {
-    "one set of words": ("call % 2 * OUT_WORDS_STEP_0", "0 * OUT_WORDS_STEP_0"),
+    "one set of packets": ("call % 2 * OUT_PACKETS_STEP_0", "0 * OUT_PACKETS_STEP_0"),
     "nobody waits": (
         "while not_there(found, call, NUMBERED, mask) > 0:",
         "while not_there(found, call, NUMBERED, mask) > 1:",
@@ -176,13 +176,13 @@ def test_mistakes_in_the_kernel_are_found(name: str, algorithm: str) -> None:
 
 
 @pytest.mark.slow
-def test_words_that_nobody_empties_are_found() -> None:
+def test_packets_that_nobody_empties_are_found() -> None:
     source = lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, "lamport-tiles"))
     assert verdict(edited(source, ("store_words(words, tl.zeros(words.shape, tl.int64), mask)", "pass"))).refuted
 
 
 def test_where_it_is_legal() -> None:
-    """Of what tiles make, for few whole words, none of which belongs to two ranks; not with the library's matmul."""
+    """Of what tiles make, for few whole packets, none of which belongs to two ranks; not with the library's matmul."""
 
     def legal(operator: Overlap, sizes: dict[str, int], protocol: Protocol = Protocol.LL) -> bool:
         machine = topologies.load("h200-nvswitch", 4)

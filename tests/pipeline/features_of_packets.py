@@ -1,4 +1,4 @@
-"""Rows of the table of features whose words say themselves that they have arrived."""
+"""Rows of the table of features whose packets say themselves that they have arrived."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.pipeline.feature import Feature, Sizes, Unpinned
 from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS, MLP, USER_OP
 from tilelink.declaration import Overlap
 
-_SENT = r"_words\[2, \d, .*\] {dtype}, {protocol}\n"
+_SENT = r"_packets\[2, \d, .*\] {dtype}, {protocol}\n"
 
 
 def _protocol(algorithm: str, dtype: str = "bf16") -> str:
     return _SENT.format(dtype=dtype, protocol="ll" if algorithm.startswith("ll") else "lamport")
 
 
-def words() -> Iterator[tuple[str, Feature]]:
-    """A launch of their own sends and awaits them; each set of words is used more than once."""
+def packets() -> Iterator[tuple[str, Feature]]:
+    """A launch of their own sends and awaits them; each set of packets is used more than once."""
     blocks = ("one tile:  # (blocks|summands) to the peers|tiles:  # (blocks|summands) to the peers",)
     base = Feature(AG_GEMM, {"M": 32, "K": 64, "N": 64}, {}, calls=5)
 
@@ -32,9 +32,9 @@ def words() -> Iterator[tuple[str, Feature]]:
     few = tuple(
         Unpinned({"M": rows, "K": 4096, "N": 14336}, {"x_full.algorithm": found}, ranks=2, quick=rows == 64)
         for rows, found in ((16, "lamport"), (64, "lamport"), (2048, "direct"))
-    )  # as measured on 2 x H200 with words of LL (`sweep_2xh200.json`), of which there are twice as many
+    )  # as measured on 2 x H200 with packets of LL (`sweep_2xh200.json`), of which there are twice as many
     layer, two_shot = {"M": 128, "K": 14336, "N": 4096}, {"algorithm": "lamport-two-shot"}
-    fewer = (  # half the words, and half of these with three peers
+    fewer = (  # half the packets, and half of these with three peers
         Unpinned(layer, pins={"algorithm": "lamport"}, instead={"algorithm": "ll"}),
         Unpinned(layer, pins=two_shot, instead={"algorithm": "lamport"}),
     )
@@ -51,7 +51,7 @@ def words() -> Iterator[tuple[str, Feature]]:
     yield "scatter, all data", row(GEMM_RS, "lamport", {"M": 32, "K": 64, "N": 68})
     yield "reduce", row(GEMM_AR, "ll", {"M": 5, "K": 64, "N": 66})
     yield "reduce, all data", row(GEMM_AR, "lamport", {"M": 6, "K": 64, "N": 66})
-    yield "a whole MLP of few rows", row(MLP, "ll", {"M": 44, "H": 34, "F": 52}, more=("_words", *blocks), calls=3)
+    yield "a whole MLP of few rows", row(MLP, "ll", {"M": 44, "H": 34, "F": 52}, more=("_packets", *blocks), calls=3)
     for name, operator in (("gather", AG_GEMM), ("scatter", GEMM_RS), ("reduce", GEMM_AR)):
         for algorithm in ("ll", "lamport"):
             other = row(operator, algorithm, {"M": 16, "K": 32, "N": 64}, dtypes=("fp16", "fp32"), calls=3)
@@ -59,17 +59,17 @@ def words() -> Iterator[tuple[str, Feature]]:
             yield f"other types, {name}, {algorithm}", other
 
 
-def words_of_tiles() -> Iterator[tuple[str, Feature]]:
-    """Tiles send words, and add those of the peers."""
+def packets_of_tiles() -> Iterator[tuple[str, Feature]]:
+    """Tiles send packets, and add those of the peers."""
     base = Feature(GEMM_RS, {"M": 32, "K": 64, "N": 64}, {}, never=("to the peers", "_arrived"))
 
     def row(algorithm: str, operator: Overlap = GEMM_RS, sizes: Sizes | None = None, **fields: Any) -> Feature:
         sends = (
             _protocol(algorithm, fields.get("dtypes", ("bf16",))[0]),
-            r"store \w+ -> \w+_words\[call % 2, rank",
+            r"store \w+ -> \w+_packets\[call % 2, rank",
         )
-        adds = ("out_share = add(out_share, out_words_tile)", "out_sums") if "two-shot" in algorithm else ()
-        adds = adds or (r"\w+_words_tile = in_\w+\(", " = add(")
+        adds = ("out_share = add(out_share, out_packets_tile)", "out_sums") if "two-shot" in algorithm else ()
+        adds = adds or (r"\w+_packets_tile = in_\w+\(", " = add(")
         pins = {"algorithm": algorithm}
         steps = (*sends, *(text.replace("add(", r"add\(").replace("tile)", r"tile\)") for text in adds))
         return replace(base, operator=operator, pins=pins, sizes=sizes or base.sizes, steps=steps, **fields)
@@ -78,8 +78,8 @@ def words_of_tiles() -> Iterator[tuple[str, Feature]]:
     few = tuple(
         Unpinned({"M": rows, "K": 14336, "N": 4096}, {"out.algorithm": found}, ranks=2, quick=rows == 64)
         for rows, found in ((16, lamport), (64, lamport), (2048, "direct"))
-    )  # as measured on 2 x H200 with words of LL (`candidates_ll_tiles_2xh200.json`), of which there are twice as many
-    half = tuple(  # words of half data where there are no others
+    )  # as measured on 2 x H200 with packets of LL (`candidates_ll_tiles_2xh200.json`), of which there are twice as many
+    half = tuple(  # packets of half data where there are no others
         Unpinned({"M": 1, "K": 1024, "N": n}, {"out.algorithm": found}, ranks=2)
         for n, found in ((1026, ll), (1028, lamport))
     )
@@ -98,7 +98,7 @@ def words_of_tiles() -> Iterator[tuple[str, Feature]]:
     scaled = {"M": 16, "K": 64, "N": 64}
     yield "behind an epilogue", row(ll, operators.reduce_scaled, scaled)
     mlp = row(ll, MLP, {"M": 48, "H": 64, "F": 64}, never=())
-    yield "an MLP whose last tiles send words", replace(mlp, pins={"x_full.algorithm": "ll", "out.algorithm": ll})
+    yield "an MLP whose last tiles send packets", replace(mlp, pins={"x_full.algorithm": "ll", "out.algorithm": ll})
     for name, operator in (("scatter", GEMM_RS), ("reduce", GEMM_AR), ("columns", operators.scatter_columns)):
         for algorithm in (ll, lamport):
             sizes = {"M": 16, "K": 32, "N": 64}
@@ -106,7 +106,7 @@ def words_of_tiles() -> Iterator[tuple[str, Feature]]:
 
 
 def gather_first() -> Iterator[tuple[str, Feature]]:
-    """Programs gather by words before their tiles, which all of them await."""
+    """Programs gather by packets before their tiles, which all of them await."""
     awaited = r"_tiles on (a program|(\d+) programs) of[\s\S]+?notify x_full_gathered\[0\] \+= 1\n +wait x_full_gathered\[0\] >= "
     awaited += r"(call \* \2|(?<!programs)call) for x_full"
     steps = ("signal x_full_gathered", awaited, "dot|squared_relu")
