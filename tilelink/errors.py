@@ -259,6 +259,27 @@ class MixedDtypes(TileLinkError):
     )
 
 
+class IntegerOperand(TileLinkError):
+    """Facts: `op`, `operand`, `dtype`."""
+
+    template = (
+        "{op} of {operand}, which is {dtype}: what is computed is floating-point.\n"
+        "Legal: integer tensors are the ids of tilelink.route."
+    )
+
+
+class BadRouting(TileLinkError):
+    """Facts: `op`, `reason`, `legal`."""
+
+    template = "{op}: {reason}.\n{legal}"
+
+
+class RoutedPlacement(TileLinkError):
+    """Facts: `op`, `given`, `legal`."""
+
+    template = "{op} cannot be computed rank by rank where {given}.\nLegal: {legal}."
+
+
 class UnknownPin(TileLinkError):
     template = "pin {name!r} names nothing in this schedule.{hint}\nLegal pins: {legal}."
 

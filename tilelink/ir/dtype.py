@@ -8,13 +8,16 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Dtype:
     """`name` is that of specs and descriptors, `torch` and `triton` are those of the two libraries, `spelled` are others that a
-    user may write. `tensor_cores`: whether tensor cores multiply it as it is, with nothing rounded before."""
+    user may write. `tensor_cores`: whether tensor cores multiply it as it is, with nothing rounded before. `integer`: of
+    numbers that say what is done, not of what is computed.
+    """
 
     name: str
     bytes: int
     torch: str
     triton: str
     tensor_cores: bool = True
+    integer: bool = False
     spelled: tuple[str, ...] = ()
 
 
@@ -22,8 +25,10 @@ _ROWS = (
     Dtype("bf16", 2, "bfloat16", "bfloat16"),
     Dtype("fp16", 2, "float16", "float16", spelled=("half",)),
     Dtype("fp32", 4, "float32", "float32", tensor_cores=False, spelled=("float",)),
+    Dtype("int32", 4, "int32", "int32", tensor_cores=False, integer=True, spelled=("int",)),
 )
 DTYPES = {row.name: row for row in _ROWS}
+FLOATS = tuple(row.name for row in _ROWS if not row.integer)
 DTYPE_BYTES = {row.name: row.bytes for row in _ROWS}
 _SPELLED = {spelled: row.name for row in _ROWS for spelled in (row.name, row.torch, *row.spelled)}
 

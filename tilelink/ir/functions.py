@@ -6,9 +6,20 @@ from collections.abc import Callable, Mapping
 
 import sympy
 
-from tilelink.errors import BadUserOp, NotATensor
+from tilelink.errors import BadRouting, BadUserOp, NotATensor
 from tilelink.ir.location import here
-from tilelink.ir.spec import AllGather, AllReduce, Elementwise, Matmul, ReduceScatter, SendRecv
+from tilelink.ir.routing import Routing
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    Combine,
+    Elementwise,
+    GroupedMatmul,
+    Matmul,
+    ReduceScatter,
+    Route,
+    SendRecv,
+)
 from tilelink.ir.tensor import Scalar, Tensor, Transposed, record
 from tilelink.ir.user_op import Axes, Claims, make_user_op
 
@@ -16,14 +27,17 @@ __all__ = [  # of `tilelink`, too
     "add",
     "all_gather",
     "all_reduce",
+    "combine",
     "div",
     "gelu",
+    "grouped_matmul",
     "matmul",
     "mul",
     "neg",
     "op",
     "reduce_scatter",
     "relu",
+    "route",
     "send_recv",
     "silu",
     "sub",
@@ -59,6 +73,41 @@ def all_reduce(x: Tensor) -> Tensor:
 def send_recv(x: Tensor, by: int = 1) -> Tensor:
     """Each rank gets what the rank `by` before it holds: `Shard(dim) -> Shard(dim)`. Raises BadShift, NothingToSend."""
     return record(SendRecv(by), (x,), "send_recv")
+
+
+def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:
+    """The routing of tokens to experts from `ids` [T, K] of int32: the experts of each token, -1 for none; they may repeat.
+
+    Other numbers outside of 0 .. num_experts - 1 choose no expert, and are an error that the operator counts.
+    Raises BadRouting, RoutedPlacement, BadShape, NotATensor.
+    """
+    return Routing(record(Route(num_experts), (ids,), "route"), num_experts)
+
+
+def grouped_matmul(rows: Tensor, w: Tensor, routing: Routing) -> Tensor:
+    """Rows of tokens [T, H], or by assignment [T * K, H], each times the matrix of its expert in w [E, H, F], accumulated in
+    fp32 -> [T * K, F]: row t * K + j is token t at its j-th expert, and zeros where there is none.
+
+    Raises BadShape, BadRouting, RoutedPlacement, MixedDtypes, IntegerOperand, NotATensor.
+    """
+    _check_routing("grouped_matmul", routing)
+    return record(GroupedMatmul(routing.num_experts), (rows, w, routing.table), "grouped_matmul")
+
+
+def combine(rows: Tensor, routing: Routing, weights: Tensor) -> Tensor:
+    """Rows by assignment [T * K, H] back to tokens [T, H]: the sum of a token's rows, each times its weight in `weights` [T, K],
+    added in fp32 in the order of its choices. Rows without an expert do not count, whatever they hold.
+
+    Raises BadRouting, RoutedPlacement, IntegerOperand, NotATensor.
+    """
+    _check_routing("combine", routing)
+    return record(Combine(), (rows, weights, routing.table), "combine")
+
+
+def _check_routing(what: str, routing: object) -> None:
+    if not isinstance(routing, Routing):
+        reason, legal = f"{routing!r} is no routing", "Pass what tilelink.route(ids, num_experts=E) returns."
+        raise BadRouting(here(), op=what, reason=reason, legal=legal)
 
 
 def silu(x: Tensor) -> Tensor:

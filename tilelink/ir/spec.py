@@ -24,7 +24,7 @@ from tilelink.errors import (
     did_you_mean,
 )
 from tilelink.ir.dtype import DTYPE_BYTES as DTYPE_BYTES
-from tilelink.ir.dtype import DTYPES, dtype_name
+from tilelink.ir.dtype import DTYPES, FLOATS, dtype_name
 from tilelink.ir.location import Location
 from tilelink.ir.ops.collectives import AllGather as AllGather
 from tilelink.ir.ops.collectives import AllReduce as AllReduce
@@ -33,6 +33,9 @@ from tilelink.ir.ops.collectives import SendRecv as SendRecv
 from tilelink.ir.ops.elementwise import Elementwise as Elementwise
 from tilelink.ir.ops.matmul import Matmul as Matmul
 from tilelink.ir.ops.op import with_sizes
+from tilelink.ir.ops.routing import Combine as Combine
+from tilelink.ir.ops.routing import GroupedMatmul as GroupedMatmul
+from tilelink.ir.ops.routing import Route as Route
 from tilelink.ir.ops.slices import Slice as Slice
 from tilelink.ir.ops.user_op import UserOp
 from tilelink.ir.placement import Partial, Replicate, Shard
@@ -43,7 +46,19 @@ if TYPE_CHECKING:
     import torch
 
 
-Operation = Matmul | Elementwise | Slice | AllGather | ReduceScatter | AllReduce | SendRecv | UserOp
+Operation = (
+    Matmul
+    | Elementwise
+    | Slice
+    | AllGather
+    | ReduceScatter
+    | AllReduce
+    | SendRecv
+    | UserOp
+    | Route
+    | GroupedMatmul
+    | Combine
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +130,8 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, given: str | torc
     sizes = {name: _plain(size) for name, size in sizes.items()}
     _check_sizes(spec, sizes, known)
     values = [*spec.inputs, *(node.output for node in spec.nodes)]
-    if dtype not in DTYPES:
-        raise UnknownDtype(spec.location, dtype=given, hint=did_you_mean(given, DTYPES), legal=", ".join(DTYPES))
+    if dtype not in FLOATS:
+        raise UnknownDtype(spec.location, dtype=given, hint=did_you_mean(given, FLOATS), legal=", ".join(FLOATS))
     for value in values:
         if value.dtype and value.dtype not in DTYPES:
             raise UnknownDtype(

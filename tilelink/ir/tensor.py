@@ -43,6 +43,9 @@ class Recorder(Protocol):
 
 
 Size: TypeAlias = sympy.Expr | int
+MOST_DIMS = 3  # weights of experts
+_LEGAL_DIMS = "1, 2 or 3"
+
 Scalar: TypeAlias = float | Real | sympy.Expr
 
 
@@ -73,8 +76,8 @@ class Tensor(Symbolic):
     ) -> None:
         self.location = location or here()
         self.shape = tuple(_size(size, shape, self.location) for size in shape)
-        if not 1 <= len(shape) <= 2:
-            raise BadShape(self.location, what="Tensor", rank=len(shape), shape=text(shape), legal="1 or 2")
+        if not 1 <= len(shape) <= MOST_DIMS:
+            raise BadShape(self.location, what="Tensor", rank=len(shape), shape=text(shape), legal=_LEGAL_DIMS)
         self.placement = _placement(placement, shape, name, self.location)
         self.dtype = dtype_name(dtype)
         self.name = name
@@ -245,4 +248,4 @@ def _size(size: object, shape: Sequence[object], location: Location) -> sympy.Ex
         return size
     if hasattr(size, "__index__") and not isinstance(size, bool | Symbolic) and operator.index(size) > 0:
         return sympy.Integer(operator.index(size))
-    raise BadShape(location, what="Tensor", rank=len(shape), shape=text(shape), legal="1 or 2")
+    raise BadShape(location, what="Tensor", rank=len(shape), shape=text(shape), legal=_LEGAL_DIMS)

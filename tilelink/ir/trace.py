@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, FunctionType
 
-from tilelink.errors import BadUserOp, MixedDtypes, NotAFunction, NothingReturned, SymbolicSize, UnreducedOutput
+from tilelink.errors import BadShape, BadUserOp, NotAFunction, NothingReturned, SymbolicSize, UnreducedOutput
 from tilelink.ir.annotation import declarations
 from tilelink.ir.location import Location, here
+from tilelink.ir.ops.op import text
 from tilelink.ir.placement import Partial
+from tilelink.ir.routing import Routing
 from tilelink.ir.spec import Node, Operation, Spec, Value
 from tilelink.ir.tensor import Tensor
 from tilelink.ir.user_op import UserOp, clashing
-
-_GIVEN = "dtype of plan"
 
 
 class Trace:
@@ -35,17 +35,18 @@ class Trace:
         return self._tensor(value)
 
     def record(self, operation: Operation, operands: Sequence[Tensor], location: Location) -> Tensor:
-        """Append `operation(*operands)`; raises what its `infer` raises, and MixedDtypes."""
+        """Append `operation(*operands)`; raises what its `dtype` and `infer` raise, and BadShape."""
         values = [self.values[operand.name] for operand in operands]
         if isinstance(operation, UserOp):
             self._check_functions(operation, location)
-        for value in values[1:]:
-            if value.dtype != values[0].dtype:
-                dtypes = {"left_dtype": values[0].dtype or _GIVEN, "right_dtype": value.dtype or _GIVEN}
-                raise MixedDtypes(location, op=operation.word, left=values[0].name, right=value.name, **dtypes)
+        for one in values:
+            if len(one.shape) > operation.most_dims:
+                what, legal = f"{operation.word} operand {one.name}", "1 or 2"
+                raise BadShape(location, what=what, rank=len(one.shape), shape=text(one.shape), legal=legal)
+        dtype = operation.dtype(values, location)
         shape, placement = operation.infer(values, location)
         name = self._fresh(operation.result(values[0]))
-        value = Value(name, shape, placement, values[0].dtype, location)
+        value = Value(name, shape, placement, dtype, location)
         self.values[name] = value
         self.nodes.append(Node(operation, tuple(v.name for v in values), value))
         return self._tensor(value)
@@ -118,8 +119,9 @@ def _call(function: FunctionType, parameters: list[Tensor]) -> tuple[object, dic
     def profile(frame: FrameType, event: str, _: object) -> None:
         if event == "return" and frame.f_code is function.__code__:
             for variable, value in frame.f_locals.items():
-                if isinstance(value, Tensor):
-                    names.setdefault(value.name, variable)
+                table = value.table if isinstance(value, Routing) else value
+                if isinstance(table, Tensor):
+                    names.setdefault(table.name, variable)
 
     before = sys.getprofile()
     sys.setprofile(profile)

@@ -20,9 +20,12 @@ from tilelink.ir.spec import (
     AllReduce,
     BoundNode,
     BoundSpec,
+    Combine,
     Elementwise,
+    GroupedMatmul,
     Matmul,
     ReduceScatter,
+    Route,
     SendRecv,
     Slice,
 )
@@ -67,6 +70,16 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             return FUNCTIONS[function].meaning(*_constant(left), *operands, *_constant(right))
         case Slice(dim, start, stop):
             return operands[0].narrow(dim, start, stop - start)
+        case Route(num_experts):
+            (ids,) = operands
+            return torch.where((ids >= 0) & (ids < num_experts), ids, -1)
+        case GroupedMatmul(num_experts):
+            return _grouped(num_experts, *operands)
+        case Combine():
+            rows, weights, routing = operands
+            there = routing >= 0
+            counted = torch.where(there[..., None], rows.view(*routing.shape, -1), 0)
+            return (counted * torch.where(there, weights, 0)[..., None]).sum(1)
         case AllGather() | ReduceScatter() | AllReduce():
             return operands[0]  # the same tensor, placed otherwise
         case SendRecv(by):
@@ -76,6 +89,16 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             return torch.cat([parts[(rank - by) % spec.num_ranks] for rank in range(spec.num_ranks)], placement.dim)
         case UserOp() as op:
             return _of_user(op, operands, node)
+
+
+def _grouped(num_experts: int, rows: torch.Tensor, w: torch.Tensor, routing: torch.Tensor) -> torch.Tensor:
+    choices, expert = routing.shape[1], routing.flatten()
+    of_tokens = len(rows) == len(routing)
+    out = torch.zeros(len(expert), w.shape[2], dtype=torch.float64)
+    for number in range(num_experts):
+        (mine,) = torch.nonzero(expert == number, as_tuple=True)
+        out[mine] = rows[mine // choices if of_tokens else mine] @ w[number]
+    return out
 
 
 def _constant(number: object) -> list[float]:

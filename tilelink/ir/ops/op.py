@@ -9,6 +9,8 @@ from typing import ClassVar, Self, TypeAlias
 
 import sympy
 
+from tilelink.errors import IntegerOperand, MixedDtypes
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.location import Location
 from tilelink.ir.placement import Placement
 from tilelink.ir.value import BoundValue, Value
@@ -18,6 +20,8 @@ Inferred: TypeAlias = tuple[Shape, Placement]
 Index: TypeAlias = tuple[str, ...]  # the axis along each dimension of a tensor; empty where its one element is repeated
 Indices: TypeAlias = tuple[tuple[Index, ...], Index]  # of each operand, and of the result
 
+_GIVEN = "dtype of plan"
+
 
 class Op(ABC):
     """An operation of a spec, a frozen dataclass. One that is computed tile by tile also has `indices`, from the shapes of its
@@ -25,6 +29,7 @@ class Op(ABC):
 
     __slots__ = ()
     suffix: ClassVar[str] = ""  # of the name of its result, behind that of its first operand
+    most_dims: ClassVar[int] = 2  # of its operands
 
     @property
     @abstractmethod
@@ -38,6 +43,20 @@ class Op(ABC):
     @abstractmethod
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         """Shape and placement of its result; raises the error of the first rule that is broken."""
+
+    def dtype(self, operands: Sequence[Value], location: Location) -> str:
+        """The dtype of its result; raises MixedDtypes and IntegerOperand."""
+        return self.floats(operands, location)
+
+    def floats(self, operands: Sequence[Value], location: Location) -> str:
+        """The one floating-point dtype of `operands`. Raises MixedDtypes, IntegerOperand."""
+        for value in operands:
+            if value.dtype in DTYPES and DTYPES[value.dtype].integer:
+                raise IntegerOperand(location, op=self.word, operand=value.name, dtype=value.dtype)
+            if value.dtype != operands[0].dtype:
+                dtypes = {"left_dtype": operands[0].dtype or _GIVEN, "right_dtype": value.dtype or _GIVEN}
+                raise MixedDtypes(location, op=self.word, left=operands[0].name, right=value.name, **dtypes)
+        return operands[0].dtype
 
     def expressions(self) -> tuple[sympy.Expr, ...]:
         """What `bind` puts sizes into, apart from shapes: those of its fields that are expressions."""
