@@ -48,13 +48,24 @@ def lets(role: ComputeRole, position: Number, *, halves: bool = False) -> Let:
     minor_tiles = minor.segments * minor.tiles if minor else 1
     found, place, row, column = _order(order, position, major, minor_tiles)
     found += _segment(major, place, order.ranks)
-    found += [(major.name, row * major.tile)]
+    found += _first(major, row)
     if minor is not None:
         inside = column % minor.tiles if minor.segments > 1 else column
         found += _segment(minor, column // minor.tiles, order.minor_ranks)
         half = Index("half") * (minor.tile // 2) if halves else 0
-        found += [(minor.name, inside * minor.tile + half)]
+        found += [(minor.name, inside * minor.tile + half)] if minor.routed is None else _first(minor, inside)
     return tuple(found)
+
+
+def _first(axis: Axis, tile: Number) -> list[tuple[str, Number]]:
+    """The first element of a tile; of a routed axis, whose tables have an entry for each, its number as well."""
+    if axis.routed is None:
+        return [(axis.name, tile * axis.tile)]
+    return [(tile_name(axis.name), tile), (axis.name, Index(tile_name(axis.name)) * axis.tile)]
+
+
+def tile_name(axis: str) -> str:
+    return f"{axis}_tile"
 
 
 def _segment(axis: Axis, place: Number, order: RankOrder) -> list[tuple[str, Number]]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilelink.elaborate.positions import segment_name
+from tilelink.elaborate.positions import segment_name, tile_name
 from tilelink.ir import nodes
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
+from tilelink.ir.routed import Follows, Tables
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand
 from tilelink.schedule import memory
 from tilelink.schedule.index import Index, Number, least, rank
 from tilelink.schedule.memory import Region
+
+LANE = Index("lane")
 
 _ACCESS = {
     Access.POINTER: memory.Access.POINTER,
@@ -83,6 +86,11 @@ def box(tiles: Tiles, operand: Operand) -> tuple[list[Number], list[Number]]:
             continue
         axis = tiles.axis(name)
         start, extent = tiles.span(name)
+        if operand.along and (how := operand.along[dim]) is not None:
+            start, extent = _by_routing(tiles, name, how)
+            starts.append(start)
+            extents.append(extent)
+            continue
         if name == operand.item:
             start = 0
         elif name == operand.cut:
@@ -96,6 +104,26 @@ def box(tiles: Tiles, operand: Operand) -> tuple[list[Number], list[Number]]:
         starts.append(start + operand.first[dim])
         extents.append(extent)
     return starts, extents
+
+
+def tables_of(axis: nodes.Axis) -> Tables:
+    """Tables of the routing that a routed axis follows."""
+    assert axis.routed is not None, axis.name
+    return Tables(axis.routed.name, int(axis.tile))
+
+
+def _by_routing(tiles: Tiles, name: str, how: Follows) -> tuple[Number, Number]:
+    """(start, extent) along a dimension that follows an axis by a routing: of each row, or of the expert of a tile."""
+    axis, place, number = tiles.axis(name), Index(name), Index(tile_name(name))
+    if how is Follows.CHOICES:
+        first, extent = tiles.span(name)
+        segment = tiles.segment(name) * axis.extent
+        return (segment + first + LANE) * Index("choices") + Index("choice"), extent
+    tables = tables_of(axis)
+    if how is Follows.EXPERT:
+        return Index(tables.experts, (number,)), 1
+    found = tables.tokens if how is Follows.TOKEN else tables.rows
+    return Index(found, (place + LANE,)), Index(tables.here, (number,))
 
 
 def region(tiles: Tiles, operand: Operand) -> Region:

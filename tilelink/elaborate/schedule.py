@@ -8,12 +8,13 @@ from functools import lru_cache
 from tilelink.elaborate import movers, signals
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
-from tilelink.elaborate.positions import TILE, lets
-from tilelink.elaborate.regions import Tiles
+from tilelink.elaborate.positions import TILE, lets, tile_name
+from tilelink.elaborate.regions import Tiles, tables_of
 from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
 from tilelink.elaborate.user_body import functions
 from tilelink.ir import nodes
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir import steps as ir
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
 from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -29,8 +30,8 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumPackets
-from tilelink.schedule.index import Index, call, rank
-from tilelink.schedule.memory import Buffer, Memory
+from tilelink.schedule.index import Index, call, least, rank
+from tilelink.schedule.memory import Buffer, Law, Memory, Region, Table
 from tilelink.schedule.roles import (
     CopyEngine,
     Engine,
@@ -47,7 +48,7 @@ from tilelink.schedule.roles import (
     Sms,
     Who,
 )
-from tilelink.schedule.steps import For, Notify, Step, Wait
+from tilelink.schedule.steps import SORT_ROWS, Call, For, If, Notify, Step, Wait
 from tilelink.schedule.walk import steps_in
 
 MAIN = "main"
@@ -79,7 +80,21 @@ def _in_numbers(planned: Planned) -> Schedule:
     words = tuple(signal for signal in signals.declared(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
     made = tuple((node.output.name, f"src[{node.line}] {node.output.name}") for node in planned.spec.nodes)
-    return Schedule(planned.name, mesh, buffers, words, launches, functions=functions(planned), origins=made)
+    tables = tuple(table for launch in planned.launches if isinstance(launch, SortRows) for table in _tables(launch))
+    return Schedule(
+        planned.name, mesh, buffers, words, launches, tables=tables, functions=functions(planned), origins=made
+    )
+
+
+def _tables(launch: SortRows) -> Iterator[Table]:
+    """What an index program makes for tiles of a height."""
+    routed, names = launch.routed, launch.tables
+    most = routed.most_tiles(launch.height)
+    yield Table(names.rows, (most * launch.height,), routed.rows, (Law.DIFFERS,), Memory.LOCAL)
+    yield Table(names.tokens, (most * launch.height,), routed.tokens, (), Memory.LOCAL)
+    yield Table(names.experts, (most,), routed.experts + 1, (), Memory.LOCAL)
+    yield Table(names.here, (most,), launch.height + 1, (), Memory.LOCAL)
+    yield Table(names.count, (1,), most + 1, (), Memory.LOCAL)
 
 
 def _words_of(launch: Launch) -> Iterator[Wait | Notify]:
@@ -167,6 +182,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                     joins = ()
             case LibraryGemm():
                 yield Launch(MAIN, (movers.library_gemm(planned, launch),))
+            case SortRows():
+                yield Launch(MAIN, (_sort_rows(launch),))
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
             case PacketCollective(within=False):
@@ -179,6 +196,14 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 if ending or streams:
                     engine: Engine = CopyEngine() if launch.by_copy else Sms(1, 1, 1) if ending else Host()
                     yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
+
+
+def _sort_rows(launch: SortRows) -> Role:
+    routed, names = launch.routed, launch.tables
+    ids = Region(routed.ids, (0, 0), (routed.tokens, routed.choices))
+    tables = (names.rows, names.tokens, names.experts, names.here, names.count)
+    step = Call(SORT_ROWS, (), (ids,), tables)
+    return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
 
 
 def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
@@ -255,6 +280,10 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         how = PingPong(4, _stages(planned, role))
     elif role.prefetch:
         how = Prefetch(role.counts_late)
+    routed = next((axis for axis in role.axes if axis.routed is not None), None)
+    if routed is not None:
+        yield from _routed_phases(tiles, role, routed)
+        return
     branch = role.body[-1]
     if role.prefetch and isinstance(branch, IfOwn):
         segments = role.axis(branch.axis).segments
@@ -281,6 +310,20 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         halves = Tiles(planned, role, halves=True)
         let = (("half", TILE % 2), *lets(role, role.whole + TILE // 2, halves=True), *items)
         yield Phase(2 * role.halved, body(halves, role.body), let, pipelining=how, title="the last tiles, in halves")
+
+
+def _routed_phases(tiles: Tiles, role: ComputeRole, axis: nodes.Axis) -> Iterator[Phase]:
+    """Programs wait for all that any tile may read, then go through tiles as far as there are any: tiles come in groups, of
+    which the last one may have some without rows."""
+    waits = tuple(step for step in role.body if isinstance(step, ir.Wait))
+    if waits:
+        yield Phase(1, body(tiles, waits), every=True, title="rows of all ranks")
+    tables, others = tables_of(axis), role.num_tiles // axis.tiles
+    steps = body(tiles, (step for step in role.body if step not in waits))
+    some = If(Index(tables.here, (Index(tile_name(axis.name)),)), 0, (), steps)
+    groups = (Index(tables.count, (0,)) + role.order.group - 1) // role.order.group
+    count = least(groups * (role.order.group * others), role.num_tiles)
+    yield Phase(count, (some,), lets(role, TILE), title=_title(role))
 
 
 def _title(role: ComputeRole) -> str:

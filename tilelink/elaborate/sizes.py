@@ -80,7 +80,7 @@ class Sizes:
 
     def _operand(self, buffer: str, operand: ir.Operand, keys: dict[str, Key]) -> None:
         for place, name in enumerate(operand.index):
-            if not name or operand.window or name not in keys:
+            if not name or operand.window or name not in keys or (operand.along and operand.along[place]):
                 continue
             if name == operand.item:  # a tile is an item, of which parts have so many
                 exchange = next(one for one in self.schedule.exchanges if one.target == buffer)

@@ -14,8 +14,8 @@ from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Memory
-from tilelink.ir.steps import MatmulBody, Operand, Place, SumPackets, SumParts, UserBody
-from tilelink.schedule.index import Index, Number, call, least, rank
+from tilelink.ir.steps import CombineBody, MatmulBody, Operand, Place, SumPackets, SumParts, UserBody
+from tilelink.schedule.index import Index, Number, call, least, rank, replaced
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Store, Wait
 
@@ -23,6 +23,7 @@ _WGMMA_ROWS = 64
 _MOST_AT_ONCE = 8  # parts that are loaded without a loop: registers hold no more
 
 STEP, PEER = Index("step"), Index("peer")
+CHOICE = Index("choice")
 CHUNK, SLOT, USE = Index("chunk"), Index("slot"), Index("use")  # of an item: names of its phase
 
 
@@ -39,6 +40,8 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
             return () if step.beside else _matmuls(tiles, step)
         case UserBody():
             return user_body(tiles, step)
+        case CombineBody():
+            return _combined(tiles, step)
         case SumParts():
             return _sum_parts(tiles, step)
         case SumPackets():
@@ -262,6 +265,28 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     place = Index(f"{first.axis}_place")
     let = ((segment_name(first.axis), rank_at(tiles.role.order.minor_ranks, place)),)
     return (*zeros, For(place.op, axis.segments, (*body(tiles, first.waits), loop), let), *back)
+
+
+def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
+    """Choice by choice; rows without an expert may hold anything."""
+    shape = tuple(tiles.width(one.name) for one in tiles.written)
+
+    def loaded(name: str, operand: Operand) -> Load:
+        found = region(tiles, operand)
+        if operand is step.rows:
+            names: dict[str, Number] = {"choices": step.choices, "choice": CHOICE}
+            start = tuple(replaced(one, names) for one in found.start)
+            return Load(name, replace(found, start=start))
+        return Load(name, replace(found, start=(found.start[0], CHOICE), extent=(found.extent[0], 1)))
+
+    rounds = (
+        loaded("expert", step.ids),
+        loaded("weight", step.weights),
+        loaded("row", step.rows),
+        Compute((step.result,), "combined", (step.result, "row", "weight", "expert", step.experts)),
+    )
+    loop = For(CHOICE.op, step.choices, rounds, unrolled=step.choices <= _MOST_AT_ONCE)
+    return Compute((step.result,), "zeros", shape=shape), loop
 
 
 def _turned(tiles: Tiles, matmul: MatmulBody) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.enums import Protocol
 from tilelink.ir.order import RankOrder
+from tilelink.ir.routed import Routed, Tables
 from tilelink.ir.steps import Operand, Wait
 
 
@@ -29,6 +30,18 @@ class LibraryGemm:
     def transposed(self) -> bool:
         """Whether `right` lies as [N, K]."""
         return self.right.index[-1] != self.out.index[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class SortRows:
+    """The index program of a routing, for tiles of `height` rows: it makes their tables on the compute stream."""
+
+    routed: Routed
+    height: int
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.routed.name, self.height)
 
 
 @dataclass(frozen=True, slots=True)

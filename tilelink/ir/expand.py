@@ -7,6 +7,8 @@ y_sum = all_reduce(y) 2 shots  ->   reduce_scatter as above, then       y_sum = 
          landing reused        ->   the same; an output is gathered where the caller reads it, not copied
 y_sum = f(y) library or kernel ->   y_sum = f(y), by one call
 y_sum = f(y) packets of tiles  ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
+h = grouped_matmul(x, w, r)    ->   h[m, n] = sum over k of x[token of m, k] * w[expert of m, k, n], m by assignment
+c = combine(h, r, v)           ->   c[t, n] = sum over j of h[row of t and j, n] * v[t, j]
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 p = y[:, a:b]                  ->   nothing: readers of p[m, n] read y[m, n + a]; where p must be a plain tensor,
                                     p[m, n] = y[m, n + a]
@@ -24,15 +26,19 @@ from tilelink.ir.collective import Collective
 from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation, Sum, TileGraph, TileOp, TileOperation
 from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.user_op import WHOLE, UserOp
+from tilelink.ir.routed import Along, Follows, Routed
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
     BoundNode,
     BoundSpec,
+    Combine,
     Elementwise,
+    GroupedMatmul,
     Matmul,
     ReduceScatter,
+    Route,
     SendRecv,
     Slice,
 )
@@ -67,11 +73,13 @@ class _Expansion:
         self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in spec.inputs}
         self.nodes: list[TileOp | Relation] = []
         self.views: dict[str, _View] = {}
+        self.routings: dict[str, Routed] = {}
 
     def graph(self) -> TileGraph:
         for node in self.spec.nodes:
             self._node(node)
-        return TileGraph(self.values, tuple(v.name for v in self.spec.inputs), self.spec.outputs, tuple(self.nodes))
+        inputs = tuple(v.name for v in self.spec.inputs)
+        return TileGraph(self.values, inputs, self.spec.outputs, tuple(self.nodes), tuple(self.routings.values()))
 
     def _node(self, node: BoundNode) -> None:
         operation, out, source = node.operation, node.output.name, node.inputs[0]
@@ -107,8 +115,53 @@ class _Expansion:
                 self._op(node, Copy(), out, (f"{out}_queue",))
             case Slice():
                 self._slice(node, operation)
+            case Route(num_experts):
+                tokens, choices = node.output.local
+                assert isinstance(num_experts, int), "bound"
+                self.routings[out] = Routed(out, source, tokens, choices, num_experts)
+            case GroupedMatmul():
+                self._grouped(node)
+            case Combine():
+                self._combine(node)
             case Matmul() | Elementwise() | UserOp():
                 self._op(node, operation, out, node.inputs)
+
+    def _grouped(self, node: BoundNode) -> None:
+        """A matmul whose rows follow a routing: of one tile all are of one expert."""
+        rows, weights, table = node.inputs
+        routed, values = self.routings[table], self.values
+        m, k, n = map(_symbol, ("m", "k", "n"))
+        _, depth, width = values[weights].shape
+        by_token = values[rows].shape[0] == routed.tokens
+        along = Along(Follows.TOKEN if by_token else Follows.ROW, values[rows].shape[0])
+        reads = (
+            Map(rows, (m, k), (along, None)),
+            Map(weights, (m, k, n), (Along(Follows.EXPERT, routed.experts), None, None)),
+        )
+        axes = (GraphAxis("m", routed.rows, False, routed), GraphAxis("n", width, False), GraphAxis("k", depth, True))
+        out = node.output.name
+        values[out] = GraphValue(out, (routed.rows, width), node.output.dtype)
+        write = Map(out, (m, n), (Along(Follows.ROW, routed.rows), None))
+        self.nodes.append(TileOp(Matmul(), axes, reads, write, node.line))
+
+    def _combine(self, node: BoundNode) -> None:
+        rows, weights, table = node.inputs
+        routed = self.routings[table]
+        t, n, j = map(_symbol, ("t", "n", "j"))
+        width = self.values[rows].shape[1]
+        reads = (
+            Map(rows, (t, n), (Along(Follows.CHOICES, routed.rows), None)),
+            Map(weights, (t, j)),
+            Map(routed.ids, (t, j)),
+        )
+        axes = (
+            GraphAxis("t", routed.tokens, False),
+            GraphAxis("n", width, False),
+            GraphAxis("j", routed.choices, True),
+        )
+        out = node.output.name
+        self.values[out] = GraphValue(out, (routed.tokens, width), node.output.dtype)
+        self.nodes.append(TileOp(Combine(), axes, reads, Map(out, (t, n)), node.line))
 
     def _slice(self, node: BoundNode, cut: Slice) -> None:
         """A view, or a copy of it where a plain tensor is needed."""

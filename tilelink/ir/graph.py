@@ -19,7 +19,9 @@ from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.elementwise import Elementwise, lined_up
 from tilelink.ir.ops.matmul import Matmul
 from tilelink.ir.ops.op import Indices
+from tilelink.ir.ops.routing import Combine
 from tilelink.ir.ops.user_op import UserOp
+from tilelink.ir.routed import Along, Routed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Copy:
         return lined_up(shapes)
 
 
-TileOperation = Matmul | Elementwise | UserOp | Sum | Copy
+TileOperation = Matmul | Elementwise | UserOp | Sum | Copy | Combine
 
 Index = tuple[sympy.Expr, ...]
 Interval = tuple[int, int]  # [first, end)
@@ -51,19 +53,25 @@ class GraphAxis:
     name: str
     extent: int
     reduction: bool  # not written: the tile runs over all of it
+    routed: Routed | None = None  # its elements are assignments, in the order of a routing
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Which elements of `value` a tile touches: one sympy expression of the axes for each dimension (0: broadcast)."""
+    """Which elements of `value` a tile touches: one sympy expression of the axes for each dimension (0: broadcast). `along`: of
+    dimensions that follow their axis by a routing; any of their elements may be touched."""
 
     value: str
     index: Index
+    along: tuple[Along | None, ...] = ()
 
     def region(self, box: Box) -> tuple[Interval, ...]:
         """Image of `box`: per dimension the smallest interval that holds it. Expressions are monotone in each axis."""
         region = []
-        for expression in self.index:
+        for dim, expression in enumerate(self.index):
+            if self.along and (by := self.along[dim]) is not None:
+                region.append((0, by.extent))
+                continue
             if expression.is_Symbol:  # sympy takes its time to put a number in the place of a name
                 region.append(box[expression.name])
                 continue
@@ -200,11 +208,13 @@ class TileGraph:
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
         nodes: tuple[TileOp | Relation, ...],
+        routings: tuple[Routed, ...] = (),
     ) -> None:
         self.values = dict(values)
         self.inputs = inputs
         self.outputs = outputs
         self.nodes = nodes
+        self.routings = routings
         self.edges: nx.DiGraph[str] = nx.DiGraph()
         self.edges.add_nodes_from([*inputs, *(node.name for node in nodes)])
         for node in nodes:
@@ -298,3 +308,5 @@ def _label(op: TileOp) -> str:
             return "sum over ranks"
         case Copy():
             return "copy"
+        case Combine():
+            return "combine"

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
 from tilelink.ir.enums import Choice
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Die, TileOrder
+from tilelink.ir.routed import Routed
 from tilelink.ir.steps import Step
 
 
@@ -115,7 +116,8 @@ class TileShape:
 class Axis:
     """An axis of a tile loop: `segments` pieces of `extent` elements; no tile crosses from one piece to the next.
 
-    `tile` is 0 for an axis that is not tiled (a reduction inside a user's body, or over ranks).
+    `tile` is 0 for an axis that is not tiled (a reduction inside a user's body, or over ranks). `routed`: its elements come in
+    the order of a routing, and `tiles` are as many as any routing needs.
     """
 
     name: str
@@ -123,10 +125,13 @@ class Axis:
     segments: int
     tile: int
     reduction: bool
+    routed: Routed | None = None
 
     @property
     def tiles(self) -> int:
         """Tiles of one segment."""
+        if self.routed is not None:
+            return self.routed.most_tiles(self.tile)
         return -(-self.extent // self.tile) if self.tile else 1
 
 
@@ -322,7 +327,7 @@ class Finish:
 _Between = Begin | AwaitPeers | Publish | TellPlace | Finish  # ranks
 # programs of the kernel behind them may carry these out, before all else: `within`
 BeforeKernel = AwaitPeers | Publish | TellPlace | PacketCollective
-Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | PacketCollective
+Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | PacketCollective | SortRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from tilelink.errors import NotASchedule
-from tilelink.ir import calls, choices, collective, enums, movers, nodes, order, placement, spec, steps, user_op
+from tilelink.ir import calls, choices, collective, enums, movers, nodes, order, placement, routed, spec, steps, user_op
 from tilelink.ir.choices import NONE, Choices, LibraryCompute
 from tilelink.ir.nodes import BeforeKernel, Buffer, CopyProgram, Exchange, Finish, Kernel, Launch, Machine, named
 from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
 
-_MODULES = (calls, choices, collective, enums, movers, nodes, order, placement, spec, steps, user_op)
+_MODULES = (calls, choices, collective, enums, movers, nodes, order, placement, routed, spec, steps, user_op)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice, Protocol
 from tilelink.ir.ops.elementwise import with_constants
+from tilelink.ir.routed import Follows
 
 
 class Access(Choice):
@@ -28,7 +29,7 @@ class Operand:
     one of `own_slots`; other elements of the tile have no place there. `item`: the axis whose tiles are the items of a bounded
     exchange; the tile lies in the slot of its item, and positions along that axis count from the start of the slot.
     `window`: where all tiles together lie along each dimension, [first, end), in a part if there are parts; positions count
-    from its start. Empty: everywhere.
+    from its start. Empty: everywhere. `along`: how dimensions follow their axis by a routing, None as usual; empty: all do.
     """
 
     buffer: str
@@ -42,6 +43,7 @@ class Operand:
     item: str = ""
     cut: str = ""
     window: tuple[tuple[int, int], ...] = ()
+    along: tuple[Follows | None, ...] = ()
 
     @property
     def first(self) -> tuple[int, ...]:
@@ -107,6 +109,19 @@ class UserBody:
     result: str
     function: str
     operands: tuple[tuple[str, Operand], ...]  # tensor parameter -> operand
+
+
+@dataclass(frozen=True, slots=True)
+class CombineBody:
+    """`result` = the sum over `choices` of rows by assignment, each times its weight, of those whose id in `ids` is one of
+    `experts`. The tile has rows of tokens."""
+
+    result: str
+    rows: Operand
+    weights: Operand
+    ids: Operand
+    choices: int
+    experts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +252,7 @@ Step = (
     Wait
     | MatmulBody
     | UserBody
+    | CombineBody
     | SumParts
     | SumPackets
     | Load

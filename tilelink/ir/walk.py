@@ -9,6 +9,7 @@ from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import (
     Apply,
     AwaitPlaces,
+    CombineBody,
     IfOwn,
     Load,
     MatmulBody,
@@ -87,6 +88,8 @@ def reads(step: Step) -> tuple[tuple[Operand, tuple[Wait, ...]], ...]:
             return ((left, waits), (right, waits))
         case UserBody(operands=operands):
             return tuple((operand, ()) for _, operand in operands)
+        case CombineBody(rows=rows, weights=weights, ids=ids):
+            return ((rows, ()), (weights, ()), (ids, ()))
         case SumParts(operand=operand, wait=wait):
             return ((operand, (wait,) if wait is not None else ()),)
         case Load(operand=operand):

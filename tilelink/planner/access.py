@@ -49,7 +49,9 @@ def part_index(read: Map, relation: Relation) -> tuple[str, ...]:
 
 
 def reads_whole(op: TileOp, read: Map, relation: Relation) -> bool:
-    """A user's body that reduces over the gathered axis reads all parts as one tensor."""
+    """Whether all parts are read as one tensor: by a user's body that reduces over them, and by who finds rows by a routing."""
+    if any(read.along):
+        return True
     return isinstance(op.operation, UserOp) and op.axis(slot_axis(op, read, relation)).reduction
 
 
@@ -60,6 +62,9 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
     window = problem.graph.window(op, read)
     if relation is not None and relation.kind is Kind.SHIFT:
         return Operand(relation.name, index, Access.POINTER, item=index[0])
+    if any(read.along):
+        along = tuple(None if by is None else by.how for by in read.along)
+        return Operand(read.value, index, Access.POINTER, local=space.local, along=along)
     if relation is None or problem.structure.is_plain(relation) or reads_whole(op, read, relation):
         access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape, window)
         return Operand(read.value, index, access, local=space.local, window=window)

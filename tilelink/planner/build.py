@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import CollectiveCall, LibraryGemm
+from tilelink.ir.calls import CollectiveCall, LibraryGemm, SortRows
 from tilelink.ir.graph import Copy, Relation
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import (
@@ -124,6 +124,7 @@ class Builder:
                         self._after_source(op.name)
         if self.before_tiles:
             raise Illegal(f"no tile loop reads {self.before_tiles[0].name}")
+        self.out = [*self._sorted_rows(), *self.out]
         if self.exchanges:
             by_copy = not peer_atomics(self.problem.topology)
             programs = self.turns and by_programs(self.exchanges)
@@ -138,6 +139,11 @@ class Builder:
             if programs:
                 self._carry()
         return tuple(self.out)
+
+    def _sorted_rows(self) -> list[Launch]:
+        """Tables of routings, for the tiles of all loops: they depend on inputs only, and are hidden behind what arrives."""
+        axes = [axis for _, _, one in self.kernels if one.compute is not None for axis in one.compute.axes]
+        return list(dict.fromkeys(SortRows(axis.routed, axis.tile) for axis in axes if axis.routed is not None))
 
     def _ends_in_kernel(self) -> bool:
         """Whether the last thing on the compute stream is a kernel, and no side stream begins behind it. Side streams tell
@@ -187,7 +193,7 @@ class Builder:
                 return out.buffer in symmetric
             case CollectiveCall(out=target):
                 return target in symmetric
-            case Begin() | AwaitPeers() | CopyProgram() | CopyOwn():
+            case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | SortRows():
                 return False
 
     def _check_fold(self, index: int) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
 from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -35,7 +35,7 @@ from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
-from tilelink.planner.links import SIGNAL_COPY_US, library_us, packets_us, queue_us
+from tilelink.planner.links import SIGNAL_COPY_US, index_us, library_us, packets_us, queue_us
 from tilelink.planner.loop import Index, Times, last_ends
 from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
@@ -212,6 +212,8 @@ class Model:
                 return WITHIN_US if self._hidden(launch) else _TELL_US
             case CopyOwn(name):
                 return self._copy_us(self.parts.exchange(name))
+            case SortRows(routed):
+                return index_us(self.topology, routed.rows)
             case LibraryCollective(function, out, operand):
                 return library_us(self.topology, function, max(self._bytes(out), self._bytes(operand)))
             case PacketCollective(packets=packets, shots=shots, within=within):

@@ -269,4 +269,6 @@ def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> B
     memory = Memory.SYMMETRIC if exchange.transfer is Transfer.PUSH else Memory.LOCAL
     memory = Memory.POOL if problem.structure.pooled(relation) else memory
     parts = (problem.num_ranks, *relation.part)
+    if problem.structure.by_routing(relation):  # which knows rows of the whole, and no parts
+        parts = problem.graph.values[relation.name].shape
     return Buffer(exchange.target, memory, parts, problem.graph.values[relation.name].dtype)

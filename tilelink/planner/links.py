@@ -20,6 +20,7 @@ _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitte
 # collectives by packets, fitted to 128 KB to 4 MB of LL packets a peer on 2 x H200: of what a link carries;
 # and of a launch, what a kernel behind a matmul costs
 PACKET_SHARE, _PACKET_LAUNCH_SHARE = 0.76, 0.7
+_IDS, _IDS_US = 128, 1.5  # ids that a program looks at together, and for how long
 _SHOT_US = 1.0  # beginning another shot of packets; 0.6 to 1.9 where one H200 stands for two or four ranks
 _ALL_PROGRAMS_US = 1.5  # all programs of a kernel wait for each other; not measured
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
@@ -90,6 +91,13 @@ def packets_us(topology: Topology, packets: int, shots: int, *, within: bool) ->
     start = _ALL_PROGRAMS_US if within else _PACKET_LAUNCH_SHARE * topology.gpu.kernel_launch_us
     start += _SHOT_US * (shots - 1)
     return start + shots * (there + (ranks - 1) * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3)
+
+
+def index_us(topology: Topology, rows: int) -> float:
+    """The tables of a routing of so many rows, with both launches. Not measured yet."""
+    sms = topology.gpu.num_sms
+    blocks = -(-rows // (_IDS * sms))
+    return 2 * (topology.gpu.kernel_launch_us + blocks * _IDS_US)
 
 
 def bus_rate(topology: Topology) -> float:

@@ -10,11 +10,12 @@ from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
 from tilelink.ir.order import Nest
-from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
+from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.ir.steps import (
     Access,
     Apply,
     AwaitPlaces,
+    CombineBody,
     IfOwn,
     Load,
     MatmulBody,
@@ -95,7 +96,14 @@ def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -
     if len(folded) > 1:
         raise Illegal(f"{group.name} already adds the parts of another value in its epilogue")
     axes = tuple(
-        Axis(axis.name, space.extents[axis.name], space.segments[axis.name], space.tiles[axis.name], axis.reduction)
+        Axis(
+            axis.name,
+            space.extents[axis.name],
+            space.segments[axis.name],
+            space.tiles[axis.name],
+            axis.reduction,
+            axis.routed,
+        )
         for axis in group.anchor.axes
     )
     order = tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
@@ -254,7 +262,9 @@ def _group_steps(
         if problem.structure.is_kept(op.name):  # another group, a SHIFT or the user needs the plain value
             index = tuple(rename.get(a, a) for a in map(op.write.axis_of, range(len(op.write.index))))
             access = _store_access(problem, op, index, space)
-            stored.append(Store(op.name, Operand(op.name, index, access, local=space.local), Place.HERE))
+            along = tuple(None if by is None else by.how for by in op.write.along)
+            operand = Operand(op.name, index, access, local=space.local, along=along)
+            stored.append(Store(op.name, operand, Place.HERE))
         for relation in sends(problem, op):
             stored += send_steps(problem, op, relation, space, rename)
         if number >= group.matmuls - 1:  # nothing comes between matmuls of one loop
@@ -264,7 +274,7 @@ def _group_steps(
 
 
 def _store_access(problem: Problem, op: TileOp, index: tuple[str, ...], space: Space) -> Access:
-    if not isinstance(op.operation, Matmul | Elementwise) or space.local:
+    if not isinstance(op.operation, Matmul | Elementwise) or space.local or any(op.write.along):
         return Access.POINTER
     return access_of(problem, op.name, index, space, problem.graph.values[op.name].shape)
 
@@ -293,6 +303,13 @@ def _op_steps(
         case UserOp(name=name, reads=reads):
             operands = tuple((reads[i][0], _by_pointer(operand(read))) for i, read in enumerate(op.reads))
             return [*early, UserBody(op.name, name, operands)]
+        case Combine():
+            rows, weights, ids = (_by_pointer(operand(read)) for read in op.reads)
+            along = op.reads[0].along[0]
+            assert along is not None, "rows by assignment"
+            tokens, choices = (axis.extent for axis in (op.axes[0], op.axes[2]))
+            assert along.extent == tokens * choices
+            return [*early, CombineBody(op.name, rows, weights, ids, choices, _experts(problem, op))]
         case Sum():
             wait = early[0] if early else None
             return [SumParts(op.name, _by_pointer(operand(op.reads[0])), wait, onto)]
@@ -311,6 +328,12 @@ def _op_steps(
                 return [*steps, Apply(op.name, "copy", tuple(arguments))]
             written = op.operation
             return [*steps, Apply(op.name, written.function, tuple(arguments), written.left, written.right)]
+
+
+def _experts(problem: Problem, op: TileOp) -> int:
+    """Of the routing by which rows of `op` are combined."""
+    ids = op.reads[2].value
+    return next(one.experts for one in problem.graph.routings if one.ids == ids)
 
 
 def _load(problem: Problem, read: Map, load: Load) -> list[Step]:

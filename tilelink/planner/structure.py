@@ -108,11 +108,18 @@ class Structure:
     def needs_own_copy(self, relation: Relation) -> bool:
         """A user's body that reduces over the gathered axis wants one plain tensor."""
         for op in self.graph.consumers(relation.name):
+            if self.by_routing(relation):
+                return True
             if isinstance(op.operation, UserOp) and not relation.stacked:
                 for read in op.reads:
                     if read.value == relation.name and op.axis(read.axis_of(relation.dim)).reduction:
                         return True
         return False
+
+    def by_routing(self, relation: Relation) -> bool:
+        """Whether somebody finds rows of all parts by a routing."""
+        readers = self.graph.consumers(relation.name)
+        return any(read.value == relation.name and any(read.along) for op in readers for read in op.reads)
 
     def goes_on(self, index: int) -> bool:
         """Whether a matmul may run in the launch of the one before: neither needs the other, and nothing of them is sent."""

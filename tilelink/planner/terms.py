@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
 from tilelink.ir.enums import Choice
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -29,7 +29,7 @@ from tilelink.ir.nodes import (
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import MatmulBody, SumParts, UserBody
+from tilelink.ir.steps import CombineBody, MatmulBody, SumParts, UserBody
 from tilelink.ir.walk import flat
 from tilelink.planner.cost import Model, Span
 from tilelink.planner.draft import Draft, draft_of
@@ -336,6 +336,8 @@ def _work(loop: TileLoop) -> str:
         return f"matmul of {name}"
     if any(isinstance(step, SumParts) for step in body):
         return f"sum of parts of {name}"
+    if any(isinstance(step, CombineBody) for step in body):
+        return f"weighted rows of {name}"
     return f"tiles of {name}" if any(isinstance(step, UserBody) for step in body) else f"loads and stores of {name}"
 
 
@@ -356,6 +358,8 @@ def _name(launch: Launch) -> str:
             return f"{function} of {out} by the library"
         case PacketCollective(out=out):
             return f"packets of {out} to and from peers"
+        case SortRows(routed):
+            return f"rows of each expert of {routed.name}"
         case CopyProgram(exchange=name):
             return f"start of copies of {name}"
         case Finish() | Kernel() | LibraryGemm():
@@ -369,7 +373,7 @@ def _part(launch: Launch) -> Part:
             return Part.CALL
         case LibraryCollective() | PacketCollective():
             return Part.COLLECTIVE
-        case CopyOwn() | Publish() | CopyProgram() | Finish() | Kernel() | LibraryGemm():
+        case CopyOwn() | Publish() | CopyProgram() | Finish() | Kernel() | LibraryGemm() | SortRows():
             return Part.LAUNCH
 
 

@@ -34,21 +34,23 @@ class Law(Choice):
     COUNTS = "the number of entries of another table"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An integer tensor that indices look up. Entries lie in 0..`below` - 1; -1 is where there is none."""
-
-    name: str
-    shape: tuple[Number, ...]
-    below: Number
-    laws: tuple[Law, ...] = ()
-
-
 class Memory(Choice):
     INPUT = "input"
     OUTPUT = "output"  # the caller reads it behind the call, in stream order
     LOCAL = "local"
     SYMMETRIC = "symmetric"  # peers reach it
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An integer tensor that indices look up. Entries lie in 0..`below` - 1; -1 is where there is none. It is an input, or in
+    local memory: then a call in front of the launches that look it up makes it anew in each call of the operator."""
+
+    name: str
+    shape: tuple[Number, ...]
+    below: Number
+    laws: tuple[Law, ...] = ()
+    memory: Memory = Memory.INPUT
 
 
 @dataclass(frozen=True, slots=True)

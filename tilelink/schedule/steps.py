@@ -83,11 +83,15 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A whole operation of a library on regions."""
+    """A whole operation of a library on regions; `tables` are those that it makes."""
 
     function: FunctionName
     results: tuple[Region, ...]
     operands: tuple[Region, ...]
+    tables: tuple[str, ...] = ()
+
+
+SORT_ROWS = "sort_rows"  # the index program of a routing: tables of rows by experts (`tilelink.ir.routed`)
 
 
 class Order(Choice):

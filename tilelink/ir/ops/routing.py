@@ -113,7 +113,7 @@ class GroupedMatmul(_Routed):
         return replace(self, num_experts=int(with_sizes(sympy.sympify(self.num_experts), sizes)))
 
     def indices(self, shapes: Sequence[tuple[int, ...]]) -> Indices:
-        return (("m", "k"), ("m", "k", "n"), ()), ("m", "n")
+        return (("m", "k"), ("m", "k", "n")), ("m", "n")
 
 
 _GROUPED: dict[tuple[Placement, Placement], Placement] = {

@@ -1,0 +1,84 @@
+"""Tile axes whose elements come in an order that a routing says: rows by assignment, those of an expert together.
+
+Assignment t * choices + j is token t at its j-th expert. A tile has rows of one expert. Index programs make tables of a routing
+for tiles of a height (`Tables`); their entries are laws, which `lowering/device/routing.py` fulfils:
+
+- `rows[p]` is the assignment at place p, `tokens[p]` its token; `rows` has each assignment once.
+- tile i has `here[i]` rows, from place i * height on, all of expert `experts[i]`; rows that no expert takes are of expert
+  `num_experts`.
+- `count[0]` tiles have rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilelink.ir.enums import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The assignments of a routing: `ids` is the tensor that says it, [tokens, choices]."""
+
+    name: str
+    ids: str
+    tokens: int
+    choices: int
+    experts: int
+
+    @property
+    def rows(self) -> int:
+        return self.tokens * self.choices
+
+    def most_tiles(self, height: int) -> int:
+        """Tiles of `height` rows, whatever the routing: each group but one may end with a tile of one row."""
+        groups = self.experts + 1
+        return self.rows if self.rows <= groups else (self.rows - groups) // height + groups
+
+
+class Follows(Choice):
+    """How a dimension of a tensor follows an axis."""
+
+    ROW = "row"  # of a routed axis: by assignment
+    TOKEN = "token"  # of a routed axis: the token
+    EXPERT = "expert"  # of a routed axis: the expert, one for a tile
+    CHOICES = "choices"  # of an axis of tokens: the rows of all choices of a token
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """A dimension of `extent` elements that follows an axis by a routing."""
+
+    how: Follows
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Names of the tables of a routing for tiles of `height` rows."""
+
+    routing: str
+    height: int
+
+    def _named(self, what: str) -> str:
+        return f"{self.routing}_{what}_{self.height}"
+
+    @property
+    def rows(self) -> str:
+        return self._named("rows")
+
+    @property
+    def tokens(self) -> str:
+        return self._named("tokens")
+
+    @property
+    def experts(self) -> str:
+        return self._named("experts")
+
+    @property
+    def here(self) -> str:
+        return self._named("here")
+
+    @property
+    def count(self) -> str:
+        return self._named("tiles")
