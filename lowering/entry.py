@@ -18,9 +18,12 @@ from tilelink.ir.spec import (
     AllReduce,
     BoundNode,
     BoundSpec,
+    Combine,
     Elementwise,
+    GroupedMatmul,
     Matmul,
     ReduceScatter,
+    Route,
     SendRecv,
     Slice,
 )
@@ -58,6 +61,8 @@ def _parts(spec: BoundSpec, name: str, num_ranks: int) -> str:
 
 
 def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> str:
+    if isinstance(node.operation, Route):
+        return f"routing_of({node.inputs[0]}, {node.operation.num_experts})"
     dtype = TORCH[node.output.dtype]
     split = f", library={dtype}" if node.output.name in library else ""
     match node.operation:
@@ -105,6 +110,10 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
             numbers = (None if one is None else in_fp32(one) for one in (left, right))
             computed = FUNCTIONS[function].on_tensors(*with_constants(names, *numbers))
             return f"Near.map(lambda {', '.join(names)}: {computed}, {listed})"
+        case GroupedMatmul():
+            return f"grouped({listed})"
+        case Combine():
+            return f"combined({listed})"
         case UserOp(name=name):
             exact = f"lambda *tensors: in_float64({name}_reference, tensors)"
             return f"Near.user({exact}, {TORCH[node.output.dtype]}, {listed})"
@@ -117,6 +126,9 @@ def make_inputs(rank, seed, device):
     """Random inputs of a rank, by name: the same on every rank where they are replicated, other ones on each rank where not."""
     inputs = {}
     for number, (name, (shape, dtype)) in enumerate(INPUT_CLASS.INPUTS.items()):
+        if name in EXPERTS:
+            inputs[name] = random_ids(shape, EXPERTS[name], seed, device)
+            continue
         generator = torch.Generator(device=device)
         generator.manual_seed(1000 * seed + 10 * number + (0 if name in REPLICATED else 1 + rank))
         inputs[name] = (torch.randn(shape, generator=generator, device=device) * SCALES[name]).to(dtype)
@@ -212,10 +224,28 @@ def print_main(schedule: Schedule, dialect: Dialect) -> str:
     out.line()
     out.lines(print_reference(schedule))
     out.line()
-    checks = _CHECKS.replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
+    experts = experts_of(spec)
+    lines = _CHECKS.splitlines(keepends=True)
+    if experts:
+        out.line(f"EXPERTS = {{{', '.join(f'{_quoted(name)}: {many}' for name, many in experts.items())}}}")
+        out.line()
+    else:  # no input is a routing
+        first = next(number for number, line in enumerate(lines) if "in EXPERTS" in line)
+        del lines[first : first + 3]
+    checks = "".join(lines).replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
     out.lines(checks.replace("OPENS", "\n    ".join(dialect.opens)))
     text = out.text()
     return f"{needed_by(text)}\n\n\n{text}"
+
+
+def experts_of(spec: BoundSpec) -> dict[str, int]:
+    """Inputs that say the experts of tokens, and how many experts there are."""
+    found = {}
+    for node in spec.nodes:
+        if isinstance(node.operation, Route):
+            assert isinstance(node.operation.num_experts, int), "bound"
+            found[node.inputs[0]] = node.operation.num_experts
+    return found
 
 
 def input_scales(spec: BoundSpec) -> dict[str, float]:
@@ -225,6 +255,8 @@ def input_scales(spec: BoundSpec) -> dict[str, float]:
     for node in spec.nodes:
         if isinstance(node.operation, AllGather | SendRecv | Slice) and node.inputs[0] in origin:
             origin[node.output.name] = origin[node.inputs[0]]
+        if isinstance(node.operation, GroupedMatmul):
+            scales[origin[node.inputs[1]]] = spec.value(node.inputs[1]).shape[1] ** -0.5
         rights = node.inputs[1:] if isinstance(node.operation, Matmul | UserOp) else ()
         for name in rights:
             shape = spec.value(name).shape

@@ -44,6 +44,10 @@ class Near(NamedTuple):
         value = self.value.narrow(dim, start, length)
         return Near(value, self.error if isinstance(self.error, float) else self.error.narrow(dim, start, length))
 
+    def chosen(self, index: torch.Tensor | int) -> Near:
+        """Some rows, or one part along the first dimension."""
+        return Near(self.value[index], self.error if isinstance(self.error, float) else self.error[index])
+
     def shifted(self, num_ranks: int, dim: int, by: int) -> Near:
         """After every rank has received the part of the rank `by` before it."""
         found = self.parts(num_ranks, dim)

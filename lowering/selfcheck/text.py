@@ -11,7 +11,10 @@ from pathlib import Path
 
 from tilelink.ir import user_reference
 
-_FILES = (Path(user_reference.__file__), *(Path(__file__).with_name(f"{name}.py") for name in ("near", "compare")))
+_FILES = (
+    Path(user_reference.__file__),
+    *(Path(__file__).with_name(f"{name}.py") for name in ("near", "routed", "compare")),
+)
 
 
 @dataclass(frozen=True, slots=True)

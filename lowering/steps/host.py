@@ -17,7 +17,7 @@ from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Kernel
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
 from tilelink.schedule.index import replaced
-from tilelink.schedule.memory import Buffer, Memory
+from tilelink.schedule.memory import Buffer, Memory, Table
 from tilelink.schedule.roles import Launch, Sms
 from tilelink.schedule.steps import Call
 from tilelink.schedule.walk import all_steps
@@ -59,12 +59,15 @@ class HostClass:
         self.sides = [one for one in dict.fromkeys(launch.stream for launch in self.schedule.launches) if one != MAIN]
         self.launched: Counter[str] = Counter()  # by stream
         self.joined: dict[tuple[str, str], int] = {}  # how many launches of the second stream the first one is behind
-        self.inputs = [*self._of(Memory.INPUT), *(table.name for table in self.schedule.tables)]
+        self.inputs = [*self._of(Memory.INPUT), *(table.name for table in self._tables(Memory.INPUT))]
         self.pools = [buffer for buffer in self.schedule.buffers if buffer.places]
         self.fresh = [*self._of(Memory.OUTPUT), *(buffer.name for buffer in self.pools)]
 
     def _of(self, memory: Memory) -> list[str]:
         return [buffer.name for buffer in self.schedule.buffers if buffer.memory is memory]
+
+    def _tables(self, memory: Memory) -> list[Table]:
+        return [table for table in self.schedule.tables if table.memory is memory]
 
     def text(self) -> str:
         out = self.out
@@ -84,7 +87,7 @@ class HostClass:
         self.out.line(f'SCHEDULE = "{self.around.digest}"  # compared between ranks: different schedules would hang')
         shapes = self.schedule.shapes
         entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
-        entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self.schedule.tables]
+        entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self._tables(Memory.INPUT)]
         self.out.call("INPUTS = {", entries, "}")
         outputs = [f'"{one.name}": ({self._shape(one)}, torch.{element(one)})' for one in self._results()]
         self.out.call("OUTPUTS = {", outputs, "}")
@@ -156,6 +159,9 @@ class HostClass:
             for name in self._of(Memory.LOCAL):
                 shape, dtype = self._places(name), stored(self.buffers[name])
                 out.line(f"self.{name} = torch.empty({shape}, dtype=torch.{dtype}, device=fabric.device)")
+            for table in self._tables(Memory.LOCAL):
+                size = self.schedule.shapes[table.name]
+                out.line(f"self.{table.name} = torch.zeros({size}, dtype=torch.int32, device=fabric.device)")
             self._describe()
             self._words()
             out.line("self.last = fabric.main()")
@@ -289,6 +295,8 @@ class HostClass:
             return self.described.get(found) or f"{head}{', '.join(arguments)})"
         if name in self.buffers:
             return tensor_of(self.buffers[name])
+        if any(name == table.name for table in self._tables(Memory.LOCAL)):
+            return f"self.{name}"
         if any(name == f"{one.name}_pool" for one in self.pools):
             return f"self.{name}"
         if name.endswith("_peers") and name[: -len("_peers")] in self.buffers:

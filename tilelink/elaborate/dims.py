@@ -296,6 +296,7 @@ class Names:
     def _axis(self, role: ComputeRole, axis: Axis, before: str) -> Axis:
         name, segments, tile = axis.name, axis.segments, axis.tile
         of_segment = " of one segment" if segments > 1 else ""
+        most = ", at most" if axis.routed is not None else ""
         size = self.extent(("axis", role.name, name))
         if segments > 1:
             title = f"segments along {name}; a tile lies in one of them"
@@ -307,11 +308,15 @@ class Names:
         waits = [step for step in _nodes(role.body) if isinstance(step, ir.SlotWait)]
         items = [self.exchanges[step.exchange].chunk_rows for step in waits if step.rows == name]
         item = next((rows for rows in items if rows == tile), None)  # a tile is an item, of which there is one
-        tile = item or self.size(f"{before}TILE_{name}", tile, title, chosen=not waits)
+        free = not waits and axis.routed is None  # tables are made for tiles of a height
+        tile = item or self.size(f"{before}TILE_{name}", tile, title, chosen=free)
         found = replace(axis, extent=size, segments=segments, tile=tile)
-        whole = size % tile == 0
+        whole = size % tile == 0 and axis.routed is None
         self.derived(
-            f"{before}{name}_TILES", found.tiles, f"tiles along {name}{of_segment}", size // tile if whole else None
+            f"{before}{name}_TILES",
+            found.tiles,
+            f"tiles along {name}{of_segment}{most}",
+            size // tile if whole else None,
         )
         if whole:
             self.rule(size, tile)

@@ -12,6 +12,7 @@ from tilelink.elaborate.positions import TILE, lets, tile_name
 from tilelink.elaborate.regions import Tiles, tables_of
 from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
 from tilelink.elaborate.user_body import functions
+from tilelink.errors import LARGEST_SIZE
 from tilelink.ir import nodes
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
@@ -90,6 +91,8 @@ def _tables(launch: SortRows) -> Iterator[Table]:
     """What an index program makes for tiles of a height."""
     routed, names = launch.routed, launch.tables
     most = routed.most_tiles(launch.height)
+    yield Table(names.counts, (routed.programs, routed.bins), routed.rows + 1, (), Memory.LOCAL)
+    yield Table(names.wrong, (1,), LARGEST_SIZE, (), Memory.LOCAL)
     yield Table(names.rows, (most * launch.height,), routed.rows, (Law.DIFFERS,), Memory.LOCAL)
     yield Table(names.tokens, (most * launch.height,), routed.tokens, (), Memory.LOCAL)
     yield Table(names.experts, (most,), routed.experts + 1, (), Memory.LOCAL)
@@ -201,8 +204,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
 def _sort_rows(launch: SortRows) -> Role:
     routed, names = launch.routed, launch.tables
     ids = Region(routed.ids, (0, 0), (routed.tokens, routed.choices))
-    tables = (names.rows, names.tokens, names.experts, names.here, names.count)
-    step = Call(SORT_ROWS, (), (ids,), tables)
+    step = Call(SORT_ROWS, (), (ids,), names.all)
     return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
 
 

@@ -282,8 +282,8 @@ def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
     rounds = (
         loaded("expert", step.ids),
         loaded("weight", step.weights),
-        loaded("row", step.rows),
-        Compute((step.result,), "combined", (step.result, "row", "weight", "expert", step.experts)),
+        loaded("part", step.rows),
+        Compute((step.result,), "combined", (step.result, "part", "weight", "expert", step.experts)),
     )
     loop = For(CHOICE.op, step.choices, rounds, unrolled=step.choices <= _MOST_AT_ONCE)
     return Compute((step.result,), "zeros", shape=shape), loop

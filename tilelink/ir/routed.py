@@ -15,6 +15,12 @@ from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice
 
+_FEWEST_IDS, _MOST_PROGRAMS, _FEWEST_BINS = 128, 64, 16
+
+
+def _power(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
 
 @dataclass(frozen=True, slots=True)
 class Routed:
@@ -29,6 +35,20 @@ class Routed:
     @property
     def rows(self) -> int:
         return self.tokens * self.choices
+
+    @property
+    def chunk(self) -> int:
+        """Ids that one program of the index program goes through: so many that there are 64 programs at most."""
+        return max(_FEWEST_IDS, _power(-(-self.rows // _MOST_PROGRAMS)))
+
+    @property
+    def programs(self) -> int:
+        return -(-self.rows // self.chunk)
+
+    @property
+    def bins(self) -> int:
+        """Of a histogram: a power of two, with room for what chooses no expert and for what is no assignment."""
+        return max(_FEWEST_BINS, _power(self.experts + 2))
 
     def most_tiles(self, height: int) -> int:
         """Tiles of `height` rows, whatever the routing: each group but one may end with a tile of one row."""
@@ -82,3 +102,17 @@ class Tables:
     @property
     def count(self) -> str:
         return self._named("tiles")
+
+    @property
+    def counts(self) -> str:
+        """How many of the ids of each program choose each expert."""
+        return self._named("counts")
+
+    @property
+    def wrong(self) -> str:
+        """How many ids of all calls so far are none."""
+        return self._named("wrong")
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.counts, self.wrong, self.rows, self.tokens, self.experts, self.here, self.count

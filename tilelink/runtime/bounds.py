@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 
 from lowering.selfcheck.near import Near
+from lowering.selfcheck.routed import combined, grouped, routing_of
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
@@ -21,9 +22,12 @@ from tilelink.ir.spec import (
     AllReduce,
     BoundNode,
     BoundSpec,
+    Combine,
     Elementwise,
+    GroupedMatmul,
     Matmul,
     ReduceScatter,
+    Route,
     SendRecv,
     Slice,
 )
@@ -64,6 +68,9 @@ def _input(placement: Placement, parts: list[torch.Tensor]) -> list[Near]:
 
 
 def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library: Collection[str]) -> list[Near]:
+    if isinstance(node.operation, Route):
+        assert isinstance(node.operation.num_experts, int), "bound"
+        return [routing_of(operands[0][0], node.operation.num_experts)]
     dtype = TORCH_DTYPES[node.output.dtype]
     split = dtype if node.output.name in library else None
     match node.operation:
@@ -103,6 +110,10 @@ def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.
             return operands[0].times(operands[1].T if transposed else operands[1], split)
         case Elementwise():
             return Near.map(_meaning(spec, node), *operands)
+        case GroupedMatmul():
+            return grouped(*operands)
+        case Combine():
+            return combined(*operands)
         case UserOp():
             return Near.user(_meaning(spec, node), TORCH_DTYPES[node.output.dtype], *operands)
         case _:

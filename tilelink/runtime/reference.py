@@ -8,7 +8,8 @@ from typing import Protocol
 
 import torch
 
-from lowering.entry import input_scales
+from lowering.entry import experts_of, input_scales
+from lowering.selfcheck.routed import random_ids
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import BoundSpec
 from tilelink.runtime.bounds import TORCH_DTYPES
@@ -28,7 +29,13 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     ranks: list[dict[str, torch.Tensor]] = [{} for _ in range(spec.num_ranks)]
     scales = input_scales(spec)
+    experts = experts_of(spec)
     for value in spec.inputs:
+        if value.name in experts:
+            ids = random_ids(value.shape, experts[value.name], seed, "cpu")
+            for parts in ranks:
+                parts[value.name] = ids.clone()
+            continue
         scale = scales[value.name]
         dtype = TORCH_DTYPES[value.dtype]
         whole = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
