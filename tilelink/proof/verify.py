@@ -17,6 +17,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.check import contents
 from tilelink.proof.findings import Finding
+from tilelink.proof.happens_before.all_tables import check_all_tables
 from tilelink.proof.happens_before.check import Outcome, checked
 from tilelink.proof.happens_before.refuted import Refuted
 from tilelink.proof.proved import Proof
@@ -40,8 +41,17 @@ def verify(schedule: Schedule, steps: Steps | None = None) -> Proof:
         steps = instantiated(elaborated(schedule) if steps is None else steps)
         counts = _counts(steps)
         findings += _found("rules", broken_rules(steps, schedule.machine))
-        outcome = checked(steps)
-        if outcome.refutation is not None:
+        if steps.tables:
+            every = check_all_tables(steps)
+            outcome = every.order
+            if every.dynamic:
+                what = "what synchronises depends on a routing"
+                findings.append(Finding(BugClass.REUSE, every.dynamic, what))
+            elif every.refutation is not None:
+                findings.append(every.refutation.finding)
+        else:
+            outcome = checked(steps)
+        if outcome is not None and not steps.tables and outcome.refutation is not None:
             findings.append(outcome.refutation.finding)
         findings += _found("contents", contents(steps, schedule.spec), known=bool(findings))
     except _NONSENSE as error:

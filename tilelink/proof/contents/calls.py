@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.ir.spec import BoundNode, Matmul
+from tilelink.proof.contents import routed
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory
 from tilelink.proof.contents.tile import ANY_RANK, Term, Tile
 from tilelink.proof.contents.trace import Done
@@ -36,6 +37,8 @@ def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: st
             call.reduce_scatter()
         case "all_reduce":
             call.all_reduce()
+        case routed.REORDERED:
+            call.reordered()
         case _:
             raise Mismatch(f"nobody knows what {function} makes")
 
@@ -93,6 +96,28 @@ class _Call:
         spread = tile.at(np.repeat(np.arange(len(self.ranks)), self.parts))
         begins: Ints = spread.start[0] + number * _rows_of(parts)
         self.write(parts, replace(spread, start=(begins, spread.start[1]), extent=(_rows_of(parts), spread.extent[1])))
+
+    # ---- orders
+    def reordered(self) -> None:
+        """The same value in the order that ends the name of one of both buffers: all of it, if all of the other one is there."""
+        source, out = self.step.reads[0], self.step.writes[0]
+        tile = self.tile(source, len(source.start))
+        old, new = source.buffer, out.buffer
+        value = tile.term.name
+        if tile.term.summed:
+            raise Mismatch(f"it is {tile.term}")
+        ends = f"{value}{new.removeprefix(old)}"
+        found = ends if new.startswith(old) else value.removesuffix(old.removeprefix(new))
+        if found == value or found not in self.values.shapes:
+            raise Mismatch(f"{value} has no such order")
+        self._here(self.values.part(tile, value), value)
+        self._all_of(self.values.part(tile, value), value, tuple(range(len(tile.start))))
+        shape = self.values.shapes[found]
+        zero = np.zeros(len(self.ranks), np.int64)
+        extent = tuple(zero + one for one in shape)
+        axes = tuple(range(len(shape)))
+        start = tuple(zero for _ in shape)
+        self.write(out, Tile(Term(found), axes, self.ranks, start, extent, start, zero == 0))
 
     def _rows(self, left: Access, value: str) -> tuple[Ints, Ints]:
         """First row of `value` in what the call multiplies, and how many; its columns are all there."""

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import BoundSpec
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.alike import Alike, alike, every_rank
 from tilelink.proof.contents.anew import read_too_late
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access
 from tilelink.proof.contents.memory import Memory as Cells
+from tilelink.proof.contents.routed import in_order_of_tables
 from tilelink.proof.contents.run import Run
 from tilelink.proof.contents.tile import Tile
 from tilelink.proof.contents.trace import Block, Done, traced, where
@@ -34,8 +36,8 @@ _CALLS = (2, 3)  # an even and an odd one: sets of packets are used in turn
 
 def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
     """What is wrong with what `schedule` makes of the inputs of `spec`, on any rank. Raises Refuted for what has no meaning."""
-    schedule = instantiated(schedule)
-    values = Values(spec)
+    schedule, spec = in_order_of_tables(instantiated(schedule), as_computed(spec))
+    values = Values(spec, computed=True)
     yield from _tensors(schedule, values)
     regions = (region for step in all_steps(schedule) for region in (*read(step), *written(step)))
     turns = any("call" in names_in(one) for region in regions for one in region.start)

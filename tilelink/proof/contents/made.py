@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.ir.spec import BoundNode
-from tilelink.proof.contents.tile import ANY_RANK, Held, Nothing, Place, Product, Summands, Term, Tile, Zero
+from tilelink.proof.contents.tile import ANY_RANK, Held, Nothing, Place, Product, Summands, Term, Tile, Weighted, Zero
 from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.user_ops import user_tile
 from tilelink.proof.contents.values import Mismatch, Values
@@ -37,6 +37,8 @@ class Making:
         ]
         if step.op == "dot":
             return (_multiplied([_tile_of(one) for one in operands]),)
+        if step.op == "combined":
+            return (_weighted(operands),)
         if step.op == "add" and isinstance(operands[0], Zero | Summands) and len(operands) == 2:
             more = self.value(_tile_of(operands[1]), ranks)
             if isinstance(operands[1], Nothing):
@@ -48,7 +50,7 @@ class Making:
             value = one if isinstance(one, str | float) else self.value(one, ranks)
             if isinstance(value, Nothing):
                 return (value,) * len(step.results)
-            if isinstance(value, Zero | Product | Summands | Place):
+            if isinstance(value, Zero | Product | Summands | Weighted | Place):
                 raise Mismatch("it has no value yet")
             tiles.append(value)
         return self._of_tiles(step, tiles, ranks)
@@ -75,6 +77,8 @@ class Making:
         """`held` as a value of the spec: what products add up to, the sum of the summands of all ranks. Raises Mismatch."""
         if isinstance(held, Product):
             return self.values.product(held, ranks)
+        if isinstance(held, Weighted):
+            return self.values.combined(held, ranks)
         if isinstance(held, Summands):
             wrong = held.tile.some & (held.times != 1).any(axis=1)
             if wrong.any():
@@ -138,6 +142,18 @@ def _multiplied(operands: Sequence[Held]) -> Held:
         before = total.pairs if isinstance(total, Product) else ()
         return Product((*before, (left, right)), total.shape)
     raise Mismatch("products are added to something else")
+
+
+def _weighted(operands: Sequence[Held | str | float]) -> Held:
+    """One more row. The number of experts is the last operand."""
+    total, row, weight, ids, *_ = operands
+    for one in (total, row, weight, ids):
+        if isinstance(one, Nothing):
+            return one
+    if not isinstance(total, Zero | Weighted) or not all(isinstance(one, Tile) for one in (row, weight, ids)):
+        raise Mismatch("it combines no rows")
+    before = total.terms if isinstance(total, Weighted) else ()
+    return Weighted((*before, (row, weight, ids)), total.shape)  # type: ignore[arg-type]
 
 
 def _halves(tile: Tile) -> tuple[Held, Held]:

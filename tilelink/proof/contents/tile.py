@@ -129,6 +129,18 @@ class Summands:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighted:
+    """The sum of rows, each times its weight where its id is an expert's: (row, weight, id) of each."""
+
+    terms: tuple[tuple[Tile, Tile, Tile], ...]
+    shape: tuple[int, ...]
+
+    def at(self, lanes: Ints) -> Weighted:
+        terms = tuple((row.at(lanes), weight.at(lanes), ids.at(lanes)) for row, weight, ids in self.terms)
+        return Weighted(terms, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """The number of the place in which a buffer of a rank lies."""
 
@@ -149,7 +161,7 @@ class Nothing:
         return self
 
 
-Held = Tile | Zero | Product | Summands | Place | Nothing
+Held = Tile | Zero | Product | Summands | Weighted | Place | Nothing
 
 
 def merged(where: Flags, there: Held, elsewhere: Held) -> Held:

@@ -29,7 +29,8 @@ from tilelink.ir.spec import (
     SendRecv,
     Slice,
 )
-from tilelink.proof.contents.tile import ANY_RANK, Flags, Product, Term, Tile
+from tilelink.proof.contents.routed import BlockMatmul, CombineChoices
+from tilelink.proof.contents.tile import ANY_RANK, Flags, Product, Term, Tile, Weighted
 from tilelink.schedule.index import Ints
 
 Shape = tuple[int, ...]
@@ -70,8 +71,9 @@ class Mismatch(Exception):
 class Values:
     """The values of a spec, as its operations make them of each other."""
 
-    def __init__(self, spec: BoundSpec) -> None:
-        self.spec = as_computed(spec)
+    def __init__(self, spec: BoundSpec, computed: bool = False) -> None:
+        """`computed`: `spec` is as it is computed, with what nothing needs."""
+        self.spec = spec if computed else as_computed(spec)
         self.ranks = spec.num_ranks
         self.makers: dict[str, BoundNode] = {node.output.name: node for node in self.spec.nodes}
         self.first: dict[str, str] = {}  # of values that are made of the same by the same, the first one
@@ -219,10 +221,11 @@ class Values:
         """The matmul that the pairs add up to. Columns of the result may be rows of the tile. Raises Mismatch."""
         reasons = list[Mismatch]()
         for node in self.spec.nodes:
-            if isinstance(node.operation, Matmul):
+            if isinstance(node.operation, Matmul | BlockMatmul):
+                transposed = isinstance(node.operation, Matmul) and node.operation.transposed
                 for turned in (False, True):
                     try:
-                        return self._product(node, node.operation.transposed, turned, product, ranks)
+                        return self._product(node, transposed, turned, product, ranks)
                     except Mismatch as mismatch:
                         reasons.append(mismatch)
         raise likeliest(reasons, "the spec has no matmul")
@@ -245,6 +248,8 @@ class Values:
                 raise Mismatch(f"rounds go through {left} and {right} in other pieces")
             rows.append(self.part(a, left))
             cols.append(self.part(b, right))
+            if isinstance(node.operation, BlockMatmul):
+                cols[-1] = _in_block(node.operation, rows[-1], cols[-1], a.some & b.some)
             known = known & a.known & b.known
         inner = [(row, 1) for row in rows], [(col, summed) for col in cols]
         kept = (rows, 0), (cols, 0 if transposed else 1)
@@ -259,6 +264,42 @@ class Values:
                     raise Mismatch(f"rounds add up other elements of {node.output.name}", wrong)
         made = (1, 0) if turned else (0, 1)
         return Tile(self.term(node), made, ranks, start, extent, skip, known, shape=product.shape)
+
+    def combined(self, weighted: Weighted, ranks: Ints) -> Tile:
+        """The combination of the rows of all choices. Raises Mismatch."""
+        reasons = list[Mismatch]()
+        for node in self.spec.nodes:
+            if isinstance(node.operation, CombineChoices):
+                try:
+                    return self._combined(node, node.operation.choices, weighted, ranks)
+                except Mismatch as mismatch:
+                    reasons.append(mismatch)
+        raise likeliest(reasons, "the spec combines no rows")
+
+    def _combined(self, node: BoundNode, choices: int, weighted: Weighted, ranks: Ints) -> Tile:
+        width = node.output.local[1]
+        found: list[Part] = []
+        if len(weighted.terms) != choices:
+            raise Mismatch(f"{node.output.name} is made of {choices} choices, not of {len(weighted.terms)}")
+        known = np.ones(len(ranks), bool)
+        for number, (row, weight, ids) in enumerate(weighted.terms):
+            part = self.part(row, node.inputs[0])
+            _on(part, ranks, row, node.inputs[0])
+            known = known & row.known & weight.known & ids.known
+            begins = part.start[1] - number * width
+            wrong = row.some & ((begins < 0) | (begins + part.extent[1] > width))
+            for tile, name in ((weight, node.inputs[1]), (ids, node.inputs[2])):
+                other = self.part(tile, name)
+                _on(other, ranks, tile, name)
+                wrong |= row.some & ((other.start[0] != part.start[0]) | (other.extent[0] < part.extent[0]))
+                wrong |= row.some & ((other.start[1] != number) | (other.skip[0] > part.skip[0]))
+            found.append(replace(part, start=(part.start[0], begins)))
+            wrong |= row.some & (found[0].start[0] != found[-1].start[0]) | (found[0].start[1] != found[-1].start[1])
+            if wrong.any():
+                raise Mismatch(f"rows, weights and ids of {node.output.name} are of other tokens or choices", wrong)
+        extent = tuple(np.minimum.reduce([one.extent[dim] for one in found]) for dim in (0, 1))
+        skip = tuple(np.maximum.reduce([one.skip[dim] for one in found]) for dim in (0, 1))
+        return Tile(self.term(node), (0, 1), ranks, found[0].start, extent, skip, known, shape=weighted.shape)
 
     @staticmethod
     def _covered(
@@ -281,6 +322,17 @@ class Values:
         wrong = where & ((begins[0] != 0) | (begins + long != ends).any(axis=0))
         if wrong.any():
             raise Mismatch(f"{node.output.name}: not all products are added up, or some twice", wrong)
+
+
+def _in_block(blocks: BlockMatmul, rows: Part, cols: Part, some: Flags) -> Part:
+    """The right operand in the block of the left one's rows."""
+    block = rows.start[0] // blocks.height
+    last = (rows.start[0] + np.maximum(rows.extent[0], 1) - 1) // blocks.height
+    begins = cols.start[0] - block * blocks.depth
+    wrong = some & ((last != block) | (begins < 0) | (begins + cols.extent[0] > blocks.depth))
+    if wrong.any():
+        raise Mismatch("rows of one expert are multiplied with the matrix of another one", wrong)
+    return replace(cols, start=(begins, *cols.start[1:]))
 
 
 def _moved(start: tuple[Ints, ...], dim: int, by: Ints) -> tuple[Ints, ...]:

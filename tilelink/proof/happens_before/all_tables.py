@@ -5,6 +5,7 @@ where a table says whether or how often it is done, then segments and what they 
 decides only which accesses there are. So it suffices that all accesses which any table could bring about are ordered: those of
 one table are some of them, and in the same order. What circles and words do does not depend on tables at all.
 
+    store y -> h[rows[m + lane]]                ->  store y -> h[m : +most], and reads are of all places of `rows`
     for i < rows[s, rank]: a = recv[s, i]       ->  for i < (the largest entry of rows): a = recv[s, i]
     store y -> back[token[s, rank, i]]@s        ->  store y -> back[0 : +all]@s
     move x[tile] -> recv[row[tile]]@to[tile]    ->  for each rank: move x[tile] -> recv[0 : +all]@(that rank)
@@ -24,7 +25,8 @@ from dataclasses import dataclass, replace
 from math import isinf
 
 from tilelink.ir.enums import Protocol
-from tilelink.proof.happens_before.check import ordered, unlike_move
+from tilelink.proof.happens_before.by_place import by_place, written_by_place
+from tilelink.proof.happens_before.check import Outcome, ordered, unlike_move
 from tilelink.proof.happens_before.refuted import Refutation
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, tables_in
 from tilelink.schedule.instance import instantiated
@@ -53,6 +55,7 @@ class ForAllTables:
     refutation: Refutation | None = None
     dynamic: str = ""
     assumed: tuple[str, ...] = ()
+    order: Outcome | None = None
 
     @property
     def proved(self) -> bool:
@@ -66,13 +69,14 @@ def check_all_tables(schedule: Schedule, calls: int = 0) -> ForAllTables:
         most = every.schedule()
     except Dynamic as dynamic:
         return ForAllTables(dynamic=str(dynamic))
-    found = unlike_move(schedule) or ordered(most, calls=calls, assumed=frozenset(every.assumed)).refutation
+    order = ordered(most, calls=calls, assumed=frozenset(every.assumed))
+    found = unlike_move(schedule) or order.refutation
     guarded = every.guarded()
     assumed = every.assumed - guarded.keys()
     if guarded and not found:
         rounds = _Everything(instantiated(schedule), guarded).schedule()
         found = ordered(rounds, calls=calls, assumed=frozenset(assumed)).refutation
-    return ForAllTables(found, "", tuple(sorted(assumed)))
+    return ForAllTables(found, "", tuple(sorted(assumed)), order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class _Everything:
         self.around: list[Guard | None] = []  # loops and branches whose rounds or condition a table says
         self.uses: dict[str, list[Guard | None]] = {}  # of each buffer, under what
         self.shadows = guarded or {}
+        self.places = written_by_place(schedule)
 
     def guarded(self) -> dict[str, Guard]:
         """Buffers that are accessed in loops of the length of one table only, by no other look-up; with one of these loops."""
@@ -115,7 +120,7 @@ class _Everything:
         launches = tuple(replace(one, roles=tuple(map(self._role, one.roles))) for one in self.given.launches)
         buffers = tuple(
             replace(one, shape=(*one.shape, *self._dims(self.shadows[one.name]))) if one.name in self.shadows else one
-            for one in self.given.buffers
+            for one in (by_place(one, self.places) for one in self.given.buffers)
         )
         return replace(self.given, launches=launches, buffers=buffers, tables=())
 
@@ -231,6 +236,8 @@ class _Everything:
         shape = self.shapes.get(region.buffer, ())
         for number, (given, many, most) in enumerate(zip(region.start, region.extent, shape, strict=False)):
             first, long = replaced(given, names), replaced(many, names)
+            if (place := self.places.get(region.buffer)) is not None and place.dim == number:
+                first, most = place.of(first), place.places
             if tables_in(first):
                 first, long = 0, most
             elif tables_in(long):

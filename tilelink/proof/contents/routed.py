@@ -1,0 +1,283 @@
+"""A schedule with routings as one without: rows in the order of their places, for every routing at once.
+
+Tables of a routing keep to laws (`tilelink.ir.routed`): `rows` has each assignment once, `tokens` is the token of each, and
+`experts` the expert of all rows of a tile. So what lies in the order of the tables is what lies by assignment, in another order:
+
+    left = x[tokens[p + lane] : +here[i], k]      ->  left = x_by_tokens[p : +height, k]
+    right = w[experts[i], k, n]                   ->  right = w_by_experts[i * K + k, n]
+    store h -> h[rows[p + lane] : +here[i], n]    ->  store h -> h_by_rows[p : +height, n]
+    h = grouped_matmul(x, w, routing)             ->  h_by_rows[p] = x_by_tokens[p] @ w_by_experts[i * K : +K]
+    part = h[(t + lane) * choices + j, n]         ->  part = h_by_choices[t, j * N + n]
+
+Calls of `REORDERED` stand for the laws: where a tensor lies whole in one order, it lies whole in the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tilelink.ir.ops.op import Inferred, Op
+from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, Combine, Elementwise, GroupedMatmul, Route
+from tilelink.schedule.index import Index, Number, least, names_in, replaced, tables_in
+from tilelink.schedule.instance import with_indices
+from tilelink.schedule.memory import Buffer, Memory, Region
+from tilelink.schedule.roles import Host, Launch, Phase, Role, Schedule
+from tilelink.schedule.steps import SORT_ROWS, Call, If, Load, Step, Store
+from tilelink.schedule.walk import all_steps, mapped, with_bodies, with_phases
+
+REORDERED = "reordered"
+
+
+class _OfProof(Op):
+    """An operation of the proof, which no spec has."""
+
+    __slots__ = ()
+
+    def infer(self, operands: object, location: object) -> Inferred:
+        raise AssertionError("no spec has it")
+
+
+@dataclass(frozen=True, slots=True)
+class Reordered(_OfProof):
+    """The same elements in another order. `by`: the end of the names of what lies in that order."""
+
+    by: str
+
+    @property
+    def word(self) -> str:
+        return f"order of {self.by}"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMatmul(_OfProof):
+    """Rows of block i of the left operand times block i of the right one; blocks have `height` and `depth` rows."""
+
+    height: int
+    depth: int
+
+    @property
+    def word(self) -> str:
+        return "grouped_matmul"
+
+
+@dataclass(frozen=True, slots=True)
+class CombineChoices(_OfProof):
+    """Rows [T, choices * N] of all choices of a token, one behind the other, each times its weight."""
+
+    choices: int
+
+    @property
+    def word(self) -> str:
+        return "combine"
+
+
+def in_order_of_tables(schedule: Schedule, spec: BoundSpec) -> tuple[Schedule, BoundSpec]:
+    """Schedule and spec without tables. `schedule` has numbers for its dims."""
+    made = [step for step in all_steps(schedule) if isinstance(step, Call) and step.function == SORT_ROWS]
+    if not made and not any(isinstance(node.operation, Combine) for node in spec.nodes):
+        return schedule, spec
+    return _Reordering(schedule, spec, made).both()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Of one routing and tile height. `places`: of all tiles that there may be."""
+
+    rows: str
+    tokens: str
+    experts: str
+    here: str
+    count: str
+    places: int
+    tiles: int
+    ids: str
+
+    @property
+    def height(self) -> int:
+        return self.places // self.tiles
+
+
+class _Reordering:
+    def __init__(self, schedule: Schedule, spec: BoundSpec, made: list[Call]) -> None:
+        self.schedule, self.spec = schedule, spec
+        self.shapes = schedule.shapes
+        self.buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in schedule.buffers}
+        self.tables: list[_Tables] = []
+        for step in made:
+            _, _, rows, tokens, experts, here, count = step.tables
+            places, tiles = self.shapes[rows][0], self.shapes[experts][0]
+            self.tables.append(_Tables(rows, tokens, experts, here, count, places, tiles, step.operands[0].buffer))
+        self.new: dict[str, Buffer] = {}
+        self.before: list[tuple[str, str]] = []  # (buffer, the same in an order): read there
+        self.after: list[tuple[str, str]] = []  # written there
+
+    def both(self) -> tuple[Schedule, BoundSpec]:
+        known: dict[Number, Number] = {Index(one.count, (0,)): one.tiles for one in self.tables}
+        schedule = with_indices(self.schedule, lambda index: _with(index, known))
+        schedule = with_bodies(schedule, self._without_guards)
+        schedule = with_phases(schedule, lambda _, phase: replace(phase, body=mapped(phase.body, self._step)))
+        launches = tuple(launch for launch in schedule.launches if not _sorts(launch))
+        first = tuple(self._call(f"before_{new}", new, old) for old, new in dict.fromkeys(self.before))
+        last = tuple(self._call(f"after_{new}", old, new) for old, new in dict.fromkeys(self.after))
+        buffers = (*schedule.buffers, *self.new.values())
+        return replace(schedule, launches=(*first, *launches, *last), buffers=buffers, tables=()), self._spec()
+
+    def _call(self, name: str, out: str, source: str) -> Launch:
+        regions = (self._whole(out), self._whole(source))
+        step = Call(REORDERED, (regions[0],), (regions[1],))
+        return Launch("main", (Role(name, Host(), (Phase(1, (step,)),)),))
+
+    def _whole(self, name: str) -> Region:
+        shape = self.new[name].shape if name in self.new else self.shapes[name]
+        return Region(name, (0,) * len(shape), shape)
+
+    def _without_guards(self, body: tuple[Step, ...]) -> tuple[Step, ...]:
+        """Tiles without rows do nothing, so that it does not matter what they would do."""
+        here = {one.here for one in self.tables}
+
+        def step(one: Step) -> tuple[Step, ...]:
+            if isinstance(one, If) and isinstance(one.left, Index) and one.left.op in here and one.right == 0:
+                return one.others if not one.body else (one,)
+            return (one,)
+
+        return mapped(body, step)
+
+    # ---- steps
+    def _step(self, step: Step) -> tuple[Step, ...]:
+        match step:
+            case Load(region=region):
+                return (replace(step, region=self._region(region, self.before)),)
+            case Store(region=region):
+                return (replace(step, region=self._region(region, self.after)),)
+        return (step,)
+
+    def _region(self, region: Region, used: list[tuple[str, str]]) -> Region:
+        first = region.start[0]
+        if not isinstance(first, Index) or not (tables_in(first) or "lane" in names_in(first)):
+            return region
+        for one in self.tables:
+            if first.op == one.experts:
+                _, depth, width = self.shapes[region.buffer]
+                name = self._made(region.buffer, "experts", one, (one.tiles * depth, width))
+                (tile,), (_, k, n), (_, rows, cols) = first.args, region.start, region.extent
+                used.append((region.buffer, name))
+                return replace(region, buffer=name, start=(tile * depth + k, n), extent=(least(rows, depth - k), cols))
+            if first.op in (one.rows, one.tokens):
+                what = "rows" if first.op == one.rows else "tokens"
+                name = self._made(region.buffer, what, one, (one.places, self.shapes[region.buffer][1]))
+                used.append((region.buffer, name))
+                place, rows = replaced(first.args[0], {"lane": 0}), region.extent[0]
+                if not isinstance(rows, Index) or rows.op != one.here:
+                    return region
+                wrong = place - rows.args[0] * one.height  # the tile has so many rows that begins there, or else none
+                extent = one.height - wrong * wrong * one.height
+                start = (place, region.start[1])
+                return replace(region, buffer=name, start=start, extent=(extent, region.extent[1]))
+        if tables_in(first):
+            return region
+        return self._choices(region, first, used)
+
+    def _choices(self, region: Region, first: Index, used: list[tuple[str, str]]) -> Region:
+        """Rows `(t + lane) * choices + j`, of tokens from t on."""
+        rows, width = self.shapes[region.buffer]
+        whole, choice = first.args if first.op == "+" else (first, 0)
+        if not isinstance(whole, Index) or whole.op != "*" or not isinstance(whole.args[1], int):
+            return region
+        token, choices = replaced(whole.args[0], {"lane": 0}), whole.args[1]
+        name = self._made(region.buffer, "choices", None, (rows // choices, choices * width))
+        used.append((region.buffer, name))
+        column = region.start[1]
+        extent = (region.extent[0], least(region.extent[1], width - column))
+        return replace(region, buffer=name, start=(token, choice * width + column), extent=extent)
+
+    def _made(self, buffer: str, what: str, tables: _Tables | None, shape: tuple[int, ...]) -> str:
+        name = _name(buffer, what, tables)
+        self.new[name] = Buffer(name, Memory.LOCAL, shape, self.buffers[buffer].dtype)
+        return name
+
+    # ---- the spec
+    def _spec(self) -> BoundSpec:
+        return replace(self.spec, nodes=tuple(self._nodes()))
+
+    def _nodes(self) -> Iterator[BoundNode]:
+        """Nodes of rows by assignment are there in the order of each height of tiles, too."""
+        sorted_rows: dict[tuple[str, int], str] = {}
+        made = {value.name: value for value in self.spec.inputs} | {n.output.name: n.output for n in self.spec.nodes}
+        for node in self.spec.nodes:
+            match node.operation:
+                case Route():
+                    continue
+                case GroupedMatmul():
+                    yield from self._grouped(node, made, sorted_rows)
+                case Combine():
+                    yield from self._combined(node, made)
+                case Elementwise():
+                    yield from self._of_sorted(node, made, sorted_rows)
+                    yield node
+                case _:
+                    yield node
+
+    def _grouped(
+        self, node: BoundNode, made: Mapping[str, BoundValue], sorted_rows: dict[tuple[str, int], str]
+    ) -> Iterator[BoundNode]:
+        rows, weights, routing = node.inputs
+        ids = next(one.inputs[0] for one in self.spec.nodes if one.output.name == routing)
+        _, depth, width = made[weights].local
+        for number, one in enumerate(self.tables):
+            if one.ids != ids:
+                continue
+            what = "tokens" if made[rows].local[0] == made[ids].local[0] else "rows"
+            left = self._value(rows, what, one, (one.places, depth), made)
+            right = self._value(weights, "experts", one, (one.tiles * depth, width), made)
+            yield BoundNode(Reordered(_suffix(what, one)), (rows,), left, node.line)  # type: ignore[arg-type]
+            yield BoundNode(Reordered(_suffix("experts", one)), (weights,), right, node.line)  # type: ignore[arg-type]
+            out = self._value(node.output.name, "rows", one, (one.places, width), made)
+            yield BoundNode(BlockMatmul(one.height, depth), (left.name, right.name), out, node.line)  # type: ignore[arg-type]
+            sorted_rows[node.output.name, number] = out.name
+            yield BoundNode(Reordered(""), (out.name,), node.output, node.line)  # type: ignore[arg-type]
+
+    def _of_sorted(
+        self, node: BoundNode, made: Mapping[str, BoundValue], sorted_rows: dict[tuple[str, int], str]
+    ) -> Iterator[BoundNode]:
+        for number, one in enumerate(self.tables):
+            inputs = [sorted_rows.get((name, number), name) for name in node.inputs]
+            if inputs == list(node.inputs):
+                continue
+            out = self._value(node.output.name, "rows", one, (one.places, node.output.local[1]), made)
+            yield BoundNode(node.operation, tuple(inputs), out, node.line)
+            sorted_rows[node.output.name, number] = out.name
+
+    def _combined(self, node: BoundNode, made: Mapping[str, BoundValue]) -> Iterator[BoundNode]:
+        rows, weights, routing = node.inputs
+        ids = next(one.inputs[0] for one in self.spec.nodes if one.output.name == routing)
+        tokens, choices = made[ids].local
+        width = made[rows].local[1]
+        left = self._value(rows, "choices", None, (tokens, choices * width), made)
+        yield BoundNode(Reordered(_suffix("choices", None)), (rows,), left, node.line)  # type: ignore[arg-type]
+        yield BoundNode(CombineChoices(choices), (left.name, weights, ids), node.output, node.line)  # type: ignore[arg-type]
+
+    def _value(
+        self, value: str, what: str, tables: _Tables | None, shape: tuple[int, ...], made: Mapping[str, BoundValue]
+    ) -> BoundValue:
+        given = made[value]
+        return BoundValue(_name(value, what, tables), shape, shape, given.placement, given.dtype)
+
+
+def _name(value: str, what: str, tables: _Tables | None) -> str:
+    return value + _suffix(what, tables)
+
+
+def _suffix(what: str, tables: _Tables | None) -> str:
+    return f" by {what}" + (f" in tiles of {tables.height}" if tables is not None else "")
+
+
+def _with(index: Number, known: Mapping[Number, Number]) -> Number:
+    if isinstance(index, int) or index in known:
+        return known.get(index, index)
+    return Index(index.op, tuple(_with(one, known) for one in index.args)) if index.args else index
+
+
+def _sorts(launch: Launch) -> bool:
+    steps = [step for role in launch.roles for phase in role.phases for step in phase.body]
+    return any(isinstance(step, Call) and step.function == SORT_ROWS for step in steps)
