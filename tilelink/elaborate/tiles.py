@@ -275,6 +275,8 @@ def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
         found = region(tiles, operand)
         if operand is step.rows:
             names: dict[str, Number] = {"choices": step.choices, "choice": CHOICE}
+            if step.choices == 1:  # rows of tokens follow each other
+                names |= {"choice": 0, "lane": 0}
             start = tuple(replaced(one, names) for one in found.start)
             return Load(name, replace(found, start=start))
         return Load(name, replace(found, start=(found.start[0], CHOICE), extent=(found.extent[0], 1)))

@@ -54,7 +54,9 @@ class _View:
 
 
 _BY_CHUNKS = Collective()
-_OF_PLAIN_TENSORS = (AllGather, ReduceScatter, AllReduce, SendRecv, UserOp)  # what takes no slice of a tensor
+_COLLECTIVES = (AllGather, ReduceScatter, AllReduce, SendRecv)
+_ROUTED = (GroupedMatmul, Combine)
+_OF_PLAIN_TENSORS = (*_COLLECTIVES, *_ROUTED, UserOp)  # what takes no slice of a tensor
 
 
 def expand(
@@ -82,7 +84,8 @@ class _Expansion:
         return TileGraph(self.values, inputs, self.spec.outputs, tuple(self.nodes), tuple(self.routings.values()))
 
     def _node(self, node: BoundNode) -> None:
-        operation, out, source = node.operation, node.output.name, node.inputs[0]
+        operation, out = node.operation, node.output.name
+        source = self._by_assignment(node, node.inputs[0])
         chosen = self.collectives.get(out, _BY_CHUNKS)
         match operation:
             case AllGather(dim):
@@ -194,6 +197,15 @@ class _Expansion:
         shape[dim] //= self.spec.num_ranks
         return tuple(shape)
 
+    def _by_assignment(self, node: BoundNode, source: str) -> str:
+        """What is sent lies in its own order, not in that of a routing."""
+        made = next((one for one in self.nodes if one.name == source), None)
+        if not isinstance(node.operation, _COLLECTIVES) or not isinstance(made, TileOp) or not any(made.write.along):
+            return source
+        if f"{source}_settled" not in self.values:
+            self._op(node, Copy(), f"{source}_settled", (source,))
+        return f"{source}_settled"
+
     def _settled(self, node: BoundNode, source: str, dim: int) -> str:
         """Parts along columns are no slices of a plain tensor: an input is copied into parts, and so is what a user's
         tile body makes, because it has whole rows only."""
@@ -212,7 +224,7 @@ class _Expansion:
         readers = [n for n in self.spec.nodes if out in n.inputs]
         if any(isinstance(n.operation, AllGather | ReduceScatter | AllReduce) for n in readers):
             return True
-        if dim == 1 and any(n.output.name in self.library for n in readers):
+        if dim == 1 and any(n.output.name in self.library or isinstance(n.operation, _ROUTED) for n in readers):
             return True
         # parts along rows may be read in some of their columns: every other slice crosses parts, or chunks of them
         if any(isinstance(n.operation, Slice) and not (dim == 0 and n.operation.dim == 1) for n in readers):

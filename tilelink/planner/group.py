@@ -124,6 +124,10 @@ class _Grouping:
         aligned = all(
             _same_tile(graph, op, index) for index, read in enumerate(op.reads) if self.home.get(read.value) == place
         )
+        routed = any(axis.routed is not None for axis in ops[0].axes)
+        ready = ready and not (routed and any(one.source == op.name for one in graph.relations()))
+        # rows of others lie in the order of assignments
+        ready = ready and not (routed and any(graph.values[value].shape[:-1] not in ((), (1,)) for value in others))
         whole = not (_takes_items(graph, ops[0]) and any(graph.relation(value) is not None for value in others))
         return shapes_agree and ready and aligned and whole and ops[0].name not in self.library
 

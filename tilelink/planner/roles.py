@@ -262,7 +262,9 @@ def _group_steps(
         if problem.structure.is_kept(op.name):  # another group, a SHIFT or the user needs the plain value
             index = tuple(rename.get(a, a) for a in map(op.write.axis_of, range(len(op.write.index))))
             access = _store_access(problem, op, index, space)
-            along = tuple(None if by is None else by.how for by in op.write.along)
+            rows = group.anchor.write.along  # what is folded lies as the anchor does
+            along = tuple(None if by is None else by.how for by in rows)
+            access = Access.POINTER if any(along) else access
             operand = Operand(op.name, index, access, local=space.local, along=along)
             stored.append(Store(op.name, operand, Place.HERE))
         for relation in sends(problem, op):
@@ -274,7 +276,7 @@ def _group_steps(
 
 
 def _store_access(problem: Problem, op: TileOp, index: tuple[str, ...], space: Space) -> Access:
-    if not isinstance(op.operation, Matmul | Elementwise) or space.local or any(op.write.along):
+    if not isinstance(op.operation, Matmul | Elementwise) or space.local:
         return Access.POINTER
     return access_of(problem, op.name, index, space, problem.graph.values[op.name].shape)
 

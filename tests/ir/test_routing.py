@@ -1,0 +1,192 @@
+"""Specs with experts: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import tilelink
+from tests.pipeline.expert_specs import SPECS, E, F, H, K, T, by_definition
+from tilelink import Partial, Shard, Tensor
+from tilelink.errors import (
+    BadRouting,
+    BadShape,
+    IllegalSize,
+    IntegerOperand,
+    MixedDtypes,
+    NotATensor,
+    RoutedPlacement,
+    TileLinkError,
+    UnknownDtype,
+)
+from tilelink.ir.routed import Routed
+from tilelink.ir.spec import BoundSpec, bind
+from tilelink.runtime.meaning import evaluate
+
+SIZES = {"T": 12, "H": 8, "F": 20, "E": 5, "K": 3}
+
+
+def bound(name: str, ranks: int = 2, dtype: str = "bf16", **sizes: int) -> BoundSpec:
+    return bind(SPECS[name].spec, SIZES | sizes, ranks, dtype)
+
+
+def drawn(spec: BoundSpec, seed: int) -> dict[str, torch.Tensor]:
+    """Whole inputs; ids of all kinds, also such as are none."""
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    for value in spec.inputs:
+        if value.dtype == "int32":
+            found[value.name] = torch.randint(-2, SIZES["E"] + 2, value.shape, generator=generator)
+        else:
+            found[value.name] = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    return found
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_spec_means_what_its_definition_says(name: str, seed: int) -> None:
+    spec = bound(name)
+    inputs = drawn(spec, seed)
+    found = evaluate(spec, inputs)[spec.outputs[0]]
+    assert torch.allclose(found, by_definition(name, list(inputs.values())), rtol=1e-12, atol=1e-12)
+
+
+def test_rows_without_an_expert_do_not_count_whatever_they_hold() -> None:
+    spec = bound("moe_rs")
+    inputs = drawn(spec, 0)
+    inputs["ids"][2, 1] = -1
+    inputs["weights"][2, 1] = torch.nan
+    assert not evaluate(spec, inputs)[spec.outputs[0]][2].isnan().any()
+
+
+def test_placements_follow_those_of_the_weights() -> None:
+    layer = bound("moe_layer")
+    placements = {node.output.name: str(node.output.placement) for node in layer.nodes}
+    assert "Partial()" in placements.values()
+    assert layer.value("h").placement == Shard(1) and layer.value("h").shape == (36, 20)
+    assert layer.value("routing").dtype == "int32"
+
+
+@pytest.mark.parametrize(
+    ("rows", "experts", "height"), [(1, 1, 16), (7, 8, 16), (100, 8, 16), (4096, 60, 128), (9, 8, 2)]
+)
+def test_no_routing_has_more_tiles_than_are_allowed_for(rows: int, experts: int, height: int) -> None:
+    """Groups of one row more than a multiple of the height are the worst: all but one of them, as far as rows go."""
+    groups, left, tiles = experts + 1, rows, 0
+    for group in range(groups):
+        mine = min(left, 1) if group < groups - 1 else left
+        left -= mine
+        tiles += -(-mine // height)
+    assert Routed("r", "ids", rows, 1, experts).most_tiles(height) >= tiles
+    assert Routed("r", "ids", rows, 1, experts).most_tiles(height) <= min(rows, rows // height + groups)
+
+
+def _spec(body: Callable[..., object], **inputs: Tensor) -> None:
+    """Traces a function of these inputs."""
+
+    def function(**given: Tensor) -> object:
+        return body(**given)
+
+    names = ", ".join(inputs)
+    scope: dict[str, object] = {"body": body}
+    exec(f"def function({names}): return body({names})", scope)
+    traced = scope["function"]
+    traced.__annotations__ = dict(inputs)  # type: ignore[attr-defined]
+    tilelink.overlap(traced)  # type: ignore[arg-type]
+
+
+X, IDS, W = Tensor(T, H), Tensor(T, K, dtype="int32"), Tensor(E, H, F)
+ROUTED: dict[str, tuple[type[TileLinkError], Callable[..., object], dict[str, Tensor]]] = {
+    "ids of the dtype of plan": (BadRouting, lambda ids: tilelink.route(ids, E), {"ids": Tensor(T, K)}),
+    "ids that are cut": (
+        RoutedPlacement,
+        lambda ids: tilelink.route(ids, E),
+        {"ids": Tensor(T, K, dtype="int32", placement=Shard(0))},
+    ),
+    "ids of one dimension": (BadShape, lambda ids: tilelink.route(ids, E), {"ids": Tensor(T, dtype="int32")}),
+    "no routing": (BadRouting, lambda x, w, ids: tilelink.grouped_matmul(x, w, ids), {"x": X, "w": W, "ids": IDS}),
+    "a matrix for all experts": (
+        BadShape,
+        lambda x, w, ids: tilelink.grouped_matmul(x, w, tilelink.route(ids, E)),
+        {"x": X, "w": Tensor(H, F), "ids": IDS},
+    ),
+    "matrices of other experts": (
+        BadRouting,
+        lambda x, w, ids: tilelink.grouped_matmul(x, w, tilelink.route(ids, 7)),
+        {"x": X, "w": W, "ids": IDS},
+    ),
+    "other elements": (
+        BadRouting,
+        lambda x, w, ids: tilelink.grouped_matmul(x, w, tilelink.route(ids, E)),
+        {"x": Tensor(T, F), "w": W, "ids": IDS},
+    ),
+    "rows of something else": (
+        BadRouting,
+        lambda x, w, ids: tilelink.grouped_matmul(x, w, tilelink.route(ids, E)),
+        {"x": Tensor(F, H), "w": W, "ids": IDS},
+    ),
+    "rows that are cut": (
+        RoutedPlacement,
+        lambda x, w, ids: tilelink.grouped_matmul(x, w, tilelink.route(ids, E)),
+        {"x": Tensor(T, H, placement=Shard(0)), "w": W, "ids": IDS},
+    ),
+    "weights of rows that are cut": (
+        RoutedPlacement,
+        lambda h, ids, v: tilelink.combine(h, tilelink.route(ids, E), v),
+        {"h": Tensor(T * K, H), "ids": IDS, "v": Tensor(T, K, placement=Shard(0))},
+    ),
+    "a weight a token": (
+        BadRouting,
+        lambda h, ids, v: tilelink.combine(h, tilelink.route(ids, E), v),
+        {"h": Tensor(T * K, H), "ids": IDS, "v": Tensor(T, 1)},
+    ),
+    "rows of tokens": (
+        BadRouting,
+        lambda h, ids, v: tilelink.combine(h, tilelink.route(ids, E), v),
+        {"h": Tensor(T, H), "ids": IDS, "v": Tensor(T, K)},
+    ),
+    "integer weights": (
+        BadRouting,
+        lambda h, ids: tilelink.combine(h, tilelink.route(ids, E), ids),
+        {"h": Tensor(T * K, H), "ids": IDS},
+    ),
+    "two dtypes": (
+        MixedDtypes,
+        lambda x, w, ids: tilelink.grouped_matmul(x, w, tilelink.route(ids, E)),
+        {"x": X, "w": Tensor(E, H, F, dtype="fp16"), "ids": IDS},
+    ),
+    "sums of ids": (IntegerOperand, lambda ids: ids + ids, {"ids": IDS}),
+    "gathered ids": (
+        IntegerOperand,
+        lambda ids: tilelink.all_gather(ids, dim=0),
+        {"ids": Tensor(T, K, dtype="int32", placement=Shard(0))},
+    ),
+    "a routing that is added to": (NotATensor, lambda x, ids: x + tilelink.route(ids, E), {"x": X, "ids": IDS}),
+    "three dimensions": (BadShape, lambda w: w * 2, {"w": W}),
+    "summands of ids": (
+        RoutedPlacement,
+        lambda ids: tilelink.route(ids, E),
+        {"ids": Tensor(T, K, dtype="int32", placement=Partial())},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROUTED)
+def test_what_cannot_be_routed_is_refused(name: str) -> None:
+    kind, body, inputs = ROUTED[name]
+    with pytest.raises(kind) as caught:
+        _spec(body, **inputs)
+    assert type(caught.value) is kind and "test_routing.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize(("sizes", "kind"), [({"K": 33}, BadRouting), ({"E": 0}, IllegalSize)])
+def test_sizes_that_no_routing_has(sizes: dict[str, int], kind: type[TileLinkError]) -> None:
+    with pytest.raises(kind):
+        bound("ag_moe", **sizes)
+
+
+def test_nothing_is_computed_in_integers() -> None:
+    with pytest.raises(UnknownDtype):
+        bound("ag_moe", dtype="int32")

@@ -1,0 +1,131 @@
+"""Operators with experts: proved for every routing, and equal to their definition on emulated ranks for both targets."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lowering
+import topologies
+from tests.pipeline.expert_specs import SPECS, by_definition
+from tests.pipeline.workloads import STOCK_FIRST
+from tilelink.ir.calls import SortRows
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
+from tilelink.planner.sample import sample_schedule
+from tilelink.proof.verify import verify
+from tilelink.runtime.emulated import EmulatedRun
+from tilelink.runtime.meaning import cut, whole_inputs
+from tilelink.runtime.run import run_emulated
+
+SIZES = {"T": 24, "H": 48, "F": 96, "E": 5, "K": 3}
+MACHINES = ("laptop-switch", "laptop-mesh")
+
+
+def planned(name: str, ranks: int, pins: dict[str, object] | None = None, **sizes: int) -> Schedule:
+    return SPECS[name].plan_for(topologies.load("laptop-switch", ranks), SIZES | sizes, "bf16", pins or {})
+
+
+def check(schedule: Schedule, target: str = "triton", seed: int = 0, calls: int = 5) -> None:
+    """Each seed has ids of another kind, so that calls follow each other with other routings."""
+    proof = verify(schedule)
+    assert proof.proved, "\n".join(proof.lines())
+    outcome = run_emulated(schedule, lowering.emit(schedule, target), calls=calls, seed=seed)
+    assert outcome.equal, "\n".join(outcome.lines())
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+@pytest.mark.parametrize(
+    "ranks", [2, pytest.param(3, marks=pytest.mark.slow), 4, pytest.param(8, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("name", SPECS)
+def test_an_operator_gives_what_its_definition_says(name: str, ranks: int, target: str) -> None:
+    check(planned(name, ranks), target)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_results_are_those_of_the_definition_token_by_token(name: str) -> None:
+    """With a reference that shares no code with what it checks."""
+    schedule = planned(name, 2)
+    run = EmulatedRun(schedule, lowering.emit(schedule), seed=3)
+    for _ in range(5):
+        run.call()
+    run.finish()
+    spec = schedule.spec
+    for inputs, results in run.calls:
+        wanted = by_definition(name, list(whole_inputs(spec, inputs).values()))
+        for rank, (found,) in enumerate(results):
+            part = cut(wanted, spec.value(spec.outputs[0]).placement, rank, 2)
+            assert torch.allclose(found.double(), part, rtol=0.05, atol=0.05)
+            assert ((found.double() - part).norm() <= 0.01 * part.norm() + 1e-9).item()
+
+
+PINS: dict[str, tuple[str, dict[str, object]]] = {
+    "rows arrive by copy engines": ("ag_moe", {"mover": "CopyEngine()", "transfer": "push", "chunks": "2"}),
+    "rows are pulled by programs": ("ag_moe", {"mover": "CommSms(2)", "transfer": "pull"}),
+    "rows arrive by packets": ("ag_moe", {"algorithm": "ll"}),
+    "rows arrive by the library": ("ag_moe", {"mover": "Library()"}),
+    "sums leave as they are combined": ("moe_rs", {"mover": "Fused()", "transfer": "push"}),
+    "sums are added in the epilogue": ("moe_rs", {"mover": "Fused()", "transfer": "push", "sum": "epilogue"}),
+    "sums leave by copy engines": ("moe_rs", {"mover": "CopyEngine()", "transfer": "push", "chunks": "2"}),
+    "sums in packets of tiles": ("moe_ar", {"algorithm": "ll-tiles"}),
+    "tiles of 16 rows": ("moe_layer", {"g.tile": "16x32x16/4w1s"}),
+}
+
+
+@pytest.mark.parametrize("case", PINS)
+def test_movers_carry_rows_of_tokens_and_their_sums(case: str) -> None:
+    name, pins = PINS[case]
+    check(planned(name, 3, pins) if "tile" not in str(pins) else planned(name, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_random_specs_sizes_and_schedules(seed: int) -> None:
+    rng = random.Random(7000 + seed)
+    ranks, name = rng.choice([2, 3, 4, 8]), rng.choice(sorted(SPECS))
+    sizes = {
+        "T": ranks * rng.choice([1, 2, 5, 8, 17]),
+        "H": ranks * rng.choice([8, 16, 24, 33]),
+        "F": ranks * rng.choice([8, 16, 33]),
+        "E": rng.choice([1, 2, 3, 8, 16]),
+        "K": rng.choice([1, 2, 3, 4, 9]),
+    }
+    spec = bind(SPECS[name].spec, sizes, ranks, rng.choice(["bf16", "fp16", "fp32"]))
+    schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng)
+    check(schedule, rng.choice(["triton", "triton-distributed"]), rng.randrange(1000), calls=4)
+
+
+def test_a_loop_has_tables_for_its_tiles_once() -> None:
+    """Matmuls of one routing whose tiles have one height share the index program."""
+    schedule = planned("moe_layer", 2)
+    made = [one for one in schedule.launches if isinstance(one, SortRows)]
+    assert len(made) == len({one.height for one in made})
+    assert schedule.launches[: len(made)] == tuple(made)
+
+
+@pytest.mark.parametrize("experts", [1, 3, 16])
+@pytest.mark.parametrize("choices", [1, 2, 9])
+def test_any_number_of_experts_and_choices(experts: int, choices: int) -> None:
+    check(planned("moe_rs", 2, E=experts, K=choices), seed=experts + choices, calls=3)
+
+
+def test_calls_are_equal_bit_by_bit_from_run_to_run() -> None:
+    schedule = planned("moe_layer", 2)
+    source, found = lowering.emit(schedule), []
+    for _ in range(2):
+        run = EmulatedRun(schedule, source, seed=5)
+        run.call()
+        run.finish()
+        found.append([result for _, results in run.calls for result in results])
+    for one, other in zip(*found, strict=True):
+        assert all(map(torch.equal, one, other))
+
+
+def test_a_schedule_goes_through_json() -> None:
+    schedule = planned("moe_layer", 2)
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    assert replace(schedule, predicted_us=0.0).program.hash == schedule.program.hash
