@@ -28,8 +28,8 @@ from tilelink.runtime.meaning import evaluate
 SIZES = {"T": 12, "H": 8, "F": 20, "E": 5, "K": 3}
 
 
-def bound(name: str, ranks: int = 2, dtype: str = "bf16", **sizes: int) -> BoundSpec:
-    return bind(SPECS[name].spec, SIZES | sizes, ranks, dtype)
+def bound(name: str, sizes: dict[str, int] | None = None, dtype: str = "bf16") -> BoundSpec:
+    return bind(SPECS[name].spec, SIZES | (sizes or {}), 2, dtype)
 
 
 def drawn(spec: BoundSpec, seed: int) -> dict[str, torch.Tensor]:
@@ -93,7 +93,7 @@ def _spec(body: Callable[..., object], **inputs: Tensor) -> None:
     scope: dict[str, object] = {"body": body}
     exec(f"def function({names}): return body({names})", scope)
     traced = scope["function"]
-    traced.__annotations__ = dict(inputs)  # type: ignore[attr-defined]
+    traced.__annotations__ = dict(inputs)
     tilelink.overlap(traced)  # type: ignore[arg-type]
 
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_routed_is_refused(name: str) -> None:
 @pytest.mark.parametrize(("sizes", "kind"), [({"K": 33}, BadRouting), ({"E": 0}, IllegalSize)])
 def test_sizes_that_no_routing_has(sizes: dict[str, int], kind: type[TileLinkError]) -> None:
     with pytest.raises(kind):
-        bound("ag_moe", **sizes)
+        bound("ag_moe", sizes)
 
 
 def test_nothing_is_computed_in_integers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def check(ids: torch.Tensor, experts: int, height: int, seed: int = 0) -> None:
     assert found["wrong"].item() == ((given < -1) | (given >= experts)).sum()
 
 
-ROUTINGS = {
+ROUTINGS: dict[str, Callable[[int, int, int], torch.Tensor]] = {
     "spread": lambda t, k, e: torch.randint(0, e, (t, k)),
     "some missing": lambda t, k, e: torch.randint(-1, e, (t, k)),
     "all at the first": lambda t, k, e: torch.zeros(t, k),

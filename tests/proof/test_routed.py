@@ -1,0 +1,152 @@
+"""Schedules with routings whose steps have been changed: what is wrong for some routing is refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import topologies
+from tests.pipeline.expert_specs import SPECS
+from tilelink.elaborate.schedule import elaborated
+from tilelink.ir.schedule import Schedule as Planned
+from tilelink.proof.happens_before.all_tables import check_all_tables
+from tilelink.proof.verify import verify
+from tilelink.schedule.index import Index, Number
+from tilelink.schedule.instance import instantiated, with_indices
+from tilelink.schedule.memory import Law, Region
+from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import Compute, For, If, Load, Step, Store
+from tilelink.schedule.walk import mapped, with_bodies
+
+SIZES = {"T": 64, "H": 64, "F": 64, "E": 4, "K": 2}
+PINS: dict[str, dict[str, object]] = {
+    "ag_moe": {"mover": "CopyEngine()", "transfer": "push", "chunks": "1", "tile": "16x16x16/4w1s"},
+    "moe_rs": {"mover": "Fused()", "transfer": "push", "sum": "kernel"},
+}
+
+
+def planned(name: str) -> Planned:
+    return SPECS[name].plan_for(topologies.load("laptop-switch", 2), SIZES, "bf16", PINS[name])
+
+
+Change = Callable[[Step], tuple[Step, ...]]
+
+
+def changed(name: str, change: Change) -> tuple[Planned, Schedule]:
+    schedule = planned(name)
+    steps = instantiated(elaborated(schedule))
+    found = with_bodies(steps, lambda body: mapped(body, change))
+    assert found != steps, "nothing has changed"
+    return schedule, found
+
+
+def other_index(of: str, new: Callable[[Index], Number]) -> Change:
+    """Entries of tables whose names begin so are looked up elsewhere."""
+
+    def change(step: Step) -> tuple[Step, ...]:
+        return (with_indices(step, _replacing) if isinstance(step, Load | Store) else step,)
+
+    def _replacing(index: Number) -> Number:
+        if isinstance(index, int) or not index.args:
+            return index
+        if index.op.startswith(of):
+            return new(index)
+        return Index(index.op, tuple(_replacing(one) for one in index.args))
+
+    return change
+
+
+def _shifted(index: Index) -> Number:
+    return Index(index.op, (index.args[0] + 1,))
+
+
+def _of_other_table(name: str) -> Callable[[Index], Number]:
+    return lambda index: Index(name.format(index.op.rpartition("_")[2]), index.args)
+
+
+def _choice(step: Step) -> tuple[Step, ...]:
+    """The last choice is left out."""
+    return (replace(step, count=1) if isinstance(step, For) and step.variable == "choice" else step,)
+
+
+def _load(buffer: str, new: Callable[[Region], Region]) -> Change:
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Load) and step.region.buffer == buffer:
+            return (replace(step, region=new(step.region)),)
+        return (step,)
+
+    return change
+
+
+def _first_choice(region: Region) -> Region:
+    return replace(region, start=(region.start[0], 0))
+
+
+BUGS: dict[str, tuple[str, Change]] = {
+    "rows of the next tile": ("ag_moe", other_index("routing_tokens", _shifted)),
+    "the matrix of the next tile's expert": ("ag_moe", other_index("routing_experts", _shifted)),
+    "stored to rows of the next tile": ("ag_moe", other_index("routing_rows", _shifted)),
+    "as many rows as the next tile has": ("ag_moe", other_index("routing_here", _shifted)),
+    "assignments for tokens": ("ag_moe", other_index("routing_tokens", _of_other_table("routing_rows_{}"))),
+    "tokens for assignments": ("moe_rs", other_index("routing_rows", _of_other_table("routing_tokens_{}"))),
+    "a choice is left out": ("moe_rs", _choice),
+    "the weight of the first choice": ("moe_rs", _load("weights", _first_choice)),
+    "the id of the first choice": ("moe_rs", _load("ids", _first_choice)),
+    "nothing is stored": ("ag_moe", lambda step: () if isinstance(step, Store) else (step,)),
+    "tiles with rows are passed over": (
+        "ag_moe",
+        lambda step: (replace(step, body=step.others, others=step.body) if isinstance(step, If) else step,),
+    ),
+    "products are of one step of k": (
+        "ag_moe",
+        lambda step: (replace(step, count=1) if isinstance(step, For) and step.variable == "k_tile" else step,),
+    ),
+    "rows are combined twice": (
+        "moe_rs",
+        lambda step: (step, step) if isinstance(step, Compute) and step.op == "combined" else (step,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_unchanged_schedules_are_proved(name: str) -> None:
+    proof = verify(planned(name))
+    assert proof.proved, "\n".join(proof.lines())
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_is_found(bug: str) -> None:
+    name, change = BUGS[bug]
+    schedule, steps = changed(name, change)
+    proof = verify(schedule, steps)
+    assert not proof.proved
+
+
+def test_tiles_that_do_not_wait_for_the_gather_are_refuted() -> None:
+    """The order of steps, whatever a table says."""
+    schedule = instantiated(elaborated(planned("ag_moe")))
+    launches = tuple(
+        replace(
+            launch,
+            roles=tuple(
+                replace(role, phases=tuple(one for one in role.phases if one.title != "rows of all ranks"))
+                for role in launch.roles
+            ),
+        )
+        for launch in schedule.launches
+    )
+    changed_schedule = replace(schedule, launches=launches)
+    assert changed_schedule != schedule
+    assert check_all_tables(schedule).proved
+    assert check_all_tables(changed_schedule).refutation is not None
+
+
+def test_rows_of_a_table_that_may_repeat_are_written_twice() -> None:
+    schedule = instantiated(elaborated(planned("ag_moe")))
+    tables = tuple(
+        replace(one, laws=tuple(law for law in one.laws if law is not Law.DIFFERS)) for one in schedule.tables
+    )
+    assert check_all_tables(schedule).proved
+    assert check_all_tables(replace(schedule, tables=tables)).refutation is not None
