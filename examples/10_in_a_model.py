@@ -1,7 +1,7 @@
 """In a model: an `nn.Module` whose layers share one compiled operator, and the same model under a CUDA graph.
 
-    python examples/07_in_a_model.py                             # on emulated ranks
-    torchrun --nproc-per-node 4 examples/07_in_a_model.py gpus   # on GPUs
+    python examples/10_in_a_model.py                             # on emulated ranks
+    torchrun --nproc-per-node 4 examples/10_in_a_model.py gpus   # on GPUs
 
 Weights are arguments of the operator, so that layers of one shape need one operator: its buffers are there once.
 """
