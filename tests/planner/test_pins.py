@@ -157,7 +157,7 @@ def test_a_field_pinned_for_one_value(name: str, topology: str) -> None:
             except NoLegalSchedule as refused:
                 assert f"{full}={value}" in str(refused.facts["pins"])
                 continue
-            if full != OUTPUTS:  # a promise, which a schedule may have no use for
+            if full != OUTPUTS.name:  # a promise, which a schedule may have no use for
                 assert dict(found.choices)[full] == value
             honoured += 1
     assert honoured > 20
@@ -260,7 +260,7 @@ def test_every_value_that_a_message_lists_is_accepted(seed: int) -> None:
         for value in rng.sample(legal, min(len(legal), 4)):
             value, _, beside = value.partition(" with ")
             found = _with(operator, topology, {pin: value, **dict([beside.split("=")] if beside else [])})
-            if pin != OUTPUTS:
+            if pin != OUTPUTS.name:
                 chosen = {full: text for full, text in found.choices if full == pin or full.endswith(f".{pin}")}
                 assert value in chosen.values(), (pin, value, chosen)
 

@@ -80,7 +80,7 @@ def _pins(cell: Cell, free: Schedule, rng: random.Random, count: int) -> list[tu
         (name, value)
         for name, values in names.items()
         for value in sorted(values)
-        if held.get(name) != value and name != OUTPUTS and value not in PACKETS
+        if held.get(name) != value and name != OUTPUTS.name and value not in PACKETS
     ]
     return rng.sample(every, min(count, len(every)))
 

@@ -1,88 +1,111 @@
-"""The text form of choices, as users pin them."""
+"""The fields of choices. The planner compares their values; users pin them by texts, and read texts.
+
+`Field.parsed` is asked where a user's pins come in (`tilelink.planner.pins`), `Field.text` where something is shown or kept.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
+from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.choices import ComputeChoice, Elsewhere, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.collective import Landing
-from tilelink.ir.enums import Protocol
-from tilelink.ir.movers import Issuer, Mover, Transfer
+from tilelink.ir.enums import Choice, Protocol
+from tilelink.ir.movers import MOVERS, Issuer, Library, Mover, OwnKernel, Transfer
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 
 ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchange that is read, whatever its extent
+V = TypeVar("V")
 
 
-def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
-    """Texts of the fields; `slots` and `consumers` only where the exchange is bounded, `streams` of copy engines."""
-    bounded = {"slots": str(choice.slots), "consumers": str(choice.consumers or "all")} if choice.slots else {}
-    by_streams = choice.mover.issuer is Issuer.STREAMS
-    streams = {"streams": "peer" if choice.per_peer else "one"} if by_streams else {}
-    return {
-        "mover": choice.mover.text,
-        "transfer": choice.transfer.value,
-        "chunks": str(choice.chunks),
-        "nest": choice.nest.value,
-        **streams,
-        **bounded,
-    }
+@dataclass(frozen=True, eq=False, slots=True)
+class Field(Generic[V]):
+    """`applies`: what it is a choice of. `parsed`: the value that a text stands for, if it is just as `text` writes it."""
+
+    name: str
+    applies: str
+    parsed: Callable[[str], V | None]
+    text: Callable[[V], str]
 
 
-def compute_fields(choice: ComputeChoice) -> dict[str, str]:
-    """Texts of all fields that some loop has; see `group_fields` for those that a certain one has."""
-    match choice.loop:
-        case TritonLoop(tile, group, prefetch, halves, late):
-            return {
-                "compute": "triton",
-                "tile": tile_text(tile),
-                "group": str(group),
-                "prefetch": "yes" if prefetch else "no",
-                "tail": "halves" if halves else "whole",
-                "count": "late" if late else "at once",
-                "sum": "epilogue" if choice.sum_in_epilogue else "kernel",
-            }
-        case LibraryCompute():
-            return {"compute": "library"}
-        case Elsewhere():
-            return {}
+AnyField = Field[Any]
+Pin = tuple[str, AnyField]  # the name of a value, "" for all that have the field; the field
+Pins = Mapping[Pin, object]
 
 
-def loop_text(shared: bool) -> str:
-    """Whether a matmul runs in the loop over k of another one, or in its own."""
-    return "shared" if shared else "own"
+def pinned(pins: Pins, name: str, field: Field[V], *, of_all: bool = True) -> V | None:
+    """The value pinned for `name` itself, or else for all, if such a pin is about it; None if it is free."""
+    return pins.get((name, field), pins.get(("", field)) if of_all else None)  # type: ignore[return-value]
 
 
-def tile_text(tile: TileShape) -> str:
+def pin_name(pin: Pin) -> str:
+    """`x_full.chunks`, or `chunks` of all."""
+    name, field = pin
+    return f"{name}.{field.name}" if name else field.name
+
+
+def texts(pins: Pins) -> dict[str, str]:
+    """As a user writes them."""
+    return {pin_name(pin): pin[1].text(value) for pin, value in pins.items()}
+
+
+# ---- texts of values ---------------------------------------------------------------------------------------------------
+
+
+def pin_text(value: object) -> str:
+    """Text of what a user gives as a value: enum members, movers and tiles may be objects."""
+    match value:
+        case Mover():
+            return value.text
+        case TileShape():
+            return _tile_text(value)
+        case Choice():
+            return str(value.value)
+    return re.sub(r"\s+", " ", str(value)).strip()
+
+
+def _tile_text(tile: TileShape) -> str:
     shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
     shared += f"{tile.warpgroups}g" if tile.warpgroups > 1 else ""
     return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s{shared}"
 
 
-def pin_text(value: object) -> str:
-    """Text of a pin's value: enum members and movers may be given as objects."""
-    match value:
-        case Mover():
-            return value.text
-        case TileShape():
-            return tile_text(value)
-        case Transfer() | Protocol() | Landing() | Nest():
-            return str(value.value)
-    return re.sub(r"\s+", " ", str(value)).strip()
+def _tile(text: str) -> TileShape | None:
+    """`128x256x64/8w3s`, `128x128x64/4w3s2p` (two programs an SM), `128x128x64/4w5s2g` (two warpgroups in turns), or None."""
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)w(\d+)s(?:(\d+)p)?(?:(2)g)?", text)
+    if match is None:
+        return None
+    tile = TileShape(*(int(number or 1) for number in match.groups()))
+    powers = all(size and size & (size - 1) == 0 for size in (tile.m, tile.n, tile.warps)) and not tile.k & (tile.k - 1)
+    sizes = powers and min(tile.m, tile.n) >= 16 and tile.stages >= 1
+    return tile if sizes and _tile_text(tile) == text else None
 
 
-# a pin that decides nothing: what the caller promises not to read any more when the next call begins
-OUTPUTS, FRESH, REUSED = "outputs", "fresh", "reused"
-COLLECTIVE_FIELDS = ("shots", "protocol", "landing", "mover")
-EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest", "streams", "slots", "consumers")
-COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "tail", "count", "sum")
+def _mover(text: str) -> Mover | None:
+    """`CopyEngine()`, `CommSms(16)`: a class of a mover, and its numbers."""
+    name, _, rest = text.partition("(")
+    kind = next((kind for kind in (*MOVERS, OwnKernel, Library) if kind.__name__ == name), None)
+    numbers = [_number(part) or 0 for part in rest.removesuffix(")").split(", ") if part]
+    if kind is None or len(numbers) != len(dataclasses.fields(kind)):
+        return None
+    mover = kind(*numbers)
+    return mover if 0 not in numbers and mover.text == text else None
 
 
-def pinned(pins: Mapping[str, str], name: str, field: str) -> str | None:
-    """The value pinned for `name.field`, by its full name or by the field alone, else None."""
-    return pins.get(f"{name}.{field}", pins.get(field))
+def _number(text: str) -> int | None:
+    """A whole number from 1 on, as it is printed, that kernels count in 32 bits."""
+    return int(text) if re.fullmatch(r"[1-9][0-9]{0,9}", text) and int(text) <= LARGEST_SIZE else None
+
+
+def _words(name: str, applies: str, words: Mapping[V, str]) -> Field[V]:
+    values = {text: value for value, text in words.items()}
+    return Field(name, applies, values.get, words.__getitem__)
 
 
 def likely(value: str, texts: Iterable[str]) -> str:
@@ -90,3 +113,68 @@ def likely(value: str, texts: Iterable[str]) -> str:
     spelled = {text.lower(): text for text in sorted(texts)}
     close = difflib.get_close_matches(value.lower(), list(spelled), n=1)
     return f" Did you mean {spelled[close[0]]!r}?" if close else ""
+
+
+# ---- the fields --------------------------------------------------------------------------------------------------------
+
+_CHUNKED, _TILED = "collectives by exchanges of chunks", "matmuls and tile ops; of other loops by their names"
+
+SHOTS = Field("shots", "an all_reduce", _number, str)
+PROTOCOL = _words("protocol", "collectives but send_recv", {one: str(one.value) for one in Protocol})
+LANDING = _words("landing", "an all_reduce of two shots", {one: str(one.value) for one in Landing})
+MOVER = Field("mover", "collectives", _mover, pin_text)
+COLLECTIVE_FIELDS: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, MOVER)
+
+TRANSFER = _words("transfer", _CHUNKED, {one: str(one.value) for one in Transfer})
+CHUNKS = Field("chunks", _CHUNKED, _number, str)
+NEST = _words("nest", _CHUNKED, {one: str(one.value) for one in Nest})
+STREAMS = _words("streams", "collectives whose chunks copy engines move", {True: "peer", False: "one"})
+SLOTS = Field("slots", "send_recv", _number, str)
+CONSUMERS = Field(
+    "consumers", "send_recv", lambda text: 0 if text == "all" else _number(text), lambda number: str(number or "all")
+)
+EXCHANGE_FIELDS: tuple[AnyField, ...] = (MOVER, TRANSFER, CHUNKS, NEST, STREAMS, SLOTS, CONSUMERS)
+
+COMPUTE = _words("compute", "matmuls", {True: "library", False: "triton"})
+TILE = Field("tile", _TILED, _tile, _tile_text)
+GROUP = Field("group", _TILED, _number, str)
+PREFETCH = _words("prefetch", "matmuls, on GPUs with tensor descriptors", {True: "yes", False: "no"})
+TAIL = _words("tail", "matmuls", {True: "halves", False: "whole"})
+COUNT = _words("count", "matmuls whose tiles are sent to peers", {True: "late", False: "at once"})
+SUM = _words("sum", "sums of a reduce_scatter or an all_reduce", {True: "epilogue", False: "kernel"})
+COMPUTE_FIELDS: tuple[AnyField, ...] = (COMPUTE, TILE, GROUP, PREFETCH, TAIL, COUNT, SUM)
+
+_JOINED = "matmuls of one left operand whose results come together elementwise"
+LOOP = _words("loop", _JOINED, {True: "shared", False: "own"})  # whether it runs in the loop over k of another matmul
+# a pin that decides nothing: what the caller promises not to read any more when the next call begins
+OUTPUTS = _words(
+    "outputs", "an all_reduce whose result is an output that nothing else reads", {True: "reused", False: "fresh"}
+)
+REUSED: Pins = {("", OUTPUTS): True}
+FIELDS = {field.name: field for field in (*COLLECTIVE_FIELDS, *EXCHANGE_FIELDS, *COMPUTE_FIELDS, LOOP, OUTPUTS)}
+
+
+def exchange_fields(choice: ExchangeChoice) -> dict[AnyField, object]:
+    """Values of the fields; slots and consumers only where the exchange is bounded, streams of copy engines."""
+    bounded = {SLOTS: choice.slots, CONSUMERS: choice.consumers} if choice.slots else {}
+    streams = {STREAMS: choice.per_peer} if choice.mover.issuer is Issuer.STREAMS else {}
+    return {
+        MOVER: choice.mover,
+        TRANSFER: choice.transfer,
+        CHUNKS: choice.chunks,
+        NEST: choice.nest,
+        **streams,
+        **bounded,
+    }
+
+
+def compute_fields(choice: ComputeChoice) -> dict[AnyField, object]:
+    """Values of all fields that some loop has; see `group_fields` for those that a certain one has."""
+    match choice.loop:
+        case TritonLoop(tile, group, prefetch, halves, late):
+            values = (False, tile, group, prefetch, bool(halves), bool(late), choice.sum_in_epilogue)
+            return dict(zip(COMPUTE_FIELDS, values, strict=True))
+        case LibraryCompute():
+            return {COMPUTE: True}
+        case Elsewhere():
+            return {}

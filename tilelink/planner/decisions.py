@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
+from tilelink.ir.spec import BoundSpec
+from tilelink.planner.choices import Pin, Pins
+from tilelink.planner.fields import decided
 from tilelink.planner.layout import exchange_of
 from tilelink.planner.rules import why_no_loop, why_not_beside
-from tilelink.planner.space import compute_options, exchange_options
+from tilelink.planner.space import compute_options, exchange_options, structure_with
 from tilelink.planner.structure import Structure
+from topologies.topology import Topology
 
 Option = ExchangeChoice | ComputeChoice
 Slot = tuple[str, str]  # ("exchange" | "compute", name)
@@ -16,7 +20,7 @@ Slots = Mapping[Slot, tuple[Option, ...]]
 Chosen = Mapping[Slot, Option]
 
 
-def slots_of(structure: Structure, pins: Mapping[str, str]) -> dict[Slot, tuple[Option, ...]]:
+def slots_of(structure: Structure, pins: Pins) -> dict[Slot, tuple[Option, ...]]:
     """Every decision of a structure with its options under these pins; no options where the pins leave none."""
     slots: dict[Slot, tuple[Option, ...]] = {}
     for relation in structure.relations:
@@ -68,3 +72,8 @@ def choices_of(structure: Structure, chosen: Chosen) -> Choices:
     exchanges = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ExchangeChoice))
     computes = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ComputeChoice))
     return Choices(structure.collectives, exchanges, computes, structure.loops)
+
+
+def pins_of(spec: BoundSpec, topology: Topology, choices: Choices) -> dict[Pin, object]:
+    """All that these choices decide, as pins."""
+    return decided(structure_with(spec, topology, choices), choices)
