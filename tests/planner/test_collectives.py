@@ -16,8 +16,9 @@ from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, ReduceScatter, SendRecv, bind
+from tilelink.planner import fields
 from tilelink.planner.aliases import ALIASES, without_aliases
-from tilelink.planner.choices import FIELDS, texts
+from tilelink.planner.choices import texts
 from tilelink.planner.collectives import FIELD_RULES, collective_pins, legal_collectives, why_none_fits
 from tilelink.runtime.run import run_emulated
 
@@ -85,7 +86,7 @@ def test_every_rule_of_fields_forbids_alone() -> None:
 def test_the_reason_is_that_of_the_rule(
     operator: Overlap, sizes: dict[str, int], machine: topologies.Topology, pins: dict[str, str], reason: str
 ) -> None:
-    values = {("", FIELDS[name]): FIELDS[name].parsed(text) for name, text in pins.items()}
+    values = {("", fields.BY_NAME[name]): fields.BY_NAME[name].parsed(text) for name, text in pins.items()}
     assert reason in why_none_fits(bound(operator, **sizes), machine, values)
     with pytest.raises((IllegalPin, NoLegalSchedule)) as caught:
         operator.plan_for(machine, {name: (SIZES | sizes)[name] for name in operator.spec.symbols()}, "bf16", pins)
@@ -95,10 +96,10 @@ def test_the_reason_is_that_of_the_rule(
 @pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_stands_for_its_fields(alias: str) -> None:
     spec = bound(GEMM_AR)
-    fields = texts(collective_pins(spec, [("out", ALIASES[alias])]))
-    assert without_aliases(spec, MACHINE, {"algorithm": alias}) == fields
+    held = texts(collective_pins(spec, [("out", ALIASES[alias])]))
+    assert without_aliases(spec, MACHINE, {"algorithm": alias}) == held
     beside = {"y.compute": "triton"}
-    assert without_aliases(spec, MACHINE, {"out.algorithm": alias, **beside}) == fields | beside
+    assert without_aliases(spec, MACHINE, {"out.algorithm": alias, **beside}) == held | beside
 
 
 def test_aliases_of_several_collectives() -> None:

@@ -17,7 +17,7 @@ from tilelink.errors import IllegalPin, NoLegalSchedule, UnknownPin
 from tilelink.ir.calls import LibraryCollective, LibraryGemm
 from tilelink.ir.nodes import CopyProgram, Kernel
 from tilelink.ir.spec import Matmul, bind
-from tilelink.planner.choices import OUTPUTS, pin_text
+from tilelink.planner.fields import OUTPUTS, pin_text
 from tilelink.planner.pins import pin_names
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
-from tilelink.planner.choices import OUTPUTS
+from tilelink.planner.fields import OUTPUTS
 from tilelink.planner.pins import pin_names
 
 _MARGIN = 0.02  # of the time of library calls alone, within which they are taken

@@ -9,8 +9,9 @@ from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.spec import AllReduce, BoundSpec
-from tilelink.planner.choices import likely, texts
+from tilelink.planner.choices import texts
 from tilelink.planner.collectives import collective_pins, legal_collectives, operation_of
+from tilelink.planner.fields import likely
 from topologies.topology import Topology
 
 ALIAS = "algorithm"

@@ -12,20 +12,9 @@ from collections.abc import Set as AbstractSet
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Matmul
+from tilelink.planner import fields
 from tilelink.planner.build import build
-from tilelink.planner.choices import (
-    COMPUTE,
-    COMPUTE_FIELDS,
-    EXCHANGE_FIELDS,
-    GROUP,
-    LOOP,
-    NEST,
-    PREFETCH,
-    SUM,
-    TAIL,
-    Pin,
-    Pins,
-)
+from tilelink.planner.choices import Pin, Pins
 from tilelink.planner.collectives import collective_pins
 from tilelink.planner.decisions import Slot, choices_of, legal_alone, pins_of, slots_of
 from tilelink.planner.layout import Problem
@@ -36,8 +25,12 @@ from tilelink.planner.timing import Timing
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
-_HARDLY_MATTER = (GROUP, PREFETCH, TAIL)  # fields: schedules that differ in these alone are one alternative
-_LOOP_FIELDS = tuple(field for field in COMPUTE_FIELDS if field not in (COMPUTE, SUM))
+_HARDLY_MATTER = (
+    fields.GROUP,
+    fields.PREFETCH,
+    fields.TAIL,
+)  # fields: schedules that differ in these alone are one alternative
+_LOOP_FIELDS = tuple(field for field in fields.OF_LOOPS if field not in (fields.COMPUTE, fields.SUM))
 _WORTH = 1.3  # of the time of the best one; the model has been wrong by 28 % at most
 
 
@@ -79,7 +72,7 @@ def _follows(pin: Pin, by_library: AbstractSet[str], whole: AbstractSet[str]) ->
     """Whether a choice hardly matters, says once more whether the library computes a value, or orders the chunks of a part that
     moves as a `whole`: chunk by chunk is rank by rank there."""
     name, field = pin
-    if field in _HARDLY_MATTER or (field is NEST and name in whole):
+    if field in _HARDLY_MATTER or (field is fields.NEST and name in whole):
         return True
     return name in by_library and field in _LOOP_FIELDS
 
@@ -90,8 +83,8 @@ def _of_other_structures(topology: Topology, best: Schedule) -> Iterator[Schedul
     held = pins_of(best.spec, topology, best.decided)
     for structure in structures(best.spec, topology, {}):
         pins = collective_pins(best.spec, structure.collectives)
-        pins |= {(name, COMPUTE): name in structure.library for name in matmuls}
-        pins |= {(name, LOOP): shared for name, shared in structure.loops}
+        pins |= {(name, fields.COMPUTE): name in structure.library for name in matmuls}
+        pins |= {(name, fields.LOOP): shared for name, shared in structure.loops}
         if pins.items() <= held.items():
             continue
         try:
@@ -112,7 +105,7 @@ def _neighbours(topology: Topology, best: Schedule) -> Iterator[Schedule]:
 def _is_of(pin: Pin, slot: Slot) -> bool:
     """Whether a choice is one of the slot."""
     kind, name = slot
-    return pin[0] == name and pin[1] in (EXCHANGE_FIELDS if kind == "exchange" else _LOOP_FIELDS)
+    return pin[0] == name and pin[1] in (fields.OF_EXCHANGES if kind == "exchange" else _LOOP_FIELDS)
 
 
 def _in_slot(best: Schedule, structure: Structure, slot: Slot, pins: Pins) -> Iterator[Schedule]:

@@ -31,8 +31,8 @@ from tilelink.ir.walk import flat
 from tilelink.planner.choices import texts
 from tilelink.planner.collective import collective, gather_within
 from tilelink.planner.cost import draft_us
+from tilelink.planner.decisions import decided
 from tilelink.planner.draft import Draft
-from tilelink.planner.fields import decided
 from tilelink.planner.layout import (
     Illegal,
     Problem,

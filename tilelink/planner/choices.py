@@ -1,42 +1,29 @@
-"""The fields of choices. The planner compares their values; users pin them by texts, and read texts.
+"""Pins, and which choices there are: the fields of exchanges and of tile loops, and which of them pins without a name are about.
 
-`Field.parsed` is asked where a user's pins come in (`tilelink.planner.pins`), `Field.text` where something is shown or kept.
+A field that decides nothing is none: what is not summed has no place of a sum, and the library's matmul has no tiles.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping
 
-from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.choices import ComputeChoice, Elsewhere, ExchangeChoice, LibraryCompute, TritonLoop
-from tilelink.ir.collective import Landing
-from tilelink.ir.enums import Choice, Protocol
-from tilelink.ir.movers import MOVERS, Issuer, Library, Mover, OwnKernel, Transfer
-from tilelink.ir.nodes import TileShape
-from tilelink.ir.order import Nest
+from tilelink.ir.graph import Sum
+from tilelink.ir.movers import Issuer
+from tilelink.ir.nodes import Kind, TileShape
+from tilelink.ir.spec import Matmul
+from tilelink.ir.user_op import UserOp
+from tilelink.planner import fields
+from tilelink.planner.fields import AnyField, Field, V
+from tilelink.planner.group import Group
+from tilelink.planner.structure import Structure
 
 ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchange that is read, whatever its extent
-V = TypeVar("V")
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Field(Generic[V]):
-    """`applies`: what it is a choice of. `parsed`: the value that a text stands for, if it is just as `text` writes it."""
-
-    name: str
-    applies: str
-    parsed: Callable[[str], V | None]
-    text: Callable[[V], str]
-
-
-AnyField = Field[Any]
 Pin = tuple[str, AnyField]  # the name of a value, "" for all that have the field; the field
 Pins = Mapping[Pin, object]
+
+REUSED: Pins = {("", fields.OUTPUTS): True}
 
 
 def pinned(pins: Pins, name: str, field: Field[V], *, of_all: bool = True) -> V | None:
@@ -55,117 +42,13 @@ def texts(pins: Pins) -> dict[str, str]:
     return {pin_name(pin): pin[1].text(value) for pin, value in pins.items()}
 
 
-# ---- texts of values ---------------------------------------------------------------------------------------------------
-
-
-def pin_text(value: object) -> str:
-    """Text of what a user gives as a value: enum members, movers and tiles may be objects."""
-    match value:
-        case Mover():
-            return value.text
-        case TileShape():
-            return _tile_text(value)
-        case Choice():
-            return str(value.value)
-    return re.sub(r"\s+", " ", str(value)).strip()
-
-
-def _tile_text(tile: TileShape) -> str:
-    shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
-    shared += f"{tile.warpgroups}g" if tile.warpgroups > 1 else ""
-    return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s{shared}"
-
-
-def _tile(text: str) -> TileShape | None:
-    """`128x256x64/8w3s`, `128x128x64/4w3s2p` (two programs an SM), `128x128x64/4w5s2g` (two warpgroups in turns), or None."""
-    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)w(\d+)s(?:(\d+)p)?(?:(2)g)?", text)
-    if match is None:
-        return None
-    tile = TileShape(*(int(number or 1) for number in match.groups()))
-    powers = all(size and size & (size - 1) == 0 for size in (tile.m, tile.n, tile.warps)) and not tile.k & (tile.k - 1)
-    sizes = powers and min(tile.m, tile.n) >= 16 and tile.stages >= 1
-    return tile if sizes and _tile_text(tile) == text else None
-
-
-def _mover(text: str) -> Mover | None:
-    """`CopyEngine()`, `CommSms(16)`: a class of a mover, and its numbers."""
-    name, _, rest = text.partition("(")
-    kind = next((kind for kind in (*MOVERS, OwnKernel, Library) if kind.__name__ == name), None)
-    numbers = [_number(part) or 0 for part in rest.removesuffix(")").split(", ") if part]
-    if kind is None or len(numbers) != len(dataclasses.fields(kind)):
-        return None
-    mover = kind(*numbers)
-    return mover if 0 not in numbers and mover.text == text else None
-
-
-def _number(text: str) -> int | None:
-    """A whole number from 1 on, as it is printed, that kernels count in 32 bits."""
-    return int(text) if re.fullmatch(r"[1-9][0-9]{0,9}", text) and int(text) <= LARGEST_SIZE else None
-
-
-def _words(name: str, applies: str, words: Mapping[V, str]) -> Field[V]:
-    values = {text: value for value, text in words.items()}
-    return Field(name, applies, values.get, words.__getitem__)
-
-
-def likely(value: str, texts: Iterable[str]) -> str:
-    """` Did you mean 'Fused()'?` for the text that is closest, whatever its case, or nothing."""
-    spelled = {text.lower(): text for text in sorted(texts)}
-    close = difflib.get_close_matches(value.lower(), list(spelled), n=1)
-    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
-
-
-# ---- the fields --------------------------------------------------------------------------------------------------------
-
-_CHUNKED, _TILED = "collectives by exchanges of chunks", "matmuls and tile ops; of other loops by their names"
-
-SHOTS = Field("shots", "an all_reduce", _number, str)
-PROTOCOL = _words("protocol", "collectives but send_recv", {one: str(one.value) for one in Protocol})
-LANDING = _words("landing", "an all_reduce of two shots", {one: str(one.value) for one in Landing})
-MOVER = Field("mover", "collectives", _mover, pin_text)
-COLLECTIVE_FIELDS: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, MOVER)
-
-TRANSFER = _words("transfer", _CHUNKED, {one: str(one.value) for one in Transfer})
-CHUNKS = Field("chunks", _CHUNKED, _number, str)
-NEST = _words("nest", _CHUNKED, {one: str(one.value) for one in Nest})
-STREAMS = _words("streams", "collectives whose chunks copy engines move", {True: "peer", False: "one"})
-SLOTS = Field("slots", "send_recv", _number, str)
-CONSUMERS = Field(
-    "consumers", "send_recv", lambda text: 0 if text == "all" else _number(text), lambda number: str(number or "all")
-)
-EXCHANGE_FIELDS: tuple[AnyField, ...] = (MOVER, TRANSFER, CHUNKS, NEST, STREAMS, SLOTS, CONSUMERS)
-
-COMPUTE = _words("compute", "matmuls", {True: "library", False: "triton"})
-TILE = Field("tile", _TILED, _tile, _tile_text)
-GROUP = Field("group", _TILED, _number, str)
-PREFETCH = _words("prefetch", "matmuls, on GPUs with tensor descriptors", {True: "yes", False: "no"})
-TAIL = _words("tail", "matmuls", {True: "halves", False: "whole"})
-COUNT = _words("count", "matmuls whose tiles are sent to peers", {True: "late", False: "at once"})
-SUM = _words("sum", "sums of a reduce_scatter or an all_reduce", {True: "epilogue", False: "kernel"})
-COMPUTE_FIELDS: tuple[AnyField, ...] = (COMPUTE, TILE, GROUP, PREFETCH, TAIL, COUNT, SUM)
-
-_JOINED = "matmuls of one left operand whose results come together elementwise"
-LOOP = _words("loop", _JOINED, {True: "shared", False: "own"})  # whether it runs in the loop over k of another matmul
-# a pin that decides nothing: what the caller promises not to read any more when the next call begins
-OUTPUTS = _words(
-    "outputs", "an all_reduce whose result is an output that nothing else reads", {True: "reused", False: "fresh"}
-)
-REUSED: Pins = {("", OUTPUTS): True}
-FIELDS = {field.name: field for field in (*COLLECTIVE_FIELDS, *EXCHANGE_FIELDS, *COMPUTE_FIELDS, LOOP, OUTPUTS)}
-
-
 def exchange_fields(choice: ExchangeChoice) -> dict[AnyField, object]:
     """Values of the fields; slots and consumers only where the exchange is bounded, streams of copy engines."""
-    bounded = {SLOTS: choice.slots, CONSUMERS: choice.consumers} if choice.slots else {}
-    streams = {STREAMS: choice.per_peer} if choice.mover.issuer is Issuer.STREAMS else {}
-    return {
-        MOVER: choice.mover,
-        TRANSFER: choice.transfer,
-        CHUNKS: choice.chunks,
-        NEST: choice.nest,
-        **streams,
-        **bounded,
-    }
+    first = (choice.mover, choice.transfer, choice.chunks, choice.nest)
+    found: dict[AnyField, object] = dict(zip(fields.OF_EXCHANGES, first, strict=False))
+    if choice.mover.issuer is Issuer.STREAMS:
+        found[fields.STREAMS] = choice.per_peer
+    return found | ({fields.SLOTS: choice.slots, fields.CONSUMERS: choice.consumers} if choice.slots else {})
 
 
 def compute_fields(choice: ComputeChoice) -> dict[AnyField, object]:
@@ -173,8 +56,38 @@ def compute_fields(choice: ComputeChoice) -> dict[AnyField, object]:
     match choice.loop:
         case TritonLoop(tile, group, prefetch, halves, late):
             values = (False, tile, group, prefetch, bool(halves), bool(late), choice.sum_in_epilogue)
-            return dict(zip(COMPUTE_FIELDS, values, strict=True))
+            return dict(zip(fields.OF_LOOPS, values, strict=True))
         case LibraryCompute():
-            return {COMPUTE: True}
+            return {fields.COMPUTE: True}
         case Elsewhere():
             return {}
+
+
+def group_fields(structure: Structure, group: Group) -> tuple[AnyField, ...]:
+    """Fields of the loop that computes `group`."""
+    if group.anchor.name in structure.library:
+        return (fields.COMPUTE,)
+    if structure.queue_of(group) is not None:
+        return ()  # its tiles are the items of the queue
+    graph = structure.graph
+    if isinstance(group.anchor.operation, Matmul):
+        sent = any(group.makes(one.source) and not one.library for one in graph.relations())
+        ahead = structure.topology.gpu.tensor_descriptors
+        has = {fields.PREFETCH: ahead, fields.COUNT: ahead and sent, fields.SUM: False}
+        return tuple(field for field in fields.OF_LOOPS if has.get(field, True))
+    relation = graph.relation(group.anchor.reads[0].value)
+    summed = isinstance(group.anchor.operation, Sum) and relation is not None and relation.kind is Kind.SCATTER
+    return (fields.TILE, fields.GROUP, *((fields.SUM,) if summed else ()))
+
+
+def asked_of_all(group: Group) -> tuple[AnyField, ...]:
+    """Fields of a group that a pin without a value's name is about."""
+    match group.anchor.operation:
+        case Matmul():
+            return fields.OF_LOOPS
+        case UserOp():
+            return (fields.TILE, fields.GROUP)
+        case Sum():
+            return (fields.SUM,)
+        case _:
+            return ()

@@ -27,7 +27,9 @@ from tilelink.ir.spec import (
     ReduceScatter,
     SendRecv,
 )
-from tilelink.planner.choices import COLLECTIVE_FIELDS, LANDING, MOVER, PROTOCOL, SHOTS, AnyField, Pin, Pins, pinned
+from tilelink.planner import fields
+from tilelink.planner.choices import Pin, Pins, pinned
+from tilelink.planner.fields import AnyField
 from tilelink.planner.rules import peer_atomics
 from topologies.topology import Fabric, Topology
 
@@ -186,8 +188,11 @@ def collective_fields(operation: type, how: Collective) -> dict[AnyField, object
     """Values of the fields that are choices here. What exchanges carry out has no mover: each of them has its own."""
     if operation is SendRecv:
         return {}
-    idle: dict[AnyField, bool] = {SHOTS: how.by_library or operation is not AllReduce, PROTOCOL: how.by_library}
-    idle[LANDING] = not how.by_chunks or how.shots == 1
+    idle = {
+        fields.SHOTS: how.by_library or operation is not AllReduce,
+        fields.PROTOCOL: how.by_library,
+        fields.LANDING: not how.by_chunks or how.shots == 1,
+    }
     return {field: value for field, value in _all_fields(how).items() if not idle.get(field, False)}
 
 
@@ -198,8 +203,8 @@ def fits(operation: type, name: str, how: Collective, pins: Pins) -> bool:
 
 def _agree(values: Mapping[AnyField, object], name: str, pins: Pins) -> bool:
     """Whether the fields have the values that are pinned, as far as they are there."""
-    asked = {field: pinned(pins, name, field) for field in COLLECTIVE_FIELDS}
-    if MOVER not in values and isinstance(asked[MOVER], OwnKernel | Library):  # movers of no exchange
+    asked = {field: pinned(pins, name, field) for field in fields.OF_COLLECTIVES}
+    if fields.MOVER not in values and isinstance(asked[fields.MOVER], OwnKernel | Library):  # movers of no exchange
         return False
     return all(asked[field] in (None, value) for field, value in values.items())
 
@@ -221,8 +226,8 @@ def why_none_fits(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
 
 def _all_fields(how: Collective) -> dict[AnyField, object]:
     """Values of all fields, whether they are choices or not."""
-    mover = {} if how.mover is None else {MOVER: how.mover}
-    return {SHOTS: how.shots, PROTOCOL: how.protocol, LANDING: how.landing, **mover}
+    mover = {} if how.mover is None else {fields.MOVER: how.mover}
+    return {fields.SHOTS: how.shots, fields.PROTOCOL: how.protocol, fields.LANDING: how.landing, **mover}
 
 
 def collective_pins(spec: BoundSpec, collectives: Iterable[tuple[str, Collective]]) -> dict[Pin, object]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
 from tilelink.ir.spec import BoundSpec
-from tilelink.planner.choices import Pin, Pins
-from tilelink.planner.fields import decided
+from tilelink.planner import fields
+from tilelink.planner.choices import Pin, Pins, compute_fields, exchange_fields, group_fields
+from tilelink.planner.collectives import collective_pins
 from tilelink.planner.layout import exchange_of
 from tilelink.planner.rules import why_no_loop, why_not_beside
 from tilelink.planner.space import compute_options, exchange_options, structure_with
@@ -72,6 +73,17 @@ def choices_of(structure: Structure, chosen: Chosen) -> Choices:
     exchanges = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ExchangeChoice))
     computes = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ComputeChoice))
     return Choices(structure.collectives, exchanges, computes, structure.loops)
+
+
+def decided(structure: Structure, choices: Choices) -> dict[Pin, object]:
+    """Every decision of a schedule as pins."""
+    found = collective_pins(structure.spec, choices.collectives)
+    for name, exchange in choices.exchanges:
+        found |= {(name, field): value for field, value in exchange_fields(exchange).items()}
+    for group in structure.groups:
+        values = compute_fields(choices.compute(group.name))
+        found |= {(group.name, field): values[field] for field in group_fields(structure, group)}
+    return found | {(name, fields.LOOP): shared for name, shared in choices.loops}
 
 
 def pins_of(spec: BoundSpec, topology: Topology, choices: Choices) -> dict[Pin, object]:

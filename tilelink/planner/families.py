@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilelink.ir.movers import Mover
+from tilelink.planner import fields
 from tilelink.planner.build import build
-from tilelink.planner.choices import COLLECTIVE_FIELDS, COMPUTE, LOOP, SUM, TRANSFER, Pin, Pins
-from tilelink.planner.fields import decided
+from tilelink.planner.choices import Pin, Pins
+from tilelink.planner.decisions import decided
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
 from tilelink.planner.predicted import time_us
@@ -22,7 +23,8 @@ from tilelink.planner.terms import Account, Part, Term, account_of
 from tilelink.planner.timing import Candidate
 from topologies.topology import Topology
 
-_FIELDS = (*COLLECTIVE_FIELDS, TRANSFER, COMPUTE, SUM, LOOP)  # of pins, that say which family it is
+# of pins, that say which family it is
+_FIELDS = (*fields.OF_COLLECTIVES, fields.TRANSFER, fields.COMPUTE, fields.SUM, fields.LOOP)
 _TIMED = 6  # of the candidates of a family that were not
 
 
@@ -63,8 +65,7 @@ def family_of(candidate: Candidate) -> Family:
     """The family of a candidate, which has its time."""
     problem = candidate.problem
     every = decided(problem.structure, problem.choices)
-    fields = {pin: value for pin, value in every.items() if pin[1] in _FIELDS}
-    return Family(fields, candidate.us, candidate)
+    return Family({pin: value for pin, value in every.items() if pin[1] in _FIELDS}, candidate.us, candidate)
 
 
 def key_of(family: Family) -> object:

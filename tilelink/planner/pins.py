@@ -17,37 +17,27 @@ from tilelink.ir.movers import MOVERS, ChunkMover
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.spec import AllReduce, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
+from tilelink.planner import fields
 from tilelink.planner.aliases import ALIAS, without_aliases
 from tilelink.planner.choices import (
-    CHUNKS,
-    COMPUTE,
-    CONSUMERS,
-    FIELDS,
-    GROUP,
-    LOOP,
-    MOVER,
-    OUTPUTS,
-    PREFETCH,
     REUSED,
-    SLOTS,
-    STREAMS,
-    TILE,
     Pin,
     Pins,
+    asked_of_all,
     compute_fields,
     exchange_fields,
-    likely,
+    group_fields,
     pin_name,
-    pin_text,
     texts,
 )
 from tilelink.planner.collectives import collective_pins, legal_collectives, why_none_fits
-from tilelink.planner.fields import asked_of_all, group_fields
+from tilelink.planner.fields import likely, pin_text
 from tilelink.planner.search import descent_of
 from tilelink.planner.space import compute_options, exchange_options, structures
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
+_ANY_NUMBER = (fields.GROUP, fields.SLOTS, fields.CONSUMERS)
 _LISTED = 12  # values of a pin, in a message about several
 
 
@@ -100,7 +90,7 @@ def checked_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, object]
 def _pin(name: str) -> Pin | None:
     """`x_full.chunks` or `chunks`; None if there is no such field."""
     owner, _, field_name = name.rpartition(".")
-    pin = (owner, FIELDS[field_name]) if field_name in FIELDS else None
+    pin = (owner, fields.BY_NAME[field_name]) if field_name in fields.BY_NAME else None
     return pin if pin is not None and pin_name(pin) == name else None
 
 
@@ -167,7 +157,7 @@ def _legal(spec: BoundSpec, topology: Topology, pin: Pin, values: Iterable[objec
 
 def _nothing_to_pin(spec: BoundSpec, space: Space, name: str, value: str) -> NoReturn:
     """Raises IdlePin for a choice that other specs or other values have, and UnknownPin for what is no choice at all."""
-    known, applies = space.known(), {**{one.name: one.applies for one in FIELDS.values()}, ALIAS: "collectives"}
+    known, applies = space.known(), {**{one.name: one.applies for one in fields.BY_NAME.values()}, ALIAS: "collectives"}
     owner, _, field_name = name.rpartition(".")
     values = {node.output.name for node in spec.nodes} | {one for one, _ in space.names}
     if field_name not in applies or (owner and owner not in values):
@@ -195,22 +185,22 @@ def _has_meaning(space: Space, pin: Pin, value: object, topology: Topology) -> b
         case ChunkMover():
             return value.sms < topology.gpu.num_sms and any(isinstance(one, type(value)) for one in space.names[pin])
         case int():
-            return which in (GROUP, SLOTS, CONSUMERS) or (which is CHUNKS and value <= space.rows[name])
+            return which in _ANY_NUMBER or (which is fields.CHUNKS and value <= space.rows[name])
     return False
 
 
 def _patterns(space: Space, pins: list[Pin], topology: Topology) -> Iterator[str]:
     """Legal values that are too many to list, in words."""
     names, which = [name for name, _ in pins], pins[0][1]
-    if which is CHUNKS:
+    if which is fields.CHUNKS:
         yield f"or any whole number from 1 to {max(space.rows[name] for name in names)} that cuts the rows"
-    if which in (GROUP, SLOTS, CONSUMERS):
+    if which in _ANY_NUMBER:
         yield "or any whole number from 1 on"
-    if which is TILE and any(name in space.matmuls for name in names):
+    if which is fields.TILE and any(name in space.matmuls for name in names):
         yield "or MxNxK/WwSs: powers of two from 16 on, W warps, S stages; 2p: two programs an SM, 2g: two warpgroups"
-    if which is TILE and any(name not in space.matmuls for name in names):
+    if which is fields.TILE and any(name not in space.matmuls for name in names):
         yield "or MxNx0/Ww1s: powers of two from 16 on, W warps"
-    if which is MOVER:
+    if which is fields.MOVER:
         kinds = {type(value) for pin in pins for value in space.names[pin]}
         yield from (f"or {more}" for kind in MOVERS if kind in kinds and (more := kind.more(topology.gpu)))
 
@@ -228,7 +218,7 @@ def _leads_somewhere(spec: BoundSpec, topology: Topology, pins: Pins) -> bool:
 def _space(spec: BoundSpec, topology: Topology) -> Space:
     space = Space()
     if any(isinstance(node.operation, AllReduce) and _is_only_output(spec, node.output.name) for node in spec.nodes):
-        _add(space, ("", OUTPUTS), (True, False))
+        _add(space, ("", fields.OUTPUTS), (True, False))
     for collective, legal in legal_collectives(spec, topology):
         for how in legal:
             for pin, value in collective_pins(spec, [(collective, how)]).items():
@@ -256,23 +246,23 @@ def _add_exchanges(space: Space, structure: Structure, seen: set[object]) -> Non
             if (relation.name, option) not in seen:
                 seen.add((relation.name, option))
                 for which, value in exchange_fields(option).items():
-                    _add(space, (relation.name, which), (True, False) if which is STREAMS else (value,))
+                    _add(space, (relation.name, which), (True, False) if which is fields.STREAMS else (value,))
                 space.rows[relation.name] = max(space.rows.get(relation.name, 0), relation.part[0])
 
 
 def _add_loops(space: Space, structure: Structure, seen: set[object]) -> None:
     for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
-        _add(space, (matmul.name, COMPUTE), (True, False))
+        _add(space, (matmul.name, fields.COMPUTE), (True, False))
     for name, _ in structure.loops:
-        _add(space, (name, LOOP), (True, False))
+        _add(space, (name, fields.LOOP), (True, False))
     for group in structure.groups:
-        fields = group_fields(structure, group)
+        here = group_fields(structure, group)
         for option in compute_options(structure, group, {}):
             if (group.name, option) not in seen:
                 seen.add((group.name, option))
                 values = compute_fields(option)
-                for which in fields:
-                    tried = (True, False) if which is PREFETCH else (values[which],)
+                for which in here:
+                    tried = (True, False) if which is fields.PREFETCH else (values[which],)
                     _add(space, (group.name, which), tried, short=which in asked_of_all(group))
-        if group.matmuls and TILE in fields:
+        if group.matmuls and fields.TILE in here:
             space.matmuls.add(group.name)

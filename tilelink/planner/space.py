@@ -22,36 +22,20 @@ from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.spec import AllGather, BoundSpec, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
+from tilelink.planner import fields
 from tilelink.planner.choices import (
-    CHUNKS,
-    COMPUTE,
-    CONSUMERS,
-    COUNT,
-    EXCHANGE_FIELDS,
-    GROUP,
     ITEM_TILE,
-    LANDING,
-    LOOP,
-    MOVER,
-    OUTPUTS,
-    PREFETCH,
-    PROTOCOL,
     REUSED,
-    SHOTS,
-    SLOTS,
-    STREAMS,
-    SUM,
-    TAIL,
-    TILE,
-    AnyField,
     Pin,
     Pins,
+    asked_of_all,
     compute_fields,
     exchange_fields,
+    group_fields,
     pinned,
 )
 from tilelink.planner.collectives import collective_names, collective_pins, fits, legal_collectives, operation_of
-from tilelink.planner.fields import asked_of_all, group_fields
+from tilelink.planner.fields import AnyField
 from tilelink.planner.group import Group, group_ops, shareable
 from tilelink.planner.rules import item_counts, peer_atomics
 from tilelink.planner.structure import Structure
@@ -140,7 +124,7 @@ def _readers_of_columns(spec: BoundSpec) -> set[str]:
 
 def _tried(operation: type, name: str, legal: tuple[Collective, ...], pins: Pins) -> list[Collective]:
     """Ways to carry out a collective that have the fields that are pinned; some only if they are asked for."""
-    reuses, found = pinned(pins, "", OUTPUTS) is True, []
+    reuses, found = pinned(pins, "", fields.OUTPUTS) is True, []
     for how in legal:
         asked = _left_out(how, legal, gathers=operation is AllGather, reuses=reuses)
         if fits(operation, name, how, pins) and all(pinned(pins, name, field) is not None for field in asked):
@@ -151,13 +135,13 @@ def _tried(operation: type, name: str, legal: tuple[Collective, ...], pins: Pins
 def _left_out(how: Collective, legal: tuple[Collective, ...], *, gathers: bool, reuses: bool) -> tuple[AnyField, ...]:
     """Fields that pins must ask for, all of them, or else this way to carry out a collective is not tried."""
     if how.landing is Landing.REUSED and not reuses:
-        return (LANDING,)
+        return (fields.LANDING,)
     if how.in_tiles and how.shots > 1:  # never timed
-        return (SHOTS, PROTOCOL)
+        return (fields.SHOTS, fields.PROTOCOL)
     if how.in_tiles and gathers:  # one launch takes longer than two, unless the L2 still has the weights (one H200)
-        return (MOVER, PROTOCOL)
+        return (fields.MOVER, fields.PROTOCOL)
     if how.protocol is Protocol.LL and replace(how, protocol=Protocol.LAMPORT) in legal:
-        return (PROTOCOL,)  # its packets take as long as those of Lamport and carry half as much (one H200)
+        return (fields.PROTOCOL,)  # its packets take as long as those of Lamport and carry half as much (one H200)
     return ()
 
 
@@ -173,13 +157,13 @@ def _sends_as_asked(relation: Relation, collectives: Sequence[tuple[str, Collect
     """Whether pins ask for packets of the collective that `relation` carries out."""
     known = {name for name, _ in collectives}
     name = relation.name if relation.name in known else relation.name.removesuffix("_whole")
-    return pinned(pins, name, PROTOCOL) is not None
+    return pinned(pins, name, fields.PROTOCOL) is not None
 
 
 def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:
     """All matmuls that can run in the loop of another one do, or none does; those with a pin as it says."""
     for flag in (True, False) if can else (False,):
-        asked = {name: flag if (one := pinned(pins, name, LOOP)) is None else one for name in can}
+        asked = {name: flag if (one := pinned(pins, name, fields.LOOP)) is None else one for name in can}
         if flag or not all(asked.values()) or not can:
             yield {name: first for name, first in can.items() if asked[name]}
 
@@ -204,11 +188,11 @@ def _held(structure: Structure, pins: Pins, known: Known) -> Iterator[tuple[str,
         yield name, field, True, {value}
     for op in structure.graph.ops():
         if isinstance(op.operation, Matmul):
-            yield op.name, COMPUTE, True, {op.name in structure.library}
+            yield op.name, fields.COMPUTE, True, {op.name in structure.library}
     for name, shared in structure.loops:
-        yield name, LOOP, True, {shared}
+        yield name, fields.LOOP, True, {shared}
     for relation in structure.relations:
-        asked = _asked(pins, relation.name, EXCHANGE_FIELDS)
+        asked = _asked(pins, relation.name, fields.OF_EXCHANGES)
         key = relation, structure.by_tiles(relation.source)
         if asked and key not in known:
             known[key] = list(map(exchange_fields, exchange_options(structure, relation, pins)))
@@ -224,15 +208,15 @@ def _held(structure: Structure, pins: Pins, known: Known) -> Iterator[tuple[str,
 
 
 def _asked(
-    pins: Pins, name: str, fields: Iterable[AnyField], general: Collection[AnyField] | None = None
+    pins: Pins, name: str, some: Iterable[AnyField], general: Collection[AnyField] | None = None
 ) -> dict[AnyField, object]:
     """What is pinned of some fields; pins without a name are about those that are `general`, or all."""
-    found = ((field, pinned(pins, name, field, of_all=general is None or field in general)) for field in fields)
+    found = ((field, pinned(pins, name, field, of_all=general is None or field in general)) for field in some)
     return {field: value for field, value in found if value is not None}
 
 
 def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
-    fixed = {name: pinned(pins, name, COMPUTE) for name in matmuls}
+    fixed = {name: pinned(pins, name, fields.COMPUTE) for name in matmuls}
     for flags in product((False, True), repeat=len(matmuls)):
         chosen = dict(zip(matmuls, flags, strict=True))
         if all(fixed[name] in (None, flag) for name, flag in chosen.items()):
@@ -246,13 +230,13 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
         return _bounded_options(relation, topology, pins)
     movers = [mover for kind in MOVERS for mover in kind.tried(topology.gpu)]
     chunks = [n for n in _CHUNKS if (n - 1) * -(-relation.part[0] // n) < relation.part[0]]
-    wanted = pinned(pins, relation.name, MOVER)
+    wanted = pinned(pins, relation.name, fields.MOVER)
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
         movers = [wanted]
-    asked = pinned(pins, relation.name, CHUNKS)
+    asked = pinned(pins, relation.name, fields.CHUNKS)
     if asked is not None and asked <= relation.part[0]:
         chunks = [asked]
-    streams = pinned(pins, relation.name, STREAMS)
+    streams = pinned(pins, relation.name, fields.STREAMS)
     atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
     options = []
     for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
@@ -282,15 +266,15 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
     producers = producers or [CommSms(1)]
     counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]
     slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
-    wanted = pinned(pins, relation.name, MOVER)
+    wanted = pinned(pins, relation.name, fields.MOVER)
     if isinstance(wanted, ChunkMover) and wanted.issuer is Issuer.PROGRAMS and wanted.sms < topology.gpu.num_sms:
         producers = [wanted]
     if not atomics:
         producers = [one for one in producers if not one.why_not_without_atomics(Transfer.PUSH, by_tiles=False)]
-    items, places = pinned(pins, relation.name, CHUNKS), pinned(pins, relation.name, SLOTS)
+    items, places = pinned(pins, relation.name, fields.CHUNKS), pinned(pins, relation.name, fields.SLOTS)
     counts = counts if items is None or items > rows else [items]
     slots = slots if places is None else [places]
-    consumers = pinned(pins, relation.name, CONSUMERS) or 0
+    consumers = pinned(pins, relation.name, fields.CONSUMERS) or 0
     options = [
         ExchangeChoice(some, Transfer.PUSH, count, Nest.RANK_MAJOR, place, consumers)
         for some, count, place in product(producers, counts, slots)
@@ -300,21 +284,21 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
 
 def compute_options(structure: Structure, group: Group, pins: Pins) -> list[ComputeChoice]:
     """Options for one group, large tiles first."""
-    fields, general = group_fields(structure, group), asked_of_all(group)
-    if not fields:
+    here, general = group_fields(structure, group), asked_of_all(group)
+    if not here:
         return [ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)]
     if group.anchor.name in structure.library:
         return [ComputeChoice(LibraryCompute(), False)]
-    tile = pinned(pins, group.name, TILE, of_all=TILE in general)
-    number = pinned(pins, group.name, GROUP, of_all=GROUP in general)
+    tile = pinned(pins, group.name, fields.TILE, of_all=fields.TILE in general)
+    number = pinned(pins, group.name, fields.GROUP, of_all=fields.GROUP in general)
     groups = [number or (_GROUP if group.matmuls else 4)]
-    ahead = [pinned(pins, group.name, PREFETCH) is not False] if PREFETCH in fields else [False]
-    tails = [False, True] if TAIL in fields else [False]
-    counts = [False, True] if COUNT in fields and True in ahead else [False]
-    sums = [True, False] if SUM in fields else [False]
+    ahead = [pinned(pins, group.name, fields.PREFETCH) is not False] if fields.PREFETCH in here else [False]
+    tails = [False, True] if fields.TAIL in here else [False]
+    counts = [False, True] if fields.COUNT in here and True in ahead else [False]
+    sums = [True, False] if fields.SUM in here else [False]
     every = product(_tiles(structure, group, tile), groups, ahead, tails, counts, sums)
     options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
-    asked = _asked(pins, group.name, fields, general)
+    asked = _asked(pins, group.name, here, general)
     legal = [one for one in options if _agrees(compute_fields(one), asked)] if asked else options
     # a sum in the epilogue is computed by the tiles of another loop
     folded = [option for option in legal if option.sum_in_epilogue]
@@ -348,7 +332,7 @@ def _leaves(structure: Structure, name: str) -> bool:
 
 def _kept(options: list[ExchangeChoice], name: str, pins: Pins) -> list[ExchangeChoice]:
     """The options that have what is pinned, of the fields that they have."""
-    asked = _asked(pins, name, EXCHANGE_FIELDS)
+    asked = _asked(pins, name, fields.OF_EXCHANGES)
     return [one for one in options if _agrees(exchange_fields(one), asked)] if asked else options
 
 
