@@ -44,14 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them. Tests that are
-    listed may fail."""
+    """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them."""
     seen: Counter[str] = Counter()
-    listed = (Path(__file__).parent / "to_rewrite.txt").read_text(encoding="utf-8").splitlines()
-    waiting = tuple(line for line in listed if not line.startswith("#"))
     for item in items:
-        if item.nodeid.startswith(waiting):
-            item.add_marker(pytest.mark.xfail(reason="tests/to_rewrite.txt", strict=False))
         limit = item.get_closest_marker("quick")
         if limit is not None and item.get_closest_marker("slow") is None:
             name = item.nodeid.partition("[")[0]

@@ -66,7 +66,7 @@ class Loading(Signalling):
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
         packed = self.words.in_packet.get(region.buffer, 1) > 1
-        place = self.regions.place(f"{value}_words" if packed else value, region)
+        place = self.regions.place(f"{value}_packets" if packed else value, region)
         if isinstance(step, Load) and step.fill and self.buffers[region.buffer].protocol is not Protocol.SIMPLE:
             self.not_printed("a number in the place of packets that do not exist", step, "fill=0.0")
         for line in place.lines:

@@ -16,7 +16,7 @@ from tests.planner.operators import ag_gemm, gemm_ar, gemm_rs, mlp
 from tilelink import Overlap, Plan, Schedule
 from tilelink.elaborate.review import design_review
 from tilelink.errors import NotASchedule
-from tilelink.ir import choices, collective, movers, nodes, order, placement, schedule, spec, steps, user_op, word
+from tilelink.ir import choices, collective, enums, movers, nodes, order, placement, schedule, spec, steps, user_op
 from tilelink.ir.spec import bind
 from tilelink.planner.sample import sample_schedule
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SCOPE = {
     name: value
-    for module in (choices, collective, movers, word, nodes, order, placement, spec, steps, user_op, schedule)
+    for module in (choices, collective, movers, enums, nodes, order, placement, spec, steps, user_op, schedule)
     for name, value in vars(module).items()
 }
 _SIZES = {"M": 256, "K": 64, "N": 128, "H": 64, "F": 128}

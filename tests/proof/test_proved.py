@@ -30,7 +30,7 @@ def check_sampled(seed: int) -> None:
     topology = topologies.load(topology.name, rng.choice([n for n in (2, 4, 8) if n <= topology.num_ranks]))
     sizes = {name: rng.choice((REAL, RAGGED))[name] for name in overlap.spec.symbols()}
     schedule = sample_schedule(bind(overlap.spec, sizes, topology.num_ranks, "bf16"), topology, rng)
-    with within(3.5):
+    with within(6.0):  # a queue of 8,100 items through one slot takes 4 s: each is handed over in turn
         proof = verify(schedule)
     assert proof.proved, f"seed {seed}\n{schedule}\n{chr(10).join(proof.lines())}"
 

@@ -71,6 +71,9 @@ REASONS = (
     Reason(True, "what is divided by zero is 0 on emulated ranks", "", (Wrong.MALFORMED,)),
     Reason(True, "rank -1 is the last one on emulated ranks", "", (Wrong.NO_RANK,)),
     Reason(True, "it shows in later calls, or in an order of programs that few runs have", "", LATE),
+    Reason(
+        True, "text masks packets outside of their buffer, and adds nothing for them", "For.count", (Wrong.OUTSIDE,)
+    ),
     Reason(True, "text moves as much as the source has", "Region.extent", (Wrong.MALFORMED,)),
     Reason(True, "memory of any kind is emulated in one way", "Buffer.memory", (Wrong.NOT_SYMMETRIC, None)),
     Reason(False, DESCRIBED, "Role.phases: doubled"),
