@@ -4,22 +4,23 @@ TREES := topologies tilelink lowering examples tests
 QUICK := not slow and not gpu
 SLOW := slow and not gpu
 WHOLE := not gpu
+SHARE := 1
 
 .PHONY: demo test quick slow whole lint proportion format replay .venv
 
 demo: .venv
 	$(BIN)/tilelink demo
 
-# first what fails soon, then the rest of the whole suite: no test runs twice
+# first what fails soon, then slow tests: of those with many parameters one in SHARE, other ones for each commit
 test: lint proportion
 	$(MAKE) quick
-	$(MAKE) slow
+	$(MAKE) slow SHARE=4
 
 quick: .venv
 	$(BIN)/pytest -q -m "$(QUICK)" -n 2
 
 slow: .venv
-	$(BIN)/pytest -q -m "$(SLOW)" -n 2
+	COMMIT=$$(git rev-parse HEAD) $(BIN)/pytest -q -m "$(SLOW)" -n 2 --share $(SHARE)
 
 whole: .venv
 	$(BIN)/pytest -q -m "$(WHOLE)" -n 2

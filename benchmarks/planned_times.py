@@ -22,7 +22,8 @@ import topologies
 from tests.planner.grid import MACHINES, SPECS, Cell, cells
 from tilelink.errors import TileLinkError
 from tilelink.ir.spec import bind
-from tilelink.planner.collectives import collective_texts
+from tilelink.planner.choices import texts
+from tilelink.planner.collectives import collective_pins
 from tilelink.planner.plan import search
 
 ALIKE = 1e-6  # of a predicted time: rounding
@@ -51,7 +52,8 @@ def searched(cell: Cell) -> dict[str, object]:
     ms = (time.process_time() - start) * 1e3
     chosen = {name: repr(option) for (_, name), option in best.options.items()}
     structure = best.structure
-    collectives = [f"{name}={text}" for name, text in collective_texts(structure.spec, structure.collectives).items()]
+    pins = texts(collective_pins(structure.spec, structure.collectives))
+    collectives = [f"{name}={text}" for name, text in pins.items()]
     return {"us": best.us, "chosen": [*collectives, chosen], "ms": ms, "timed": len(others)}
 
 

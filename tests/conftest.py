@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,13 +39,17 @@ gc.set_threshold(50_000, 20, 20)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew from what is emitted")
     parser.addoption(
+        "--share", type=int, default=1, help="run one of so many slow parameters of each test: those of COMMIT"
+    )
+    parser.addoption(
         "--random-specs", type=int, default=40, help="how many random specs run (tests/pipeline/test_meaning.py)"
     )
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them. With a share of n, an
+    n-th of the slow parameters of each test run, at least one."""
     seen: Counter[str] = Counter()
     for item in items:
         limit = item.get_closest_marker("quick")
@@ -53,6 +58,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen[name] += 1
             if seen[name] > limit.args[0]:
                 item.add_marker(pytest.mark.slow)
+    share = config.getoption("--share")
+    if share > 1:
+        left_out = _left_out([item for item in items if item.get_closest_marker("slow")], share)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _left_out(slow: list[pytest.Item], share: int) -> set[str]:
+    """Of each test all but an n-th of its parameters, which a number of name and commit picks."""
+    commit = os.environ.get("COMMIT", "")
+    by_test: dict[str, list[str]] = {}
+    for item in slow:
+        by_test.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
+    found = set[str]()
+    for names in by_test.values():
+        names.sort(key=lambda name: zlib.crc32(f"{commit} {name}".encode()))
+        found.update(names[-(-len(names) // share) :])
+    return found
 
 
 def pytest_collection_finish() -> None:

@@ -15,7 +15,7 @@ from tilelink.ir.location import here
 from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import trace
 from tilelink.plan import Plan
-from tilelink.planner.choices import pin_text
+from tilelink.planner.fields import pin_text
 from tilelink.planner.pins import legal_beside
 from tilelink.planner.plan import plan
 from tilelink.planner.plan_cache import planned

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from tilelink.planner.choices import Pins, texts
 from tilelink.planner.explain import Explanation
 from tilelink.planner.families import Rejected
 from tilelink.planner.flips import Flip, Walked
@@ -27,7 +28,7 @@ def explanation_json(explanation: Explanation) -> str:
         "topology": schedule.machine.topology,
         "ranks": schedule.machine.num_ranks,
         "predicted_us": account.total_us,
-        "family": dict(explanation.family),
+        "family": texts(explanation.family),
         "choices": dict(schedule.choices),
         "critical": [_term(term) for term in account.critical],
         "hidden": [{**_term(term), "hidden_by": term.hidden_by} for term in account.hidden],
@@ -46,8 +47,8 @@ def _term(term: Term) -> dict[str, object]:
 def _rejected(one: Rejected) -> dict[str, object]:
     term = None if one.term is None else _term(one.term)
     return {
-        "family": dict(one.fields),
-        "differs": dict(one.differs),
+        "family": texts(one.fields),
+        "differs": texts(one.differs),
         "us": one.us,
         "lost_by": one.lost_by.value,
         "lost_us": one.lost_us,
@@ -60,8 +61,8 @@ def _flip(flip: Flip) -> dict[str, object]:
         "axis": flip.axis,
         "value": flip.value,
         "before": flip.before,
-        "family": dict(flip.fields),
-        "differs": dict(flip.differs),
+        "family": texts(flip.fields),
+        "differs": texts(flip.differs),
         "us": flip.us,
     }
 
@@ -113,5 +114,5 @@ def _number(axis: str, value: float) -> str:
     return f"{value:.0f}" if axis.isidentifier() else f"x {value:.2f}"
 
 
-def _pins(pins: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in pins.items()) or "the same fields"
+def _pins(pins: Pins) -> str:
+    return ", ".join(f"{name}={value}" for name, value in texts(pins).items()) or "the same fields"

@@ -16,7 +16,7 @@ from tilelink.ir.collective import Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Transfer
 from tilelink.ir.order import Nest
-from tilelink.planner.choices import COLLECTIVE_FIELDS, COMPUTE_FIELDS, EXCHANGE_FIELDS, OUTPUTS
+from tilelink.planner import fields
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -81,8 +81,7 @@ def test_every_page_is_linked_from_the_index() -> None:
 def test_pins_are_those_of_the_planner() -> None:
     text = read("docs/pins.md")
     rows = re.findall(r"^\| (?:`(\w+)`)? *\| [^|]+ \| (.*) \|$", text, re.MULTILINE)
-    fields = {name for name, _ in rows if name}
-    assert fields == {*COLLECTIVE_FIELDS, OUTPUTS, *EXCHANGE_FIELDS, *COMPUTE_FIELDS, "loop"}
+    assert {name for name, _ in rows if name} == fields.BY_NAME.keys()
     values = {value for _, row in rows for value in re.findall(r"`([^`]+)`", row)}
     assert {str(member.value) for kind in (Protocol, Landing, Transfer, Nest) for member in kind} <= values
 

@@ -150,6 +150,8 @@ def test_tiles_may_be_halved_and_stay_in_one_order() -> None:
     assert any("programs wait for each other" in finding.fact for finding in found), found
 
 
+FEW = {"M": 32, "K": 16, "N": 16}  # two tiles
+
 PLANTED = {
     "one set of packets": ("call % 2 * OUT_PACKETS_STEP_0", "0 * OUT_PACKETS_STEP_0"),
     "nobody waits": (
@@ -164,20 +166,20 @@ PLANTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles"])
 def test_without_mistakes_nothing_is_refuted(algorithm: str) -> None:
-    assert not verdict(lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, algorithm))).refuted
+    assert not verdict(lowering.emit(planned(GEMM_RS, FEW, algorithm))).refuted
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ll-tiles", "lamport-tiles"])
 @pytest.mark.parametrize("name", PLANTED)
 def test_mistakes_in_the_kernel_are_found(name: str, algorithm: str) -> None:
-    source = lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, algorithm))
+    source = lowering.emit(planned(GEMM_RS, FEW, algorithm))
     assert verdict(edited(source, PLANTED[name])).refuted, name
 
 
 @pytest.mark.slow
 def test_packets_that_nobody_empties_are_found() -> None:
-    source = lowering.emit(planned(GEMM_RS, {"M": 32, "K": 64, "N": 64}, "lamport-tiles"))
+    source = lowering.emit(planned(GEMM_RS, FEW, "lamport-tiles"))
     assert verdict(edited(source, ("store_words(words, tl.zeros(words.shape, tl.int64), mask)", "pass"))).refuted
 
 

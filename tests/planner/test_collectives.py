@@ -16,8 +16,10 @@ from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, ReduceScatter, SendRecv, bind
+from tilelink.planner import fields
 from tilelink.planner.aliases import ALIASES, without_aliases
-from tilelink.planner.collectives import FIELD_RULES, collective_texts, legal_collectives, why_none_fits
+from tilelink.planner.choices import texts
+from tilelink.planner.collectives import FIELD_RULES, collective_pins, legal_collectives, why_none_fits
 from tilelink.runtime.run import run_emulated
 
 SIZES = {"M": 16, "K": 64, "N": 64}
@@ -29,7 +31,7 @@ def bound(operator: Overlap, **sizes: int) -> BoundSpec:
 
 
 EVERY = [
-    pytest.param(operator, name, how, id=f"{operator.name} {collective_texts(bound(operator), [(name, how)])}")
+    pytest.param(operator, name, how, id=f"{operator.name} {texts(collective_pins(bound(operator), [(name, how)]))}")
     for operator in (AG_GEMM, GEMM_RS, GEMM_AR)
     for name, ways in legal_collectives(bound(operator), MACHINE)
     for how in ways
@@ -49,10 +51,10 @@ def test_the_fields_are_a_product() -> None:
 @pytest.mark.quick(8)
 def test_every_combination_is_planned_and_right(operator: Overlap, name: str, how: Collective) -> None:
     """Planned with its texts as pins, proved, and equal to the reference on emulated ranks."""
-    texts = collective_texts(bound(operator), [(name, how)])
-    schedule = operator.plan_for(MACHINE, SIZES, "bf16", texts | {"compute": "triton"})
+    pins = texts(collective_pins(bound(operator), [(name, how)]))
+    schedule = operator.plan_for(MACHINE, SIZES, "bf16", pins | {"compute": "triton"})
     assert dict(schedule.decided.collectives)[name] == how
-    assert texts.items() <= dict(schedule.choices).items()
+    assert pins.items() <= dict(schedule.choices).items()
     result = run_emulated(schedule, lowering.emit(schedule), calls=3)
     assert result.equal, f"{result.lines()}\n{schedule}"
 
@@ -84,7 +86,8 @@ def test_every_rule_of_fields_forbids_alone() -> None:
 def test_the_reason_is_that_of_the_rule(
     operator: Overlap, sizes: dict[str, int], machine: topologies.Topology, pins: dict[str, str], reason: str
 ) -> None:
-    assert reason in why_none_fits(bound(operator, **sizes), machine, pins)
+    values = {("", fields.BY_NAME[name]): fields.BY_NAME[name].parsed(text) for name, text in pins.items()}
+    assert reason in why_none_fits(bound(operator, **sizes), machine, values)
     with pytest.raises((IllegalPin, NoLegalSchedule)) as caught:
         operator.plan_for(machine, {name: (SIZES | sizes)[name] for name in operator.spec.symbols()}, "bf16", pins)
     assert reason in str(caught.value)
@@ -93,11 +96,10 @@ def test_the_reason_is_that_of_the_rule(
 @pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_stands_for_its_fields(alias: str) -> None:
     spec = bound(GEMM_AR)
-    texts = collective_texts(spec, [("out", ALIASES[alias])])
-    assert without_aliases(spec, MACHINE, {"algorithm": alias}) == texts
-    assert without_aliases(spec, MACHINE, {"out.algorithm": alias, "y.compute": "triton"}) == texts | {
-        "y.compute": "triton"
-    }
+    held = texts(collective_pins(spec, [("out", ALIASES[alias])]))
+    assert without_aliases(spec, MACHINE, {"algorithm": alias}) == held
+    beside = {"y.compute": "triton"}
+    assert without_aliases(spec, MACHINE, {"out.algorithm": alias, **beside}) == held | beside
 
 
 def test_aliases_of_several_collectives() -> None:

@@ -17,7 +17,7 @@ from tilelink.errors import IllegalPin, NoLegalSchedule, UnknownPin
 from tilelink.ir.calls import LibraryCollective, LibraryGemm
 from tilelink.ir.nodes import CopyProgram, Kernel
 from tilelink.ir.spec import Matmul, bind
-from tilelink.planner.choices import OUTPUTS, pin_text
+from tilelink.planner.fields import BY_NAME, OUTPUTS, pin_text
 from tilelink.planner.pins import pin_names
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_a_field_pinned_for_one_value(name: str, topology: str) -> None:
             except NoLegalSchedule as refused:
                 assert f"{full}={value}" in str(refused.facts["pins"])
                 continue
-            if full != OUTPUTS:  # a promise, which a schedule may have no use for
+            if full != OUTPUTS.name:  # a promise, which a schedule may have no use for
                 assert dict(found.choices)[full] == value
             honoured += 1
     assert honoured > 20
@@ -260,7 +260,7 @@ def test_every_value_that_a_message_lists_is_accepted(seed: int) -> None:
         for value in rng.sample(legal, min(len(legal), 4)):
             value, _, beside = value.partition(" with ")
             found = _with(operator, topology, {pin: value, **dict([beside.split("=")] if beside else [])})
-            if pin != OUTPUTS:
+            if pin != OUTPUTS.name:
                 chosen = {full: text for full, text in found.choices if full == pin or full.endswith(f".{pin}")}
                 assert value in chosen.values(), (pin, value, chosen)
 
@@ -278,6 +278,20 @@ def test_every_value_that_is_accepted_is_listed_or_described(seed: int) -> None:
             except (IllegalPin, NoLegalSchedule):
                 continue
             assert value in legal or re.fullmatch(pattern, value), (pin, value, legal)
+
+
+OTHER_SPELLINGS = [
+    *(("mover", text) for text in ("CommSms(02)", "CommSms(2", "CommSms()", "CommSms(2, 3)", "Library(1)", "fused()")),
+    *(("tile", text) for text in ("032x32x32/4w2s", "32x32x32/4w2s1p", "32x32x32/4w2s0p", "32x32x48/4w2s")),
+    *(("chunks", text) for text in ("02", "+2", "2.0", "0")),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), OTHER_SPELLINGS)
+def test_a_value_has_one_text(name: str, text: str) -> None:
+    assert BY_NAME[name].parsed(text) is None
+    with pytest.raises(IllegalPin):
+        _with(gemm_rs, "laptop-switch", {name: text})
 
 
 def test_lists_that_were_wrong() -> None:

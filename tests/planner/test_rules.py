@@ -9,8 +9,10 @@ from tests.planner.grid import SPECS
 from tests.planner.operators import gemm_ar
 from tilelink.ir.movers import CommSms, CopyEngine, Fused, Transfer
 from tilelink.ir.spec import bind
+from tilelink.planner.choices import REUSED
 from tilelink.planner.decisions import choices_of, legal_alone, slots_of, why_not_together
 from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.pins import checked_pins
 from tilelink.planner.predicted import time_us
 from tilelink.planner.rules import RULES, carried, why_illegal
 from tilelink.planner.search import descent_of
@@ -48,7 +50,7 @@ def test_rules_give_the_reason() -> None:
         machine = topologies.load(name, ranks)
         for operator in SPECS:
             sizes = dict.fromkeys(operator.spec.symbols(), 64)
-            for structure in structures(bind(operator.spec, sizes, ranks, "bf16"), machine, {"outputs": "reused"}):
+            for structure in structures(bind(operator.spec, sizes, ranks, "bf16"), machine, REUSED):
                 for relation in structure.relations:
                     for option in slots_of(structure, {})["exchange", relation.name]:
                         facts = carried(structure, relation, option)  # type: ignore[arg-type]
@@ -62,7 +64,8 @@ def test_what_does_not_go_together() -> None:
     """Programs that copy beside warpgroups in turns: known before anything is built, with the reason that building gives."""
     machine = topologies.load("h200-nvswitch", 4)
     spec = bind(gemm_ar.spec, {"M": 4096, "K": 4096, "N": 4096}, 4, "bf16")
-    pins = {"shots": "2", "protocol": "simple", "landing": "copied", "compute": "triton", "tile": "128x128x64/4w5s2g"}
+    given = {"shots": 2, "protocol": "simple", "landing": "copied", "compute": "triton", "tile": "128x128x64/4w5s2g"}
+    pins = checked_pins(spec, machine, given)
     (structure,) = structures(spec, machine, pins)
     slots, why = legal_alone(structure, slots_of(structure, pins))
     assert not why

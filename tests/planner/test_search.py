@@ -13,7 +13,7 @@ from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
-from tilelink.planner.choices import OUTPUTS
+from tilelink.planner.fields import OUTPUTS
 from tilelink.planner.pins import pin_names
 
 _MARGIN = 0.02  # of the time of library calls alone, within which they are taken
@@ -80,7 +80,7 @@ def _pins(cell: Cell, free: Schedule, rng: random.Random, count: int) -> list[tu
         (name, value)
         for name, values in names.items()
         for value in sorted(values)
-        if held.get(name) != value and name != OUTPUTS and value not in PACKETS
+        if held.get(name) != value and name != OUTPUTS.name and value not in PACKETS
     ]
     return rng.sample(every, min(count, len(every)))
 

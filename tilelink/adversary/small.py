@@ -14,15 +14,19 @@ from itertools import product
 from tilelink.adversary.cuts import in_proportion
 from tilelink.adversary.sizes import queues, uses
 from tilelink.errors import NoLegalSchedule
-from tilelink.ir.movers import Issuer, Transfer, parsed_mover
-from tilelink.ir.nodes import Exchange
+from tilelink.ir.choices import Choices, ExchangeChoice, TritonLoop
+from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.nodes import Exchange, TileShape
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.steps import SMALLEST_DOT, in_pieces
 from tilelink.ir.walk import flat
-from tilelink.planner.plan import plan
+from tilelink.planner.choices import ITEM_TILE
+from tilelink.planner.decisions import pins_of
+from tilelink.planner.fallback import pins_text
+from tilelink.planner.plan import plan_with
 from topologies.errors import UserError
-from topologies.topology import Gpu, Topology
+from topologies.topology import Topology
 
 _MOST_CHUNKS = 2
 _MOST_ITEMS, _MOST_SLOTS = 7, 3  # no multiple of each other
@@ -38,18 +42,15 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
 
     Raises NoLegalSchedule if the choices go together at no small size that was tried.
     """
-    halved = {
-        name.rpartition(".")[0] for name, value in schedule.choices if name.endswith(".tail") and value == "halves"
-    }
-    wide = _wide(schedule, halved)
-    pins = {name: _small_pin(name, value, wide, topology.gpu) for name, value in schedule.choices}
-    pins |= _small_queues(schedule)
+    halved = {name for name, loop in _loops(schedule.decided) if loop.halves}
+    choices = _small(schedule.decided, _wide(schedule, halved))
+    pins = pins_of(schedule.spec, topology, choices)
     failure: UserError | None = None
-    for sizes, more in product(_sizes(spec, schedule, pins, halved), _MORE_SMS if halved else (0,)):
+    for sizes, more in product(_sizes(spec, schedule, choices, halved), _MORE_SMS if halved else (0,)):
         try:
             few = _few_sms(topology, schedule, more)
             some = in_proportion(spec, sizes, dict(schedule.spec.sizes))
-            return plan(bind(spec, some, schedule.num_ranks, schedule.spec.inputs[0].dtype), few, pins)
+            return plan_with(bind(spec, some, schedule.num_ranks, schedule.spec.inputs[0].dtype), few, pins)
         except UserError as error:
             failure = failure or error
     assert failure is not None
@@ -57,7 +58,7 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
         function=spec.name,
         topology=topology.name,
         num_ranks=schedule.num_ranks,
-        pins=", ".join(f"{name}={value}" for name, value in pins.items()),
+        pins=pins_text(pins),
         reason=f"no small size goes with these choices: {failure}",
         legal="",
     )
@@ -92,38 +93,43 @@ def _wide(schedule: Schedule, halved: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _small_pin(name: str, value: str, wide: Mapping[str, str], gpu: Gpu) -> str:
-    made, _, field = name.rpartition(".")
-    match field:
-        case "tile":
-            if "x" not in value:
-                return value
-            turns = value.endswith("g")
-            least = _GROUP_TILE if turns else SMALLEST_DOT
-            rows, cols = (least << (wide.get(made) == axis) for axis in ("m", "n"))
-            return f"{rows}x{cols}x{0 if 'x0/' in value else SMALLEST_DOT}/4w{'2s2g' if turns else '1s'}"
-        case "chunks":
-            return str(min(int(value), _MOST_CHUNKS))
-        case "group":
-            return value if not value.isdigit() else str(min(int(value), 2))
-        case "mover":
-            mover = parsed_mover(value, gpu)
-            return value if mover is None else mover.small.text
-    return value
+def _small(choices: Choices, wide: Mapping[str, str]) -> Choices:
+    """The same choices with smaller numbers."""
+    computes = {
+        name: replace(choices.compute(name), loop=_small_loop(loop, wide.get(name, "")))
+        for name, loop in _loops(choices)
+    }
+    return replace(
+        choices,
+        exchanges=tuple((name, _small_exchange(one)) for name, one in choices.exchanges),
+        computes=tuple((name, computes.get(name, one)) for name, one in choices.computes),
+    )
 
 
-def _small_queues(schedule: Schedule) -> dict[str, str]:
-    """Few items through fewer slots, or through as many slots if there are enough for all of them; few consumers."""
-    pins: dict[str, str] = {}
-    for exchange in schedule.exchanges:
-        if exchange.slots:
-            items = min(exchange.chunks, _MOST_ITEMS)
-            slots = items if exchange.slots >= exchange.chunks else min(exchange.slots, items - 1, _MOST_SLOTS)
-            pins |= {f"{exchange.name}.chunks": str(items), f"{exchange.name}.slots": str(slots)}
-            consumers = dict(schedule.choices)[f"{exchange.name}.consumers"]
-            few = consumers if not consumers.isdigit() else str(min(int(consumers), 2))
-            pins[f"{exchange.name}.consumers"] = few
-    return pins
+def _loops(choices: Choices) -> Iterator[tuple[str, TritonLoop]]:
+    """Those that have tiles of their own."""
+    for name, one in choices.computes:
+        if isinstance(one.loop, TritonLoop) and one.loop.tile != ITEM_TILE:
+            yield name, one.loop
+
+
+def _small_loop(loop: TritonLoop, wide: str) -> TritonLoop:
+    turns = loop.tile.warpgroups > 1
+    least = _GROUP_TILE if turns else SMALLEST_DOT
+    rows, cols = (least << (wide == axis) for axis in ("m", "n"))
+    tile = TileShape(rows, cols, min(loop.tile.k, SMALLEST_DOT), 4, 1 + turns, warpgroups=1 + turns)
+    return replace(loop, tile=tile, group=min(loop.group, 2))
+
+
+def _small_exchange(choice: ExchangeChoice) -> ExchangeChoice:
+    """Few chunks. Of a queue few items through fewer slots, or through as many slots if there are enough for all of them; few
+    consumers."""
+    if not choice.slots:
+        return replace(choice, mover=choice.mover.small, chunks=min(choice.chunks, _MOST_CHUNKS))
+    items = min(choice.chunks, _MOST_ITEMS)
+    slots = items if choice.slots >= choice.chunks else min(choice.slots, items - 1, _MOST_SLOTS)
+    consumers = min(choice.consumers, 2)
+    return replace(choice, mover=choice.mover.small, chunks=items, slots=slots, consumers=consumers)
 
 
 def _rows_of_items(spec: Spec, schedule: Schedule) -> dict[str, int]:
@@ -138,16 +144,18 @@ def _rows_of_items(spec: Spec, schedule: Schedule) -> dict[str, int]:
     return found
 
 
-def _sizes(
-    spec: Spec, schedule: Schedule, pins: Mapping[str, str], halved: Collection[str]
-) -> Iterator[dict[str, int]]:
+def _sizes(spec: Spec, schedule: Schedule, choices: Choices, halved: Collection[str]) -> Iterator[dict[str, int]]:
     """Sizes to try, ragged like those of the schedule first. Rows come in parts of whole chunks of two tiles each; where tiles
     are to be left for the last round, more of them are tried at the end."""
-    chunks = max([int(value) for name, value in pins.items() if name.endswith(".chunks")], default=1)
+    chunks = max((choice.chunks for _, choice in choices.exchanges), default=1)
     ranks, used = schedule.num_ranks, uses(spec, schedule)
-    turns = any(value.endswith("g") for name, value in pins.items() if name.endswith(".tile"))
+    tiles_of = {name: loop.tile for name, loop in _loops(choices)}
+    turns = any(tile.warpgroups > 1 for tile in tiles_of.values())
     smallest = _GROUP_TILE if turns else SMALLEST_DOT
-    widths = {name: _width(pins, loops) for name, loops in used.columns.items()}
+    widths = {  # columns of the widest tile
+        name: max([SMALLEST_DOT, *(tiles_of[loop].n for loop in loops if loop in tiles_of)])
+        for name, loops in used.columns.items()
+    }
     kept = _rows_of_items(spec, schedule)
     names = [name for name, _ in schedule.spec.sizes]
     for factor in (1, 2, 3, 5) if halved else (1,):
@@ -165,12 +173,6 @@ def _sizes(
                         width = widths.get(name, SMALLEST_DOT)
                         found[name] = _other(width * factor, ranks if name in used.shared else 1, extra, turns=turns)
                 yield found | kept
-
-
-def _width(pins: Mapping[str, str], loops: Collection[str]) -> int:
-    """Columns of the widest tile of these loops."""
-    tiles = [pins[f"{name}.tile"] for name in loops if "x" in pins.get(f"{name}.tile", "")]
-    return max([SMALLEST_DOT, *(int(tile.split("x")[1]) for tile in tiles)])
 
 
 def _other(width: int, ranks: int, ragged: bool, *, turns: bool) -> int:

@@ -13,7 +13,7 @@ from tilelink.bench.rows import Operator, Row
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.alternatives import alternatives
-from tilelink.planner.choices import OUTPUTS, REUSED
+from tilelink.planner.choices import REUSED, texts
 from tilelink.planner.collectives import legal_collectives
 from tilelink.processes import fresh_processes
 from topologies.errors import UserError
@@ -86,7 +86,7 @@ def plan_row(row: Row, request: Request) -> PlannedRow:
     found = [_candidate(row, request.topology, "planned", Origin.PLANNED, ())]
     held = {candidate.schedule.hash for candidate in found if candidate.schedule is not None}
     if _placeable(row, request.topology):
-        reused = _candidate(row, request.topology, "reused", Origin.REUSED, ((OUTPUTS, REUSED),))
+        reused = _candidate(row, request.topology, "reused", Origin.REUSED, tuple(texts(REUSED).items()))
         if reused.schedule is None or reused.schedule.hash not in held:
             found.append(reused)
     if request.tuned and found[0].schedule is not None:

@@ -5,7 +5,6 @@ Everything else asks for its `issuer` only: its steps (`tilelink.elaborate.mover
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
@@ -94,11 +93,6 @@ class ChunkMover(Mover, ABC):
         yield cls()
 
     @classmethod
-    def parsed(cls, text: str, gpu: Gpu) -> Self | None:
-        """The one that a pin asks for, if it is one of these."""
-        return next((one for one in cls.tried(gpu) if one.text == text), None)
-
-    @classmethod
     def more(cls, gpu: Gpu) -> str:
         """What else may be pinned than what is tried, in words."""
         return ""
@@ -152,11 +146,6 @@ class CommSms(ChunkMover):
         return (cls(number) for number in cls._TRIED if number <= gpu.num_sms // 2)
 
     @classmethod
-    def parsed(cls, text: str, gpu: Gpu) -> Self | None:
-        match = re.fullmatch(rf"{cls.__name__}\(([1-9]\d{{0,9}})\)", text)
-        return cls(int(match[1])) if match and int(match[1]) < gpu.num_sms else None
-
-    @classmethod
     def more(cls, gpu: Gpu) -> str:
         return f"{cls.__name__}(n) with n from 1 to {gpu.num_sms - 1}"
 
@@ -175,11 +164,6 @@ class Fused(ChunkMover):
 
 
 MOVERS: tuple[type[ChunkMover], ...] = (CopyEngine, CommSms, Fused)  # in the order in which the search tries them
-
-
-def parsed_mover(text: str, gpu: Gpu) -> ChunkMover | None:
-    """The mover of chunks that a pin asks for, or None."""
-    return next((found for kind in MOVERS if (found := kind.parsed(text, gpu)) is not None), None)
 
 
 def _ramp(topology: Topology, transfer: Transfer, sms: int) -> float:

@@ -9,8 +9,9 @@ from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.spec import AllReduce, BoundSpec
-from tilelink.planner.choices import likely
-from tilelink.planner.collectives import collective_fields, legal_collectives, operation_of
+from tilelink.planner.choices import texts
+from tilelink.planner.collectives import collective_pins, legal_collectives, operation_of
+from tilelink.planner.fields import likely
 from topologies.topology import Topology
 
 ALIAS = "algorithm"
@@ -47,17 +48,18 @@ def without_aliases(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]
         for name, (operation, ways) in about.items():
             if pin == ALIAS and f"{name}.{ALIAS}" in pins:
                 continue
-            texts = aliases(operation, ways)
-            if pins[pin] not in texts:
+            known = aliases(operation, ways)
+            if pins[pin] not in known:
                 reason = "no schedule of this spec has it"
                 raise IllegalPin(
-                    name=pin, value=pins[pin], reason=reason, hint=likely(pins[pin], texts), legal=_listed(texts)
+                    name=pin, value=pins[pin], reason=reason, hint=likely(pins[pin], known), legal=_listed(known)
                 )
-            for field, text in collective_fields(operation, texts[pins[pin]]).items():
-                if out.get(f"{name}.{field}", text) != text:
-                    reason = f"it stands for {field}={text} of {name}, which is pinned to {out[f'{name}.{field}']}"
-                    raise IllegalPin(name=pin, value=pins[pin], reason=reason, hint="", legal=_listed(texts))
-                out[f"{name}.{field}"] = text
+            for full, text in texts(collective_pins(spec, [(name, known[pins[pin]])])).items():
+                if out.get(full, text) != text:
+                    field = full.removeprefix(f"{name}.")
+                    reason = f"it stands for {field}={text} of {name}, which is pinned to {out[full]}"
+                    raise IllegalPin(name=pin, value=pins[pin], reason=reason, hint="", legal=_listed(known))
+                out[full] = text
     return out
 
 

@@ -6,27 +6,31 @@ are nearly alike one is enough, so each alternative decides something otherwise 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from tilelink.errors import IllegalPin, NoLegalSchedule
+from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Matmul
+from tilelink.planner import fields
 from tilelink.planner.build import build
-from tilelink.planner.choices import COMPUTE_FIELDS, EXCHANGE_FIELDS, loop_text
-from tilelink.planner.collectives import collective_texts
-from tilelink.planner.decisions import Slot, choices_of, legal_alone, slots_of
+from tilelink.planner.choices import Pin, Pins
+from tilelink.planner.collectives import collective_pins
+from tilelink.planner.decisions import Slot, choices_of, legal_alone, pins_of, slots_of
 from tilelink.planner.layout import Problem
-from tilelink.planner.plan import plan
+from tilelink.planner.plan import plan_with
 from tilelink.planner.space import structures
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Timing
 from tilelink.proof.verify import verify
 from topologies.topology import Topology
 
-_HARDLY_MATTER = ("group", "prefetch", "tail")  # fields: schedules that differ in these alone are one alternative
-_OF_STRUCTURE = ("compute", "sum")
-_LOOP_FIELDS = tuple(field for field in COMPUTE_FIELDS if field not in _OF_STRUCTURE)
+_HARDLY_MATTER = (
+    fields.GROUP,
+    fields.PREFETCH,
+    fields.TAIL,
+)  # fields: schedules that differ in these alone are one alternative
+_LOOP_FIELDS = tuple(field for field in fields.OF_LOOPS if field not in (fields.COMPUTE, fields.SUM))
 _WORTH = 1.3  # of the time of the best one; the model has been wrong by 28 % at most
 
 
@@ -39,9 +43,9 @@ def alternatives(topology: Topology, best: Schedule, count: int) -> list[Schedul
     """
     every = [*_of_other_structures(topology, best), *_neighbours(topology, best)]
     found = [schedule for schedule in every if schedule.predicted_us <= _WORTH * best.predicted_us]
-    programs, varied, chosen = {best.program.hash}, set[str](), list[Schedule]()
+    programs, varied, chosen = {best.program.hash}, set[Pin](), list[Schedule]()
     for schedule in sorted(found, key=lambda schedule: schedule.predicted_us):
-        differs = _differing(schedule, best)
+        differs = _differing(topology, schedule, best)
         new = len(chosen) < count and schedule.program.hash not in programs and not differs <= varied
         if new and verify(schedule).proved:  # one that is refuted is a mistake of ours, and never given out
             programs.add(schedule.program.hash)
@@ -50,13 +54,13 @@ def alternatives(topology: Topology, best: Schedule, count: int) -> list[Schedul
     return chosen
 
 
-def _differing(schedule: Schedule, best: Schedule) -> set[str]:
-    """Names of choices that are others than in `best`."""
-    held = dict(best.choices)
-    differ = {name for name, value in schedule.choices if held.get(name, value) != value}
+def _differing(topology: Topology, schedule: Schedule, best: Schedule) -> set[Pin]:
+    """Choices that are others than in `best`."""
+    found, held = (pins_of(one.spec, topology, one.decided) for one in (schedule, best))
+    differ = {pin for pin, value in found.items() if held.get(pin, value) != value}
     by_library = schedule.by_library | best.by_library
     whole = _whole(schedule) & _whole(best)
-    return {name for name in differ if not _follows(name, by_library, whole)}
+    return {pin for pin in differ if not _follows(pin, by_library, whole)}
 
 
 def _whole(schedule: Schedule) -> frozenset[str]:
@@ -64,48 +68,47 @@ def _whole(schedule: Schedule) -> frozenset[str]:
     return frozenset(name for name, choice in schedule.decided.exchanges if choice.chunks == 1)
 
 
-def _follows(name: str, by_library: AbstractSet[str], whole: AbstractSet[str]) -> bool:
+def _follows(pin: Pin, by_library: AbstractSet[str], whole: AbstractSet[str]) -> bool:
     """Whether a choice hardly matters, says once more whether the library computes a value, or orders the chunks of a part that
     moves as a `whole`: chunk by chunk is rank by rank there."""
-    owner, _, field = name.rpartition(".")
-    if field in _HARDLY_MATTER or (field == "nest" and owner in whole):
+    name, field = pin
+    if field in _HARDLY_MATTER or (field is fields.NEST and name in whole):
         return True
-    return owner in by_library and field in _LOOP_FIELDS
+    return name in by_library and field in _LOOP_FIELDS
 
 
 def _of_other_structures(topology: Topology, best: Schedule) -> Iterator[Schedule]:
     """The best schedule of each structure but that of `best`."""
     matmuls = [node.output.name for node in best.spec.nodes if isinstance(node.operation, Matmul)]
-    held = dict(best.choices)
+    held = pins_of(best.spec, topology, best.decided)
     for structure in structures(best.spec, topology, {}):
-        pins = collective_texts(best.spec, structure.collectives)
-        pins |= {f"{name}.compute": "library" if name in structure.library else "triton" for name in matmuls}
-        pins |= {f"{name}.loop": loop_text(shared) for name, shared in structure.loops}
-        if all(held.get(name) == value for name, value in pins.items()):
+        pins = collective_pins(best.spec, structure.collectives)
+        pins |= {(name, fields.COMPUTE): name in structure.library for name in matmuls}
+        pins |= {(name, fields.LOOP): shared for name, shared in structure.loops}
+        if pins.items() <= held.items():
             continue
         try:
-            yield plan(best.spec, topology, pins)
-        except (IllegalPin, NoLegalSchedule):
+            yield plan_with(best.spec, topology, pins)
+        except NoLegalSchedule:
             continue
 
 
 def _neighbours(topology: Topology, best: Schedule) -> Iterator[Schedule]:
     """Legal schedules that differ from `best` in one exchange or in one tile loop."""
-    pins = dict(best.choices)
+    pins = pins_of(best.spec, topology, best.decided)
     for structure in structures(best.spec, topology, pins):
         for slot in slots_of(structure, pins):
-            others = {name: value for name, value in pins.items() if not _is_of(name, slot)}
+            others = {pin: value for pin, value in pins.items() if not _is_of(pin, slot)}
             yield from _in_slot(best, structure, slot, others)
 
 
-def _is_of(name: str, slot: Slot) -> bool:
+def _is_of(pin: Pin, slot: Slot) -> bool:
     """Whether a choice is one of the slot."""
-    kind, value = slot
-    owner, _, field = name.rpartition(".")
-    return owner == value and field in (EXCHANGE_FIELDS if kind == "exchange" else _LOOP_FIELDS)
+    kind, name = slot
+    return pin[0] == name and pin[1] in (fields.OF_EXCHANGES if kind == "exchange" else _LOOP_FIELDS)
 
 
-def _in_slot(best: Schedule, structure: Structure, slot: Slot, pins: Mapping[str, str]) -> Iterator[Schedule]:
+def _in_slot(best: Schedule, structure: Structure, slot: Slot, pins: Pins) -> Iterator[Schedule]:
     """Those that are worth it and differ in the slot."""
     slots, why = legal_alone(structure, slots_of(structure, pins))
     if why:

@@ -28,10 +28,11 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.ir.walk import flat
+from tilelink.planner.choices import texts
 from tilelink.planner.collective import collective, gather_within
 from tilelink.planner.cost import draft_us
+from tilelink.planner.decisions import decided
 from tilelink.planner.draft import Draft
-from tilelink.planner.fields import decided
 from tilelink.planner.layout import (
     Illegal,
     Problem,
@@ -66,7 +67,7 @@ def build(problem: Problem) -> Schedule:
             topology.gpu.stream_wait_value,
             peer_atomics(topology),
         ),
-        choices=tuple(decided(problem.structure, problem.choices).items()),
+        choices=tuple(texts(decided(problem.structure, problem.choices)).items()),
         decided=problem.choices,
         buffers=tuple(draft.parts.buffers.values()),
         exchanges=builder.exchanges,

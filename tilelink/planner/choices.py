@@ -1,92 +1,93 @@
-"""The text form of choices, as users pin them."""
+"""Pins, and which choices there are: the fields of exchanges and of tile loops, and which of them pins without a name are about.
+
+A field that decides nothing is none: what is not summed has no place of a sum, and the library's matmul has no tiles.
+"""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tilelink.ir.choices import ComputeChoice, Elsewhere, ExchangeChoice, LibraryCompute, TritonLoop
-from tilelink.ir.collective import Landing
-from tilelink.ir.enums import Protocol
-from tilelink.ir.movers import Issuer, Mover, Transfer
-from tilelink.ir.nodes import TileShape
-from tilelink.ir.order import Nest
+from tilelink.ir.graph import Sum
+from tilelink.ir.movers import Issuer
+from tilelink.ir.nodes import Kind, TileShape
+from tilelink.ir.spec import Matmul
+from tilelink.ir.user_op import UserOp
+from tilelink.planner import fields
+from tilelink.planner.fields import AnyField, Field, V
+from tilelink.planner.group import Group
+from tilelink.planner.structure import Structure
 
 ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchange that is read, whatever its extent
 
+Pin = tuple[str, AnyField]  # the name of a value, "" for all that have the field; the field
+Pins = Mapping[Pin, object]
 
-def exchange_fields(choice: ExchangeChoice) -> dict[str, str]:
-    """Texts of the fields; `slots` and `consumers` only where the exchange is bounded, `streams` of copy engines."""
-    bounded = {"slots": str(choice.slots), "consumers": str(choice.consumers or "all")} if choice.slots else {}
-    by_streams = choice.mover.issuer is Issuer.STREAMS
-    streams = {"streams": "peer" if choice.per_peer else "one"} if by_streams else {}
-    return {
-        "mover": choice.mover.text,
-        "transfer": choice.transfer.value,
-        "chunks": str(choice.chunks),
-        "nest": choice.nest.value,
-        **streams,
-        **bounded,
-    }
+REUSED: Pins = {("", fields.OUTPUTS): True}
 
 
-def compute_fields(choice: ComputeChoice) -> dict[str, str]:
-    """Texts of all fields that some loop has; see `group_fields` for those that a certain one has."""
+def pinned(pins: Pins, name: str, field: Field[V], *, of_all: bool = True) -> V | None:
+    """The value pinned for `name` itself, or else for all, if such a pin is about it; None if it is free."""
+    return pins.get((name, field), pins.get(("", field)) if of_all else None)  # type: ignore[return-value]
+
+
+def pin_name(pin: Pin) -> str:
+    """`x_full.chunks`, or `chunks` of all."""
+    name, field = pin
+    return f"{name}.{field.name}" if name else field.name
+
+
+def texts(pins: Pins) -> dict[str, str]:
+    """As a user writes them."""
+    return {pin_name(pin): pin[1].text(value) for pin, value in pins.items()}
+
+
+def exchange_fields(choice: ExchangeChoice) -> dict[AnyField, object]:
+    """Values of the fields; slots and consumers only where the exchange is bounded, streams of copy engines."""
+    first = (choice.mover, choice.transfer, choice.chunks, choice.nest)
+    found: dict[AnyField, object] = dict(zip(fields.OF_EXCHANGES, first, strict=False))
+    if choice.mover.issuer is Issuer.STREAMS:
+        found[fields.STREAMS] = choice.per_peer
+    return found | ({fields.SLOTS: choice.slots, fields.CONSUMERS: choice.consumers} if choice.slots else {})
+
+
+def compute_fields(choice: ComputeChoice) -> dict[AnyField, object]:
+    """Values of all fields that some loop has; see `group_fields` for those that a certain one has."""
     match choice.loop:
         case TritonLoop(tile, group, prefetch, halves, late):
-            return {
-                "compute": "triton",
-                "tile": tile_text(tile),
-                "group": str(group),
-                "prefetch": "yes" if prefetch else "no",
-                "tail": "halves" if halves else "whole",
-                "count": "late" if late else "at once",
-                "sum": "epilogue" if choice.sum_in_epilogue else "kernel",
-            }
+            values = (False, tile, group, prefetch, bool(halves), bool(late), choice.sum_in_epilogue)
+            return dict(zip(fields.OF_LOOPS, values, strict=True))
         case LibraryCompute():
-            return {"compute": "library"}
+            return {fields.COMPUTE: True}
         case Elsewhere():
             return {}
 
 
-def loop_text(shared: bool) -> str:
-    """Whether a matmul runs in the loop over k of another one, or in its own."""
-    return "shared" if shared else "own"
+def group_fields(structure: Structure, group: Group) -> tuple[AnyField, ...]:
+    """Fields of the loop that computes `group`."""
+    if group.anchor.name in structure.library:
+        return (fields.COMPUTE,)
+    if structure.queue_of(group) is not None:
+        return ()  # its tiles are the items of the queue
+    graph = structure.graph
+    if isinstance(group.anchor.operation, Matmul):
+        sent = any(group.makes(one.source) and not one.library for one in graph.relations())
+        ahead = structure.topology.gpu.tensor_descriptors
+        has = {fields.PREFETCH: ahead, fields.COUNT: ahead and sent, fields.SUM: False}
+        return tuple(field for field in fields.OF_LOOPS if has.get(field, True))
+    relation = graph.relation(group.anchor.reads[0].value)
+    summed = isinstance(group.anchor.operation, Sum) and relation is not None and relation.kind is Kind.SCATTER
+    return (fields.TILE, fields.GROUP, *((fields.SUM,) if summed else ()))
 
 
-def tile_text(tile: TileShape) -> str:
-    shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
-    shared += f"{tile.warpgroups}g" if tile.warpgroups > 1 else ""
-    return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s{shared}"
-
-
-def pin_text(value: object) -> str:
-    """Text of a pin's value: enum members and movers may be given as objects."""
-    match value:
-        case Mover():
-            return value.text
-        case TileShape():
-            return tile_text(value)
-        case Transfer() | Protocol() | Landing() | Nest():
-            return str(value.value)
-    return re.sub(r"\s+", " ", str(value)).strip()
-
-
-# a pin that decides nothing: what the caller promises not to read any more when the next call begins
-OUTPUTS, FRESH, REUSED = "outputs", "fresh", "reused"
-COLLECTIVE_FIELDS = ("shots", "protocol", "landing", "mover")
-EXCHANGE_FIELDS = ("mover", "transfer", "chunks", "nest", "streams", "slots", "consumers")
-COMPUTE_FIELDS = ("compute", "tile", "group", "prefetch", "tail", "count", "sum")
-
-
-def pinned(pins: Mapping[str, str], name: str, field: str) -> str | None:
-    """The value pinned for `name.field`, by its full name or by the field alone, else None."""
-    return pins.get(f"{name}.{field}", pins.get(field))
-
-
-def likely(value: str, texts: Iterable[str]) -> str:
-    """` Did you mean 'Fused()'?` for the text that is closest, whatever its case, or nothing."""
-    spelled = {text.lower(): text for text in sorted(texts)}
-    close = difflib.get_close_matches(value.lower(), list(spelled), n=1)
-    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
+def asked_of_all(group: Group) -> tuple[AnyField, ...]:
+    """Fields of a group that a pin without a value's name is about."""
+    match group.anchor.operation:
+        case Matmul():
+            return fields.OF_LOOPS
+        case UserOp():
+            return (fields.TILE, fields.GROUP)
+        case Sum():
+            return (fields.SUM,)
+        case _:
+            return ()

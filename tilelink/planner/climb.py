@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from tilelink.ir.spec import Matmul
+from tilelink.planner.choices import Pins
 from tilelink.planner.fallback import Log
 from tilelink.planner.moves import kind_of
 from tilelink.planner.refine import refined
@@ -24,7 +24,7 @@ _NEAR, _LOOKED_AT_AGAIN = 1.1, 3
 class Climb:
     """The search over structures; what was timed of each."""
 
-    def __init__(self, every: list[Structure], pins: Mapping[str, str], log: Log | None) -> None:
+    def __init__(self, every: list[Structure], pins: Pins, log: Log | None) -> None:
         self.every, self.pins, self.log = every, pins, log
         self.timings: dict[int, Timing] = {}
         self.descents: dict[int, tuple[Descent | None, str]] = {}

@@ -27,13 +27,14 @@ from tilelink.ir.spec import (
     ReduceScatter,
     SendRecv,
 )
-from tilelink.planner.choices import COLLECTIVE_FIELDS, pinned
+from tilelink.planner import fields
+from tilelink.planner.choices import Pin, Pins, pinned
+from tilelink.planner.fields import AnyField
 from tilelink.planner.rules import peer_atomics
 from topologies.topology import Fabric, Topology
 
 MOST_PACKETS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that packets of LL carry (2 x H200)
 COLLECTIVES = (AllGather, ReduceScatter, AllReduce, SendRecv)
-_OF_ALL = (OwnKernel().text, Library().text)  # movers of no exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,29 +184,32 @@ def _row_bytes(spec: BoundSpec, node: BoundNode) -> int:
 # ---- as pins -----------------------------------------------------------------------------------------------------------
 
 
-def collective_fields(operation: type, how: Collective) -> dict[str, str]:
-    """Texts of the fields that are choices here. What exchanges carry out has no mover: each of them has its own."""
+def collective_fields(operation: type, how: Collective) -> dict[AnyField, object]:
+    """Values of the fields that are choices here. What exchanges carry out has no mover: each of them has its own."""
     if operation is SendRecv:
         return {}
-    idle = {"shots": how.by_library or operation is not AllReduce, "protocol": how.by_library}
-    idle["landing"] = not how.by_chunks or how.shots == 1
-    return {field: text for field, text in _all_fields(how).items() if not idle.get(field, False)}
+    idle = {
+        fields.SHOTS: how.by_library or operation is not AllReduce,
+        fields.PROTOCOL: how.by_library,
+        fields.LANDING: not how.by_chunks or how.shots == 1,
+    }
+    return {field: value for field, value in _all_fields(how).items() if not idle.get(field, False)}
 
 
-def fits(operation: type, name: str, how: Collective, pins: Mapping[str, str]) -> bool:
+def fits(operation: type, name: str, how: Collective, pins: Pins) -> bool:
     """Whether it has the fields that pins ask of the collective. A mover of chunks is asked of exchanges, and of nothing else."""
     return operation is SendRecv or _agree(collective_fields(operation, how), name, pins)
 
 
-def _agree(texts: Mapping[str, str], name: str, pins: Mapping[str, str]) -> bool:
-    """Whether the fields have the texts that are pinned, as far as they are there."""
-    asked = {field: pinned(pins, name, field) for field in COLLECTIVE_FIELDS}
-    if "mover" not in texts and asked["mover"] in _OF_ALL:
+def _agree(values: Mapping[AnyField, object], name: str, pins: Pins) -> bool:
+    """Whether the fields have the values that are pinned, as far as they are there."""
+    asked = {field: pinned(pins, name, field) for field in fields.OF_COLLECTIVES}
+    if fields.MOVER not in values and isinstance(asked[fields.MOVER], OwnKernel | Library):  # movers of no exchange
         return False
-    return all(asked[field] in (None, text) for field, text in texts.items())
+    return all(asked[field] in (None, value) for field, value in values.items())
 
 
-def why_none_fits(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
+def why_none_fits(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
     """Why no way to carry out some collective has the fields that pins ask for, or nothing."""
     computed = as_computed(spec)
     for node in computed.nodes:
@@ -220,18 +224,18 @@ def why_none_fits(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) 
     return ""
 
 
-def _all_fields(how: Collective) -> dict[str, str]:
-    """Texts of all fields, whether they are choices or not."""
-    mover = {} if how.mover is None else {"mover": how.mover.text}
-    return {"shots": str(how.shots), "protocol": how.protocol.value, "landing": how.landing.value, **mover}
+def _all_fields(how: Collective) -> dict[AnyField, object]:
+    """Values of all fields, whether they are choices or not."""
+    mover = {} if how.mover is None else {fields.MOVER: how.mover}
+    return {fields.SHOTS: how.shots, fields.PROTOCOL: how.protocol, fields.LANDING: how.landing, **mover}
 
 
-def collective_texts(spec: BoundSpec, collectives: Iterable[tuple[str, Collective]]) -> dict[str, str]:
-    """The fields of some collectives as `value.field` -> text."""
+def collective_pins(spec: BoundSpec, collectives: Iterable[tuple[str, Collective]]) -> dict[Pin, object]:
+    """The fields of some collectives."""
     return {
-        f"{name}.{field}": text
+        (name, field): value
         for name, how in collectives
-        for field, text in collective_fields(operation_of(spec, name), how).items()
+        for field, value in collective_fields(operation_of(spec, name), how).items()
     }
 
 

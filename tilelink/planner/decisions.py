@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
+from tilelink.ir.spec import BoundSpec
+from tilelink.planner import fields
+from tilelink.planner.choices import Pin, Pins, compute_fields, exchange_fields, group_fields
+from tilelink.planner.collectives import collective_pins
 from tilelink.planner.layout import exchange_of
 from tilelink.planner.rules import why_no_loop, why_not_beside
-from tilelink.planner.space import compute_options, exchange_options
+from tilelink.planner.space import compute_options, exchange_options, structure_with
 from tilelink.planner.structure import Structure
+from topologies.topology import Topology
 
 Option = ExchangeChoice | ComputeChoice
 Slot = tuple[str, str]  # ("exchange" | "compute", name)
@@ -16,7 +21,7 @@ Slots = Mapping[Slot, tuple[Option, ...]]
 Chosen = Mapping[Slot, Option]
 
 
-def slots_of(structure: Structure, pins: Mapping[str, str]) -> dict[Slot, tuple[Option, ...]]:
+def slots_of(structure: Structure, pins: Pins) -> dict[Slot, tuple[Option, ...]]:
     """Every decision of a structure with its options under these pins; no options where the pins leave none."""
     slots: dict[Slot, tuple[Option, ...]] = {}
     for relation in structure.relations:
@@ -68,3 +73,19 @@ def choices_of(structure: Structure, chosen: Chosen) -> Choices:
     exchanges = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ExchangeChoice))
     computes = tuple((name, o) for (_, name), o in chosen.items() if isinstance(o, ComputeChoice))
     return Choices(structure.collectives, exchanges, computes, structure.loops)
+
+
+def decided(structure: Structure, choices: Choices) -> dict[Pin, object]:
+    """Every decision of a schedule as pins."""
+    found = collective_pins(structure.spec, choices.collectives)
+    for name, exchange in choices.exchanges:
+        found |= {(name, field): value for field, value in exchange_fields(exchange).items()}
+    for group in structure.groups:
+        values = compute_fields(choices.compute(group.name))
+        found |= {(group.name, field): values[field] for field in group_fields(structure, group)}
+    return found | {(name, fields.LOOP): shared for name, shared in choices.loops}
+
+
+def pins_of(spec: BoundSpec, topology: Topology, choices: Choices) -> dict[Pin, object]:
+    """All that these choices decide, as pins."""
+    return decided(structure_with(spec, topology, choices), choices)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.build import build
-from tilelink.planner.choices import pin_text
+from tilelink.planner.choices import Pins
 from tilelink.planner.families import Rejected, families, family_of, key_of, rejected
 from tilelink.planner.flips import Bind, Walked, flips
 from tilelink.planner.limits import check_extent
@@ -24,7 +24,7 @@ class Explanation:
 
     schedule: Schedule
     account: Account
-    family: Mapping[str, str]
+    family: Pins
     others: tuple[Rejected, ...]
     more: int
     walked: tuple[Walked, ...]
@@ -43,8 +43,7 @@ def explain(
     Raises what `plan` raises, but for ScheduleRefuted."""
     spec = bind(sizes)
     check_extent(spec)
-    wanted = {name: pin_text(value) for name, value in pins.items()}
-    wanted = checked_pins(spec, topology, wanted)
+    wanted = checked_pins(spec, topology, pins)
     best, candidates = search(spec, topology, wanted)
     chosen = family_of(best)
     schedule = build(best.problem)

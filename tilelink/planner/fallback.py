@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
@@ -16,6 +16,7 @@ from itertools import chain, islice
 from tilelink.errors import ScheduleRefuted
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.build import build
+from tilelink.planner.choices import Pins, texts
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
 from tilelink.planner.predicted import time_us
@@ -66,7 +67,7 @@ def _kind(candidate: Candidate) -> object:
     return structure.collectives, structure.library, *map(kind_of, candidate.options.values())
 
 
-def first_proven(best: Schedule, others: Iterator[Schedule], pins: Mapping[str, str], log: Log | None) -> Schedule:
+def first_proven(best: Schedule, others: Iterator[Schedule], pins: Pins, log: Log | None) -> Schedule:
     """`best` if it is proved, else the first of `others` that is. Raises ScheduleRefuted if none is."""
     refuted: Proof | None = None
     seen: set[Schedule] = set()
@@ -88,6 +89,6 @@ def first_proven(best: Schedule, others: Iterator[Schedule], pins: Mapping[str, 
     )
 
 
-def pins_text(pins: Mapping[str, str]) -> str:
+def pins_text(pins: Pins) -> str:
     """`mover=Fused(), chunks=2`, or `no pins`."""
-    return ", ".join(f"{name}={value}" for name, value in pins.items()) or "no pins"
+    return ", ".join(f"{name}={value}" for name, value in texts(pins).items()) or "no pins"

@@ -8,12 +8,14 @@ Schedules of a family differ in numbers: chunks, tiles, SMs that communicate.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tilelink.ir.movers import Mover
+from tilelink.planner import fields
 from tilelink.planner.build import build
-from tilelink.planner.choices import COLLECTIVE_FIELDS
-from tilelink.planner.fields import decided
+from tilelink.planner.choices import Pin, Pins
+from tilelink.planner.decisions import decided
 from tilelink.planner.layout import Illegal
 from tilelink.planner.moves import kind_of
 from tilelink.planner.predicted import time_us
@@ -21,7 +23,8 @@ from tilelink.planner.terms import Account, Part, Term, account_of
 from tilelink.planner.timing import Candidate
 from topologies.topology import Topology
 
-_FIELDS = (*COLLECTIVE_FIELDS, "transfer", "compute", "sum", "loop")  # of pins, that say which family it is
+# of pins, that say which family it is
+_FIELDS = (*fields.OF_COLLECTIVES, fields.TRANSFER, fields.COMPUTE, fields.SUM, fields.LOOP)
 _TIMED = 6  # of the candidates of a family that were not
 
 
@@ -30,13 +33,13 @@ class Family:
     """`fields`: choices that tell it from others, as pins; a mover of SMs has the best number of them. `us`: the predicted time
     of its best schedule among those that the search looked at."""
 
-    fields: Mapping[str, str]
+    fields: Pins
     us: float
     candidate: Candidate
 
-    def differs(self, other: Family) -> dict[str, str]:
+    def differs(self, other: Family) -> dict[Pin, object]:
         """Its fields that are not those of `other`, but for the number of SMs."""
-        return {name: text for name, text in self.fields.items() if kind(other.fields.get(name, "")) != kind(text)}
+        return {pin: value for pin, value in self.fields.items() if kind(other.fields.get(pin)) != kind(value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +48,29 @@ class Rejected:
     than `differs`. `lost_by`: the part
     in which it loses most, so many us, and the term there that is most above that of the chosen one, if it has any."""
 
-    fields: Mapping[str, str]
-    differs: Mapping[str, str]
+    fields: Pins
+    differs: Pins
     us: float
     lost_by: Part
     lost_us: float
     term: Term | None
 
 
-def kind(text: str) -> str:
-    """`CommSms` of `CommSms(16)`."""
-    return text.partition("(")[0]
+def kind(value: object) -> object:
+    """Movers of one class are of one kind, whatever their number of SMs."""
+    return type(value) if isinstance(value, Mover) else value
 
 
 def family_of(candidate: Candidate) -> Family:
     """The family of a candidate, which has its time."""
     problem = candidate.problem
     every = decided(problem.structure, problem.choices)
-    fields = {name: text for name, text in every.items() if name.rpartition(".")[2] in _FIELDS}
-    return Family(fields, candidate.us, candidate)
+    return Family({pin: value for pin, value in every.items() if pin[1] in _FIELDS}, candidate.us, candidate)
 
 
 def key_of(family: Family) -> object:
     """What families are told apart by."""
-    return tuple((name, kind(text)) for name, text in family.fields.items())
+    return tuple((pin, kind(value)) for pin, value in family.fields.items())
 
 
 def families(candidates: Iterable[Candidate]) -> list[Family]:

@@ -1,90 +1,130 @@
-"""Which choices there are: the fields of a tile loop, and which of them a pin without a value's name is about.
+"""The fields of choices, in one table. The planner compares their values; users read and write texts.
 
-A field that decides nothing is none: what is not summed has no place of a sum, and the library's matmul has no tiles.
+`Field.parsed` is asked where a user's pins come in (`tilelink.planner.pins`), `Field.text` where something is shown or kept.
 """
 
 from __future__ import annotations
 
-from tilelink.ir.choices import Choices, LibraryCompute
-from tilelink.ir.graph import Sum, TileGraph
-from tilelink.ir.nodes import Kind
-from tilelink.ir.spec import BoundSpec, Matmul
-from tilelink.ir.user_op import UserOp
-from tilelink.planner.choices import compute_fields, exchange_fields, loop_text
-from tilelink.planner.collectives import collective_texts
-from tilelink.planner.group import Group
-from tilelink.planner.structure import Structure
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-# what each field is a choice of, for a pin that finds nothing here
-APPLIES_TO = {
-    "algorithm": "collectives",
-    "shots": "an all_reduce",
-    "protocol": "collectives but send_recv",
-    "landing": "an all_reduce of two shots",
-    "mover": "collectives",
-    "transfer": "collectives by exchanges of chunks",
-    "chunks": "collectives by exchanges of chunks",
-    "nest": "collectives by exchanges of chunks",
-    "streams": "collectives whose chunks copy engines move",
-    "slots": "send_recv",
-    "consumers": "send_recv",
-    "compute": "matmuls",
-    "tile": "matmuls and tile ops; of other loops by their names",
-    "group": "matmuls and tile ops; of other loops by their names",
-    "prefetch": "matmuls, on GPUs with tensor descriptors",
-    "tail": "matmuls",
-    "count": "matmuls whose tiles are sent to peers",
-    "sum": "sums of a reduce_scatter or an all_reduce",
-    "loop": "matmuls of one left operand whose results come together elementwise",
-    "outputs": "an all_reduce whose result is an output that nothing else reads",
-}
+from tilelink.errors import LARGEST_SIZE
+from tilelink.ir.collective import Landing
+from tilelink.ir.enums import Choice, Protocol
+from tilelink.ir.movers import MOVERS, Library, Mover, OwnKernel, Transfer
+from tilelink.ir.nodes import TileShape
+from tilelink.ir.order import Nest
+
+V = TypeVar("V")
 
 
-def group_fields(graph: TileGraph, group: Group, *, descriptors: bool, by_library: bool) -> tuple[str, ...]:
-    """Fields of the loop that computes `group`, on a GPU that has tensor descriptors or none."""
-    if by_library:
-        return ("compute",)
-    relation = graph.relation(group.anchor.reads[0].value)
-    if relation is not None and relation.kind is Kind.SHIFT:
-        return ()  # its tiles are the items of the queue
-    if isinstance(group.anchor.operation, Matmul):
-        sent = any(group.makes(one.source) and not one.library for one in graph.relations())
-        ahead = ("prefetch",) if descriptors else ()
-        return ("compute", "tile", "group", *ahead, "tail", *(("count",) if sent and ahead else ()))
-    summed = isinstance(group.anchor.operation, Sum) and relation is not None and relation.kind is Kind.SCATTER
-    return ("tile", "group", *(("sum",) if summed else ()))
+@dataclass(frozen=True, eq=False, slots=True)
+class Field(Generic[V]):
+    """`applies`: what it is a choice of. `parsed`: the value that a text stands for, if it is just as `text` writes it."""
+
+    name: str
+    applies: str
+    parsed: Callable[[str], V | None]
+    text: Callable[[V], str]
 
 
-def asked_of_all(group: Group) -> tuple[str, ...]:
-    """Fields of a group that a pin without a value's name is about."""
-    match group.anchor.operation:
-        case Matmul():
-            return ("compute", "tile", "group", "prefetch", "tail", "count")
-        case UserOp():
-            return ("tile", "group")
-        case Sum():
-            return ("sum",)
-        case _:
-            return ()
+AnyField = Field[Any]
 
 
-def decided(structure: Structure, choices: Choices) -> dict[str, str]:
-    """Every decision of a schedule as `value.field` -> text that a pin accepts."""
-    descriptors = structure.topology.gpu.tensor_descriptors
-    return decisions(structure.spec, choices, structure.graph, structure.groups, descriptors=descriptors)
+def pin_text(value: object) -> str:
+    """Text of what a user gives as a value: enum members, movers and tiles may be objects."""
+    match value:
+        case Mover():
+            return value.text
+        case TileShape():
+            return _tile_text(value)
+        case Choice():
+            return str(value.value)
+    return re.sub(r"\s+", " ", str(value)).strip()
 
 
-def decisions(
-    spec: BoundSpec, choices: Choices, graph: TileGraph, groups: tuple[Group, ...], *, descriptors: bool
-) -> dict[str, str]:
-    """The same on a GPU that has tensor descriptors or none."""
-    out = collective_texts(spec, choices.collectives)
-    for name, exchange in choices.exchanges:
-        out |= {f"{name}.{field}": text for field, text in exchange_fields(exchange).items()}
-    for group in groups:
-        choice = choices.compute(group.name)
-        by_library = isinstance(choice.loop, LibraryCompute)
-        texts = compute_fields(choice)
-        fields = group_fields(graph, group, descriptors=descriptors, by_library=by_library)
-        out |= {f"{group.name}.{field}": texts[field] for field in fields}
-    return out | {f"{name}.loop": loop_text(shared) for name, shared in choices.loops}
+def _tile_text(tile: TileShape) -> str:
+    shared = f"{tile.per_sm}p" if tile.per_sm > 1 else ""
+    shared += f"{tile.warpgroups}g" if tile.warpgroups > 1 else ""
+    return f"{tile.m}x{tile.n}x{tile.k}/{tile.warps}w{tile.stages}s{shared}"
+
+
+def _tile(text: str) -> TileShape | None:
+    """`128x256x64/8w3s`, `128x128x64/4w3s2p` (two programs an SM), `128x128x64/4w5s2g` (two warpgroups in turns), or None."""
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)w(\d+)s(?:(\d+)p)?(?:(2)g)?", text)
+    if match is None:
+        return None
+    tile = TileShape(*(int(number or 1) for number in match.groups()))
+    powers = all(size and size & (size - 1) == 0 for size in (tile.m, tile.n, tile.warps)) and not tile.k & (tile.k - 1)
+    sizes = powers and min(tile.m, tile.n) >= 16 and tile.stages >= 1
+    return tile if sizes and _tile_text(tile) == text else None
+
+
+def _mover(text: str) -> Mover | None:
+    """`CopyEngine()`, `CommSms(16)`: a class of a mover, and its numbers."""
+    name, _, rest = text.partition("(")
+    kind = next((kind for kind in (*MOVERS, OwnKernel, Library) if kind.__name__ == name), None)
+    numbers = [_number(part) or 0 for part in rest.removesuffix(")").split(", ") if part]
+    if kind is None or len(numbers) != len(dataclasses.fields(kind)):
+        return None
+    mover = kind(*numbers)
+    return mover if 0 not in numbers and mover.text == text else None
+
+
+def _number(text: str) -> int | None:
+    """A whole number from 1 on, as it is printed, that kernels count in 32 bits."""
+    return int(text) if re.fullmatch(r"[1-9][0-9]{0,9}", text) and int(text) <= LARGEST_SIZE else None
+
+
+def _words(name: str, applies: str, words: Mapping[V, str]) -> Field[V]:
+    values = {text: value for value, text in words.items()}
+    return Field(name, applies, values.get, words.__getitem__)
+
+
+def likely(value: str, texts: Iterable[str]) -> str:
+    """` Did you mean 'Fused()'?` for the text that is closest, whatever its case, or nothing."""
+    spelled = {text.lower(): text for text in sorted(texts)}
+    close = difflib.get_close_matches(value.lower(), list(spelled), n=1)
+    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
+
+
+# ---- the fields --------------------------------------------------------------------------------------------------------
+
+_CHUNKED, _TILED = "collectives by exchanges of chunks", "matmuls and tile ops; of other loops by their names"
+
+SHOTS = Field("shots", "an all_reduce", _number, str)
+PROTOCOL = _words("protocol", "collectives but send_recv", {one: str(one.value) for one in Protocol})
+LANDING = _words("landing", "an all_reduce of two shots", {one: str(one.value) for one in Landing})
+MOVER = Field("mover", "collectives", _mover, pin_text)
+OF_COLLECTIVES: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, MOVER)
+
+TRANSFER = _words("transfer", _CHUNKED, {one: str(one.value) for one in Transfer})
+CHUNKS = Field("chunks", _CHUNKED, _number, str)
+NEST = _words("nest", _CHUNKED, {one: str(one.value) for one in Nest})
+STREAMS = _words("streams", "collectives whose chunks copy engines move", {True: "peer", False: "one"})
+SLOTS = Field("slots", "send_recv", _number, str)
+CONSUMERS = Field(
+    "consumers", "send_recv", lambda text: 0 if text == "all" else _number(text), lambda number: str(number or "all")
+)
+OF_EXCHANGES: tuple[AnyField, ...] = (MOVER, TRANSFER, CHUNKS, NEST, STREAMS, SLOTS, CONSUMERS)
+
+COMPUTE = _words("compute", "matmuls", {True: "library", False: "triton"})
+TILE = Field("tile", _TILED, _tile, _tile_text)
+GROUP = Field("group", _TILED, _number, str)
+PREFETCH = _words("prefetch", "matmuls, on GPUs with tensor descriptors", {True: "yes", False: "no"})
+TAIL = _words("tail", "matmuls", {True: "halves", False: "whole"})
+COUNT = _words("count", "matmuls whose tiles are sent to peers", {True: "late", False: "at once"})
+SUM = _words("sum", "sums of a reduce_scatter or an all_reduce", {True: "epilogue", False: "kernel"})
+OF_LOOPS: tuple[AnyField, ...] = (COMPUTE, TILE, GROUP, PREFETCH, TAIL, COUNT, SUM)
+
+_JOINED = "matmuls of one left operand whose results come together elementwise"
+LOOP = _words("loop", _JOINED, {True: "shared", False: "own"})  # whether it runs in the loop over k of another matmul
+# a pin that decides nothing: what the caller promises not to read any more when the next call begins
+OUTPUTS = _words(
+    "outputs", "an all_reduce whose result is an output that nothing else reads", {True: "reused", False: "fresh"}
+)
+BY_NAME = {field.name: field for field in (*OF_COLLECTIVES, *OF_EXCHANGES, *OF_LOOPS, LOOP, OUTPUTS)}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from tilelink.errors import NoLegalSchedule, TooLargeToPlan
 from tilelink.ir.spec import BoundSpec
+from tilelink.planner.choices import Pins
 from tilelink.planner.families import Family, family_of, key_of
 from tilelink.planner.plan import search
 from topologies.errors import UserError
@@ -32,8 +33,8 @@ class Flip:
     axis: str
     value: float
     before: float
-    fields: Mapping[str, str]  # of that family, as pins
-    differs: Mapping[str, str]  # of these, what is other than now
+    fields: Pins  # of that family
+    differs: Pins  # of these, what is other than now
     us: float
 
 
@@ -64,7 +65,7 @@ def flips(
     bind: Bind,
     sizes: Mapping[str, int],
     topology: Topology,
-    pins: Mapping[str, str],
+    pins: Pins,
     chosen: Family,
     more: Callable[[], bool],
 ) -> list[Walked]:
@@ -81,7 +82,7 @@ def flips(
     return found
 
 
-def _axes(bind: Bind, sizes: Mapping[str, int], topology: Topology, pins: Mapping[str, str]) -> Iterator[_Axis]:
+def _axes(bind: Bind, sizes: Mapping[str, int], topology: Topology, pins: Pins) -> Iterator[_Axis]:
     def at_size(name: str) -> Callable[[float], Family | str]:
         return lambda value: _winner(lambda: bind({**sizes, name: int(value)}), topology, pins)
 
@@ -133,7 +134,7 @@ def _walk(axis: _Axis, chosen: Family) -> Iterator[Walked]:
         yield Walked(axis.name, axis.larger, other, same, "")
 
 
-def _winner(bound: Callable[[], BoundSpec], topology: Topology, pins: Mapping[str, str]) -> Family | str:
+def _winner(bound: Callable[[], BoundSpec], topology: Topology, pins: Pins) -> Family | str:
     """The family that is planned, or why nothing is."""
     try:
         return family_of(search(bound(), topology, pins)[0])

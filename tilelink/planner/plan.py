@@ -12,7 +12,7 @@ from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
-from tilelink.planner.choices import pin_text
+from tilelink.planner.choices import Pins
 from tilelink.planner.climb import MARGIN, Climb
 from tilelink.planner.decisions import slot_names
 from tilelink.planner.fallback import Log, first_proven, in_order, pins_text
@@ -42,14 +42,17 @@ def plan(
     built is proved.
     """
     check_extent(spec)
-    wanted = {name: pin_text(value) for name, value in (pins or {}).items()}
-    wanted = checked_pins(spec, topology, wanted)
-    best, others = search(spec, topology, wanted, log)
-    return first_proven(build(best.problem), in_order(others), wanted, log)
+    return plan_with(spec, topology, checked_pins(spec, topology, pins or {}), log)
+
+
+def plan_with(spec: BoundSpec, topology: Topology, pins: Pins, log: Log | None = None) -> Schedule:
+    """`plan` under pins that are values. Raises NoLegalSchedule and ScheduleRefuted."""
+    best, others = search(spec, topology, pins, log)
+    return first_proven(build(best.problem), in_order(others), pins, log)
 
 
 def search(
-    spec: BoundSpec, topology: Topology, pins: Mapping[str, str], log: Log | None = None
+    spec: BoundSpec, topology: Topology, pins: Pins, log: Log | None = None
 ) -> tuple[Candidate, list[Candidate]]:
     """The best choices under pins that are legal one by one, and all that were timed. Raises NoLegalSchedule."""
     with uncollected():
@@ -68,9 +71,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _chosen(
-    spec: BoundSpec, topology: Topology, wanted: Mapping[str, str], log: Log | None
-) -> tuple[Candidate, list[Candidate]]:
+def _chosen(spec: BoundSpec, topology: Topology, wanted: Pins, log: Log | None) -> tuple[Candidate, list[Candidate]]:
     """The best choices, and all that were timed. Raises NoLegalSchedule."""
     best, others = _by_pieces(spec, topology, wanted, log)
     if best is None:
@@ -93,7 +94,7 @@ def _chosen(
 
 
 def _by_pieces(
-    spec: BoundSpec, topology: Topology, pins: Mapping[str, str], log: Log | None
+    spec: BoundSpec, topology: Topology, pins: Pins, log: Log | None
 ) -> tuple[Candidate | None, list[Candidate]]:
     """The best choices of a spec that falls in pieces, and all that were timed; None if it does not, or some pieces have none
     that go together.
@@ -139,7 +140,7 @@ def _shape(parts: Sequence[Structure]) -> object:
 def _whole(
     spec: BoundSpec,
     chosen: tuple[Candidate, ...],
-    pins: Mapping[str, str],
+    pins: Pins,
     timings: dict[object, Timing],
     limit: float = math.inf,
 ) -> Candidate | None:

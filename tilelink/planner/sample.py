@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
 
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.build import build
+from tilelink.planner.choices import Pins
 from tilelink.planner.decisions import Chosen, choices_of
 from tilelink.planner.layout import Problem
 from tilelink.planner.search import Descent, descent_of
@@ -17,7 +17,7 @@ from topologies.topology import Topology
 
 
 def sample_schedule(
-    spec: BoundSpec, topology: Topology, rng: random.Random, pins: Mapping[str, str] | None = None, tries: int = 50
+    spec: BoundSpec, topology: Topology, rng: random.Random, pins: Pins | None = None, tries: int = 50
 ) -> Schedule:
     """A legal schedule: uniform over structures, then over the options of each field, else the first legal one."""
     found = list(structures(spec, topology, pins or {}))

@@ -17,6 +17,7 @@ from typing import TypeGuard
 from tilelink.ir.choices import ComputeChoice, TritonLoop
 from tilelink.ir.nodes import Kind
 from tilelink.planner.bounds import alone_us, may_halve, most_gained_us, taken_sms
+from tilelink.planner.choices import Pins
 from tilelink.planner.decisions import Chosen, Option, Slot, legal_alone, slots_of
 from tilelink.planner.moves import (
     COMPUTE,
@@ -208,9 +209,7 @@ class Descent:
                     yield {**start, first: a, second: b}
 
 
-def descent_of(
-    structure: Structure, pins: Mapping[str, str], timing: Timing | None = None
-) -> tuple[Descent | None, str]:
+def descent_of(structure: Structure, pins: Pins, timing: Timing | None = None) -> tuple[Descent | None, str]:
     """The search over a structure, or None and why there is nothing to search."""
     slots, why = legal_alone(structure, slots_of(structure, pins))
     if why:
