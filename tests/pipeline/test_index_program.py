@@ -43,7 +43,7 @@ def check(ids: torch.Tensor, experts: int, height: int, seed: int = 0) -> None:
     tiles = []
     for expert in range(experts + 1):
         mine = order[key[order] == expert]
-        tiles += [(expert, part) for part in mine.split(height)] if len(mine) else []
+        tiles += [(expert, mine[first : first + height]) for first in range(0, len(mine), height)]
     assert found["count"].item() == len(tiles)
     for number, (expert, rows) in enumerate(tiles):
         begin = number * height

@@ -29,7 +29,7 @@ from tilelink.ir.spec import Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.choices import texts
-from tilelink.planner.collective import collective, gather_within
+from tilelink.planner.collective import collective, gather_within, sorted_rows
 from tilelink.planner.cost import draft_us
 from tilelink.planner.decisions import decided
 from tilelink.planner.draft import Draft
@@ -125,7 +125,7 @@ class Builder:
                         self._after_source(op.name)
         if self.before_tiles:
             raise Illegal(f"no tile loop reads {self.before_tiles[0].name}")
-        self.out = [*self._sorted_rows(), *self.out]
+        self.out = [*sorted_rows(kernel for _, _, kernel in self.kernels), *self.out]
         if self.exchanges:
             by_copy = not peer_atomics(self.problem.topology)
             programs = self.turns and by_programs(self.exchanges)
@@ -140,11 +140,6 @@ class Builder:
             if programs:
                 self._carry()
         return tuple(self.out)
-
-    def _sorted_rows(self) -> list[Launch]:
-        """Tables of routings, for the tiles of all loops: they depend on inputs only, and are hidden behind what arrives."""
-        axes = [axis for _, _, one in self.kernels if one.compute is not None for axis in one.compute.axes]
-        return list(dict.fromkeys(SortRows(axis.routed, axis.tile) for axis in axes if axis.routed is not None))
 
     def _ends_in_kernel(self) -> bool:
         """Whether the last thing on the compute stream is a kernel, and no side stream begins behind it. Side streams tell

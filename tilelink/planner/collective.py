@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tilelink.ir.calls import LibraryCollective, PacketCollective
+from collections.abc import Iterable
+
+from tilelink.ir.calls import LibraryCollective, PacketCollective, SortRows
 from tilelink.ir.counting import packets_sent
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Kernel, Kind
@@ -39,3 +41,9 @@ def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -
     packets, block = packets_sent(relation, dtype), _WARP * kernel.warps
     by = relation.protocol, relation.shots, True
     return PacketCollective("all_gather", relation.name, source, packets, kernel.programs, block, kernel.per_sm, *by)
+
+
+def sorted_rows(kernels: Iterable[Kernel]) -> list[SortRows]:
+    """Tables of routings, for the tiles of all loops: they depend on inputs only, so that they come first."""
+    axes = [axis for one in kernels if one.compute is not None for axis in one.compute.axes]
+    return list(dict.fromkeys(SortRows(axis.routed, axis.tile) for axis in axes if axis.routed is not None))
