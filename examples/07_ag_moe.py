@@ -15,7 +15,9 @@ def ag_moe(
     x: Tensor(T, H, placement=Shard(0)), ids: Tensor(T, K, dtype="int32"), w: Tensor(E, H, F, placement=Shard(2))
 ):
     routing = tilelink.route(ids, num_experts=E)
-    return tilelink.grouped_matmul(tilelink.all_gather(x, dim=0), w, routing)  # row t * K + j: token t at its j-th expert
+    return tilelink.grouped_matmul(
+        tilelink.all_gather(x, dim=0), w, routing
+    )  # row t * K + j: token t at its j-th expert
 
 
 def main() -> None:

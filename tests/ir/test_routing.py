@@ -83,12 +83,8 @@ def test_no_routing_has_more_tiles_than_are_allowed_for(rows: int, experts: int,
     assert Routed("r", "ids", rows, 1, experts).most_tiles(height) <= min(rows, rows // height + groups)
 
 
-def _spec(body: Callable[..., object], **inputs: Tensor) -> None:
+def _spec(body: Callable[..., object], inputs: dict[str, Tensor]) -> None:
     """Traces a function of these inputs."""
-
-    def function(**given: Tensor) -> object:
-        return body(**given)
-
     names = ", ".join(inputs)
     scope: dict[str, object] = {"body": body}
     exec(f"def function({names}): return body({names})", scope)
@@ -173,12 +169,26 @@ ROUTED: dict[str, tuple[type[TileLinkError], Callable[..., object], dict[str, Te
 }
 
 
+def _case(name: str) -> tuple[Callable[..., object], dict[str, Tensor]]:
+    _, body, inputs = ROUTED[name]
+    return body, inputs
+
+
 @pytest.mark.parametrize("name", ROUTED)
 def test_what_cannot_be_routed_is_refused(name: str) -> None:
     kind, body, inputs = ROUTED[name]
     with pytest.raises(kind) as caught:
-        _spec(body, **inputs)
+        _spec(body, inputs)
     assert type(caught.value) is kind and "test_routing.py:" in str(caught.value)
+
+
+def test_each_refusal_says_what_is_legal() -> None:
+    with pytest.raises(BadRouting, match="Declare it with dtype"):
+        _spec(*_case("ids of the dtype of plan"))
+    with pytest.raises(RoutedPlacement, match="on every rank"):
+        _spec(*_case("ids that are cut"))
+    with pytest.raises(IntegerOperand, match="ids of tilelink"):
+        _spec(*_case("sums of ids"))
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [({"K": 33}, BadRouting), ({"E": 0}, IllegalSize)])

@@ -83,7 +83,7 @@ def swapped(schedule: Schedule) -> Iterator[Schedule]:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("name", ["gather, words, library", "scatter, words of tiles"])
+@pytest.mark.parametrize("name", ["gather, packets, library", "scatter, packets of tiles"])
 def test_the_proof_knows_how_weights_lie(name: str, plain: bool) -> None:
     schedule = planned(name, plain=plain)
     assert verify(schedule).proved

@@ -85,8 +85,10 @@ def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:
 
 
 def grouped_matmul(rows: Tensor, w: Tensor, routing: Routing) -> Tensor:
-    """Rows of tokens [T, H], or by assignment [T * K, H], each times the matrix of its expert in w [E, H, F], accumulated in
-    fp32 -> [T * K, F]: row t * K + j is token t at its j-th expert, and zeros where there is none.
+    """Each row times the matrix of its expert in w [E, H, F], accumulated in fp32, [T * K, F].
+
+    Rows are of tokens [T, H], or by assignment [T * K, H]. Row t * K + j of the result is token t at its j-th expert; it is
+    zeros where there is none.
 
     Raises BadShape, BadRouting, RoutedPlacement, MixedDtypes, IntegerOperand, NotATensor.
     """

@@ -116,7 +116,8 @@ def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str]) -
     exchange = make_exchange(problem, relation)
     axis = slot_axis(op, read, relation)
     rows_axis = part_index(read, relation)[0]
-    rows = "" if not rows_axis or op.axis(rows_axis).reduction else rename.get(rows_axis, rows_axis)
+    whole = not rows_axis or op.axis(rows_axis).reduction or any(read.along)
+    rows = "" if whole else rename.get(rows_axis, rows_axis)
     every = reads_whole(op, read, relation) or isinstance(op.operation, Sum)
     return Wait(exchange.name, rename.get(axis, axis), rows, every)
 

@@ -253,6 +253,9 @@ class _Reordering:
         ids = next(one.inputs[0] for one in self.spec.nodes if one.output.name == routing)
         tokens, choices = made[ids].local
         width = made[rows].local[1]
+        if choices == 1:  # rows of tokens as they are
+            yield BoundNode(CombineChoices(1), (rows, weights, ids), node.output, node.line)  # type: ignore[arg-type]
+            return
         left = self._value(rows, "choices", None, (tokens, choices * width), made)
         yield BoundNode(Reordered(_suffix("choices", None)), (rows,), left, node.line)  # type: ignore[arg-type]
         yield BoundNode(CombineChoices(choices), (left.name, weights, ids), node.output, node.line)  # type: ignore[arg-type]
