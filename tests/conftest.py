@@ -51,7 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them. With a share of n, an
     n-th of the slow parameters of each test run, at least one."""
     seen: Counter[str] = Counter()
+    listed = set((Path(__file__).parent / "not_quick.txt").read_text(encoding="utf-8").splitlines())
     for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.slow)
         limit = item.get_closest_marker("quick")
         if limit is not None and item.get_closest_marker("slow") is None:
             name = item.nodeid.partition("[")[0]

@@ -37,6 +37,7 @@ def check(schedule: Schedule, target: str = "triton", seed: int = 0, calls: int 
     assert outcome.equal, "\n".join(outcome.lines())
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize(
     "ranks", [2, pytest.param(3, marks=pytest.mark.slow), 4, pytest.param(8, marks=pytest.mark.slow)]
@@ -46,6 +47,7 @@ def test_an_operator_gives_what_its_definition_says(name: str, ranks: int, targe
     check(planned(name, ranks), target)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", SPECS)
 def test_results_are_those_of_the_definition_token_by_token(name: str) -> None:
     """With a reference that shares no code with what it checks."""
@@ -76,6 +78,7 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("case", PINS)
 def test_movers_carry_rows_of_tokens_and_their_sums(case: str) -> None:
     name, pins = PINS[case]
@@ -107,6 +110,7 @@ def test_a_loop_has_tables_for_its_tiles_once() -> None:
     assert schedule.launches[: len(made)] == tuple(made)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("experts", [1, 3, 16])
 @pytest.mark.parametrize("choices", [1, 2, 9])
 def test_any_number_of_experts_and_choices(experts: int, choices: int) -> None:

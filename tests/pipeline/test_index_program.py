@@ -67,6 +67,7 @@ ROUTINGS: dict[str, Callable[[int, int, int], torch.Tensor]] = {
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("kind", ROUTINGS)
 @pytest.mark.parametrize(("tokens", "choices", "experts", "height"), [(1, 1, 1, 16), (40, 3, 7, 16), (9, 32, 60, 4)])
 def test_tables_are_a_stable_sort(kind: str, tokens: int, choices: int, experts: int, height: int) -> None:

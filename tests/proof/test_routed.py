@@ -116,6 +116,7 @@ def test_unchanged_schedules_are_proved(name: str) -> None:
     assert proof.proved, "\n".join(proof.lines())
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_is_found(bug: str) -> None:
     name, change = BUGS[bug]
