@@ -78,7 +78,7 @@ from triton_dist.utils import finalize_distributed, initialize_distributed, laun
 """
 
 _PORTABLE_HELPERS = ("packets", "tiles", "math", "ends", "routing")
-_FABRICS = ("inputs", "pool", "library", "gpu_fabric")
+_FABRICS = ("inputs", "ids", "pool", "library", "gpu_fabric")
 _JOIN = (
     "if not dist.is_initialized():",
     '    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
@@ -108,7 +108,7 @@ def dialect(target: str, arch: str) -> Dialect:
             word="torch.int32",
             helpers=("barrier", "counts", "signals", *_PORTABLE_HELPERS, *(("nvidia",) if nvidia else ())),
             imports=_TRITON,
-            fabrics=(*_FABRICS, "symmetric_memory") if nvidia else ("inputs", "pool", "amd"),
+            fabrics=(*_FABRICS, "symmetric_memory") if nvidia else ("inputs", "ids", "pool", "amd"),
             fabric="SymmetricMemoryFabric" if nvidia else "AmdFabric",
             caveat="" if nvidia else NO_HOST_CODE,
             opens=_JOIN if nvidia else ("fabric = AmdFabric()",),

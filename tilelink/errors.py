@@ -280,6 +280,15 @@ class RoutedPlacement(TileLinkError):
     template = "{op} cannot be computed rank by rank where {given}.\nLegal: {legal}."
 
 
+class IllegalIds(TileLinkError):
+    """Facts: `reason`."""
+
+    template = (
+        "{reason}.\n"
+        "Legal: 0 to the number of experts less 1, or -1 for none. Look at ids before a call where this must not happen."
+    )
+
+
 class UnknownPin(TileLinkError):
     template = "pin {name!r} names nothing in this schedule.{hint}\nLegal pins: {legal}."
 

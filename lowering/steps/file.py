@@ -88,7 +88,8 @@ def print_file(
     body = "\n\n".join(filter(None, [schedule.functions.strip("\n") + "\n", *texts])).strip("\n")
     definitions = "\n".join(constants.lines(globals_of(f"{body}\n\n\n{host}")))
     pooled = any(buffer.places for buffer in schedule.buffers)
-    fabrics = [name for name in spelling.fabrics if name != "pool" or pooled]
+    left_out = {*(() if pooled else ("pool",)), *(() if schedule.tables else ("ids",))}
+    fabrics = [name for name in spelling.fabrics if name not in left_out]
     sections = [
         ("constants", definitions),
         ("device helpers: waits and notifies hold the rules of memory order", helpers),

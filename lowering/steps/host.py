@@ -15,6 +15,7 @@ from lowering.steps.dtypes import element, stored
 from lowering.steps.frame import Frame
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Kernel
+from lowering.steps.routing import ids_checked
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory, Table
@@ -81,6 +82,15 @@ class HostClass:
             self._call()
             out.line()
             self._enqueue()
+            checks = ids_checked(self.schedule)
+            if checks:
+                out.line()
+                with out.block("def check(self):"):
+                    out.line(
+                        '"""Waits for all calls so far. Raises IllegalIds for ids that are no expert\'s, and not -1."""'
+                    )
+                    for line in checks:
+                        out.line(line)
         return out.text()
 
     def _constants(self) -> None:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from tilelink.schedule.index import value_of
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import Call
+from tilelink.schedule.steps import SORT_ROWS, Call
+from tilelink.schedule.walk import all_steps
 
 _BLOCK = 128  # ids that a program sorts at a time, by comparing each with each
 _TILES_BLOCK, _COUNTS_BLOCK = 16, 16
 _WARPS = 8
+
+
+def ids_checked(schedule: Schedule) -> list[str]:
+    """A call of `check_ids` for each tensor of ids."""
+    found: dict[str, str] = {}
+    for step in all_steps(schedule):
+        if isinstance(step, Call) and step.function == SORT_ROWS:
+            _, wrong, _, _, experts, *_ = step.tables
+            below = next(value_of(table.below, schedule.sizes) for table in schedule.tables if table.name == experts)
+            ids = step.operands[0].buffer
+            found.setdefault(ids, f'check_ids("{ids}", self.{wrong}, {below - 1})')
+    return list(found.values())
 
 
 def sort_rows(schedule: Schedule, step: Call, stream: str, ids: str) -> str:

@@ -12,6 +12,8 @@ import lowering
 import topologies
 from tests.pipeline.expert_specs import SPECS, by_definition
 from tests.pipeline.workloads import STOCK_FIRST
+from tilelink.emulator import World
+from tilelink.errors import IllegalIds
 from tilelink.ir.calls import SortRows
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
@@ -19,6 +21,8 @@ from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.meaning import cut, whole_inputs
+from tilelink.runtime.operator import build_operator
+from tilelink.runtime.reference import make_inputs
 from tilelink.runtime.run import run_emulated
 
 SIZES = {"T": 24, "H": 48, "F": 96, "E": 5, "K": 3}
@@ -133,3 +137,22 @@ def test_a_schedule_goes_through_json() -> None:
     schedule = planned("moe_layer", 2)
     assert Schedule.from_json(schedule.to_json()) == schedule
     assert replace(schedule, predicted_us=0.0).program.hash == schedule.program.hash
+
+
+def test_ids_that_are_no_experts_are_counted_and_raised_when_asked() -> None:
+    """They choose no expert, so that nothing outside of the weights is multiplied."""
+    schedule = planned("moe_layer", 2)
+    world = World(2, num_sms=schedule.machine.num_sms)
+    operators = [build_operator(lowering.emit(schedule), schedule.name, fabric) for fabric in world.fabrics]
+    inputs = make_inputs(schedule.spec, 0)
+    for parts in inputs:
+        parts["ids"][0, :2] = torch.tensor([5, 2**31 - 1])
+        parts["ids"][3, 1] = -7
+    results = [operator(*parts.values()) for operator, parts in zip(operators, inputs, strict=True)]
+    world.run()
+    wanted = by_definition("moe_layer", list(whole_inputs(schedule.spec, inputs).values()))
+    for rank, found in enumerate(results):
+        assert isinstance(found, torch.Tensor)
+        assert torch.allclose(found.double(), wanted.chunk(2)[rank], rtol=0.05, atol=0.05)
+    with pytest.raises(IllegalIds, match="ids: 3 ids of calls so far"):
+        operators[0].check()  # type: ignore[attr-defined]

@@ -92,7 +92,7 @@ class Tracer(State):
 
 def _touches_memory(name: str) -> bool:
     return any(part in name for part in ("load", "store", "atomic", "_copy", "tma", "gather", "scatter")) and not (
-        name.startswith(("ttg.local", "ttng.async_tma_store_wait", "ttg.memdesc"))
+        name.startswith(("ttg.local", "ttng.async_tma_store_wait", "ttg.memdesc", "tt.gather"))  # of registers
     )
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from tilelink.errors import FabricTooSmall, FabricUnavailable, InputRequiresGrad
+from tilelink.errors import FabricTooSmall, FabricUnavailable, IllegalIds, InputRequiresGrad
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import fabric_class, in_dialect, load_source, operator_class
 from tilelink.runtime.machine import is_fabric
@@ -44,7 +44,8 @@ def check_fabric(group: object, schedule: Schedule) -> None:
 def build_operator(source: str, name: str, group: object) -> Callable[..., object]:
     """Load `source` and build its operator on `group`: a fabric as it is, a process group through the fabric of the file.
 
-    Calls of the operator raise ValueError for an input that the schedule does not take, and InputRequiresGrad.
+    Calls of the operator raise ValueError for an input that the schedule does not take, and InputRequiresGrad. Where it has a
+    routing, its `check()` raises IllegalIds for ids of calls so far that are no expert's.
     """
     module = load_source(source, name)
     _name_refusals(module)
@@ -60,6 +61,15 @@ def build_operator(source: str, name: str, group: object) -> Callable[..., objec
 
 def _name_refusals(module: ModuleType) -> None:
     """What the file says in words of its own, because it imports nothing of ours, is an error of ours here."""
+    if (count := vars(module).get("check_ids")) is not None:
+
+        def check_ids(*counted: object) -> None:
+            try:
+                count(*counted)
+            except ValueError as error:
+                raise IllegalIds(reason=str(error)) from error
+
+        vars(module)["check_ids"] = check_ids
     check = vars(module).get("check_input")
     if check is None:
         return
