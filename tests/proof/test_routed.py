@@ -144,6 +144,15 @@ def test_tiles_that_do_not_wait_for_the_gather_are_refuted() -> None:
     assert check_all_tables(changed_schedule).refutation is not None
 
 
+def test_tables_are_made_before_they_are_looked_up() -> None:
+    schedule = planned("ag_moe")
+    steps = instantiated(elaborated(schedule))
+    first, *rest = steps.launches
+    for launches in ((*rest, first), tuple(rest)):
+        proof = verify(schedule, replace(steps, launches=tuple(launches)))
+        assert any("has not been made" in finding.fact for finding in proof.findings), proof.lines()
+
+
 def test_rows_of_a_table_that_may_repeat_are_written_twice() -> None:
     schedule = instantiated(elaborated(planned("ag_moe")))
     tables = tuple(

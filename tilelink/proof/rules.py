@@ -15,12 +15,12 @@ from tilelink.ir.warpgroups import GROUP_WARPS
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
-from tilelink.schedule.index import rank
-from tilelink.schedule.memory import Access, Buffer, Region
+from tilelink.schedule.index import rank, tables_in
+from tilelink.schedule.memory import Access, Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, PingPong, Prefetch, Role, Schedule, Sms, Who
-from tilelink.schedule.steps import Compute, For, Load, Step, Wait
-from tilelink.schedule.walk import all_steps, notifies, phases, read, steps_in, synchronises, written
+from tilelink.schedule.steps import Call, Compute, For, Load, Step, Wait
+from tilelink.schedule.walk import all_steps, indices, notifies, phases, read, steps_in, synchronises, written
 
 _ROW_BYTES = 16  # of a tensor that is described, a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)
 
@@ -90,6 +90,24 @@ def _stream_waits(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
         for step in steps_in(phase.body) if isinstance(role.engine, CopyEngine) else ():
             if isinstance(step, Wait) and step.signal in added:
                 yield Broken(f"role {role.name}", f"{in_a_line(step)} on a stream", step.signal)
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _tables_made(schedule: Schedule, _: Machine) -> Iterator[Broken]:
+    made: dict[str, str] = {table.name: "" for table in schedule.tables if table.memory is Memory.LOCAL}
+    for launch in schedule.launches:  # by the stream on which the tables of launches so far have been made
+        calls = set[str]()
+        for role in launch.roles:
+            for phase in role.phases:
+                calls.update(name for step in steps_in(phase.body) if isinstance(step, Call) for name in step.tables)
+                numbers = [phase.count, phase.first, *(one for _, one in phase.let)]
+                numbers += [index for step in steps_in(phase.body) for index in indices(step)]
+                for name in {name for one in numbers for name in tables_in(one)} & made.keys():
+                    if made[name] != launch.stream:
+                        yield Broken(f"role {role.name}", f"{name} has not been made on its stream before")
+        made |= dict.fromkeys(calls & made.keys(), launch.stream)
 
 
 # ---- descriptors -------------------------------------------------------------------------------------------------------
@@ -200,6 +218,7 @@ RULES: tuple[Rule, ...] = (
     Rule(BugClass.RESIDENCY, "those that wait do not leave theirs", _residency),
     Rule(BugClass.LINK_ATOMICS, "links of the machine carry no atomics of peers", _links),
     Rule(BugClass.REUSE, "streams of the machine wait for no word of memory", _stream_waits),
+    Rule(BugClass.WAIT_TOO_LITTLE, "entries are looked up as they lay there", _tables_made),
     Rule(BugClass.WRONG_PLACE, "hardware describes no such tensor", _described),
     Rule(BugClass.ASYNC_STORE, "no release waits for such a store", _seen_early),
     Rule(BugClass.COMPILED_ORDER, "the compiler would load later tiles before their wait", _one_step),
