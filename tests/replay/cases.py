@@ -34,7 +34,7 @@ class Case:
 
 def cases() -> tuple[Case, ...]:
     """All cases; no two have one name."""
-    found = [*_planned(), *_mechanisms(), *_examples(), *_dtypes(), *_k_major(), *_torch(), *_own(), *_large()]
+    found = [*_planned(), *_mechanisms(), *_examples(), *_dtypes(), *_k_major(), *_torch(), *_own(), *_experts(), *_large()]
     assert len({case.name for case in found}) == len(found), "two cases have one name"
     return tuple(found)
 
@@ -203,6 +203,16 @@ def _own() -> Iterator[Case]:
     yield _case("own", "spec only_sum", "planned", machine, {"M": 64, "N": 4096})
     yield _case("own", "spec to_next", "planned", machine, {"B": 4096, "C": 1024}, {"slots": "3"})
     yield _case("own", "spec from_previous", "planned", machine, {"B": 4096, "C": 1024, "N": 2048}, {"slots": "2"})
+
+
+def _experts() -> Iterator[Case]:
+    """Rows by experts: many of few, few of many."""
+    many, few = {"T": 4096, "H": 4096, "F": 14336, "E": 8, "K": 2}, {"T": 64, "H": 2048, "F": 768, "E": 128, "K": 8}
+    copies, tiles = {"mover": "CopyEngine()", "transfer": "push"}, {"mover": "Fused()", "transfer": "push"}
+    for operator, pins in (("07_ag_moe.py:ag_moe", copies), ("08_moe_rs.py:moe_rs", tiles)):
+        yield _case("experts", operator, "many rows", ("h200-nvswitch", 4), many)
+        yield _case("experts", operator, "few rows", ("h200-nvswitch", 2), few)
+        yield _case("experts", operator, "pinned", ("h200-nvswitch", 4), many, pins, DISTRIBUTED)
 
 
 def _large() -> Iterator[Case]:
