@@ -13,7 +13,7 @@ import topologies
 from tests.pipeline.expert_specs import SPECS, by_definition
 from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.emulator import World
-from tilelink.errors import IllegalIds
+from tilelink.errors import IdlePin, IllegalIds
 from tilelink.ir.calls import SortRows
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
@@ -112,6 +112,17 @@ def test_a_loop_has_tables_for_its_tiles_once() -> None:
     made = [one for one in schedule.launches if isinstance(one, SortRows)]
     assert len(made) == len({one.height for one in made})
     assert schedule.launches[: len(made)] == tuple(made)
+
+
+@pytest.mark.parametrize("pin", ["prefetch", "tail"])
+def test_loops_over_rows_by_experts_have_no_other_fields(pin: str) -> None:
+    assert {name.rpartition(".")[2] for name, _ in planned("ag_moe", 2).choices if name.startswith("out.")} == {
+        "compute",
+        "tile",
+        "group",
+    }
+    with pytest.raises(IdlePin):
+        planned("ag_moe", 2, {pin: "yes" if pin == "prefetch" else "halves"})
 
 
 @pytest.mark.quick(1)

@@ -34,7 +34,17 @@ class Case:
 
 def cases() -> tuple[Case, ...]:
     """All cases; no two have one name."""
-    found = [*_planned(), *_mechanisms(), *_examples(), *_dtypes(), *_k_major(), *_torch(), *_own(), *_experts(), *_large()]
+    found = [
+        *_planned(),
+        *_mechanisms(),
+        *_examples(),
+        *_dtypes(),
+        *_k_major(),
+        *_torch(),
+        *_own(),
+        *_experts(),
+        *_large(),
+    ]
     assert len({case.name for case in found}) == len(found), "two cases have one name"
     return tuple(found)
 

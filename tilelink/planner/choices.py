@@ -70,6 +70,8 @@ def group_fields(structure: Structure, group: Group) -> tuple[AnyField, ...]:
     if structure.queue_of(group) is not None:
         return ()  # its tiles are the items of the queue
     graph = structure.graph
+    if isinstance(group.anchor.operation, Matmul) and any(axis.routed is not None for axis in group.anchor.axes):
+        return (fields.COMPUTE, fields.TILE, fields.GROUP)
     if isinstance(group.anchor.operation, Matmul):
         sent = any(group.makes(one.source) and not one.library for one in graph.relations())
         ahead = structure.topology.gpu.tensor_descriptors
