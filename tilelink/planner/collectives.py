@@ -22,6 +22,7 @@ from tilelink.ir.spec import (
     AllReduce,
     BoundNode,
     BoundSpec,
+    Combine,
     Elementwise,
     Matmul,
     ReduceScatter,
@@ -173,7 +174,7 @@ def _why(spec: BoundSpec, node: BoundNode, how: Collective, topology: Topology) 
 def _row_bytes(spec: BoundSpec, node: BoundNode) -> int:
     """Of a row of what `node` adds, as far as it goes to one rank, if tiles with rows and columns make it."""
     maker = next((other for other in spec.nodes if other.output.name == node.inputs[0]), None)
-    if maker is None or not isinstance(maker.operation, Matmul | Elementwise) or len(maker.output.local) != 2:
+    if maker is None or not isinstance(maker.operation, Matmul | Elementwise | Combine) or len(maker.output.local) != 2:
         return 0
     cols = maker.output.local[1]
     if isinstance(node.operation, ReduceScatter) and node.operation.dim == 1:
