@@ -19,6 +19,7 @@ from tilelink.ir.spec import (
     BoundNode,
     BoundSpec,
     Combine,
+    Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
@@ -110,6 +111,8 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
             numbers = (None if one is None else in_fp32(one) for one in (left, right))
             computed = FUNCTIONS[function].on_tensors(*with_constants(names, *numbers))
             return f"Near.map(lambda {', '.join(names)}: {computed}, {listed})"
+        case Dispatch():
+            return f"dispatched({listed})"
         case GroupedMatmul():
             return f"grouped({listed})"
         case Combine():
@@ -127,7 +130,7 @@ def make_inputs(rank, seed, device):
     inputs = {}
     for number, (name, (shape, dtype)) in enumerate(INPUT_CLASS.INPUTS.items()):
         if name in EXPERTS:
-            inputs[name] = random_ids(shape, EXPERTS[name], seed, device)
+            inputs[name] = random_ids(shape, EXPERTS[name], seed + (0 if name in REPLICATED else 5 * rank), device)
             continue
         generator = torch.Generator(device=device)
         generator.manual_seed(1000 * seed + 10 * number + (0 if name in REPLICATED else 1 + rank))

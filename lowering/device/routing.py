@@ -13,10 +13,11 @@ import triton.language as tl
 
 
 @triton.jit
-def experts_of(ids, first, BLOCK: tl.constexpr, NUM_ROWS: tl.constexpr, NUM_EXPERTS: tl.constexpr):
-    """Experts of the assignments from `first` on: NUM_EXPERTS where there is none, NUM_EXPERTS + 1 behind the last one."""
+def experts_of(ids, first, first_expert, BLOCK: tl.constexpr, NUM_ROWS: tl.constexpr, NUM_EXPERTS: tl.constexpr):
+    """Experts of the assignments from `first` on, counted from `first_expert`: NUM_EXPERTS where there is none of these, and
+    NUM_EXPERTS + 1 behind the last one."""
     places = first + tl.arange(0, BLOCK)
-    found = tl.load(ids + places, mask=places < NUM_ROWS, other=-1)
+    found = tl.load(ids + places, mask=places < NUM_ROWS, other=-1) - first_expert
     legal = (found >= 0) & (found < NUM_EXPERTS)
     return tl.where(places < NUM_ROWS, tl.where(legal, found, NUM_EXPERTS), NUM_EXPERTS + 1)
 
@@ -26,22 +27,26 @@ def count_experts(
     ids,
     counts,
     wrong,
+    first_expert,
     NUM_ROWS: tl.constexpr,
     NUM_EXPERTS: tl.constexpr,
+    ALL_EXPERTS: tl.constexpr,
     BINS: tl.constexpr,
     CHUNK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Program p counts assignments to each expert among CHUNK from p * CHUNK on, in row p of `counts`. `wrong`: ids outside of
-    -1 to NUM_EXPERTS - 1, of all calls so far."""
+    -1 to ALL_EXPERTS - 1, of all calls so far."""
     program = tl.program_id(0)
     found = tl.zeros((BINS,), tl.int32)
     outside = 0
     for start in range(0, CHUNK, BLOCK):
-        found += tl.histogram(experts_of(ids, program * CHUNK + start, BLOCK, NUM_ROWS, NUM_EXPERTS), BINS)
+        found += tl.histogram(
+            experts_of(ids, program * CHUNK + start, first_expert, BLOCK, NUM_ROWS, NUM_EXPERTS), BINS
+        )
         places = program * CHUNK + start + tl.arange(0, BLOCK)
         given = tl.load(ids + places, mask=places < NUM_ROWS, other=-1)
-        outside += tl.sum(((given < -1) | (given >= NUM_EXPERTS)).to(tl.int32))
+        outside += tl.sum(((given < -1) | (given >= ALL_EXPERTS)).to(tl.int32))
     tl.store(counts + program * BINS + tl.arange(0, BINS), found)
     if outside > 0:
         tl.atomic_add(wrong, outside, sem="relaxed", scope="gpu")
@@ -56,6 +61,7 @@ def place_rows(
     experts,
     here,
     num_tiles,
+    first_expert,
     NUM_ROWS: tl.constexpr,
     CHOICES: tl.constexpr,
     NUM_EXPERTS: tl.constexpr,
@@ -85,7 +91,7 @@ def place_rows(
     place = (ends - tiles) * TILE + before  # the next one of each expert for this program
     for start in range(0, CHUNK, BLOCK):
         first = program * CHUNK + start
-        found = experts_of(ids, first, BLOCK, NUM_ROWS, NUM_EXPERTS)
+        found = experts_of(ids, first, first_expert, BLOCK, NUM_ROWS, NUM_EXPERTS)
         lanes = tl.arange(0, BLOCK)
         earlier = (found[:, None] == found[None, :]) & (lanes[None, :] < lanes[:, None])
         there = tl.gather(place, found, 0) + tl.sum(earlier.to(tl.int32), 1)
@@ -104,7 +110,7 @@ def place_rows(
 
 
 @triton.jit
-def add_weighted(total, part, weight, expert, NUM_EXPERTS: tl.constexpr):
-    """`total`, and rows in `part` times their `weight`, of tokens that have an `expert`."""
-    there = (expert >= 0) & (expert < NUM_EXPERTS)
+def add_weighted(total, part, weight, expert, NUM_EXPERTS: tl.constexpr, first_expert):
+    """`total`, and rows in `part` times their `weight`, of tokens whose `expert` is one of NUM_EXPERTS from `first_expert` on."""
+    there = (expert >= first_expert) & (expert < first_expert + NUM_EXPERTS)
     return total + tl.where(there, part.to(tl.float32), 0.0) * tl.where(there, weight.to(tl.float32), 0.0)

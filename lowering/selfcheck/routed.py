@@ -29,6 +29,13 @@ def routing_of(ids: Near, experts: int) -> Near:
     return Near(torch.where((ids.value >= 0) & (ids.value < experts), ids.value, -1))
 
 
+def dispatched(rows: Near, routing: Near) -> Near:
+    """Rows of tokens, by assignment."""
+    choices = routing.value.shape[1]
+    error = rows.error if isinstance(rows.error, float) else rows.error.repeat_interleave(choices, 0)
+    return Near(rows.value.repeat_interleave(choices, 0), error)
+
+
 def grouped(rows: Near, weights: Near, routing: Near) -> Near:
     """Rows of tokens, or by assignment, each times the matrix of its expert."""
     expert = routing.value.flatten()

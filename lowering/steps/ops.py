@@ -18,7 +18,7 @@ _TEXTS = {
     "dot": "tl.dot({0}, {1}, {2}{precision})",
     "copy": "{0}",
     **{f"in_{name}": f"{{0}}.to(tl.{row.triton})" for name, row in DTYPES.items()},
-    "combined": "add_weighted({0}, {1}, {2}, {3}, {4})",
+    "combined": "add_weighted({0}, {1}, {2}, {3}, {4}, {5})",
     "trans": "tl.trans({0})",
     "halves": "halves({0})",
 }

@@ -17,14 +17,20 @@ def ids_checked(schedule: Schedule) -> list[str]:
     found: dict[str, str] = {}
     for step in all_steps(schedule):
         if isinstance(step, Call) and step.function == SORT_ROWS:
-            _, wrong, _, _, experts, *_ = step.tables
-            below = next(value_of(table.below, schedule.sizes) for table in schedule.tables if table.name == experts)
+            _, wrong, *_ = step.tables
             ids = step.operands[0].buffer
-            found.setdefault(ids, f'check_ids("{ids}", self.{wrong}, {below - 1})')
+            found.setdefault(ids, f'check_ids("{ids}", self.{wrong}, {_all_experts(schedule, step)})')
     return list(found.values())
 
 
-def sort_rows(schedule: Schedule, step: Call, stream: str, ids: str) -> str:
+def _all_experts(schedule: Schedule, step: Call) -> int:
+    """Of all ranks, where each has a part of its own."""
+    experts = step.tables[4]
+    own = next(value_of(table.below, schedule.sizes) for table in schedule.tables if table.name == experts) - 1
+    return own * schedule.num_ranks if step.numbers != (0,) else own
+
+
+def sort_rows(schedule: Schedule, step: Call, stream: str, ids: str, first: str) -> str:
     """Both launches. Sizes are those of the tables that `step` makes."""
     sizes = schedule.sizes
     shapes, below = schedule.shapes, {table.name: value_of(table.below, sizes) for table in schedule.tables}
@@ -33,17 +39,18 @@ def sort_rows(schedule: Schedule, step: Call, stream: str, ids: str) -> str:
     chunk = max(_BLOCK, 1 << (-(-num_rows // programs) - 1).bit_length())
     both = f"NUM_ROWS={num_rows}, NUM_EXPERTS={below[experts] - 1}, BINS={bins}, CHUNK={chunk}, BLOCK={_BLOCK}"
     tile = shapes[rows][0] // most
+    every = _all_experts(schedule, step)
     choices = num_rows // below[tokens]
     tables = ", ".join(f"self.{name}" for name in (rows, tokens, experts, here, count))
     numbers = f"CHOICES={choices}, NUM_COUNTS={programs}, COUNTS_BLOCK={_COUNTS_BLOCK}"
     tiles = f"TILE={tile}, MOST_TILES={most}, TILES_BLOCK={_TILES_BLOCK}, num_warps={_WARPS}"
     return (
         f"{stream}.launch(\n"
-        f"    count_experts, ({programs},), {ids}, self.{counts}, self.{wrong},\n"
-        f"    {both}, num_warps={_WARPS},\n"
+        f"    count_experts, ({programs},), {ids}, self.{counts}, self.{wrong}, {first},\n"
+        f"    {both}, ALL_EXPERTS={every}, num_warps={_WARPS},\n"
         ")\n"
         f"{stream}.launch(\n"
-        f"    place_rows, ({programs},), {ids}, self.{counts}, {tables},\n"
+        f"    place_rows, ({programs},), {ids}, self.{counts}, {tables}, {first},\n"
         f"    {both},\n"
         f"    {numbers}, {tiles},\n"
         ")\n"

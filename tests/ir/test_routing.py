@@ -25,7 +25,7 @@ from tilelink.ir.routed import Routed
 from tilelink.ir.spec import BoundSpec, bind
 from tilelink.runtime.meaning import evaluate
 
-SIZES = {"T": 12, "H": 8, "F": 20, "E": 5, "K": 3}
+SIZES = {"T": 12, "H": 8, "F": 20, "E": 6, "K": 3}
 
 
 def bound(name: str, sizes: dict[str, int] | None = None, dtype: str = "bf16") -> BoundSpec:
@@ -99,9 +99,24 @@ ROUTED: dict[str, tuple[type[TileLinkError], Callable[..., object], dict[str, Te
     "ids that are cut": (
         RoutedPlacement,
         lambda ids: tilelink.route(ids, E),
-        {"ids": Tensor(T, K, dtype="int32", placement=Shard(0))},
+        {"ids": Tensor(T, K, dtype="int32", placement=Shard(1))},
     ),
     "ids of one dimension": (BadShape, lambda ids: tilelink.route(ids, E), {"ids": Tensor(T, dtype="int32")}),
+    "rows of another placement than ids": (
+        RoutedPlacement,
+        lambda x, ids: tilelink.dispatch(x, tilelink.route(ids, E)),
+        {"x": Tensor(T, H, placement=Shard(0)), "ids": IDS},
+    ),
+    "rows that stay where they are, by experts of ranks": (
+        RoutedPlacement,
+        lambda x, w, ids: tilelink.grouped_matmul(x, w, tilelink.route(ids, E)),
+        {"x": X, "w": Tensor(E, H, F, placement=Shard(0)), "ids": Tensor(T, K, dtype="int32", placement=Shard(0))},
+    ),
+    "rows by experts that are returned": (
+        RoutedPlacement,
+        lambda x, ids: tilelink.dispatch(x, tilelink.route(ids, E)),
+        {"x": Tensor(T, H, placement=Shard(0)), "ids": Tensor(T, K, dtype="int32", placement=Shard(0))},
+    ),
     "no routing": (BadRouting, lambda x, w, ids: tilelink.grouped_matmul(x, w, ids), {"x": X, "w": W, "ids": IDS}),
     "a matrix for all experts": (
         BadShape,

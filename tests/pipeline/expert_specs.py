@@ -60,7 +60,23 @@ def moe_layer(
     return tilelink.reduce_scatter(tilelink.combine(tilelink.grouped_matmul(h, down, routing), routing, weights), dim=0)
 
 
-SPECS = {one.name: one for one in (ag_moe, moe_rs, moe_ar, moe_layer)}
+@tilelink.overlap
+def ep_layer(
+    x: Tensor(T, H, placement=Shard(0)),  # type: ignore[valid-type]
+    ids: Tensor(T, K, dtype="int32", placement=Shard(0)),  # type: ignore[valid-type]
+    weights: Tensor(T, K, dtype="fp32", placement=Shard(0)),  # type: ignore[valid-type]
+    gate: Tensor(E, H, F, placement=Shard(0)),  # type: ignore[valid-type]
+    up: Tensor(E, H, F, placement=Shard(0)),  # type: ignore[valid-type]
+    down: Tensor(E, F, H, placement=Shard(0)),  # type: ignore[valid-type]
+) -> Tensor:
+    """Experts of a layer, some on each rank."""
+    routing = tilelink.route(ids, num_experts=E)
+    rows = tilelink.dispatch(x, routing)
+    h = tilelink.silu(tilelink.grouped_matmul(rows, gate, routing)) * tilelink.grouped_matmul(rows, up, routing)
+    return tilelink.combine(tilelink.grouped_matmul(h, down, routing), routing, weights)
+
+
+SPECS = {one.name: one for one in (ag_moe, moe_rs, moe_ar, moe_layer, ep_layer)}
 
 
 def _is_expert(number: int, experts: int) -> bool:
@@ -94,7 +110,7 @@ def by_definition(name: str, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
     if name == "ag_moe":
         x, ids, w = inputs
         return grouped(x, ids, w)
-    if name == "moe_layer":
+    if name in ("moe_layer", "ep_layer"):
         x, ids, weights, gate, up, down = inputs
         g = grouped(x, ids, gate)
         h = g * torch.sigmoid(g) * grouped(x, ids, up)

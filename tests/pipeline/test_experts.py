@@ -30,7 +30,8 @@ MACHINES = ("laptop-switch", "laptop-mesh")
 
 
 def planned(name: str, ranks: int, pins: dict[str, object] | None = None, **sizes: int) -> Schedule:
-    return SPECS[name].plan_for(topologies.load("laptop-switch", ranks), SIZES | sizes, "bf16", pins or {})
+    given = SIZES | ({"E": 2 * ranks} if name == "ep_layer" else {}) | sizes
+    return SPECS[name].plan_for(topologies.load("laptop-switch", ranks), given, "bf16", pins or {})
 
 
 def check(schedule: Schedule, target: str = "triton", seed: int = 0, calls: int = 5) -> None:
@@ -78,6 +79,10 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
     "sums are added in the epilogue": ("moe_rs", {"mover": "Fused()", "transfer": "push", "sum": "epilogue"}),
     "sums leave by copy engines": ("moe_rs", {"mover": "CopyEngine()", "transfer": "push", "chunks": "2"}),
     "sums in packets of tiles": ("moe_ar", {"algorithm": "ll-tiles"}),
+    "tokens arrive by copy engines, and their sums leave as they are combined": (
+        "ep_layer",
+        {"mover": "CopyEngine()", "transfer": "push", "ids_full.mover": "Library()", "out.mover": "Fused()"},
+    ),
     "tiles of 16 rows": ("moe_layer", {"h.tile": "16x32x16/4w1s"}),
 }
 
@@ -101,6 +106,8 @@ def test_random_specs_sizes_and_schedules(seed: int) -> None:
         "E": rng.choice([1, 2, 3, 8, 16]),
         "K": rng.choice([1, 2, 3, 4, 9]),
     }
+    if name == "ep_layer":  # each rank has as many experts
+        sizes["E"] *= ranks
     spec = bind(SPECS[name].spec, sizes, ranks, rng.choice(["bf16", "fp16", "fp32"]))
     schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng)
     check(schedule, rng.choice(["triton", "triton-distributed"]), rng.randrange(1000), calls=4)

@@ -27,10 +27,10 @@ def sorted_rows(ids: torch.Tensor, experts: int, height: int, seed: int, block: 
     world = World(1, num_sms=4, seed=seed)
     main, held = world.fabrics[0].main(), list(tables.values())
     both = {"NUM_ROWS": routed.rows, "NUM_EXPERTS": experts, "BINS": bins, "CHUNK": routed.chunk, "BLOCK": block}
-    main.launch(routing.count_experts, (programs,), ids, *held[:2], **both)
+    main.launch(routing.count_experts, (programs,), ids, *held[:2], 0, ALL_EXPERTS=experts, **both)
     more = {"CHOICES": choices, "NUM_COUNTS": programs, "COUNTS_BLOCK": 2, "TILE": height}
     more |= {"MOST_TILES": most, "TILES_BLOCK": 4}
-    main.launch(routing.place_rows, (programs,), ids, held[0], *held[2:], **both, **more)
+    main.launch(routing.place_rows, (programs,), ids, held[0], *held[2:], 0, **both, **more)
     world.run()
     return tables
 

@@ -22,7 +22,7 @@ from tilelink import Partial, Replicate, Shard, Tensor
 from tilelink.errors import TileLinkError
 from tilelink.ir.location import here
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.ir.placement import Placement
+from tilelink.ir.placement import ByExpert, Placement
 from tilelink.ir.spec import BoundSpec, Spec, bind
 from tilelink.ir.trace import Trace
 from tilelink.ir.user_op import UserOp
@@ -95,6 +95,8 @@ def _placements(shape: tuple[int, ...]) -> list[Placement]:
 
 def _parts(whole: torch.Tensor, placement: Placement) -> list[torch.Tensor]:
     match placement:
+        case ByExpert():
+            raise AssertionError("no tensor of these programs")
         case Replicate():
             return [whole] * RANKS
         case Shard(dim):
@@ -225,6 +227,8 @@ def _assembled(spec: BoundSpec, name: str, parts: Sequence[torch.Tensor]) -> tor
             return torch.cat(held, dim)
         case Partial():
             return torch.stack(held).sum(0)
+        case ByExpert():
+            raise AssertionError("no tensor of these programs")
 
 
 def check_random_program(rng: random.Random) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from tilelink.elaborate.positions import segment_name, tile_name
 from tilelink.ir import nodes
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
-from tilelink.ir.routed import Follows, Tables
+from tilelink.ir.routed import Follows, Routed, Tables
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand
 from tilelink.schedule import memory
@@ -104,6 +104,11 @@ def box(tiles: Tiles, operand: Operand) -> tuple[list[Number], list[Number]]:
         starts.append(start + operand.first[dim])
         extents.append(extent)
     return starts, extents
+
+
+def first_expert(routed: Routed) -> Number:
+    """The first one of this rank."""
+    return rank * routed.experts if routed.parts > 1 else 0
 
 
 def tables_of(axis: nodes.Axis) -> Tables:

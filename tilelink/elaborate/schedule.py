@@ -9,7 +9,7 @@ from tilelink.elaborate import movers, signals
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
 from tilelink.elaborate.positions import TILE, lets, tile_name
-from tilelink.elaborate.regions import Tiles, tables_of
+from tilelink.elaborate.regions import Tiles, first_expert, tables_of
 from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
 from tilelink.elaborate.user_body import functions
 from tilelink.errors import LARGEST_SIZE
@@ -204,7 +204,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
 def _sort_rows(launch: SortRows) -> Role:
     routed, names = launch.routed, launch.tables
     ids = Region(routed.ids, (0, 0), (routed.tokens, routed.choices))
-    step = Call(SORT_ROWS, (), (ids,), names.all)
+    step = Call(SORT_ROWS, (), (ids,), names.all, (first_expert(routed),))
     return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
 
 

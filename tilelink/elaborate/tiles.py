@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilelink.elaborate import signals
 from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
-from tilelink.elaborate.regions import Tiles, box, own_region, part, region
+from tilelink.elaborate.regions import Tiles, box, first_expert, own_region, part, region
 from tilelink.elaborate.user_body import user_body
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
@@ -269,25 +269,26 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
 
 def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
     """Choice by choice; rows without an expert may hold anything."""
-    shape = tuple(tiles.width(one.name) for one in tiles.written)
+    shape, choices = tuple(tiles.width(one.name) for one in tiles.written), step.routed.choices
 
     def loaded(name: str, operand: Operand) -> Load:
         found = region(tiles, operand)
         if operand is step.rows:
-            names: dict[str, Number] = {"choices": step.choices, "choice": CHOICE}
-            if step.choices == 1:  # rows of tokens follow each other
+            names: dict[str, Number] = {"choices": choices, "choice": CHOICE}
+            if choices == 1:  # rows of tokens follow each other
                 names |= {"choice": 0, "lane": 0}
             start = tuple(replaced(one, names) for one in found.start)
             return Load(name, replace(found, start=start))
         return Load(name, replace(found, start=(found.start[0], CHOICE), extent=(found.extent[0], 1)))
 
+    own = step.routed.experts, first_expert(step.routed)
     rounds = (
         loaded("expert", step.ids),
         loaded("weight", step.weights),
         loaded("part", step.rows),
-        Compute((step.result,), "combined", (step.result, "part", "weight", "expert", step.experts)),
+        Compute((step.result,), "combined", (step.result, "part", "weight", "expert", *own)),
     )
-    loop = For(CHOICE.op, step.choices, rounds, unrolled=step.choices <= _MOST_AT_ONCE)
+    loop = For(CHOICE.op, choices, rounds, unrolled=choices <= _MOST_AT_ONCE)
     return Compute((step.result,), "zeros", shape=shape), loop
 
 

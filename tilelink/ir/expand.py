@@ -34,6 +34,7 @@ from tilelink.ir.spec import (
     BoundNode,
     BoundSpec,
     Combine,
+    Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
@@ -118,10 +119,12 @@ class _Expansion:
                 self._op(node, Copy(), out, (f"{out}_queue",))
             case Slice():
                 self._slice(node, operation)
-            case Route(num_experts):
+            case Route(num_experts, parts):
                 tokens, choices = node.output.local
                 assert isinstance(num_experts, int), "bound"
-                self.routings[out] = Routed(out, source, tokens, choices, num_experts)
+                self.routings[out] = Routed(out, source, tokens, choices, num_experts, parts)
+            case Dispatch():
+                raise AssertionError("it is computed otherwise")
             case GroupedMatmul():
                 self._grouped(node)
             case Combine():

@@ -13,6 +13,7 @@ from tilelink.ir.spec import (
     AllGather,
     AllReduce,
     Combine,
+    Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
@@ -28,6 +29,7 @@ __all__ = [  # of `tilelink`, too
     "all_gather",
     "all_reduce",
     "combine",
+    "dispatch",
     "div",
     "gelu",
     "grouped_matmul",
@@ -82,6 +84,16 @@ def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:
     Raises BadRouting, RoutedPlacement, BadShape, NotATensor.
     """
     return Routing(record(Route(num_experts), (ids,), "route"), num_experts)
+
+
+def dispatch(rows: Tensor, routing: Routing) -> Tensor:
+    """Rows of tokens [T, H], Shard(0), to the ranks of their experts: [T * K, H] by assignment, ByExpert. The ids of the routing
+    are Shard(0), too, and every rank has an equal part of the experts.
+
+    Raises BadShape, BadRouting, RoutedPlacement, IntegerOperand, NotATensor.
+    """
+    _check_routing("dispatch", routing)
+    return record(Dispatch(), (rows, routing.table), "dispatch")
 
 
 def grouped_matmul(rows: Tensor, w: Tensor, routing: Routing) -> Tensor:

@@ -31,7 +31,15 @@ class Partial:
         return "Partial()"
 
 
-Placement = Replicate | Shard | Partial
+@dataclass(frozen=True, slots=True)
+class ByExpert:
+    """Each row by assignment lies on the rank of its expert, of which every rank has an equal part."""
+
+    def __str__(self) -> str:
+        return "ByExpert()"
+
+
+Placement = Replicate | Shard | Partial | ByExpert
 
 
 def as_placement(given: object) -> Placement | None:
@@ -40,7 +48,7 @@ def as_placement(given: object) -> Placement | None:
     DTensor's objects are known by their class and module, so that nobody has to import `torch.distributed.tensor` for them;
     `[Shard(0)]`, as of a device mesh with one dimension, is its one placement.
     """
-    if isinstance(given, Replicate | Shard | Partial):
+    if isinstance(given, Replicate | Shard | Partial | ByExpert):
         return given
     if isinstance(given, list | tuple) and len(given) == 1:
         return as_placement(given[0])

@@ -24,13 +24,15 @@ def _power(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """The assignments of a routing: `ids` is the tensor that says it, [tokens, choices]."""
+    """The assignments of a routing: `ids` is the tensor that says it, [tokens, choices]. Of `parts` equal parts of all experts a
+    rank has its own, of so many `experts`, and others are none to it."""
 
     name: str
     ids: str
     tokens: int
     choices: int
     experts: int
+    parts: int = 1
 
     @property
     def rows(self) -> int:

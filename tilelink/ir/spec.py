@@ -34,11 +34,12 @@ from tilelink.ir.ops.elementwise import Elementwise as Elementwise
 from tilelink.ir.ops.matmul import Matmul as Matmul
 from tilelink.ir.ops.op import with_sizes
 from tilelink.ir.ops.routing import Combine as Combine
+from tilelink.ir.ops.routing import Dispatch as Dispatch
 from tilelink.ir.ops.routing import GroupedMatmul as GroupedMatmul
 from tilelink.ir.ops.routing import Route as Route
 from tilelink.ir.ops.slices import Slice as Slice
 from tilelink.ir.ops.user_op import UserOp
-from tilelink.ir.placement import Partial, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard
 from tilelink.ir.value import BoundValue as BoundValue
 from tilelink.ir.value import Value as Value
 
@@ -56,6 +57,7 @@ Operation = (
     | SendRecv
     | UserOp
     | Route
+    | Dispatch
     | GroupedMatmul
     | Combine
 )
@@ -221,6 +223,6 @@ def _bind_value(value: Value, sizes: Mapping[str, int], num_ranks: int, dtype: s
                     legal=", ".join(legal),
                 )
             local[dim] = size // num_ranks
-        case Replicate() | Partial():
+        case Replicate() | Partial() | ByExpert():
             pass
     return BoundValue(value.name, shape, tuple(local), value.placement, value.dtype or dtype)

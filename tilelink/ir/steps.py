@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice, Protocol
 from tilelink.ir.ops.elementwise import with_constants
-from tilelink.ir.routed import Follows
+from tilelink.ir.routed import Follows, Routed
 
 
 class Access(Choice):
@@ -113,15 +113,14 @@ class UserBody:
 
 @dataclass(frozen=True, slots=True)
 class CombineBody:
-    """`result` = the sum over `choices` of rows by assignment, each times its weight, of those whose id in `ids` is one of
-    `experts`. The tile has rows of tokens."""
+    """`result` = the sum over the choices of rows by assignment, each times its weight, of those whose id in `ids` is an expert
+    of this rank. The tile has rows of tokens."""
 
     result: str
     rows: Operand
     weights: Operand
     ids: Operand
-    choices: int
-    experts: int
+    routed: Routed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, FunctionType
 
-from tilelink.errors import BadShape, BadUserOp, NotAFunction, NothingReturned, SymbolicSize, UnreducedOutput
+from tilelink.errors import (
+    BadShape,
+    BadUserOp,
+    NotAFunction,
+    NothingReturned,
+    RoutedPlacement,
+    SymbolicSize,
+    UnreducedOutput,
+)
 from tilelink.ir.annotation import declarations
 from tilelink.ir.location import Location, here
 from tilelink.ir.ops.op import text
-from tilelink.ir.placement import Partial
+from tilelink.ir.placement import ByExpert, Partial
 from tilelink.ir.routing import Routing
 from tilelink.ir.spec import Node, Operation, Spec, Value
 from tilelink.ir.tensor import Tensor
@@ -95,6 +103,12 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
     for output in outputs:
         if not isinstance(output, Tensor) or output.trace is not recorder or output.name not in recorder.values:
             raise NothingReturned(location, function=function.__name__, value=repr(output))
+        if isinstance(output.placement, ByExpert):
+            given, legal = (
+                f"its output {output.name} is ByExpert()",
+                "tilelink.combine brings rows back to their tokens",
+            )
+            raise RoutedPlacement(output.location, op=function.__name__, given=given, legal=legal)
         if isinstance(output.placement, Partial):
             raise UnreducedOutput(output.location, function=function.__name__, tensor=output.name)
     computed = {node.output.name for node in recorder.nodes}

@@ -29,7 +29,7 @@ from tilelink.ir.spec import Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.choices import texts
-from tilelink.planner.collective import collective, gather_within, sorted_rows
+from tilelink.planner.collective import collective, gather_within, with_sorted_rows
 from tilelink.planner.cost import draft_us
 from tilelink.planner.decisions import decided
 from tilelink.planner.draft import Draft
@@ -125,7 +125,7 @@ class Builder:
                         self._after_source(op.name)
         if self.before_tiles:
             raise Illegal(f"no tile loop reads {self.before_tiles[0].name}")
-        self.out = [*sorted_rows(kernel for _, _, kernel in self.kernels), *self.out]
+        self.out = with_sorted_rows(self.out)
         if self.exchanges:
             by_copy = not peer_atomics(self.problem.topology)
             programs = self.turns and by_programs(self.exchanges)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from tilelink.ir.calls import LibraryCollective, PacketCollective, SortRows
+from tilelink.ir.calls import CollectiveCall, LibraryCollective, PacketCollective, SortRows
 from tilelink.ir.counting import packets_sent
 from tilelink.ir.graph import Relation
-from tilelink.ir.nodes import Kernel, Kind
+from tilelink.ir.nodes import Kernel, Kind, Launch
 from tilelink.planner.layout import Illegal
 
 _BLOCK = 512  # packets that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
@@ -43,7 +41,15 @@ def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -
     return PacketCollective("all_gather", relation.name, source, packets, kernel.programs, block, kernel.per_sm, *by)
 
 
-def sorted_rows(kernels: Iterable[Kernel]) -> list[SortRows]:
-    """Tables of routings, for the tiles of all loops: they depend on inputs only, so that they come first."""
-    axes = [axis for one in kernels if one.compute is not None for axis in one.compute.axes]
-    return list(dict.fromkeys(SortRows(axis.routed, axis.tile) for axis in axes if axis.routed is not None))
+def with_sorted_rows(launches: list[Launch]) -> list[Launch]:
+    """`launches` with the tables of routings, for the tiles of all loops: as soon as the ids are there."""
+    roles = [one.compute for one in launches if isinstance(one, Kernel) and one.compute is not None]
+    axes = [axis for role in roles for axis in role.axes if axis.routed is not None]
+    found = list(launches)
+    for one in dict.fromkeys(SortRows(axis.routed, axis.tile) for axis in axes if axis.routed is not None):
+        made = [
+            at for at, launch in enumerate(found) if isinstance(launch, CollectiveCall) and launch.out == one.routed.ids
+        ]
+        first = next((at for at, launch in enumerate(found) if not isinstance(launch, SortRows)), 0)
+        found.insert(made[-1] + 1 if made else first, one)
+    return found

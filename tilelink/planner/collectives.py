@@ -13,6 +13,7 @@ from functools import cache
 from itertools import product
 
 from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.slices import as_computed
@@ -54,6 +55,7 @@ class Candidate:
     row_bytes: int
     is_only_output: bool
     topology: Topology
+    integers: bool = False
 
     @property
     def packets(self) -> float:
@@ -112,6 +114,10 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda x: x.integers and (x.how.by_chunks or x.how.in_tiles or x.how.protocol is Protocol.LAMPORT),
+        lambda x: f"{x.name} are numbers of any bits, which tables are made of at once: the library, or packets of ll",
+    ),
+    (
         lambda x: x.how.by_packets and x.packets % 1 > 0,
         lambda x: f"the {x.bytes} bytes of {x.name} are no whole packets of {x.how.protocol.data_bytes} bytes of data",
     ),
@@ -167,7 +173,8 @@ def _why(spec: BoundSpec, node: BoundNode, how: Collective, topology: Topology) 
     sent //= ranks if isinstance(node.operation, AllGather) else 1
     only = name in spec.outputs and not any(name in other.inputs for other in spec.nodes)
     of_row = 0 if isinstance(node.operation, AllGather) else _row_bytes(spec, node)
-    x = Candidate(name, type(node.operation), how, node.output.local[0], ranks, sent, of_row, only, topology)
+    rows, integers = node.output.local[0], DTYPES[node.output.dtype].integer
+    x = Candidate(name, type(node.operation), how, rows, ranks, sent, of_row, only, topology, integers)
     return next((reason(x) for broken, reason in RULES if broken(x)), "")
 
 
@@ -246,4 +253,4 @@ def collective_names(spec: BoundSpec) -> tuple[str, ...]:
 
 
 def operation_of(spec: BoundSpec, name: str) -> type:
-    return next(type(node.operation) for node in spec.nodes if node.output.name == name)
+    return next(type(node.operation) for node in as_computed(spec).nodes if node.output.name == name)

@@ -307,11 +307,8 @@ def _op_steps(
             return [*early, UserBody(op.name, name, operands)]
         case Combine():
             rows, weights, ids = (_by_pointer(operand(read)) for read in op.reads)
-            along = op.reads[0].along[0]
-            assert along is not None, "rows by assignment"
-            tokens, choices = (axis.extent for axis in (op.axes[0], op.axes[2]))
-            assert along.extent == tokens * choices
-            return [*early, CombineBody(op.name, rows, weights, ids, choices, _experts(problem, op))]
+            routed = next(one for one in problem.graph.routings if one.ids == op.reads[2].value)
+            return [*early, CombineBody(op.name, rows, weights, ids, routed)]
         case Sum():
             wait = early[0] if early else None
             return [SumParts(op.name, _by_pointer(operand(op.reads[0])), wait, onto)]
@@ -330,12 +327,6 @@ def _op_steps(
                 return [*steps, Apply(op.name, "copy", tuple(arguments))]
             written = op.operation
             return [*steps, Apply(op.name, written.function, tuple(arguments), written.left, written.right)]
-
-
-def _experts(problem: Problem, op: TileOp) -> int:
-    """Of the routing by which rows of `op` are combined."""
-    ids = op.reads[2].value
-    return next(one.experts for one in problem.graph.routings if one.ids == ids)
 
 
 def _load(problem: Problem, read: Map, load: Load) -> list[Step]:

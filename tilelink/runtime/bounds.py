@@ -14,15 +14,16 @@ from dataclasses import replace
 import torch
 
 from lowering.selfcheck.near import Near
-from lowering.selfcheck.routed import combined, grouped, routing_of
+from lowering.selfcheck.routed import combined, dispatched, grouped, routing_of
 from tilelink.ir.dtype import DTYPES
-from tilelink.ir.placement import Partial, Placement, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
     BoundNode,
     BoundSpec,
     Combine,
+    Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
@@ -65,6 +66,8 @@ def _input(placement: Placement, parts: list[torch.Tensor]) -> list[Near]:
             return [Near.input(parts, dim)]
         case Partial():
             return [Near(part) for part in parts]
+        case ByExpert():
+            raise AssertionError("no input lies by experts")
 
 
 def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library: Collection[str]) -> list[Near]:
@@ -110,6 +113,8 @@ def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.
             return operands[0].times(operands[1].T if transposed else operands[1], split)
         case Elementwise():
             return Near.map(_meaning(spec, node), *operands)
+        case Dispatch():
+            return dispatched(*operands)
         case GroupedMatmul():
             return grouped(*operands)
         case Combine():

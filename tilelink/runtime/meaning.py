@@ -14,13 +14,14 @@ import torch
 
 from tilelink.errors import NoReference, ReferenceFailed
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.ir.placement import Partial, Placement, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
     BoundNode,
     BoundSpec,
     Combine,
+    Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
@@ -48,6 +49,8 @@ def _whole(placement: Placement, parts: list[torch.Tensor]) -> torch.Tensor:
             return torch.cat(parts, dim)
         case Partial():
             return torch.stack(parts).sum(0)
+        case ByExpert():
+            raise AssertionError("no input lies by experts")
 
 
 def evaluate(spec: BoundSpec, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -73,6 +76,8 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
         case Route(num_experts):
             (ids,) = operands
             return torch.where((ids >= 0) & (ids < num_experts), ids, -1)
+        case Dispatch():
+            return operands[0].repeat_interleave(operands[1].shape[1], 0)
         case GroupedMatmul(num_experts):
             return _grouped(num_experts, *operands)
         case Combine():
@@ -116,8 +121,8 @@ def cut(value: torch.Tensor, placement: Placement, rank: int, num_ranks: int) ->
             return value
         case Shard(dim):
             return value.chunk(num_ranks, dim)[rank]
-        case Partial():
-            raise ValueError("a global value does not say which summands the ranks hold")
+        case Partial() | ByExpert():
+            raise ValueError("a global value does not say what the ranks hold of it")
 
 
 def _of_user(op: UserOp, operands: list[torch.Tensor], node: BoundNode) -> torch.Tensor:

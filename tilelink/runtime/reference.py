@@ -33,8 +33,9 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
     for value in spec.inputs:
         if value.name in experts:
             ids = random_ids(value.shape, experts[value.name], seed, "cpu")
-            for parts in ranks:
-                parts[value.name] = ids.clone()
+            for rank, parts in enumerate(ranks):
+                held = ids.chunk(spec.num_ranks)[rank] if value.placement == Shard(0) else ids
+                parts[value.name] = held.clone()
             continue
         scale = scales[value.name]
         dtype = TORCH_DTYPES[value.dtype]

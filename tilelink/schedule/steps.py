@@ -83,12 +83,13 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A whole operation of a library on regions; `tables` are those that it makes."""
+    """A whole operation of a library on regions, with `numbers`; `tables` are those that it makes."""
 
     function: FunctionName
     results: tuple[Region, ...]
     operands: tuple[Region, ...]
     tables: tuple[str, ...] = ()
+    numbers: tuple[Number, ...] = ()
 
 
 SORT_ROWS = "sort_rows"  # the index program of a routing: tables of rows by experts (`tilelink.ir.routed`)

@@ -118,6 +118,8 @@ def indices(step: Step) -> tuple[Number, ...]:
     match step:
         case Load():
             found += step.origin
+        case Call():
+            found += step.numbers
         case Compute():
             found += [one for one in step.operands if isinstance(one, Index)]
         case Wait():

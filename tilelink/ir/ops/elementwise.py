@@ -16,7 +16,7 @@ import sympy
 from tilelink.errors import BadScalar, ElementwiseMismatch, ElementwisePlacement
 from tilelink.ir.location import Location
 from tilelink.ir.ops.op import Index, Indices, Inferred, Op, Shape, text, with_sizes
-from tilelink.ir.placement import Partial, Placement, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.value import BoundValue, Value
 
 if TYPE_CHECKING:
@@ -114,6 +114,12 @@ class Elementwise(Op):
             shape = found
         if any(isinstance(value.placement, Partial) for value in operands):
             return shape, _of_summands(self, operands, location)
+        if any(isinstance(value.placement, ByExpert) for value in operands):
+            if all(isinstance(one.placement, ByExpert) or len(one.shape) < len(shape) for one in operands):
+                return shape, ByExpert()
+            why = "rows by experts lie with their experts, and others do not"
+            placements, legal = _placements(operands), "Legal: rows that are ByExpert, too, or one replicated row."
+            raise ElementwisePlacement(location, function=function, placements=placements, reason=why, legal=legal)
         placement: Placement = Replicate()
         for value in operands:
             for dim, extent in enumerate(value.shape):

@@ -17,7 +17,7 @@ from tilelink.errors import BadRouting, BadShape, RoutedPlacement
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.location import Location
 from tilelink.ir.ops.op import Indices, Inferred, Op, text, with_sizes
-from tilelink.ir.placement import Partial, Placement, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.value import BoundValue, Value
 
 MOST_CHOICES = 32  # experts of a token
@@ -31,6 +31,7 @@ class Route(Op):
 
     word: ClassVar[str] = "route"
     num_experts: sympy.Expr | int
+    parts: int = 1  # of experts, of which the rank with that number has its own: others are none to it
 
     def dtype(self, operands: Sequence[Value], location: Location) -> str:
         (ids,) = operands
@@ -43,8 +44,8 @@ class Route(Op):
         (ids,) = operands
         if len(ids.shape) != 2:
             raise BadShape(location, what=f"ids {ids.name}", rank=len(ids.shape), shape=text(ids.shape), legal="2")
-        if ids.placement != Replicate():
-            given, legal = f"{ids.name} is {ids.placement}", "ids of all tokens on every rank, Replicate()"
+        if ids.placement not in (Replicate(), Shard(0)):
+            given, legal = f"{ids.name} is {ids.placement}", "ids of all tokens on every rank, Replicate(), or Shard(0)"
             raise RoutedPlacement(location, op=self.word, given=given, legal=legal)
         return ids.shape, ids.placement
 
@@ -72,7 +73,8 @@ class _Routed(Op):
     def check(self, operands: Sequence[Value], legal: str, location: Location) -> Placement:
         *others, routing = operands
         placement = self.placed(tuple(one.placement for one in others))
-        if placement is None or routing.placement != Replicate():
+        there = Shard(0) if _by_expert(others) else Replicate()
+        if placement is None or routing.placement != there:
             given = ", ".join(f"{one.name} is {one.placement}" for one in operands)
             raise RoutedPlacement(location, op=self.word, given=given, legal=legal)
         return placement
@@ -121,7 +123,35 @@ _GROUPED: dict[tuple[Placement, Placement], Placement] = {
     (Replicate(), Shard(2)): Shard(1),
     (Shard(1), Shard(1)): Partial(),
     (Partial(), Replicate()): Partial(),
+    (ByExpert(), Shard(0)): ByExpert(),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch(_Routed):
+    """Rows of tokens [T, H] to the ranks of their experts, by assignment [T * K, H]."""
+
+    word: ClassVar[str] = "dispatch"
+
+    def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
+        rows, routing = operands
+        if len(rows.shape) != 2:
+            raise BadShape(location, what=f"rows {rows.name}", rank=len(rows.shape), shape=text(rows.shape), legal="2")
+        tokens, choices = routing.shape
+        if not _equal(rows.shape[0], tokens):
+            reason = f"{rows.name} has {rows.shape[0]} rows, and the routing is of {tokens} tokens"
+            raise BadRouting(location, op=self.word, reason=reason, legal="A row for each token.")
+        if rows.placement != Shard(0) or routing.placement != Shard(0):
+            given = f"{rows.name} is {rows.placement}, and ids are {routing.placement}"
+            raise RoutedPlacement(location, op=self.word, given=given, legal="rows and ids Shard(0)")
+        return (tokens * choices, rows.shape[1]), ByExpert()
+
+    def placed(self, placements: tuple[Placement, ...]) -> Placement | None:
+        return ByExpert()
+
+
+def _by_expert(operands: Sequence[Value]) -> bool:
+    return any(isinstance(one.placement, ByExpert) for one in operands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +182,15 @@ class Combine(_Routed):
         if len(weights.shape) != 2 or not (_equal(weights.shape[0], tokens) and _equal(weights.shape[1], choices)):
             reason = f"weights {weights.name} are [{text(weights.shape)}], and the routing is [{tokens}, {choices}]"
             raise BadRouting(location, op=self.word, reason=reason, legal="A weight for each choice of each token.")
-        legal = "weights Replicate() with rows Replicate(), Shard(1) or Partial()"
+        legal = (
+            "weights Replicate() with rows Replicate(), Shard(1) or Partial(); weights Shard(0) with rows ByExpert()"
+        )
         return (tokens, rows.shape[1]), self.check(operands, legal, location)
 
     def placed(self, placements: tuple[Placement, ...]) -> Placement | None:
         rows, weights = placements
+        if isinstance(rows, ByExpert):
+            return Shard(0) if weights == Shard(0) else None
         return rows if weights == Replicate() and rows in (Replicate(), Shard(1), Partial()) else None
 
     def indices(self, shapes: Sequence[tuple[int, ...]]) -> Indices:
