@@ -79,9 +79,9 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
     "sums are added in the epilogue": ("moe_rs", {"mover": "Fused()", "transfer": "push", "sum": "epilogue"}),
     "sums leave by copy engines": ("moe_rs", {"mover": "CopyEngine()", "transfer": "push", "chunks": "2"}),
     "sums in packets of tiles": ("moe_ar", {"algorithm": "ll-tiles"}),
-    "tokens arrive by copy engines, and their sums leave as they are combined": (
+    "tokens and sums travel by copy engines, ids by the library": (
         "ep_layer",
-        {"mover": "CopyEngine()", "transfer": "push", "ids_full.mover": "Library()", "out.mover": "Fused()"},
+        {"mover": "CopyEngine()", "transfer": "push", "ids_full.mover": "Library()"},
     ),
     "tiles of 16 rows": ("moe_layer", {"h.tile": "16x32x16/4w1s"}),
 }

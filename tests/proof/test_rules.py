@@ -7,7 +7,9 @@ from functools import cache
 
 import pytest
 
+import topologies
 from tests.pipeline import test_turns as turns
+from tests.pipeline.expert_specs import SPECS
 from tests.proof.test_refuted import AG_CE, AG_SM, MLP_SHARED, RS_CE, RS_FUSED, planned
 from tests.schedule.edits import Change, edit, fields, loads, stores
 from tilelink.elaborate.schedule import elaborated
@@ -22,6 +24,9 @@ from tilelink.schedule.steps import For
 
 @cache
 def base(name: str) -> Planned:
+    if name == "experts":
+        sizes = {"T": 64, "H": 64, "F": 64, "E": 4, "K": 2}
+        return SPECS["ag_moe"].plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {})
     bases = {"ag": AG_CE, "ag by SMs": AG_SM, "rs": RS_CE, "rs fused": RS_FUSED, "mlp": MLP_SHARED}
     return planned(*bases[name]) if name in bases else turns.planned(name)
 
@@ -167,6 +172,13 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
         {},
         BugClass.WRONG_PLACE,
         "rows of 96 elements of bf16 are no multiple of 128 bytes",
+    ),
+    "rows that nobody has sorted": (
+        "experts",
+        lambda steps: replace(steps, launches=steps.launches[1:]),
+        {},
+        BugClass.WAIT_TOO_LITTLE,
+        "has not been made on its stream before",
     ),
     "pieces of one group": (
         GROUPS,

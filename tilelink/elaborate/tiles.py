@@ -18,6 +18,7 @@ from tilelink.ir.steps import CombineBody, MatmulBody, Operand, Place, SumPacket
 from tilelink.schedule.index import Index, Number, call, least, rank, replaced
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Store, Wait
+from tilelink.schedule.walk import mapped
 
 _WGMMA_ROWS = 64
 _MOST_AT_ONCE = 8  # parts that are loaded without a loop: registers hold no more
@@ -271,21 +272,26 @@ def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
     """Choice by choice; rows without an expert may hold anything."""
     shape, choices = tuple(tiles.width(one.name) for one in tiles.written), step.routed.choices
 
-    def loaded(name: str, operand: Operand) -> Load:
-        found = region(tiles, operand)
-        if operand is step.rows:
-            names: dict[str, Number] = {"choices": choices, "choice": CHOICE}
-            if choices == 1:  # rows of tokens follow each other
-                names |= {"choice": 0, "lane": 0}
-            start = tuple(replaced(one, names) for one in found.start)
-            return Load(name, replace(found, start=start))
-        return Load(name, replace(found, start=(found.start[0], CHOICE), extent=(found.extent[0], 1)))
+    def loaded(name: str, operand: Operand) -> tuple[Step, ...]:
+        return mapped(_loaded(tiles, name, operand), lambda one: (of_choice(one, operand),))
+
+    def of_choice(one: Step, operand: Operand) -> Step:
+        if not isinstance(one, Load):
+            return one
+        found = one.region
+        if operand is not step.rows:
+            start, extent = (*found.start[:-1], CHOICE), (*found.extent[:-1], 1)
+            return replace(one, region=replace(found, start=start, extent=extent))
+        names: dict[str, Number] = {"choices": choices, "choice": CHOICE}
+        if choices == 1:  # rows of tokens follow each other
+            names |= {"choice": 0, "lane": 0}
+        return replace(one, region=replace(found, start=tuple(replaced(index, names) for index in found.start)))
 
     own = step.routed.experts, first_expert(step.routed)
     rounds = (
-        loaded("expert", step.ids),
-        loaded("weight", step.weights),
-        loaded("part", step.rows),
+        *loaded("expert", step.ids),
+        *loaded("weight", step.weights),
+        *loaded("part", step.rows),
         Compute((step.result,), "combined", (step.result, "part", "weight", "expert", *own)),
     )
     loop = For(CHOICE.op, choices, rounds, unrolled=choices <= _MOST_AT_ONCE)
