@@ -6,7 +6,6 @@ from tilelink.dialect_api.checker import Report, check_file, check_source
 from tilelink.dialect_api.rule import Finding, Rule, Severity
 from tilelink.stubs.functions import CONSTANTS, FUNCTIONS, find, of_vendor
 from tilelink.stubs.model import Constant, Function, Vendor
-from tilelink.stubs.typecheck import folder as stubs_folder
 
 __all__ = [
     "CONSTANTS",
@@ -22,5 +21,4 @@ __all__ = [
     "check_source",
     "find",
     "of_vendor",
-    "stubs_folder",
 ]
