@@ -8,7 +8,7 @@ from topologies.errors import UserError
 class SourceMissing(UserError):
     """Facts: path, reason (the system's words)."""
 
-    template = "{path} cannot be read: {reason}.\nGive --api the path of a Python file in the Triton-distributed dialect."
+    template = "{path} cannot be read: {reason}.\nGive --api a Python file in the Triton-distributed dialect."
 
 
 class SourceNotPython(UserError):
