@@ -118,8 +118,11 @@ class Structure:
 
     def by_routing(self, relation: Relation) -> bool:
         """Whether somebody finds rows of all parts by a routing."""
-        readers = self.graph.consumers(relation.name)
-        return any(read.value == relation.name and any(read.along) for op in readers for read in op.reads)
+        return relation.name in self._found_by_routing
+
+    @cached_property
+    def _found_by_routing(self) -> frozenset[str]:
+        return frozenset(read.value for op in self.graph.ops() for read in op.reads if any(read.along))
 
     def goes_on(self, index: int) -> bool:
         """Whether a matmul may run in the launch of the one before: neither needs the other, and nothing of them is sent."""
