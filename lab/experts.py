@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,14 +21,13 @@ import torch
 import torch.distributed as dist
 
 import topologies
-from lab.one_launch import contender, graph_of
+from lab.one_launch import contender, graph_of, timed
 from tests.pipeline.expert_specs import SPECS
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.ranks import join, machine
 
-_CALLS, _ROUNDS = 10, 10
 # tokens a rank, hidden, width of an expert, experts, experts of a token
 _CUT = ((256, 2048, 1408, 60, 4), (256, 14336, 4096, 8, 2), (1024, 5120, 1536, 160, 6), (2048, 4096, 14336, 8, 2))
 _CUT += ((128, 2048, 768, 128, 8), (4096, 2048, 768, 128, 8))
@@ -131,25 +129,11 @@ def measure(name: str, row: tuple[int, ...]) -> dict[str, Any]:
         held[list(inputs).index("ids")].copy_(drawn)
     calls = {label: call for label, (call, _, _) in made.items()} | {"NCCL": baseline(name, inputs, experts)}
     graphs = {label: graph_of(call) for label, call in calls.items()}
-    times: dict[str, list[float]] = {label: [] for label in graphs}
-    for number in range(_ROUNDS + 2):
-        for label, graph in graphs.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            dist.barrier()
-            torch.cuda.synchronize()
-            begin.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            if number > 1:
-                times[label].append(begin.elapsed_time(end) * 1e3 / _CALLS)
-    found = torch.tensor([statistics.median(times[label]) for label in graphs], device="cuda")
-    dist.all_reduce(found, dist.ReduceOp.MAX)
     return {
         "operator": name,
         "sizes": sizes,
         "ranks": ranks,
-        "us": {label: round(us, 1) for label, us in zip(graphs, found.tolist(), strict=True)},
+        "us": timed(graphs),
         "predicted_us": {label: round(one.predicted_us, 1) for label, one in planned.items()},
         "right": {label: right for label, (_, right, _) in made.items()},
         "choices": {label: dict(one.choices) for label, one in planned.items()},

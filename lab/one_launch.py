@@ -90,6 +90,25 @@ def graph_of(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def timed(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
+    """Microseconds of a call of each, in turns: the median of the slowest rank."""
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for number in range(_ROUNDS + 2):
+        for name, graph in graphs.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            dist.barrier()
+            torch.cuda.synchronize()
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            if number > 1:
+                times[name].append(begin.elapsed_time(end) * 1e3 / _CALLS)
+    found = torch.tensor([statistics.median(times[name]) for name in graphs], device="cuda")
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return {name: round(us, 1) for name, us in zip(graphs, found.tolist(), strict=True)}
+
+
 def measure(m: int, k: int, q: int, v: int) -> dict[str, Any]:
     ranks, sizes = dist.get_world_size(), {"M": m, "K": k, "Q": q, "V": v}
     schedules = {
@@ -109,24 +128,11 @@ def measure(m: int, k: int, q: int, v: int) -> dict[str, Any]:
     calls = {name: call for name, (call, _, _) in made.items()}
     calls |= {"NCCL, three": lambda: library(*weights), "NCCL, one": lambda: library(beside)}
     graphs = {name: graph_of(call) for name, call in calls.items()}
-    times: dict[str, list[float]] = {name: [] for name in graphs}
-    for number in range(_ROUNDS + 2):
-        for name, graph in graphs.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            dist.barrier()
-            torch.cuda.synchronize()
-            begin.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            if number > 1:
-                times[name].append(begin.elapsed_time(end) * 1e3 / _CALLS)
-    found = torch.tensor([statistics.median(times[name]) for name in graphs], device="cuda")
-    dist.all_reduce(found, dist.ReduceOp.MAX)
+    us = timed(graphs)
     return {
         "sizes": sizes,
         "ranks": ranks,
-        "us": {name: round(us, 1) for name, us in zip(graphs, found.tolist(), strict=True)},
+        "us": us,
         "predicted_us": {name: round(one.predicted_us, 1) for name, one in schedules.items()},
         "right": {name: right for name, (_, right, _) in made.items()},
         "choices": {name: dict(one.choices) for name, one in schedules.items()},
