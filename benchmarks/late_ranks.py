@@ -28,7 +28,9 @@ import torch.distributed as dist
 
 import lowering
 import topologies
-from benchmarks.late_specs import FAMILIES, Family
+from benchmarks.late_experts import EXPERTS
+from benchmarks.late_specs import FAMILIES as STATIC
+from benchmarks.late_specs import Family
 from tilelink import Shard
 from tilelink.errors import TileLinkError
 from tilelink.ir.schedule import Schedule
@@ -36,11 +38,12 @@ from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 from topologies.topology import Topology
 
-SETS = 4  # of inputs, taken in turn
+SETS = 6  # of inputs, taken in turn
+FAMILIES = STATIC | EXPERTS
 _LATE_CYCLES = 2_000_000  # about a millisecond
 # an element may be off by roundings of a result, and of summands of about the sum's own spread; a part that is not there is
 # off by the spread itself
-_OF_RESULT, _OF_SPREAD = 2.0**-6, 2.0**-4
+OF_RESULT, OF_SPREAD = 2.0**-6, 2.0**-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,10 @@ class Case:
     schedule: Schedule
 
 
-def cases(topology: Topology, seed: int) -> list[Case]:
+def cases(topology: Topology, seed: int, only: str = "") -> list[Case]:
     """Legal schedules that differ, families in turn."""
     rng = random.Random(seed)
-    queues = [list(_of_family(name, family, topology)) for name, family in FAMILIES.items()]
+    queues = [list(_of_family(name, family, topology)) for name, family in FAMILIES.items() if only in name]
     for queue in queues:
         rng.shuffle(queue)
     return [one for row in itertools.zip_longest(*queues) for one in row if one is not None]
@@ -83,9 +86,10 @@ def main() -> int:
     parser.add_argument("--json", default="")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--only", default="", help="families whose names have this in them")
     arguments = parser.parse_args()
     if arguments.list:
-        for case in cases(topologies.load("h100-nvswitch", 2), arguments.seed):
+        for case in cases(topologies.load("h100-nvswitch", 2), arguments.seed, arguments.only):
             print(case.family, case.sizes, case.pins)
         return 0
     join()
@@ -105,7 +109,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     topology = topologies.load(
         "h100-nvswitch" if "H100" in torch.cuda.get_device_name() else "h200-nvswitch", dist.get_world_size()
     )
-    todo = cases(topology, arguments.seed)
+    todo = cases(topology, arguments.seed, arguments.only)
     rows: list[dict[str, Any]] = []
     for case in todo:
         going = torch.tensor([float(time.perf_counter() - start < arguments.seconds)], device="cuda")
@@ -171,12 +175,30 @@ def run(case: Case, calls: int) -> dict[str, Any]:
 def whole_inputs(schedule: Schedule, number: int) -> list[torch.Tensor]:
     """The same on every rank; products have a spread near 1."""
     generator = torch.Generator(device="cuda").manual_seed(100 + number)
-    depth = {value.name: value.shape[0] for value in schedule.spec.inputs}
+    experts = dict(schedule.spec.sizes).get("E", 0)
     found = []
     for value in schedule.spec.inputs:
-        scale = 1.0 if value.name == "x" else depth[value.name] ** -0.5
-        found.append((torch.randn(value.shape, generator=generator, device="cuda") * scale).bfloat16())
+        if value.dtype == "int32":
+            found.append(routing(value.shape, experts, number, generator))
+            continue
+        scale = 1.0 if value.name in ("x", "h") else value.shape[-2] ** -0.5
+        drawn = torch.randn(value.shape, generator=generator, device="cuda") * scale
+        found.append(drawn.abs() if value.dtype == "fp32" else drawn.bfloat16())
     return found
+
+
+def routing(shape: tuple[int, ...], experts: int, number: int, generator: torch.Generator) -> torch.Tensor:
+    """Experts of each token, of another kind for each number."""
+    ids = torch.randint(-1, experts, shape, generator=generator, device="cuda", dtype=torch.int32)
+    kinds = (
+        lambda: ids,  # also dropped ones, and one expert twice
+        lambda: torch.full_like(ids, experts - 1),  # all to one expert
+        lambda: ids.clamp(-1, max(experts // 2 - 1, 0)),  # none to the experts of the last ranks
+        lambda: torch.where(torch.rand(shape, generator=generator, device="cuda") < 0.9, -1, ids),  # nearly none
+        lambda: torch.full_like(ids, -1),  # none at all
+        lambda: torch.rand(shape[0], experts, generator=generator, device="cuda").argsort(1)[:, : shape[1]].int(),
+    )
+    return kinds[number % len(kinds)]()
 
 
 def cut(whole: torch.Tensor, placement: object, rank: int, ranks: int) -> torch.Tensor:
@@ -187,8 +209,8 @@ def cut(whole: torch.Tensor, placement: object, rank: int, ranks: int) -> torch.
 
 def bounds(family: Family, whole: list[torch.Tensor], rank: int, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
     """This rank's part of what is wanted, and how far each element may be off."""
-    result = family.meaning(*(one.float() for one in whole))
-    bound = result.abs() * _OF_RESULT + _OF_SPREAD * result.square().mean().sqrt()
+    result = family.meaning(*(one.float() if one.is_floating_point() else one for one in whole))
+    bound = result.abs() * OF_RESULT + OF_SPREAD * result.square().mean().sqrt()
     return cut(result, family.output, rank, ranks), cut(bound, family.output, rank, ranks)
 
 

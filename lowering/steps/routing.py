@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tilelink.schedule.index import value_of
+import math
+from collections.abc import Callable
+
+from tilelink.schedule.index import Number
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import SORT_ROWS, Call
 from tilelink.schedule.walk import all_steps
@@ -19,39 +22,22 @@ def ids_checked(schedule: Schedule) -> list[str]:
         if isinstance(step, Call) and step.function == SORT_ROWS:
             _, wrong, *_ = step.tables
             ids = step.operands[0].buffer
-            found.setdefault(ids, f'check_ids("{ids}", self.{wrong}, {_all_experts(schedule, step)})')
+            found.setdefault(ids, f'check_ids("{ids}", self.{wrong}, {step.numbers[2]})')
     return list(found.values())
 
 
-def _all_experts(schedule: Schedule, step: Call) -> int:
-    """Of all ranks, where each has a part of its own."""
-    experts = step.tables[4]
-    own = next(value_of(table.below, schedule.sizes) for table in schedule.tables if table.name == experts) - 1
-    return own * schedule.num_ranks if step.numbers != (0,) else own
-
-
-def sort_rows(schedule: Schedule, step: Call, stream: str, ids: str, first: str) -> str:
-    """Both launches. Sizes are those of the tables that `step` makes."""
-    sizes = schedule.sizes
-    shapes, below = schedule.shapes, {table.name: value_of(table.below, sizes) for table in schedule.tables}
-    counts, wrong, rows, tokens, experts, here, count = step.tables
-    num_rows, (programs, bins), (most,) = below[rows], shapes[counts], shapes[experts]
-    chunk = max(_BLOCK, 1 << (-(-num_rows // programs) - 1).bit_length())
-    both = f"NUM_ROWS={num_rows}, NUM_EXPERTS={below[experts] - 1}, BINS={bins}, CHUNK={chunk}, BLOCK={_BLOCK}"
-    tile = shapes[rows][0] // most
-    every = _all_experts(schedule, step)
-    choices = num_rows // below[tokens]
-    tables = ", ".join(f"self.{name}" for name in (rows, tokens, experts, here, count))
-    numbers = f"CHOICES={choices}, NUM_COUNTS={programs}, COUNTS_BLOCK={_COUNTS_BLOCK}"
-    tiles = f"TILE={tile}, MOST_TILES={most}, TILES_BLOCK={_TILES_BLOCK}, num_warps={_WARPS}"
-    return (
-        f"{stream}.launch(\n"
-        f"    count_experts, ({programs},), {ids}, self.{counts}, self.{wrong}, {first},\n"
-        f"    {both}, ALL_EXPERTS={every}, num_warps={_WARPS},\n"
-        ")\n"
-        f"{stream}.launch(\n"
-        f"    place_rows, ({programs},), {ids}, self.{counts}, {tables}, {first},\n"
-        f"    {both},\n"
-        f"    {numbers}, {tiles},\n"
-        ")\n"
-    )
+def sort_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number], str]) -> list[list[str]]:
+    """What both launches are given: a kernel, its grid, and its arguments."""
+    shapes, (counts, wrong, rows, tokens, experts, here, count) = schedule.shapes, step.tables
+    first, own, every, choices, chunk = map(spell, step.numbers)
+    (programs, bins), (most,), (places,) = shapes[counts], shapes[experts], shapes[rows]
+    num_rows = math.prod(shapes[step.operands[0].buffer])
+    both = [f"NUM_ROWS={num_rows}", f"NUM_EXPERTS={own}", f"BINS={bins}", f"CHUNK={chunk}", f"BLOCK={_BLOCK}"]
+    sizes = [f"CHOICES={choices}", f"NUM_COUNTS={programs}", f"COUNTS_BLOCK={_COUNTS_BLOCK}"]
+    sizes += [f"TILE={places // most}", f"MOST_TILES={most}", f"TILES_BLOCK={_TILES_BLOCK}"]
+    tables = [f"self.{name}" for name in (rows, tokens, experts, here, count)]
+    grid, warps = f"({programs},)", f"num_warps={_WARPS}"
+    return [
+        ["count_experts", grid, ids, f"self.{counts}", f"self.{wrong}", first, *both, f"ALL_EXPERTS={every}", warps],
+        ["place_rows", grid, ids, f"self.{counts}", *tables, first, *both, *sizes, warps],
+    ]

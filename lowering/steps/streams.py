@@ -172,9 +172,8 @@ class Streams(Body):
 
     def library(self, step: Call) -> None:
         if step.function == SORT_ROWS:
-            self.out.lines(
-                sort_rows(self.schedule, step, self.stream, self.view(step.operands[0]), self.spell(step.numbers[0]))
-            )
+            for arguments in sort_rows(self.schedule, step, self.view(step.operands[0]), self.spell):
+                self.out.call(f"{self.stream}.launch(", arguments)
             return
         if isinstance(self.role.engine, CopyEngine) or step.function not in _CALLS:
             self.cannot(f"call {step.function}", step, f"{', '.join(_CALLS)} on Host()")

@@ -204,7 +204,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
 def _sort_rows(launch: SortRows) -> Role:
     routed, names = launch.routed, launch.tables
     ids = Region(routed.ids, (0, 0), (routed.tokens, routed.choices))
-    step = Call(SORT_ROWS, (), (ids,), names.all, (first_expert(routed),))
+    numbers = (first_expert(routed), routed.experts, routed.experts * routed.parts, routed.choices, routed.chunk)
+    step = Call(SORT_ROWS, (), (ids,), names.all, numbers)
     return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
 
 

@@ -132,6 +132,8 @@ class Structure:
         if not before.matmuls or not group.matmuls or self.is_library(index) or self.is_library(index - 1):
             return False
         sent = {relation.source for relation in self.graph.relations()}
+        if any(axis.routed is not None for one in (before, group) for axis in one.anchor.axes):
+            return False  # the device knows how many tiles there are, so that positions cannot be counted on
         alone = not sent & (before.made | group.made) and not before.made & set(group.reads())
         return alone and all(self.queue_of(one) is None for one in (before, group))
 

@@ -1,0 +1,138 @@
+"""On GPUs: operators with experts called thousands of times, each time with another routing and another rank late.
+
+    torchrun --nproc-per-node 2 benchmarks/fresh_routings.py --calls 2500 --json benchmarks/results/fresh_routings_2xh100.json
+
+Nothing waits for the host between calls, so that a rank may run into the next call while another is late in this one. Every
+element of each call is compared with rows that torch has computed for every token and every expert before. Each routing is
+called twice, with other delays; both results have the same bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+
+import lowering
+import topologies
+from benchmarks.late_experts import EXPERTS
+from benchmarks.late_ranks import OF_RESULT, OF_SPREAD, cut, routing, whole_inputs
+from tilelink.bench.machine import topology_of_gpus
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.ranks import join, machine
+
+_MOST_CYCLES = 200_000  # about a tenth of a millisecond
+Given = dict[str, torch.Tensor]
+Answer = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _at(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """`rows[t, e]` of each token's experts, with zeros where it has none."""
+    found = rows.gather(1, ids.clamp(min=0).long()[..., None].expand(-1, -1, rows.shape[2]))
+    return torch.where((ids >= 0)[..., None], found, 0)
+
+
+def _columns(given: Given) -> Answer:
+    rows = torch.einsum("th,ehf->tef", given["x"], given["w"])
+    return lambda ids: _at(rows, ids).flatten(0, 1)
+
+
+def _summed(given: Given) -> Answer:
+    tokens, choices = given["weights"].shape
+    rows = torch.einsum("tjf,efh->tjeh", given["h"].view(tokens, choices, -1), given["w"])
+
+    def answer(ids: torch.Tensor) -> torch.Tensor:
+        found = _at(rows.flatten(0, 1), ids.reshape(-1, 1)).view(tokens, choices, -1)
+        return (found * given["weights"][..., None]).sum(1)
+
+    return answer
+
+
+def _layer(given: Given) -> Answer:
+    gate, up = (torch.einsum("th,ehf->tef", given["x"], given[name]) for name in ("gate", "up"))
+    rows = torch.einsum("tef,efh->teh", torch.nn.functional.silu(gate) * up, given["down"])
+    return lambda ids: (_at(rows, ids) * given["weights"][..., None]).sum(1)
+
+
+ANSWERS: dict[str, Callable[[Given], Answer]] = {
+    "experts, gather": _columns,
+    "experts, scatter": _summed,
+    "experts, reduce": _summed,
+    "experts, layer of cut experts": _layer,
+    "experts, layer of experts of ranks": _layer,
+}
+
+
+def run(name: str, sizes: dict[str, int], calls: int, seed: int) -> dict[str, Any]:
+    rank, ranks, family = dist.get_rank(), dist.get_world_size(), EXPERTS[name]
+    schedule = family.spec.plan_for(topologies.load(topology_of_gpus(), ranks), sizes, "bf16", {})
+    module = load_source(lowering.emit(schedule), schedule.name)
+    operator = operator_class(module)(module.SymmetricMemoryFabric())
+    whole, values = whole_inputs(schedule, 0), schedule.spec.inputs
+    named = {value.name: one.float() for value, one in zip(values, whole, strict=True)}
+    answer, at = ANSWERS[name](named), [value.name for value in values].index("ids")
+    parts = [cut(one, value.placement, rank, ranks) for one, value in zip(whole, values, strict=True)]
+    alike = torch.Generator(device="cuda").manual_seed(seed)
+    apart = torch.Generator().manual_seed(seed + 1 + rank)
+    wrong = torch.zeros(3, dtype=torch.int64, device="cuda")
+    start = time.perf_counter()
+    for call in range(calls):
+        ids = routing(tuple(whole[at].shape), sizes["E"], call, alike)
+        parts[at] = cut(ids, values[at].placement, rank, ranks)
+        found = []
+        for _ in range(2):
+            torch.cuda._sleep(int(torch.randint(_MOST_CYCLES, (), generator=apart)))  # type: ignore[no-untyped-call]
+            found.append(operator(*parts).clone())
+        wanted = answer(ids)
+        bound = wanted.abs() * OF_RESULT + OF_SPREAD * wanted.square().mean().sqrt()
+        mine, near = (cut(one, family.output, rank, ranks) for one in (wanted, bound))
+        bad = ((found[0].float() - mine).abs() > near).sum() + found[0].isnan().sum()
+        other = (found[0].view(torch.int16) != found[1].view(torch.int16)).sum()
+        wrong += torch.stack((bad, (bad > 0).long(), other))
+    operator.check()
+    dist.all_reduce(wrong)
+    return {
+        "family": name,
+        "sizes": sizes,
+        "choices": {one: str(value) for one, value in schedule.choices},
+        "calls": 2 * calls,
+        "seconds": round(time.perf_counter() - start, 1),
+        **dict(zip(("wrong_elements", "wrong_calls", "other_bits"), wrong.tolist(), strict=True)),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", type=int, default=200, help="routings of each operator and size")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    join()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    rows = []
+    for name, family in EXPERTS.items():
+        for sizes in family.sizes[1:]:
+            rows.append(run(name, sizes, arguments.calls, arguments.seed))
+            if dist.get_rank() == 0:
+                print(json.dumps({one: rows[-1][one] for one in rows[-1] if one != "choices"}), flush=True)
+                if arguments.json is not None:
+                    about = {"machine": machine(), "commit": arguments.commit, "seed": arguments.seed, "rows": rows}
+                    arguments.json.write_text(json.dumps(about, indent=1))
+    dist.barrier()
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+    return 1 if any(row["wrong_calls"] or row["other_bits"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
