@@ -25,7 +25,7 @@ import torch.distributed as dist
 import lowering
 import topologies
 from benchmarks.late_experts import EXPERTS
-from benchmarks.late_ranks import OF_RESULT, OF_SPREAD, cut, routing, whole_inputs
+from benchmarks.late_ranks import OF_RESULT, OF_SPREAD, cut, routing, spread, whole_inputs
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
@@ -93,7 +93,7 @@ def run(name: str, sizes: dict[str, int], calls: int, seed: int) -> dict[str, An
             torch.cuda._sleep(int(torch.randint(_MOST_CYCLES, (), generator=apart)))  # type: ignore[no-untyped-call]
             found.append(operator(*parts).clone())
         wanted = answer(ids)
-        bound = wanted.abs() * OF_RESULT + OF_SPREAD * wanted.square().mean().sqrt()
+        bound = wanted.abs() * OF_RESULT + OF_SPREAD * spread(wanted)
         mine, near = (cut(one, family.output, rank, ranks) for one in (wanted, bound))
         bad = ((found[0].float() - mine).abs() > near).sum() + found[0].isnan().sum()
         other = (found[0].view(torch.int16) != found[1].view(torch.int16)).sum()

@@ -210,8 +210,13 @@ def cut(whole: torch.Tensor, placement: object, rank: int, ranks: int) -> torch.
 def bounds(family: Family, whole: list[torch.Tensor], rank: int, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
     """This rank's part of what is wanted, and how far each element may be off."""
     result = family.meaning(*(one.float() if one.is_floating_point() else one for one in whole))
-    bound = result.abs() * OF_RESULT + OF_SPREAD * result.square().mean().sqrt()
+    bound = result.abs() * OF_RESULT + OF_SPREAD * spread(result)
     return cut(result, family.output, rank, ranks), cut(bound, family.output, rank, ranks)
+
+
+def spread(result: torch.Tensor) -> torch.Tensor:
+    """Of elements that are not zero: of tokens that have experts."""
+    return (result.square().sum() / (result != 0).sum().clamp(min=1)).sqrt()
 
 
 if __name__ == "__main__":

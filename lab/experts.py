@@ -29,9 +29,20 @@ from tilelink.ir.schedule import Schedule
 from tilelink.runtime.ranks import join, machine
 
 # tokens a rank, hidden, width of an expert, experts, experts of a token
-_CUT = ((256, 2048, 1408, 60, 4), (256, 14336, 4096, 8, 2), (1024, 5120, 1536, 160, 6), (2048, 4096, 14336, 8, 2))
+_Row = tuple[int, int, int, int, int]
+_CUT: tuple[_Row, ...] = (
+    (256, 2048, 1408, 60, 4),
+    (256, 14336, 4096, 8, 2),
+    (1024, 5120, 1536, 160, 6),
+    (2048, 4096, 14336, 8, 2),
+)
 _CUT += ((128, 2048, 768, 128, 8), (4096, 2048, 768, 128, 8))
-_EXPERTS = ((1, 2048, 768, 128, 8), (8, 2048, 768, 128, 8), (128, 2048, 768, 128, 8), (4096, 2048, 768, 128, 8))
+_EXPERTS: tuple[_Row, ...] = (
+    (1, 2048, 768, 128, 8),
+    (8, 2048, 768, 128, 8),
+    (128, 2048, 768, 128, 8),
+    (4096, 2048, 768, 128, 8),
+)
 _EXPERTS += ((2048, 4096, 14336, 8, 2),)
 ROWS = {"ag_moe": _CUT, "moe_rs": _CUT, "ep_layer": _EXPERTS}
 _TILES: dict[str, tuple[str, ...]] = {
@@ -102,12 +113,12 @@ def baseline(name: str, inputs: Mapping[str, torch.Tensor], experts: int) -> Cal
     return layer
 
 
-def schedules(name: str, sizes: Mapping[str, int]) -> dict[str, Schedule]:
+def schedules(name: str, sizes: Mapping[str, int], pinned: bool) -> dict[str, Schedule]:
     """What the planner picks, and pinned tiles."""
     where = topologies.load(topology_of_gpus(), dist.get_world_size())
-    found = {"planned": SPECS[name].plan_for(where, sizes, "bf16", {}, log=lambda line: None)}
+    found: dict[str, Schedule] = {"planned": SPECS[name].plan_for(where, sizes, "bf16", {}, log=lambda line: None)}
     made = "out" if name == "ag_moe" else "grouped_matmul_out"
-    for tile in _TILES[name]:
+    for tile in _TILES[name] if pinned else ():
         try:
             found[tile] = SPECS[name].plan_for(where, sizes, "bf16", {f"{made}.tile": tile}, log=lambda line: None)
         except (IllegalPin, NoLegalSchedule) as error:
@@ -115,11 +126,11 @@ def schedules(name: str, sizes: Mapping[str, int]) -> dict[str, Schedule]:
     return found
 
 
-def measure(name: str, row: tuple[int, ...]) -> dict[str, Any]:
+def measure(name: str, row: tuple[int, ...], pinned: bool) -> dict[str, Any]:
     tokens, hidden, width, experts, choices = row
     ranks = dist.get_world_size()
     sizes = {"T": tokens * ranks, "H": hidden, "F": width, "E": experts, "K": choices}
-    planned = schedules(name, sizes)
+    planned = schedules(name, sizes, pinned)
     made = {label: contender(schedule) for label, schedule in planned.items()}
     inputs = dict(zip((one.name for one in planned["planned"].spec.inputs), made["planned"][2], strict=True))
     ids = inputs["ids"]  # experts of a token differ, and are spread evenly
@@ -145,11 +156,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--only", default="")
+    parser.add_argument("--pinned", action="store_true", help="pinned tiles, too")
     arguments = parser.parse_args()
     join()
     rows = []
     for name, sizes in ((name, row) for name, found in ROWS.items() if arguments.only in name for row in found):
-        rows.append(measure(name, sizes))
+        rows.append(measure(name, sizes, arguments.pinned))
         if dist.get_rank() == 0:
             print({one: rows[-1][one] for one in ("operator", "sizes", "us", "predicted_us", "right")}, flush=True)
             if arguments.json is not None:

@@ -73,9 +73,11 @@ def place_rows(
     TILE: tl.constexpr,
     MOST_TILES: tl.constexpr,
     TILES_BLOCK: tl.constexpr,
+    NONE: tl.constexpr,
 ):
     """Program p puts its assignments at their places in `rows`, which has tiles of TILE, and their tokens in `tokens`. Tile i of
-    `num_tiles` has here[i] rows of experts[i]; others up to MOST_TILES have 0."""
+    `num_tiles` has here[i] rows of experts[i]; others up to MOST_TILES have 0. NONE: 1 where rows that none of these
+    experts takes have tiles, too, 0 where not."""
     program = tl.program_id(0)
     bins = tl.arange(0, BINS)
     every = tl.zeros((BINS,), tl.int32)
@@ -85,7 +87,7 @@ def place_rows(
         found = tl.load(counts + who[:, None] * BINS + bins[None, :], mask=(who < NUM_COUNTS)[:, None], other=0)
         every += tl.sum(found, 0)
         before += tl.sum(tl.where((who < program)[:, None], found, 0), 0)
-    every = tl.where(bins <= NUM_EXPERTS, every, 0)
+    every = tl.where(bins < NUM_EXPERTS + NONE, every, 0)
     tiles = (every + TILE - 1) // TILE
     ends = tl.cumsum(tiles, 0)
     place = (ends - tiles) * TILE + before  # the next one of each expert for this program

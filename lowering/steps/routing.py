@@ -34,7 +34,12 @@ def sort_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number]
     num_rows = math.prod(shapes[step.operands[0].buffer])
     both = [f"NUM_ROWS={num_rows}", f"NUM_EXPERTS={own}", f"BINS={bins}", f"CHUNK={chunk}", f"BLOCK={_BLOCK}"]
     sizes = [f"CHOICES={choices}", f"NUM_COUNTS={programs}", f"COUNTS_BLOCK={_COUNTS_BLOCK}"]
-    sizes += [f"TILE={places // most}", f"MOST_TILES={most}", f"TILES_BLOCK={_TILES_BLOCK}"]
+    sizes += [
+        f"TILE={places // most}",
+        f"MOST_TILES={most}",
+        f"TILES_BLOCK={_TILES_BLOCK}",
+        f"NONE={int(own == every)}",
+    ]
     tables = [f"self.{name}" for name in (rows, tokens, experts, here, count)]
     grid, warps = f"({programs},)", f"num_warps={_WARPS}"
     return [

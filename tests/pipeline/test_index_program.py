@@ -15,7 +15,7 @@ from tilelink.ir.routed import Routed
 Tables = dict[str, torch.Tensor]
 
 
-def sorted_rows(ids: torch.Tensor, experts: int, height: int, seed: int, block: int = 32) -> Tables:
+def sorted_rows(ids: torch.Tensor, experts: int, height: int, seed: int, none: bool, block: int = 32) -> Tables:
     """What the two launches write."""
     tokens, choices = ids.shape
     routed = Routed("r", "ids", tokens, choices, experts)
@@ -29,19 +29,24 @@ def sorted_rows(ids: torch.Tensor, experts: int, height: int, seed: int, block: 
     both = {"NUM_ROWS": routed.rows, "NUM_EXPERTS": experts, "BINS": bins, "CHUNK": routed.chunk, "BLOCK": block}
     main.launch(routing.count_experts, (programs,), ids, *held[:2], 0, ALL_EXPERTS=experts, **both)
     more = {"CHOICES": choices, "NUM_COUNTS": programs, "COUNTS_BLOCK": 2, "TILE": height}
-    more |= {"MOST_TILES": most, "TILES_BLOCK": 4}
+    more |= {"MOST_TILES": most, "TILES_BLOCK": 4, "NONE": int(none)}
     main.launch(routing.place_rows, (programs,), ids, held[0], *held[2:], 0, **both, **more)
     world.run()
     return tables
 
 
 def check(ids: torch.Tensor, experts: int, height: int, seed: int = 0) -> None:
-    found = sorted_rows(ids, experts, height, seed)
+    for none in (True, False):
+        check_tables(sorted_rows(ids, experts, height, seed, none), ids, experts, height, none)
+
+
+def check_tables(found: Tables, ids: torch.Tensor, experts: int, height: int, none: bool) -> None:
+    """`none`: rows that no expert takes have tiles, too."""
     given = ids.flatten()
     key = torch.where((given >= 0) & (given < experts), given, experts)
     order = torch.argsort(key, stable=True)
     tiles = []
-    for expert in range(experts + 1):
+    for expert in range(experts + none):
         mine = order[key[order] == expert]
         tiles += [(expert, mine[first : first + height]) for first in range(0, len(mine), height)]
     assert found["count"].item() == len(tiles)

@@ -22,7 +22,7 @@ from tilelink.planner.choices import texts
 from tilelink.planner.collectives import FIELD_RULES, collective_pins, legal_collectives, why_none_fits
 from tilelink.runtime.run import run_emulated
 
-SIZES = {"M": 16, "K": 64, "N": 64}
+SIZES = {"M": 64, "K": 64, "N": 128}
 MACHINE = topologies.load("laptop-switch", 4)
 
 

@@ -27,6 +27,9 @@ def base(name: str) -> Planned:
     if name == "experts":
         sizes = {"T": 64, "H": 64, "F": 64, "E": 4, "K": 2}
         return SPECS["ag_moe"].plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {})
+    if name == "packets":
+        sizes = {"T": 64, "F": 64, "H": 64, "E": 4, "K": 2}
+        return SPECS["moe_ar"].plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {"out.protocol": "lamport"})
     bases = {"ag": AG_CE, "ag by SMs": AG_SM, "rs": RS_CE, "rs fused": RS_FUSED, "mlp": MLP_SHARED}
     return planned(*bases[name]) if name in bases else turns.planned(name)
 
@@ -179,6 +182,13 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
         {},
         BugClass.WAIT_TOO_LITTLE,
         "has not been made on its stream before",
+    ),
+    "packets that several warps hold": (
+        "packets",
+        fields(Sms, warps=32),
+        {},
+        BugClass.STALE_SIGNAL,
+        "packets for the 1024 threads of 32 warps",
     ),
     "pieces of one group": (
         GROUPS,

@@ -21,6 +21,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.steps import SMALLEST_DOT, in_pieces
 from tilelink.ir.walk import flat
+from tilelink.ir.warpgroups import GROUP_WARPS
 from tilelink.planner.choices import ITEM_TILE
 from tilelink.planner.decisions import pins_of
 from tilelink.planner.fallback import pins_text
@@ -117,7 +118,8 @@ def _small_loop(loop: TritonLoop, wide: str) -> TritonLoop:
     turns = loop.tile.warpgroups > 1
     least = _GROUP_TILE if turns else SMALLEST_DOT
     rows, cols = (least << (wide == axis) for axis in ("m", "n"))
-    tile = TileShape(rows, cols, min(loop.tile.k, SMALLEST_DOT), 4, 1 + turns, warpgroups=1 + turns)
+    warps = GROUP_WARPS if turns else 1  # few packets of a small tile are for few threads
+    tile = TileShape(rows, cols, min(loop.tile.k, SMALLEST_DOT), warps, 1 + turns, warpgroups=1 + turns)
     return replace(loop, tile=tile, group=min(loop.group, 2))
 
 

@@ -18,10 +18,12 @@ from tilelink.compiled.order import Misplaced, misplaced
 from tilelink.compiled.ptx import Kernel, parse_ptx
 from tilelink.compiled.ptx_state import Shared
 from tilelink.compiled.ptx_trace import Thread
+from tilelink.compiled.replicas import replicated
 from tilelink.proof.bug_class import BugClass
 
 _DIMENSIONS = re.compile(r"tensor<(?:\d+x)+")
 _WARP = 32
+SENT_TWICE = "several warps hold one packet: a late one sends it again when the peer has taken it"
 _FLATTEN = "tt.flatten"  # of a loop that the compiler may run as one with the loop inside
 
 
@@ -102,6 +104,9 @@ def _check_kernel(report: CompiledReport, kernel: Prepared, waits_ahead: bool) -
         sources[program] = _trace(written, kernel, memories[program], program)
     regions = _regions(kernel, [trace for source in sources.values() for trace in source.traces])
     assembly = parse_ptx(kernel.assembly) if kernel.assembly else None
+    for access in replicated(kernel.ttgir):
+        shape = "x".join(map(str, access.shape))
+        _add(report, Finding(kernel.name, "TTGIR", 0, SENT_TWICE, f"{access.text} of {shape} packets", access.layout))
     for program, source in sources.items():
         made = _trace(compiled, kernel, memories[program].again(), program)
         complete = source.complete and made.complete
@@ -189,6 +194,9 @@ def _arguments(entry: Function, given: Sequence[int | Descriptor]) -> list[Value
 def _note(report: CompiledReport, kernel: str, stage: str, program: int, found: Iterable[Misplaced]) -> None:
     """Add what is found, each rule once a kernel and stage: other programs and threads break it in the same way."""
     for one in found:
-        known = any(f.kernel == kernel and f.stage == stage and f.rule == one.rule for f in report.findings)
-        if not known:
-            report.findings.append(Finding(kernel, stage, program, one.rule, one.early.text, one.late.text))
+        _add(report, Finding(kernel, stage, program, one.rule, one.early.text, one.late.text))
+
+
+def _add(report: CompiledReport, one: Finding) -> None:
+    if not any((f.kernel, f.stage, f.rule) == (one.kernel, one.stage, one.rule) for f in report.findings):
+        report.findings.append(one)

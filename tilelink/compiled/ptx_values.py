@@ -55,7 +55,8 @@ def _multiplied(opcode: str, a: int, b: int) -> int:
     return product >> Register.bits(opcode) if ".hi" in opcode else product
 
 
-def _converted(opcode: str, value: int) -> int | None:
+def _converted(opcode: str, value: int, *_: int) -> int | None:
+    """None of floating-point numbers, of which one instruction may convert two."""
     types = re.findall(r"\.(s|u|b|f|bf)(\d+)", opcode)
     if any(kind in ("f", "bf") for kind, _ in types):
         return None

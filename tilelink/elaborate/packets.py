@@ -13,6 +13,8 @@ from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.regions import Tiles, part
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import PacketCollective
+from tilelink.ir.counting import block_shape, in_registers
+from tilelink.ir.enums import WARP
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Operand, SumPackets
@@ -117,7 +119,7 @@ class Blocks:
         shape, last = self.shape, len(self.whole) - 1
         found = list[tuple[int, int]]()
         for dim, (name, extent, size) in enumerate(
-            zip(_NAMES[-len(shape) :], shape, self._fitting(shape), strict=True)
+            zip(_NAMES[-len(shape) :], shape, block_shape(shape, self.launch.block * self.in_packet), strict=True)
         ):
             named = 1 < size < extent and dim >= last - 1
             names = [Index(f"{self.launch.out}_{what}_{name}S".upper()) for what in ("PART", "BLOCK")]
@@ -135,13 +137,11 @@ class Blocks:
             shape[self.dim] = -(-size // self.in_packet) * self.in_packet if last else size
         return tuple(shape)
 
-    def _fitting(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """As many elements as a program moves at a time: whole rows of a part, or a part of one."""
-        left, sizes = self.launch.block * self.in_packet, list[int]()
-        for place, size in enumerate(reversed(shape)):
-            sizes.insert(0, min(left, size) if place < 2 else 1)
-            left = max(left >> (sizes[0] - 1).bit_length(), 1)  # registers hold powers of two
-        return tuple(sizes)
+    @property
+    def warps(self) -> int:
+        """Of a kernel of its own: a thread has a packet, for each that holds one sends it."""
+        packets = in_registers(self.tile) // self.in_packet
+        return max(1, min(self.launch.block, packets) // WARP)
 
     @property
     def tile(self) -> tuple[int, ...]:

@@ -190,8 +190,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
             case PacketCollective(within=False):
-                phases = packet_collective(planned, launch)
-                yield Launch(MAIN, (Role(launch.out, Sms(launch.programs, 16, 1, launch.per_sm), phases),))
+                phases, warps = packet_collective(planned, launch), Blocks(planned, launch).warps
+                yield Launch(MAIN, (Role(launch.out, Sms(launch.programs, warps, 1, launch.per_sm), phases),))
             case Kernel(joined=False):
                 yield _kernel(planned, launch, finish)
             case Finish():

@@ -85,3 +85,17 @@ def packets_sent(relation: Relation, dtype: str) -> int:
     assert relation.by_packets, "packets have a protocol"
     shares = relation.num_ranks if relation.shots > 1 else 1
     return math.prod(relation.part) * DTYPE_BYTES[dtype] // relation.protocol.data_bytes // shares
+
+
+def block_shape(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Of a block of at most so many elements of a tensor: whole rows, or a part of one. Registers hold powers of two."""
+    sizes = list[int]()
+    for place, size in enumerate(reversed(shape)):
+        sizes.insert(0, min(most, size) if place < 2 else 1)
+        most = max(most >> (sizes[0] - 1).bit_length(), 1)
+    return tuple(sizes)
+
+
+def in_registers(block: tuple[int, ...]) -> int:
+    """Elements that registers hold for a block."""
+    return math.prod(1 << (size - 1).bit_length() for size in block)

@@ -13,6 +13,7 @@ class Choice(Enum):
 
 
 PACKET_BYTES = 8
+WARP = 32  # threads that run together (CUDA C++ programming guide)
 
 
 class Protocol(Choice):

@@ -5,12 +5,13 @@ for tiles of a height (`Tables`); their entries are laws, which `lowering/device
 
 - `rows[p]` is the assignment at place p, `tokens[p]` its token; `rows` has each assignment once.
 - tile i has `here[i]` rows, from place i * height on, all of expert `experts[i]`; rows that no expert takes are of expert
-  `num_experts`.
+  `num_experts`. Where experts are those of a rank, tiles of these have no rows: nobody reads what becomes of them.
 - `count[0]` tiles have rows.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice
@@ -56,6 +57,21 @@ class Routed:
         """Tiles of `height` rows, whatever the routing: each group but one may end with a tile of one row."""
         groups = self.experts + 1
         return self.rows if self.rows <= groups else (self.rows - groups) // height + groups
+
+    @property
+    def likely_share(self) -> float:
+        """Of these experts, those that have rows, where every assignment goes to any expert alike."""
+        return 1 - math.exp(-self.rows / (self.experts * self.parts))
+
+    def likely_tiles(self, height: int) -> int:
+        """Tiles of `height` rows where every assignment goes to any expert alike, and is none of no expert."""
+        mean = self.rows / (self.experts * self.parts)
+        spread = math.sqrt(2 * mean)
+        one, first = 1 - math.exp(-mean), height  # tile j is there with more than j * height rows
+        while first < mean + 4 * spread:
+            one += math.erfc((first + 0.5 - mean) / spread) / 2
+            first += height
+        return max(1, min(self.most_tiles(height), round(self.experts * one)))
 
 
 class Follows(Choice):

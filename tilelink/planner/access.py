@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.graph import Interval, Map, Relation, Sum, TileOp, in_part
 from tilelink.ir.nodes import Kind
+from tilelink.ir.routed import Follows
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import (
     Access,
@@ -64,7 +65,10 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
         return Operand(relation.name, index, Access.POINTER, item=index[0])
     if any(read.along):
         along = tuple(None if by is None else by.how for by in read.along)
-        return Operand(read.value, index, Access.POINTER, local=space.local, along=along)
+        access, shape = Access.POINTER, problem.graph.values[read.value].shape
+        if along[0] is Follows.EXPERT and shape[0] * shape[1] <= LARGEST_SIZE:
+            access = access_of(problem, read.value, index[1:], space, shape[1:])
+        return Operand(read.value, index, access, local=space.local, along=along)
     if relation is None or problem.structure.is_plain(relation) or reads_whole(op, read, relation):
         access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape, window)
         return Operand(read.value, index, access, local=space.local, window=window)

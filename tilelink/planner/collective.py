@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from tilelink.ir.calls import CollectiveCall, LibraryCollective, PacketCollective, SortRows
-from tilelink.ir.counting import packets_sent
+from tilelink.ir.counting import block_shape, in_registers, packets_sent
+from tilelink.ir.dtype import DTYPE_BYTES
+from tilelink.ir.enums import WARP
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Kernel, Kind, Launch
 from tilelink.planner.layout import Illegal
 
 _BLOCK = 512  # packets that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
-_WARP = 32  # packets: a thread moves one, so that a warp stores to a peer in one piece
 _MOST_PER_SM = 4  # programs of 16 warps: 2,048 threads of 32 registers fill an SM of each GPU whose links carry atomics
 FUNCTIONS = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
 
@@ -36,7 +37,10 @@ def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -
         raise Illegal(
             f"programs of {kernel.name} communicate or go on from other tiles, and {relation.name} comes first"
         )
-    packets, block = packets_sent(relation, dtype), _WARP * kernel.warps
+    packets, block = packets_sent(relation, dtype), WARP * kernel.warps  # threads, each of which moves one at a time
+    in_packet = relation.protocol.data_bytes // DTYPE_BYTES[dtype]
+    if in_registers(block_shape(relation.part, block * in_packet)[-2:]) < block * in_packet:
+        raise Illegal(f"the {packets} packets of {relation.name} are fewer than the {block} threads of a program")
     by = relation.protocol, relation.shots, True
     return PacketCollective("all_gather", relation.name, source, packets, kernel.programs, block, kernel.per_sm, *by)
 

@@ -66,11 +66,16 @@ def group_of(structure: Structure, name: str) -> Group:
 
 @remembered
 def num_tiles(structure: Structure, name: str, m: int, n: int) -> int:
-    """Tiles of m x n of a loop: none crosses from one part into the next."""
+    """Tiles of m x n of a loop: none crosses from one part into the next. Of a routed one, as many as are likely."""
     group = group_of(structure, name)
     space = tile_space(Problem(structure, _NOTHING), group, TritonLoop(TileShape(m, n, 64, 4, 1), 1, False))
-    written = [axis.name for axis in group.anchor.axes if not axis.reduction]
-    return math.prod(space.segments[axis] * -(-space.extents[axis] // (space.tiles[axis] or 1)) for axis in written)
+    written = [axis for axis in group.anchor.axes if not axis.reduction]
+    return math.prod(
+        axis.routed.likely_tiles(space.tiles[axis.name])
+        if axis.routed is not None
+        else space.segments[axis.name] * -(-space.extents[axis.name] // (space.tiles[axis.name] or 1))
+        for axis in written
+    )
 
 
 @remembered

@@ -49,7 +49,7 @@ from tilelink.planner.limits import MOST_TILES
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import around
 from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
-from tilelink.planner.tiles import Held, why_not
+from tilelink.planner.tiles import Held, few_packets, why_not
 from tilelink.planner.turns import in_turns
 from topologies.topology import Gpu
 
@@ -108,10 +108,15 @@ def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -
     )
     order = tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
     body = _body(problem, index, space, folded[0] if folded else -1, loop)
-    if any(isinstance(step, SumPackets) for step in flat(body)) and any(axis.segments > 1 for axis in axes):
+    packets = [step for step in flat(body) if isinstance(step, SumPackets)]
+    if packets and any(axis.segments > 1 for axis in axes):
         raise Illegal(
             f"tiles of {group.name} go through parts in an order of each rank's own, and their packets meet in one"
         )
+    for step in packets:
+        dtype, shares = problem.graph.values[step.value].dtype, problem.topology.num_ranks if step.shots > 1 else 1
+        if fact := few_packets(loop.tile, dtype, step.protocol, shares):
+            raise Illegal(fact)
     role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
     if role.num_tiles > MOST_TILES:
         raise Illegal(

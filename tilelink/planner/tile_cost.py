@@ -10,6 +10,7 @@ from tilelink.ir.enums import PACKET_BYTES
 from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole
 from tilelink.ir.order import Nest
+from tilelink.ir.routed import Follows
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import (
     IfOwn,
@@ -75,9 +76,10 @@ def read_again(size: int, topology: Topology) -> float:
 
 
 class TileCost:
-    """Times of the tiles of one kernel."""
+    """Times of the tiles of one kernel, which read a `share` of what lies by experts."""
 
-    def __init__(self, parts: Parts, topology: Topology, role: ComputeRole, on: Programs) -> None:
+    def __init__(self, parts: Parts, topology: Topology, role: ComputeRole, on: Programs, share: float = 1.0) -> None:
+        self.share = share
         self.parts = parts
         self.topology = topology
         self.role = role
@@ -229,14 +231,17 @@ class TileCost:
         """Bytes that all tiles together move between memory and L2: each buffer once, and a right operand again for groups
         of rows that are not computed at the same time, as far as the L2 does not keep it."""
         role = self.role
-        moved = {(operand.buffer, operand.window) for step in role.body for operand in operands_of(step)}
-        traffic = float(sum(self._bytes(name, window) for name, window in moved))
+        read = [operand for step in role.body for operand in operands_of(step)]
+        moved = {(one.buffer, one.window, Follows.EXPERT in one.along) for one in read}
+        traffic = sum(self._bytes(name, window) * (self.share if some else 1.0) for name, window, some in moved)
         major = role.axis(role.order.major)
         groups = major.segments * -(-major.tiles // role.order.group)
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
         waits = any(isinstance(step, Wait) and step.slot == role.order.major for step in role.body)
         for step in role.body:
-            if isinstance(step, MatmulBody):
+            if (
+                isinstance(step, MatmulBody) and not step.right.along
+            ):  # weights of an expert are read by few tiles, at once
                 size = self._bytes(step.right.buffer, step.right.window)
                 # tiles that wait for their part follow the others through the right operand, and find what the L2 still has
                 follow = waits and size > 2 * self.topology.gpu.l2_bytes

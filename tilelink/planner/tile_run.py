@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilelink.ir.movers import Issuer, Transfer
-from tilelink.ir.nodes import ComputeRole, Exchange, Kind
+from tilelink.ir.nodes import Axis, ComputeRole, Exchange, Kind
 from tilelink.ir.order import Nest
 from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
 from tilelink.ir.walk import flat
@@ -93,7 +93,16 @@ class TileLoop:
 
 def tile_loop(parts: Parts, topology: Topology, role: ComputeRole, on: Programs) -> TileLoop:
     """The tile loop of `role` on these programs."""
-    return TileLoop(parts, role, TileCost(parts, topology, role, on), positions(role))
+    shares = [axis.routed.likely_share for axis in role.axes if axis.routed is not None]
+    role = replace(role, axes=tuple(map(_likely, role.axes)))
+    return TileLoop(parts, role, TileCost(parts, topology, role, on, max(shares, default=1.0)), positions(role))
+
+
+def _likely(axis: Axis) -> Axis:
+    """A routed axis with as many tiles as are likely."""
+    if axis.routed is None:
+        return axis
+    return replace(axis, extent=axis.routed.likely_tiles(axis.tile) * axis.tile, routed=None)
 
 
 def run_tiles(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilelink.ir.enums import WARP, Protocol
 from tilelink.ir.nodes import TURN_SLICE_BYTES, TileShape
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import SMALLEST_DOT
@@ -129,6 +130,21 @@ def why_not(tile: TileShape, dtype: str, gpu: Gpu, held: Held = ONE_MATMUL) -> s
             f"{of or f'the accumulator of a {tile.m}x{tile.n} tile does'} not fit the registers of {tile.warps} warps"
         )
     return ""
+
+
+def few_packets(tile: TileShape, dtype: str, protocol: Protocol, shares: int) -> str:
+    """Why a tile whose packets go out in `shares` cannot be sent so, or nothing.
+
+    Each thread sends the packets that it holds. The compiler gives a packet to several warps where packets are few: sums of a
+    16x16 product lie two in a thread, so that half of the warps would do. `tilelink/compiled/replicas.py` looks at each kernel.
+    """
+    packets, least = tile.m * tile.n * DTYPE_BYTES[dtype] // shares // protocol.data_bytes, 2 * WARP * tile.warps
+    if packets >= least or tile.warps == 1:
+        return ""
+    return (
+        f"{packets} packets of a {tile.m}x{tile.n} tile are fewer than {least}, two for each thread of {tile.warps} warps: "
+        "several warps would hold one packet, and a late one send it again when the peer has taken it"
+    )
 
 
 def worth_trying(tile: TileShape, dtype: str, gpu: Gpu, matmuls: int = 1) -> bool:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tilelink.ir.counting import in_registers
 from tilelink.ir.dtype import DTYPE_BYTES, DTYPES
-from tilelink.ir.enums import Protocol
+from tilelink.ir.enums import WARP, Protocol
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Machine
 from tilelink.ir.warpgroups import GROUP_WARPS
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
-from tilelink.schedule.index import rank, tables_in
+from tilelink.schedule.index import Index, Number, rank, tables_in
 from tilelink.schedule.memory import Access, Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, PingPong, Prefetch, Role, Schedule, Sms, Who
@@ -145,6 +146,35 @@ def _seen_early(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
             yield Broken(f"role {role.name}, {in_a_line(step)}", f"{who} are told of what a descriptor stores")
 
 
+# ---- packets -----------------------------------------------------------------------------------------------------------
+
+
+def _sent_once(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    buffers = {one.name: one for one in schedule.buffers if one.protocol is not Protocol.SIMPLE}
+    for _, role, phase in phases(schedule):
+        warps = role.engine.warps if isinstance(role.engine, Sms) else 1
+        for step in steps_in(phase.body):
+            for buffer, region in ((buffers.get(one.buffer), one) for one in (*read(step), *written(step))):
+                if buffer is not None and warps > 1 and (packets := _packets_of(buffer, region)) < WARP * warps:
+                    fact = f"{packets} packets for the {WARP * warps} threads of {warps} warps"
+                    yield Broken(f"role {role.name}, {in_a_line(step)}", fact)
+
+
+def _packets_of(buffer: Buffer, region: Region) -> int:
+    return (
+        in_registers(tuple(map(_of_a_whole_tile, region.extent)))
+        * DTYPE_BYTES[buffer.dtype]
+        // buffer.protocol.data_bytes
+    )
+
+
+def _of_a_whole_tile(extent: Number) -> int:
+    """Of what is cut at an edge, all. One that is computed counts for nothing."""
+    if isinstance(extent, Index) and extent.op == "min":
+        return min((one for one in extent.args if isinstance(one, int)), default=1)
+    return max(1, extent) if isinstance(extent, int) else 1
+
+
 # ---- loops -------------------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +251,11 @@ RULES: tuple[Rule, ...] = (
     Rule(BugClass.WAIT_TOO_LITTLE, "entries are looked up as they lay there", _tables_made),
     Rule(BugClass.WRONG_PLACE, "hardware describes no such tensor", _described),
     Rule(BugClass.ASYNC_STORE, "no release waits for such a store", _seen_early),
+    Rule(
+        BugClass.STALE_SIGNAL,
+        "several warps hold one, and a late one sends it again when it has been taken",
+        _sent_once,
+    ),
     Rule(BugClass.COMPILED_ORDER, "the compiler would load later tiles before their wait", _one_step),
     Rule(BugClass.WRONG_PLACE, "lowering counts on this", _ping_pong),
 )

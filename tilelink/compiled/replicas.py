@@ -1,0 +1,65 @@
+"""Do several warps hold one packet? Each of them would run the PTX that stores it, at a time of its own.
+
+Triton stores an element once where its layout gives it to several threads, but knows nothing of what PTX of ours does. Lanes of
+one warp that hold the same packet store it by one instruction, which is one store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilelink.compiled.errors import CannotFollow
+
+_ALIAS = re.compile(r"^(#\w+) = (#.*)$", re.MULTILINE)
+_OPERATION = re.compile(
+    r'tt\.elementwise_inline_asm "(?P<text>[^"]*)".*?tensor<(?P<shape>[0-9x]+)x\w+, (?P<layout>#\w+)>'
+)
+_LIST = r"{} = \[([^\]]*)\]"
+_WARP_BASES = re.compile(r"warp = \[((?:\[[-0-9, ]*\](?:, )?)*)\]")
+_PACKET = (".relaxed.sys",)  # accesses of packets, which are no plain ones
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """PTX that several warps run for the same element."""
+
+    text: str
+    shape: tuple[int, ...]
+    layout: str
+
+
+def replicated(ttgir: str) -> Iterator[Replicated]:
+    """Each access of packets in `ttgir` that more than one warp makes. Raises CannotFollow for an unknown layout."""
+    layouts = dict(_ALIAS.findall(ttgir))
+    for found in _OPERATION.finditer(ttgir):
+        if not any(one in found["text"] for one in _PACKET):
+            continue
+        shape, layout = tuple(map(int, found["shape"].split("x"))), layouts[found["layout"]]
+        if _is_replicated(layout, shape, layouts):
+            yield Replicated(found["text"], shape, layout)
+
+
+def _numbers(layout: str, name: str) -> list[int]:
+    found = re.search(_LIST.format(name), layout)
+    if found is None:
+        raise CannotFollow(what="a layout", text=layout)
+    return [int(one) for one in found[1].split(",")]
+
+
+def _is_replicated(layout: str, shape: tuple[int, ...], layouts: dict[str, str]) -> bool:
+    layout = layouts.get(layout, layout)
+    if layout.startswith("#ttg.blocked"):
+        named = (_numbers(layout, name) for name in ("sizePerThread", "threadsPerWarp", "warpsPerCTA"))
+        return any(
+            warps > 1 and per * lanes * warps > size for per, lanes, warps, size in zip(*named, shape, strict=True)
+        )
+    if layout.startswith("#ttg.linear"):
+        found = _WARP_BASES.search(layout)
+        bases = re.findall(r"\[([-0-9, ]*)\]", found[1]) if found else []
+        return any(not any(int(number) for number in base.split(",")) for base in bases)
+    if layout.startswith("#ttg.nvidia_mma"):
+        along = zip(_numbers(layout, "warpsPerCTA"), _numbers(layout, "instrShape"), shape, strict=False)
+        return any(warps > 1 and warps * size > extent for warps, size, extent in along)
+    raise CannotFollow(what="a layout", text=layout)
