@@ -93,7 +93,7 @@ def packets_of_tiles() -> Iterator[tuple[str, Feature]]:
     yield "reduce", row(ll, GEMM_AR, {"M": 5, "K": 64, "N": 66}, unpinned=half)
     yield "several tiles a program", row(ll, GEMM_AR, several)
     yield "all data, several tiles a program", row(lamport, GEMM_AR, several)
-    yield "two shots", row(shots, GEMM_AR, {"M": 5, "K": 64, "N": 68}, quick=True)
+    yield "two shots", row(shots, GEMM_AR, {"M": 20, "K": 64, "N": 132}, quick=True)
     yield "two shots, several tiles a program", row(shots, GEMM_AR, several)
     scaled = {"M": 16, "K": 64, "N": 64}
     yield "behind an epilogue", row(ll, operators.reduce_scaled, scaled)

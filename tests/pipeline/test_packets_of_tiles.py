@@ -68,7 +68,7 @@ def with_steps(schedule: Schedule, change: Callable[[Step], Step | None], **role
 @pytest.mark.quick(1)
 def test_all_ranks_add_in_one_order(algorithm: str) -> None:
     """All have the same bits, though sums of floats depend on the order."""
-    schedule = planned(GEMM_AR, {"M": 16, "K": 256, "N": 64}, algorithm)
+    schedule = planned(GEMM_AR, {"M": 32, "K": 256, "N": 128}, algorithm)
     build = operator_class(load_source(lowering.emit(schedule), "word_tiles"))
     world = World(4, num_sms=schedule.machine.num_sms, seed=3)
     operators = [build(fabric) for fabric in world.fabrics]
@@ -150,7 +150,7 @@ def test_tiles_may_be_halved_and_stay_in_one_order() -> None:
     assert any("programs wait for each other" in finding.fact for finding in found), found
 
 
-FEW = {"M": 32, "K": 16, "N": 16}  # two tiles
+FEW = {"M": 32, "K": 16, "N": 64}  # two tiles
 
 PLANTED = {
     "one set of packets": ("call % 2 * OUT_PACKETS_STEP_0", "0 * OUT_PACKETS_STEP_0"),
