@@ -11,19 +11,22 @@ import topologies
 from tests.pipeline.expert_specs import SPECS
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule as Planned
+from tilelink.ir.slices import as_computed
+from tilelink.proof.contents.tables import wrong_tables
 from tilelink.proof.happens_before.all_tables import check_all_tables
 from tilelink.proof.verify import verify
-from tilelink.schedule.index import Index, Number
+from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.instance import instantiated, with_indices
-from tilelink.schedule.memory import Law, Region
+from tilelink.schedule.memory import Law, Region, Table
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import Compute, For, If, Load, Step, Store
+from tilelink.schedule.steps import SORT_ROWS, Call, Compute, For, If, Load, Step, Store
 from tilelink.schedule.walk import mapped, with_bodies
 
 SIZES = {"T": 64, "H": 64, "F": 64, "E": 4, "K": 2}
 PINS: dict[str, dict[str, object]] = {
     "ag_moe": {"mover": "CopyEngine()", "transfer": "push", "chunks": "1", "tile": "16x16x16/4w1s"},
     "moe_rs": {"mover": "Fused()", "transfer": "push", "sum": "kernel"},
+    "ep_layer": {},
 }
 
 
@@ -84,7 +87,46 @@ def _first_choice(region: Region) -> Region:
     return replace(region, start=(region.start[0], 0))
 
 
+def _sorted(change: Callable[[Call], Call]) -> Change:
+    """Calls that make tables are other ones."""
+
+    def changed_call(step: Step) -> tuple[Step, ...]:
+        return (change(step) if isinstance(step, Call) and step.function == SORT_ROWS else step,)
+
+    return changed_call
+
+
+def _number(place: int, new: Number) -> Change:
+    return _sorted(lambda step: replace(step, numbers=(*step.numbers[:place], new, *step.numbers[place + 1 :])))
+
+
+def _ids(change: Callable[[Region], Region]) -> Change:
+    return _sorted(lambda step: replace(step, operands=(change(step.operands[0]),)))
+
+
+def _combined(place: int, new: Number) -> Change:
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Compute) and step.op == "combined":
+            return (replace(step, operands=(*step.operands[:place], new, *step.operands[place + 1 :])),)
+        return (step,)
+
+    return change
+
+
 BUGS: dict[str, tuple[str, Change]] = {
+    "tables of the first experts on each rank": ("ep_layer", _number(0, 0)),
+    "tables of the next rank's experts": ("ep_layer", _number(0, (rank + 1) % 2 * 2)),
+    "tables of fewer experts": ("ag_moe", _number(1, 3)),
+    "ids of fewer experts are right": ("ep_layer", _number(2, 2)),
+    "choices of other tokens": ("ag_moe", _number(3, 4)),
+    "programs that sort too few ids": ("ag_moe", _number(4, 32)),
+    "nothing is said of experts": ("ag_moe", _sorted(lambda step: replace(step, numbers=()))),
+    "ids of some tokens": ("ag_moe", _ids(lambda ids: replace(ids, extent=(32, 2)))),
+    "ids as they lie on one rank": ("ep_layer", _ids(lambda ids: replace(ids, buffer="ids", extent=(32, 2)))),
+    "weights for ids": ("moe_rs", _ids(lambda ids: replace(ids, buffer="weights"))),
+    "rows of the first experts are combined": ("ep_layer", _combined(5, 0)),
+    "rows of all experts are combined": ("ep_layer", _combined(4, 4)),
+    "rows of some experts are combined": ("moe_rs", _combined(4, 3)),
     "rows of the next tile": ("ag_moe", other_index("routing_tokens", _shifted)),
     "the matrix of the next tile's expert": ("ag_moe", other_index("routing_experts", _shifted)),
     "stored to rows of the next tile": ("ag_moe", other_index("routing_rows", _shifted)),
@@ -160,3 +202,21 @@ def test_rows_of_a_table_that_may_repeat_are_written_twice() -> None:
     )
     assert check_all_tables(schedule).proved
     assert check_all_tables(replace(schedule, tables=tables)).refutation is not None
+
+
+@pytest.mark.parametrize("table", ["counts", "rows", "tokens", "experts", "here", "tiles"])
+@pytest.mark.parametrize("change", ["entries", "bound"])
+def test_tables_have_room_for_every_routing(table: str, change: str) -> None:
+    """One entry fewer, or a bound that an entry may reach."""
+    schedule = planned("ag_moe")
+    steps = instantiated(elaborated(schedule))
+
+    def smaller(one: Table) -> Table:
+        if not one.name.startswith(f"routing_{table}"):
+            return one
+        last = one.shape[-1] - 1
+        return replace(one, shape=(*one.shape[:-1], last)) if change == "entries" else replace(one, below=one.below - 1)
+
+    found = list(wrong_tables(replace(steps, tables=tuple(map(smaller, steps.tables))), as_computed(schedule.spec)))
+    assert not list(wrong_tables(steps, as_computed(schedule.spec)))
+    assert found or (table, change) == ("counts", "bound"), "counts are looked up by the index program alone"

@@ -16,6 +16,7 @@ from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory
 from tilelink.proof.contents.tile import ANY_RANK, Term, Tile
 from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
+from tilelink.schedule import steps
 from tilelink.schedule.index import Ints
 
 Write = Callable[[Access, Tile], None]
@@ -39,6 +40,8 @@ def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: st
             call.all_reduce()
         case routed.REORDERED:
             call.reordered()
+        case steps.SORT_ROWS:
+            call.sort_rows()
         case _:
             raise Mismatch(f"nobody knows what {function} makes")
 
@@ -98,6 +101,16 @@ class _Call:
         self.write(parts, replace(spread, start=(begins, spread.start[1]), extent=(_rows_of(parts), spread.extent[1])))
 
     # ---- orders
+    def sort_rows(self) -> None:
+        """Tables of all ids of the routing, as this rank has them. It makes nothing else."""
+        (ids,) = self.step.reads
+        tile = self.tile(ids, len(ids.start))
+        if tile.term != Term(ids.buffer):
+            raise Mismatch(f"ids of {tile.term} are sorted, not those of {ids.buffer}")
+        found = self.values.part(tile, ids.buffer)
+        self._here(found, ids.buffer)
+        self._all_of(found, ids.buffer, (0, 1))
+
     def reordered(self) -> None:
         """The same value in the order that ends the name of one of both buffers: all of it, if all of the other one is there."""
         source, out = self.step.reads[0], self.step.writes[0]

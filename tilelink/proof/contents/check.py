@@ -19,6 +19,7 @@ from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access
 from tilelink.proof.contents.memory import Memory as Cells
 from tilelink.proof.contents.routed import in_order_of_tables
 from tilelink.proof.contents.run import Run
+from tilelink.proof.contents.tables import wrong_tables
 from tilelink.proof.contents.tile import Tile
 from tilelink.proof.contents.trace import Block, Done, traced, where
 from tilelink.proof.contents.values import Mismatch, Values
@@ -36,7 +37,11 @@ _CALLS = (2, 3)  # an even and an odd one: sets of packets are used in turn
 
 def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
     """What is wrong with what `schedule` makes of the inputs of `spec`, on any rank. Raises Refuted for what has no meaning."""
-    schedule, spec = in_order_of_tables(instantiated(schedule), as_computed(spec))
+    schedule, spec = instantiated(schedule), as_computed(spec)
+    if wrong := list(wrong_tables(schedule, spec)):
+        yield from wrong
+        return
+    schedule, spec = in_order_of_tables(schedule, spec)
     values = Values(spec, computed=True)
     yield from _tensors(schedule, values)
     regions = (region for step in all_steps(schedule) for region in (*read(step), *written(step)))

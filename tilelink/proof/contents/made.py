@@ -38,7 +38,7 @@ class Making:
         if step.op == "dot":
             return (_multiplied([_tile_of(one) for one in operands]),)
         if step.op == "combined":
-            return (_weighted(operands),)
+            return (_weighted(operands, [_in_lanes(one, ranks) for one in done.operands[4:]]),)
         if step.op == "add" and isinstance(operands[0], Zero | Summands) and len(operands) == 2:
             more = self.value(_tile_of(operands[1]), ranks)
             if isinstance(operands[1], Nothing):
@@ -144,16 +144,27 @@ def _multiplied(operands: Sequence[Held]) -> Held:
     raise Mismatch("products are added to something else")
 
 
-def _weighted(operands: Sequence[Held | str | float]) -> Held:
-    """One more row. The number of experts is the last operand."""
+def _weighted(operands: Sequence[Held | str | float], numbers: Sequence[Ints]) -> Held:
+    """One more row. `numbers`: how many ids are experts', and the first of them."""
     total, row, weight, ids, *_ = operands
+    experts, first = numbers
     for one in (total, row, weight, ids):
         if isinstance(one, Nothing):
             return one
     if not isinstance(total, Zero | Weighted) or not all(isinstance(one, Tile) for one in (row, weight, ids)):
         raise Mismatch("it combines no rows")
-    before = total.terms if isinstance(total, Weighted) else ()
-    return Weighted((*before, (row, weight, ids)), total.shape)  # type: ignore[arg-type]
+    before: tuple[tuple[Tile, Tile, Tile], ...] = ()
+    if isinstance(total, Weighted):
+        before = total.terms
+        if (wrong := (total.experts != experts) | (total.first != first)).any():
+            raise Mismatch("its rows are of other experts", wrong)
+    return Weighted((*before, (row, weight, ids)), total.shape, experts, first)  # type: ignore[arg-type]
+
+
+def _in_lanes(number: str | float | Ints, ranks: Ints) -> Ints:
+    if isinstance(number, str):
+        raise Mismatch(f"{number} is no number")
+    return np.broadcast_to(np.asarray(number, np.int64), ranks.shape)
 
 
 def _halves(tile: Tile) -> tuple[Held, Held]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from tilelink.ir.ops.op import Inferred, Op
 from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, Combine, Elementwise, GroupedMatmul, Route
+from tilelink.proof.contents.tables import sorts
 from tilelink.schedule.index import Index, Number, least, names_in, replaced, tables_in
 from tilelink.schedule.instance import with_indices
 from tilelink.schedule.memory import Buffer, Memory, Region
@@ -66,6 +67,8 @@ class CombineChoices(_OfProof):
     """Rows [T, choices * N] of all choices of a token, one behind the other, each times its weight."""
 
     choices: int
+    experts: int
+    parts: int
 
     @property
     def word(self) -> str:
@@ -92,6 +95,8 @@ class _Tables:
     places: int
     tiles: int
     ids: str
+    own: int
+    every: int
 
     @property
     def height(self) -> int:
@@ -107,7 +112,8 @@ class _Reordering:
         for step in made:
             _, _, rows, tokens, experts, here, count = step.tables
             places, tiles = self.shapes[rows][0], self.shapes[experts][0]
-            self.tables.append(_Tables(rows, tokens, experts, here, count, places, tiles, step.operands[0].buffer))
+            ids, told = step.operands[0].buffer, sorts(schedule, step)  # both of the spec, as `tables.py` has found
+            self.tables.append(_Tables(rows, tokens, experts, here, count, places, tiles, ids, told.own, told.every))
         self.new: dict[str, Buffer] = {}
         self.before: list[tuple[str, str]] = []  # (buffer, the same in an order): read there
         self.after: list[tuple[str, str]] = []  # written there
@@ -117,7 +123,7 @@ class _Reordering:
         schedule = with_indices(self.schedule, lambda index: _with(index, known))
         schedule = with_bodies(schedule, self._without_guards)
         schedule = with_phases(schedule, lambda _, phase: replace(phase, body=mapped(phase.body, self._step)))
-        launches = tuple(launch for launch in schedule.launches if not _sorts(launch))
+        launches = schedule.launches
         first = tuple(self._call(f"before_{new}", new, old) for old, new in dict.fromkeys(self.before))
         last = tuple(self._call(f"after_{new}", old, new) for old, new in dict.fromkeys(self.after))
         buffers = (*schedule.buffers, *self.new.values())
@@ -150,6 +156,8 @@ class _Reordering:
                 return (replace(step, region=self._region(region, self.before)),)
             case Store(region=region):
                 return (replace(step, region=self._region(region, self.after)),)
+            case Call(function=function) if function == SORT_ROWS:
+                return (replace(step, tables=(), numbers=()),)
         return (step,)
 
     def _region(self, region: Region, used: list[tuple[str, str]]) -> Region:
@@ -222,10 +230,10 @@ class _Reordering:
         self, node: BoundNode, made: Mapping[str, BoundValue], sorted_rows: dict[tuple[str, int], str]
     ) -> Iterator[BoundNode]:
         rows, weights, routing = node.inputs
-        ids = next(one.inputs[0] for one in self.spec.nodes if one.output.name == routing)
+        ids, route = self._route(routing)
         _, depth, width = made[weights].local
         for number, one in enumerate(self.tables):
-            if one.ids != ids:
+            if (one.ids, one.own, one.every) != (ids, route.num_experts, route.num_experts * route.parts):
                 continue
             what = "tokens" if made[rows].local[0] == made[ids].local[0] else "rows"
             left = self._value(rows, what, one, (one.places, depth), made)
@@ -250,15 +258,22 @@ class _Reordering:
 
     def _combined(self, node: BoundNode, made: Mapping[str, BoundValue]) -> Iterator[BoundNode]:
         rows, weights, routing = node.inputs
-        ids = next(one.inputs[0] for one in self.spec.nodes if one.output.name == routing)
+        ids, route = self._route(routing)
         tokens, choices = made[ids].local
+        how = CombineChoices(choices, int(route.num_experts), route.parts)
         width = made[rows].local[1]
         if choices == 1:  # rows of tokens as they are
-            yield BoundNode(CombineChoices(1), (rows, weights, ids), node.output, node.line)  # type: ignore[arg-type]
+            yield BoundNode(how, (rows, weights, ids), node.output, node.line)  # type: ignore[arg-type]
             return
         left = self._value(rows, "choices", None, (tokens, choices * width), made)
         yield BoundNode(Reordered(_suffix("choices", None)), (rows,), left, node.line)  # type: ignore[arg-type]
-        yield BoundNode(CombineChoices(choices), (left.name, weights, ids), node.output, node.line)  # type: ignore[arg-type]
+        yield BoundNode(how, (left.name, weights, ids), node.output, node.line)  # type: ignore[arg-type]
+
+    def _route(self, routing: str) -> tuple[str, Route]:
+        """Its ids, and what experts it has."""
+        node = next(one for one in self.spec.nodes if one.output.name == routing)
+        assert isinstance(node.operation, Route), "the spec has been traced"
+        return node.inputs[0], node.operation
 
     def _value(
         self, value: str, what: str, tables: _Tables | None, shape: tuple[int, ...], made: Mapping[str, BoundValue]
@@ -279,8 +294,3 @@ def _with(index: Number, known: Mapping[Number, Number]) -> Number:
     if isinstance(index, int) or index in known:
         return known.get(index, index)
     return Index(index.op, tuple(_with(one, known) for one in index.args)) if index.args else index
-
-
-def _sorts(launch: Launch) -> bool:
-    steps = [step for role in launch.roles for phase in role.phases for step in phase.body]
-    return any(isinstance(step, Call) and step.function == SORT_ROWS for step in steps)

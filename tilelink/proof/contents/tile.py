@@ -130,14 +130,17 @@ class Summands:
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """The sum of rows, each times its weight where its id is an expert's: (row, weight, id) of each."""
+    """The sum of rows, each times its weight where its id is an expert's: (row, weight, id) of each. Legal are `experts` ids from
+    `first` on."""
 
     terms: tuple[tuple[Tile, Tile, Tile], ...]
     shape: tuple[int, ...]
+    experts: Ints
+    first: Ints
 
     def at(self, lanes: Ints) -> Weighted:
         terms = tuple((row.at(lanes), weight.at(lanes), ids.at(lanes)) for row, weight, ids in self.terms)
-        return Weighted(terms, self.shape)
+        return Weighted(terms, self.shape, self.experts[lanes], self.first[lanes])
 
 
 @dataclass(frozen=True, slots=True)

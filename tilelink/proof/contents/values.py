@@ -271,13 +271,16 @@ class Values:
         for node in self.spec.nodes:
             if isinstance(node.operation, CombineChoices):
                 try:
-                    return self._combined(node, node.operation.choices, weighted, ranks)
+                    return self._combined(node, node.operation, weighted, ranks)
                 except Mismatch as mismatch:
                     reasons.append(mismatch)
         raise likeliest(reasons, "the spec combines no rows")
 
-    def _combined(self, node: BoundNode, choices: int, weighted: Weighted, ranks: Ints) -> Tile:
-        width = node.output.local[1]
+    def _combined(self, node: BoundNode, how: CombineChoices, weighted: Weighted, ranks: Ints) -> Tile:
+        width, choices = node.output.local[1], how.choices
+        first = ranks * how.experts if how.parts > 1 else ranks * 0
+        if (other := (weighted.experts != how.experts) | (weighted.first != first)).any():
+            raise Mismatch(f"{node.output.name} is of {how.experts} experts, from the first of each rank on", other)
         found: list[Part] = []
         if len(weighted.terms) != choices:
             raise Mismatch(f"{node.output.name} is made of {choices} choices, not of {len(weighted.terms)}")

@@ -1,0 +1,100 @@
+"""Calls that make the tables of a routing: do they make those that the proof takes for granted?
+
+Laws of tables (`tilelink.ir.routed`) hold of what a call makes if it is told the experts of the spec, sorts all assignments, and
+has room for every routing. Which ids it reads is looked at where calls are (`calls.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilelink.ir.routed import Routed
+from tilelink.ir.spec import BoundSpec, Route
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.findings import Finding
+from tilelink.schedule.index import Number, evaluate, value_of
+from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import SORT_ROWS, Call
+from tilelink.schedule.walk import phases, steps_in
+
+
+@dataclass(frozen=True, slots=True)
+class Sorts:
+    """What a call is told: experts of a rank, of all ranks, choices of a token, ids that one program goes through. `first`: the
+    first expert of each rank."""
+
+    first: tuple[int, ...]
+    own: int
+    every: int
+    choices: int
+    chunk: int
+
+
+def sorts(schedule: Schedule, step: Call) -> Sorts:
+    """Raises ValueError where numbers are missing, KeyError where they depend on something else than the rank."""
+
+    def number(one: Number, rank: int) -> int:
+        return int(evaluate(one, {"rank": rank} | schedule.sizes))
+
+    first, own, every, choices, chunk = step.numbers
+    firsts = tuple(number(first, rank) for rank in range(schedule.num_ranks))
+    return Sorts(firsts, *(number(one, 0) for one in (own, every, choices, chunk)))
+
+
+def wrong_tables(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
+    """`schedule` has numbers for its dims."""
+    for _, role, phase in phases(schedule):
+        for step in steps_in(phase.body):
+            if isinstance(step, Call) and step.function == SORT_ROWS:
+                for fact in _facts(schedule, spec, step):
+                    yield Finding(BugClass.WRONG_PLACE, f"role {role.name}, {step.function}", fact)
+
+
+def _facts(schedule: Schedule, spec: BoundSpec, step: Call) -> Iterator[str]:
+    ids = step.operands[0]
+    shape = schedule.shapes[ids.buffer]
+    try:
+        told = sorts(schedule, step)
+    except (KeyError, ValueError):
+        yield "it is not told which experts there are"
+        return
+    routes = [
+        node.operation for node in spec.nodes if isinstance(node.operation, Route) and node.inputs[0] == ids.buffer
+    ]
+    if not any(_is_of(told, route) for route in routes):
+        yield f"no routing of {ids.buffer} has experts {told.first} to +{told.own} of {told.every} on the ranks"
+    if tuple(ids.start) != (0, 0) or tuple(ids.extent) != shape or told.choices != shape[1]:
+        yield f"it takes not all of {ids.buffer} {list(shape)}, by {told.choices} choices"
+    yield from _sizes(
+        schedule, step, Routed("", "", shape[0], shape[1], told.own, max(1, told.every // max(1, told.own))), told.chunk
+    )
+
+
+def _is_of(told: Sorts, route: Route) -> bool:
+    apart = [rank * told.own if route.parts > 1 else 0 for rank in range(len(told.first))]
+    return (*told.first, told.own, told.every) == (*apart, route.num_experts, route.num_experts * route.parts)
+
+
+def _sizes(schedule: Schedule, step: Call, routed: Routed, chunk: int) -> Iterator[str]:
+    """Room for every routing, and no entry that is larger than is taken for granted."""
+    counts, _, rows, tokens, experts, here, count = step.tables
+    shapes, below = schedule.shapes, {one.name: value_of(one.below, schedule.sizes) for one in schedule.tables}
+    (tiles,), (places,) = shapes[experts], shapes[rows]
+    height = places // max(1, tiles)
+    room = {
+        rows: (tiles * height, routed.rows),
+        tokens: (tiles * height, routed.tokens),
+        experts: (tiles, routed.experts + 1),
+        here: (tiles, height + 1),
+        count: (1, tiles + 1),
+    }
+    for name, (size, least) in room.items():
+        if math.prod(shapes[name]) != size or below[name] < least:
+            yield f"table {name} {list(shapes[name])} below {below[name]} is to have {size} entries below {least}"
+    if height < 1 or tiles < routed.most_tiles(height):
+        yield f"{tiles} tiles of {height} rows are too few for some routing"
+    programs, bins = shapes[counts]
+    if programs * chunk < routed.rows or bins < routed.experts + 2 or bins & (bins - 1):
+        yield f"counts {list(shapes[counts])} of {chunk} ids each are too few for {routed.rows} ids of {routed.experts} experts"
