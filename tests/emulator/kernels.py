@@ -311,3 +311,8 @@ def atomics(words, old):
 def to_either(one, other, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)
     tl.store(tl.where(lane % 2 == 0, one + lane, other + lane), lane)
+
+
+@triton.jit
+def address_of_words(out, address):
+    tl.store(out, address.to(tl.pointer_type(tl.int64)).to(tl.int64))

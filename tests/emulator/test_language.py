@@ -32,6 +32,14 @@ def test_constants_of_the_module_are_integers() -> None:
     assert torch.equal(out, total + torch.arange(64, dtype=torch.int32) * 32)
 
 
+@pytest.mark.parametrize("address", [64, 2**31 - 64, 2**31, 2**40])
+def test_addresses_may_be_low(address: int) -> None:
+    """Such that fit int32, which a heap below 4 GiB has."""
+    out = torch.zeros(1, dtype=torch.int64)
+    launch(kernels.address_of_words, out, address)
+    assert out.item() == address
+
+
 def test_integer_division_truncates_as_on_the_gpu() -> None:
     out = torch.zeros(5, dtype=torch.int32)
     launch(kernels.truncation, out, 6)

@@ -88,6 +88,11 @@ class MemoryBuilder(NumericBuilder):
             raise differ(self._machine, "a block of one scalar", "is given another one in each thread")
         return super().create_splat(ret_ty, arg)  # type: ignore[no-any-return]
 
+    def create_int_to_ptr(self, src: Handle, dst_type: Any) -> Handle:
+        """Addresses below 4 GiB, which a Python whose heap lies there has, come as int32: LLVM extends them by zeros."""
+        wide = Handle(src.data.view(f"u{src.data.dtype.itemsize}").astype(np.uint64), src.dtype)
+        return super().create_int_to_ptr(wide, dst_type)  # type: ignore[no-any-return]
+
     # program ids
 
     def create_get_program_id(self, axis: int) -> Handle:
