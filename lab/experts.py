@@ -44,10 +44,14 @@ _EXPERTS: tuple[_Row, ...] = (
     (4096, 2048, 768, 128, 8),
 )
 _EXPERTS += ((2048, 4096, 14336, 8, 2),)
+_CALLS = 5  # that are looked at kernel by kernel
 ROWS = {"ag_moe": _CUT, "moe_rs": _CUT, "ep_layer": _EXPERTS}
-_TILES: dict[str, tuple[str, ...]] = {
-    "ag_moe": ("64x128x64/4w4s", "128x128x64/8w3s", "128x256x64/8w3s"),
-    "moe_rs": ("64x128x64/4w4s", "128x128x64/8w3s", "128x256x64/8w3s"),
+_PINNED: dict[str, tuple[dict[str, str], ...]] = {
+    "ag_moe": tuple({"out.tile": tile} for tile in ("64x128x64/4w4s", "128x128x64/8w3s", "128x256x64/8w3s")),
+    "moe_rs": (
+        *({"grouped_matmul_out.tile": tile} for tile in ("64x256x64/4w4s", "128x256x64/8w3s")),
+        *({"combine_out.tile": tile} for tile in ("32x256x0/8w1s2p", "16x256x0/4w1s4p", "16x512x0/4w1s4p")),
+    ),
     "ep_layer": (),
 }
 
@@ -117,13 +121,23 @@ def schedules(name: str, sizes: Mapping[str, int], pinned: bool) -> dict[str, Sc
     """What the planner picks, and pinned tiles."""
     where = topologies.load(topology_of_gpus(), dist.get_world_size())
     found: dict[str, Schedule] = {"planned": SPECS[name].plan_for(where, sizes, "bf16", {}, log=lambda line: None)}
-    made = "out" if name == "ag_moe" else "grouped_matmul_out"
-    for tile in _TILES[name] if pinned else ():
+    for pins in _PINNED[name] if pinned else ():
         try:
-            found[tile] = SPECS[name].plan_for(where, sizes, "bf16", {f"{made}.tile": tile}, log=lambda line: None)
+            label = " ".join(f"{field}={value}" for field, value in pins.items())
+            found[label] = SPECS[name].plan_for(where, sizes, "bf16", pins, log=lambda line: None)
         except (IllegalPin, NoLegalSchedule) as error:
-            print(f"{tile}: {error}", flush=True)
+            print(f"{pins}: {error}", flush=True)
     return found
+
+
+def kernels(call: Callable[[], object]) -> dict[str, float]:
+    """Microseconds of each kernel and copy in a call, one after the other: what they take together may be less."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        for _ in range(_CALLS):
+            call()
+        torch.cuda.synchronize()
+    times = {one.key: one.self_device_time_total / _CALLS for one in found.key_averages()}
+    return {name[:60]: round(us, 1) for name, us in times.items() if us >= 0.1}
 
 
 def measure(name: str, row: tuple[int, ...], pinned: bool) -> dict[str, Any]:
@@ -147,6 +161,7 @@ def measure(name: str, row: tuple[int, ...], pinned: bool) -> dict[str, Any]:
         "us": timed(graphs),
         "predicted_us": {label: round(one.predicted_us, 1) for label, one in planned.items()},
         "right": {label: right for label, (_, right, _) in made.items()},
+        "kernels": {label: kernels(call) for label, (call, _, _) in made.items()},
         "choices": {label: dict(one.choices) for label, one in planned.items()},
     }
 
@@ -156,14 +171,22 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--only", default="")
+    parser.add_argument("--rows", default="", help="numbers of rows of each operator, such as 2,4")
     parser.add_argument("--pinned", action="store_true", help="pinned tiles, too")
     arguments = parser.parse_args()
     join()
     rows = []
-    for name, sizes in ((name, row) for name, found in ROWS.items() if arguments.only in name for row in found):
+    chosen = {int(one) for one in arguments.rows.split(",") if one}
+    every = [(name, number, row) for name, found in ROWS.items() for number, row in enumerate(found)]
+    for name, number, sizes in every:
+        if arguments.only not in name or (chosen and number not in chosen):
+            continue
         rows.append(measure(name, sizes, arguments.pinned))
         if dist.get_rank() == 0:
-            print({one: rows[-1][one] for one in ("operator", "sizes", "us", "predicted_us", "right")}, flush=True)
+            print(
+                {one: rows[-1][one] for one in ("operator", "sizes", "us", "predicted_us", "right", "kernels")},
+                flush=True,
+            )
             if arguments.json is not None:
                 about = {"machine": machine(), "commit": arguments.commit, "rows": rows}
                 arguments.json.write_text(json.dumps(about, indent=1))

@@ -62,6 +62,7 @@ def changed(schedule: Schedule, **fields: Any) -> Schedule:
     [
         ({"programs": 1}, BugClass.WAIT_TOO_LITTLE),
         ({"operand": "w"}, BugClass.WRONG_PLACE),
+        ({"block": 96}, BugClass.STALE_SIGNAL),  # fewer packets than threads
     ],
     ids=str,
 )
@@ -71,7 +72,7 @@ def test_what_the_proof_refutes(fields: dict[str, object], bug: BugClass) -> Non
     assert bug in [finding.bug for finding in verify(changed(schedule, **fields)).findings]
 
 
-@pytest.mark.parametrize("fields", [{"within": False}, {"block": 96}], ids=str)
+@pytest.mark.parametrize("fields", [{"within": False}, {"block": 256}], ids=str)
 @pytest.mark.slow
 def test_what_is_right_too(fields: dict[str, object]) -> None:
     """A launch of its own, and other blocks."""

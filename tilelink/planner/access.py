@@ -66,7 +66,8 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
     if any(read.along):
         along = tuple(None if by is None else by.how for by in read.along)
         access, shape = Access.POINTER, problem.graph.values[read.value].shape
-        if along[0] is Follows.EXPERT and shape[0] * shape[1] <= LARGEST_SIZE:
+        ragged = any(space.extents[axis] % max(1, space.tiles.get(axis, 0)) for axis in index[1:])
+        if along[0] is Follows.EXPERT and not ragged and shape[0] * shape[1] <= LARGEST_SIZE:
             access = access_of(problem, read.value, index[1:], space, shape[1:])
         return Operand(read.value, index, access, local=space.local, along=along)
     if relation is None or problem.structure.is_plain(relation) or reads_whole(op, read, relation):

@@ -48,6 +48,7 @@ from tilelink.planner.tile_work import (
 from topologies.topology import Topology
 
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
+_AGAIN_EXPONENT = 4.0  # of the same where each tile reads other weights and memory is nearly what bounds it (two H100)
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
@@ -103,8 +104,8 @@ class TileCost:
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
-            if memory > computed and not role.prefetch:
-                again = _AGAIN_US * (rounds - 1) / rounds
+            if not role.prefetch and (memory > computed or self._other_weights):
+                again = _AGAIN_US * (rounds - 1) / rounds * min(1.0, (memory / computed) ** _AGAIN_EXPONENT)
             both = max(memory, (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS))
         loaded = max(both, self._missed_us())
         turns = (
@@ -127,6 +128,11 @@ class TileCost:
             counts=0.0 if turns else count * self._counts(),
             packets=0.0 if turns else self._packets_us(),
         )
+
+    @property
+    def _other_weights(self) -> bool:
+        """Whether each tile reads weights of its own."""
+        return any(isinstance(step, MatmulBody) and any(step.right.along) for step in self.role.body)
 
     @cached_property
     def behind_us(self) -> float:
