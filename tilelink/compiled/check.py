@@ -19,10 +19,10 @@ from tilelink.compiled.ptx import Kernel, parse_ptx
 from tilelink.compiled.ptx_state import Shared
 from tilelink.compiled.ptx_trace import Thread
 from tilelink.compiled.replicas import replicated
+from tilelink.ir.enums import WARP
 from tilelink.proof.bug_class import BugClass
 
 _DIMENSIONS = re.compile(r"tensor<(?:\d+x)+")
-_WARP = 32
 SENT_TWICE = "several warps hold one packet: a late one sends it again when the peer has taken it"
 _FLATTEN = "tt.flatten"  # of a loop that the compiler may run as one with the loop inside
 
@@ -147,9 +147,9 @@ def _check_threads(
 def _threads(assembly: Kernel, num_warps: int, tasks: int) -> list[tuple[int, int]]:
     """(thread, group of warps): the first of some warps, and one that is first of none. Groups have as many warps each."""
     if tasks > 1:
-        return [(group * num_warps * _WARP, group) for group in range(tasks)]
-    last = assembly.threads - _WARP
-    return [(thread, 0) for thread in dict.fromkeys((0, 1, _WARP, last))]
+        return [(group * num_warps * WARP, group) for group in range(tasks)]
+    last = assembly.threads - WARP
+    return [(thread, 0) for thread in dict.fromkeys((0, 1, WARP, last))]
 
 
 def _regions(kernel: Prepared, traces: Sequence[Sequence[Event]]) -> Regions:

@@ -18,7 +18,7 @@ _OPERATION = re.compile(
 )
 _LIST = r"{} = \[([^\]]*)\]"
 _WARP_BASES = re.compile(r"warp = \[((?:\[[-0-9, ]*\](?:, )?)*)\]")
-_PACKET = (".relaxed.sys",)  # accesses of packets, which are no plain ones
+_PACKET = ".relaxed.sys"  # of accesses of packets, which are no plain ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ def replicated(ttgir: str) -> Iterator[Replicated]:
     """Each access of packets in `ttgir` that more than one warp makes. Raises CannotFollow for an unknown layout."""
     layouts = dict(_ALIAS.findall(ttgir))
     for found in _OPERATION.finditer(ttgir):
-        if not any(one in found["text"] for one in _PACKET):
+        if _PACKET not in found["text"]:
             continue
         shape, layout = tuple(map(int, found["shape"].split("x"))), layouts[found["layout"]]
-        if _is_replicated(layout, shape, layouts):
+        if _is_replicated(layout, shape):
             yield Replicated(found["text"], shape, layout)
 
 
@@ -48,8 +48,7 @@ def _numbers(layout: str, name: str) -> list[int]:
     return [int(one) for one in found[1].split(",")]
 
 
-def _is_replicated(layout: str, shape: tuple[int, ...], layouts: dict[str, str]) -> bool:
-    layout = layouts.get(layout, layout)
+def _is_replicated(layout: str, shape: tuple[int, ...]) -> bool:
     if layout.startswith("#ttg.blocked"):
         named = (_numbers(layout, name) for name in ("sizePerThread", "threadsPerWarp", "warpsPerCTA"))
         return any(

@@ -245,9 +245,8 @@ class TileCost:
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
         waits = any(isinstance(step, Wait) and step.slot == role.order.major for step in role.body)
         for step in role.body:
-            if (
-                isinstance(step, MatmulBody) and not step.right.along
-            ):  # weights of an expert are read by few tiles, at once
+            # weights of an expert are read by few tiles, at once
+            if isinstance(step, MatmulBody) and not step.right.along:
                 size = self._bytes(step.right.buffer, step.right.window)
                 # tiles that wait for their part follow the others through the right operand, and find what the L2 still has
                 follow = waits and size > 2 * self.topology.gpu.l2_bytes

@@ -123,11 +123,10 @@ class _Reordering:
         schedule = with_indices(self.schedule, lambda index: _with(index, known))
         schedule = with_bodies(schedule, self._without_guards)
         schedule = with_phases(schedule, lambda _, phase: replace(phase, body=mapped(phase.body, self._step)))
-        launches = schedule.launches
         first = tuple(self._call(f"before_{new}", new, old) for old, new in dict.fromkeys(self.before))
         last = tuple(self._call(f"after_{new}", old, new) for old, new in dict.fromkeys(self.after))
         buffers = (*schedule.buffers, *self.new.values())
-        return replace(schedule, launches=(*first, *launches, *last), buffers=buffers, tables=()), self._spec()
+        return replace(schedule, launches=(*first, *schedule.launches, *last), buffers=buffers, tables=()), self._spec()
 
     def _call(self, name: str, out: str, source: str) -> Launch:
         regions = (self._whole(out), self._whole(source))
