@@ -26,6 +26,7 @@ class Stream(GpuStream):
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
         """Run `kernel` on `grid`, with `per_sm` resident programs on each SM."""
+        options |= self.most_registers(per_sm, options)
         if self.fabric.is_loading:
             compiled = kernel.warmup(*args, grid=grid, **options)
             compiled._init_handles()

@@ -47,6 +47,7 @@ class Stream(GpuStream):
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
         """Run `kernel` on `grid`, with `per_sm` resident programs on each SM."""
+        options |= self.most_registers(per_sm, options)
         aligned = [arg.data_ptr() % 16 == 0 for arg in args if isinstance(arg, torch.Tensor)]
         key = (id(kernel), *options.values(), *aligned)
         if self.fabric.is_loading:

@@ -35,6 +35,7 @@ class Loading(Signalling):
         # sizes and ends of tiles of those descriptors that come first of a buffer
         self.blocks: dict[str, tuple[tuple[int, ...], tuple[int | None, ...]]] = {}
         self.origins = dict(self.schedule.origins)  # of values that the phase at hand has not made yet
+        self.added: dict[str, Compute] = {}  # of rows in the loop at hand, what adds them, and reads no others
 
     def origin(self, value: str) -> None:
         """The user's line that makes a value, in front of the first step that does."""
@@ -61,8 +62,18 @@ class Loading(Signalling):
         if buffer.protocol is not Protocol.SIMPLE:
             self.out.call(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])
             return
-        masked: list[str | Chain] = [place.mask, f"other={step.fill}"] if place.mask.parts else []
+        mask = self._of_added(step, place.mask)
+        masked: list[str | Chain] = [mask, f"other={step.fill}"] if mask.parts else []
         self.out.call(f"{step.result} = tl.load(", [place.pointers, *masked])
+
+    def _of_added(self, step: Load, mask: Chain) -> Chain:
+        """Of rows of this rank's experts that are added, others are not worth their bytes."""
+        if step.result not in self.added:
+            return mask
+        *_, expert, many, first = self.added[step.result].operands
+        rows = f"is_one_of({expert}, {self.spell(many)}, {self.spell(first)})"  # type: ignore[arg-type]
+        others = [f"({one})" for one in mask.parts] if len(mask.parts) == 1 else list(mask.parts)
+        return Chain((*others, rows), "&", "mask=")
 
     def _place(self, value: str, region: Region, step: Step) -> Place:
         packed = self.words.in_packet.get(region.buffer, 1) > 1
@@ -149,6 +160,10 @@ class Loading(Signalling):
             return
         before = dict(self.regions.remote)
         self._look_up(step)
+        added = (
+            one for one in step.body if isinstance(one, Compute) and one.op == "combined" and one.operands[-1] != 0
+        )
+        self.added = {str(one.operands[1]): one for one in added}
         with self.scope.inside(step.variable, step.count, let=step.let):  # the loads are those of the loop
             for choice in choices(step):
                 self._choose(choice)

@@ -11,7 +11,7 @@ from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
-from tilelink.schedule.index import Index, Number, difference, names_in, rank
+from tilelink.schedule.index import Index, Number, difference, less, names_in, rank
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import region_text
@@ -141,6 +141,8 @@ class Regions:
             limit = self._limit(side, "cols" if column else "rows", lines)
             if side.by_lane:
                 offsets, mask = self._lanes(side, "cols" if column else "rows", limit, lines)
+                if less(side.start)[1] != 0:  # else lanes that exist are in the buffer
+                    mask += self._outside(buffer, dim, side.start, 1, offsets)
             else:
                 offsets, mask = self._side(buffer, side, dim, column, limit)
             if side.most > 1 or side.start != 0 or column:

@@ -220,7 +220,7 @@ def part_dims(schedule: Schedule, exchange: Exchange) -> int:
     if exchange.kind is Kind.GATHER and exchange.source not in ("", exchange.target):
         return len(schedule.buffer(exchange.source).shape)  # its parts may lie behind each other in the target
     if exchange.target:
-        return len(schedule.buffer(exchange.target).shape) - 1
+        return len(schedule.buffer(exchange.target).shape) - (exchange.kind is not Kind.RETURN)
     return len(schedule.buffer(exchange.source).shape) - (1 if exchange.kind is Kind.SCATTER else 0)
 
 

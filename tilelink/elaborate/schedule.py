@@ -54,6 +54,7 @@ from tilelink.schedule.walk import steps_in
 
 MAIN = "main"
 LAST_CALL = "every peer has finished the last call"
+ALL_RETURNED = "all rows of this rank have gone to the ranks of their tokens"
 THIS_CALL = "this rank has finished the call"
 _MEMORY = {
     nodes.Memory.INPUT: Memory.INPUT,
@@ -93,7 +94,8 @@ def _tables(launch: SortRows) -> Iterator[Table]:
     most = routed.most_tiles(launch.height)
     yield Table(names.counts, (routed.programs, routed.bins), routed.rows + 1, (), Memory.LOCAL)
     yield Table(names.wrong, (1,), LARGEST_SIZE, (), Memory.LOCAL)
-    yield Table(names.rows, (most * launch.height,), routed.rows, (Law.DIFFERS,), Memory.LOCAL)
+    laws = (Law.DIFFERS, Law.APART) if routed.parts > 1 else (Law.DIFFERS,)
+    yield Table(names.rows, (most * launch.height,), routed.rows, laws, Memory.LOCAL)
     yield Table(names.tokens, (most * launch.height,), routed.tokens, (), Memory.LOCAL)
     yield Table(names.experts, (most,), routed.experts + 1, (), Memory.LOCAL)
     yield Table(names.here, (most,), launch.height + 1, (), Memory.LOCAL)
@@ -240,6 +242,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
         for comm in kernel.comm
     ]
     joined = planned.joined_to(kernel)
+    last = [*_returned(planned, kernel), *last]
     phases = [phase for one in joined if one.compute is not None for phase in tile_phases(planned, one.compute)]
     if kernel.compute is not None:
         engine = Sms(_programs(planned, kernel), kernel.warps, kernel.stages, kernel.per_sm, kernel.dies.count)
@@ -250,6 +253,18 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     back = roles[-1]
     roles[-1] = Role(back.name, back.engine, (*back.phases, *last))
     return Launch(MAIN, tuple(roles))
+
+
+def _returned(planned: Planned, kernel: Kernel) -> Iterator[Phase]:
+    """Of rows that tiles send to the ranks of their tokens peers are told when the last tile is done: nobody but the device knows
+    how many tiles there are, and a rank without any tells its peers, too."""
+    steps = kernel.compute.body if kernel.compute is not None else ()
+    targets = {one.operand.buffer for one in steps if isinstance(one, ir.Store) and one.place is ir.Place.TOKEN}
+    peer = (rank + 1 + STEP) % planned.num_ranks
+    for exchange in planned.exchanges:
+        if exchange.target in targets:
+            told = Notify(signals.arrived(exchange.name), (rank, 0), peer, call)
+            yield Phase(1, (For("step", planned.num_ranks - 1, (told,)),), who=Who.LAST, title=ALL_RETURNED)
 
 
 def _mover(planned: Planned, comm: CommRole) -> str:

@@ -96,6 +96,8 @@ class Sizes:
         dims = len(self.shapes[(target or source)[0]]) - (1 if target or exchange.kind is Kind.SCATTER else 0)
         if exchange.kind is Kind.GATHER and source and source != target:
             dims = len(self.shapes[source[0]])
+        if exchange.kind is Kind.RETURN:  # rows lie by assignment, and not part by part
+            dims = len(self.shapes[target[0]])
         for buffer in source + ([] if exchange.slots else target):  # slots have the rows of an item
             self._join(rows, self._dim(buffer, min(dims, len(self.shapes[buffer]))))
         for back in range(1, dims):

@@ -345,6 +345,7 @@ def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
     if step.place is Place.HERE:
         return (Store(step.value, region(tiles, operand)),)
     starts, extents = box(tiles, operand)
+    found: tuple[Step, ...]
 
     def to(at: Number) -> Store:
         return Store(
@@ -352,11 +353,15 @@ def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
         )
 
     match step.place:
+        case Place.TOKEN:  # rows of another rank's tokens lie outside of the buffer at a peer
+            starts[0] = starts[0] - PEER * tiles.schedule.buffer(operand.buffer).shape[0]
+            found = (Store(step.value, Region(operand.buffer, tuple(starts), tuple(extents), PEER)),)
+            return (For("step", tiles.schedule.num_ranks, found, _peers(tiles)),)
         case Place.OWN:
             return (to(rank),)
         case Place.PEER:
             return (to(tiles.segment(operand.slot)),)
-    found: tuple[Step, ...] = (to(PEER),)
+    found = (to(PEER),)
     if tiles.schedule.buffer(operand.buffer).memory is Memory.POOL:
         exchange = next(one.name for one in tiles.schedule.exchanges if one.target == operand.buffer)
         found = (Load("place", Region(places_of(exchange), (PEER,), (1,))), *found)

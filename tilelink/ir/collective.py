@@ -16,6 +16,13 @@ class Landing(Choice):
     POOLED = "pooled"  # in a place of a pool that holds nothing of the caller's any more
 
 
+class Adder(Choice):
+    """Who adds rows of a token that experts on several ranks have made."""
+
+    SENDER = "sender"  # each rank those that it has: a row a token travels from each
+    RECEIVER = "receiver"  # the rank of the token all of them, in the order of its choices: each row travels
+
+
 @dataclass(frozen=True, slots=True)
 class Collective:
     """`mover`: of all bytes; None: exchanges of chunks carry it out, each of which has a mover of its own. `Fused`: the tiles
@@ -25,6 +32,7 @@ class Collective:
     protocol: Protocol = Protocol.SIMPLE
     shots: int = 1
     landing: Landing = Landing.COPIED
+    adder: Adder = Adder.SENDER
 
     @property
     def by_chunks(self) -> bool:

@@ -8,6 +8,7 @@ y_sum = all_reduce(y) 2 shots  ->   reduce_scatter as above, then       y_sum = 
 y_sum = f(y) library or kernel ->   y_sum = f(y), by one call
 y_sum = f(y) packets of tiles  ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
 h = grouped_matmul(x, w, r)    ->   h[m, n] = sum over k of x[token of m, k] * w[expert of m, k, n], m by assignment
+b = rows of h returned         ->   b = returns of h: each row to the rank of its token
 c = combine(h, r, v)           ->   c[t, n] = sum over j of h[row of t and j, n] * v[t, j]
 r = send_recv(x, by)           ->   r_queue = shift x;                  r[m, n] = r_queue[m, n]
 p = y[:, a:b]                  ->   nothing: readers of p[m, n] read y[m, n + a]; where p must be a plain tensor,
@@ -27,7 +28,7 @@ from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation,
 from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.user_op import WHOLE, UserOp
 from tilelink.ir.routed import Along, Follows, Routed
-from tilelink.ir.slices import as_computed
+from tilelink.ir.slices import as_carried_out
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
@@ -39,6 +40,7 @@ from tilelink.ir.spec import (
     GroupedMatmul,
     Matmul,
     ReduceScatter,
+    Return,
     Route,
     SendRecv,
     Slice,
@@ -70,7 +72,7 @@ def expand(
 
 class _Expansion:
     def __init__(self, spec: BoundSpec, collectives: Mapping[str, Collective], library: AbstractSet[str]) -> None:
-        self.spec = as_computed(spec)
+        self.spec = as_carried_out(spec, collectives.items())
         self.collectives = collectives
         self.library = library
         self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in spec.inputs}
@@ -123,6 +125,8 @@ class _Expansion:
                 tokens, choices = node.output.local
                 assert isinstance(num_experts, int), "bound"
                 self.routings[out] = Routed(out, source, tokens, choices, num_experts, parts)
+            case Return():
+                self._relation(node, out, Kind.RETURN, source, 0, self._cut(source, 0))
             case Dispatch():
                 raise AssertionError("it is computed otherwise")
             case GroupedMatmul():
@@ -252,7 +256,7 @@ class _Expansion:
         shape = list(part)
         if stacked:
             shape = [ranks, *part]
-        elif not summed and kind is not Kind.SHIFT:
+        elif not summed and kind not in (Kind.SHIFT, Kind.RETURN):
             shape[dim] *= ranks
         self.values[name] = GraphValue(name, tuple(shape), node.output.dtype)
         relation = Relation(name, kind, source, dim, part, ranks, stacked, summed, library or summed, node.line, by)

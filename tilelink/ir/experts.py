@@ -4,12 +4,16 @@
     h = grouped_matmul(rows, w, routing)     ->  the same with the experts of this rank; rows of others are zeros
     y = combine(h, routing, weights)         ->  y = reduce_scatter(the same with the experts of this rank)
 
-A token goes to almost every rank where it has many experts, so that this moves hardly more than what is needed.
+A token goes to almost every rank where it has many experts, so that this moves hardly more than what is needed. Of what comes
+back, rows may travel instead of sums:
+
+    y = reduce_scatter(combine(h, weights))  ->  y = combine(h_returned, weights): of own tokens, with rows from all ranks
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard
@@ -21,7 +25,8 @@ from tilelink.ir.spec import (
     Combine,
     Dispatch,
     GroupedMatmul,
-    ReduceScatter,
+    ReduceTokens,
+    Return,
     Route,
 )
 
@@ -55,11 +60,38 @@ def _gathered(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
             yield BoundNode(AllGather(0), (weights,), gathered, node.line)
             summand = BoundValue(f"{out.name}_summand", out.shape, out.shape, Partial(), out.dtype)
             yield BoundNode(Combine(), (h, gathered.name, routing), summand, node.line)
-            yield BoundNode(ReduceScatter(0), (summand.name,), out, node.line)
+            yield BoundNode(ReduceTokens(0), (summand.name,), out, node.line)
         case _ if out.placement == ByExpert():
             yield replace(node, output=replace(out, placement=Partial()))
         case _:
             yield node
+
+
+def returned(spec: BoundSpec, sums: AbstractSet[str]) -> BoundSpec:
+    """`spec`, as `by_gathering` makes it, with rows that travel to the ranks of their tokens, where those of `sums` are added."""
+    if not sums:
+        return spec
+    made = {node.output.name: node for node in spec.nodes}
+    return replace(spec, nodes=tuple(one for node in spec.nodes for one in _returned(spec, made, sums, node)))
+
+
+def _returned(
+    spec: BoundSpec, made: Mapping[str, BoundNode], sums: AbstractSet[str], node: BoundNode
+) -> Iterator[BoundNode]:
+    out = node.output
+    if out.name not in sums:
+        yield node
+        return
+    rows, weights, table = (made[name] for name in made[node.inputs[0]].inputs)
+    (ids,), route = made[table.inputs[0]].inputs, table.operation
+    assert isinstance(route, Route) and isinstance(route.num_experts, int), "bound"
+    tokens, choices = table.output.shape
+    own = BoundValue(f"{table.output.name}_own", (tokens, choices), spec.value(ids).local, Shard(0), table.output.dtype)
+    yield BoundNode(Route(route.num_experts * route.parts), (ids,), own, node.line)
+    there = tokens * choices // spec.num_ranks, rows.output.local[1]
+    back = BoundValue(f"{out.name}_rows", rows.output.shape, there, Shard(0), rows.output.dtype)
+    yield BoundNode(Return(), (rows.output.name, table.output.name), back, node.line)
+    yield BoundNode(Combine(), (back.name, weights.inputs[0], own.name), out, node.line)
 
 
 def _whole(value: BoundValue, name: str = "") -> BoundValue:

@@ -41,6 +41,7 @@ class Kind(Choice):
     SCATTER = "scatter"  # part p to peer p
     REDUCE = "reduce"  # the sum of all sources to every peer (library only)
     SHIFT = "shift"  # the one part to the rank at one distance
+    RETURN = "return"  # each row by assignment, from the rank of its expert to that of its token
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ tensors in memory, which their readers load from there, see `tilelink.ir.expand`
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
 
-from tilelink.ir.experts import by_gathering
+from tilelink.ir.collective import Adder, Collective
+from tilelink.ir.experts import by_gathering, returned
 from tilelink.ir.spec import AllGather, BoundNode, BoundSpec, BoundValue, Elementwise, Matmul, Slice
 
 
@@ -28,6 +30,20 @@ def as_computed(spec: BoundSpec) -> BoundSpec:
         at = at - 1 if moved is None else len(moved) - 1
         nodes = moved or nodes
     return replace(spec, nodes=tuple(nodes))
+
+
+def as_carried_out(spec: BoundSpec, collectives: Iterable[tuple[str, Collective]]) -> BoundSpec:
+    """`as_computed`, with rows of experts that travel where `collectives` say so."""
+    return _carried_out(spec, frozenset(name for name, how in collectives if how.adder is Adder.RECEIVER))
+
+
+@lru_cache(maxsize=256)
+def _carried_out(spec: BoundSpec, sums: AbstractSet[str]) -> BoundSpec:
+    computed = as_computed(spec)
+    if not sums:
+        return computed
+    changed = returned(computed, sums)
+    return replace(changed, nodes=tuple(_needed(changed)))
 
 
 def _needed(spec: BoundSpec) -> list[BoundNode]:

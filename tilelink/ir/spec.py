@@ -29,6 +29,7 @@ from tilelink.ir.location import Location
 from tilelink.ir.ops.collectives import AllGather as AllGather
 from tilelink.ir.ops.collectives import AllReduce as AllReduce
 from tilelink.ir.ops.collectives import ReduceScatter as ReduceScatter
+from tilelink.ir.ops.collectives import ReduceTokens as ReduceTokens
 from tilelink.ir.ops.collectives import SendRecv as SendRecv
 from tilelink.ir.ops.elementwise import Elementwise as Elementwise
 from tilelink.ir.ops.matmul import Matmul as Matmul
@@ -36,6 +37,7 @@ from tilelink.ir.ops.op import with_sizes
 from tilelink.ir.ops.routing import Combine as Combine
 from tilelink.ir.ops.routing import Dispatch as Dispatch
 from tilelink.ir.ops.routing import GroupedMatmul as GroupedMatmul
+from tilelink.ir.ops.routing import Return as Return
 from tilelink.ir.ops.routing import Route as Route
 from tilelink.ir.ops.slices import Slice as Slice
 from tilelink.ir.ops.user_op import UserOp
@@ -60,6 +62,7 @@ Operation = (
     | Dispatch
     | GroupedMatmul
     | Combine
+    | Return
 )
 
 

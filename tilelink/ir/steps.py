@@ -188,6 +188,7 @@ class Place(Choice):
     PEER = "peer"  # the rank of the tile's segment: its target part of this rank
     EVERY_PEER = "every peer"  # the target part of this rank on each peer
     OWN = "own part"  # the target part of this rank, here
+    TOKEN = "token"  # of each row the rank of its token
 
 
 @dataclass(frozen=True, slots=True)

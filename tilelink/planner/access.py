@@ -144,6 +144,9 @@ def send_steps(
         operand = Operand(source_of(problem, relation), index, Access.POINTER, slot=slot, local=space.local)
         return (Store(op.name, operand, Place.HERE),)
     exchange = make_exchange(problem, relation)
+    if relation.kind is Kind.RETURN:
+        along = tuple(None if by is None else by.how for by in op.write.along)
+        return (Store(op.name, Operand(exchange.target, index, Access.POINTER, along=along), Place.TOKEN),)
     target = Place.PEER if relation.kind is Kind.SCATTER else Place.EVERY_PEER
     if exchange.met:
         operand = Operand(exchange.target, index, Access.POINTER, local=space.local)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.collective import Adder, Collective, Landing
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
-from tilelink.ir.slices import as_computed
+from tilelink.ir.slices import as_carried_out, as_computed
 from tilelink.ir.spec import (
     DTYPE_BYTES,
     AllGather,
@@ -27,6 +27,7 @@ from tilelink.ir.spec import (
     Elementwise,
     Matmul,
     ReduceScatter,
+    ReduceTokens,
     SendRecv,
 )
 from tilelink.planner import fields
@@ -92,6 +93,14 @@ FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
         lambda _, how: how.by_library and how.shots > 1,
         "the library decides itself how many shots it takes",
     ),
+    (
+        lambda operation, how: how.adder is Adder.RECEIVER and operation is not ReduceTokens,
+        "only of what experts on several ranks make rows travel before they are added",
+    ),
+    (
+        lambda _, how: how.adder is Adder.RECEIVER and how != Collective(adder=Adder.RECEIVER),
+        "rows that travel before they are added go straight from the tiles that make them, with signals",
+    ),
 )
 
 RULES: tuple[Rule, ...] = (
@@ -140,8 +149,8 @@ RULES: tuple[Rule, ...] = (
 def _every() -> tuple[Collective, ...]:
     """All combinations of fields: exchanges first, the library last."""
     movers = (None, OwnKernel(), Fused(), Library())
-    found = product((1, 2), Protocol, movers, Landing)
-    every = [Collective(mover, protocol, shots, landing) for shots, protocol, mover, landing in found]
+    found = product((1, 2), Protocol, movers, Landing, Adder)
+    every = [Collective(mover, protocol, shots, landing, adder) for shots, protocol, mover, landing, adder in found]
     return tuple(sorted(every, key=lambda how: (how.by_library, not how.by_chunks)))
 
 
@@ -200,6 +209,7 @@ def collective_fields(operation: type, how: Collective) -> dict[AnyField, object
         fields.SHOTS: how.by_library or operation is not AllReduce,
         fields.PROTOCOL: how.by_library,
         fields.LANDING: not how.by_chunks or how.shots == 1,
+        fields.ADDER: operation is not ReduceTokens,
     }
     return {field: value for field, value in _all_fields(how).items() if not idle.get(field, False)}
 
@@ -235,14 +245,23 @@ def why_none_fits(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
 def _all_fields(how: Collective) -> dict[AnyField, object]:
     """Values of all fields, whether they are choices or not."""
     mover = {} if how.mover is None else {fields.MOVER: how.mover}
-    return {fields.SHOTS: how.shots, fields.PROTOCOL: how.protocol, fields.LANDING: how.landing, **mover}
+    return {
+        fields.SHOTS: how.shots,
+        fields.PROTOCOL: how.protocol,
+        fields.LANDING: how.landing,
+        fields.ADDER: how.adder,
+        **mover,
+    }
 
 
 def collective_pins(spec: BoundSpec, collectives: Iterable[tuple[str, Collective]]) -> dict[Pin, object]:
-    """The fields of some collectives."""
+    """The fields of some collectives, as far as they are carried out."""
+    chosen = tuple(collectives)
+    made = {node.output.name for node in as_carried_out(spec, chosen).nodes}
     return {
         (name, field): value
-        for name, how in collectives
+        for name, how in chosen
+        if name in made
         for field, value in collective_fields(operation_of(spec, name), how).items()
     }
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tilelink.errors import LARGEST_SIZE
-from tilelink.ir.collective import Landing
+from tilelink.ir.collective import Adder, Landing
 from tilelink.ir.enums import Choice, Protocol
 from tilelink.ir.movers import MOVERS, Library, Mover, OwnKernel, Transfer
 from tilelink.ir.nodes import TileShape
@@ -99,8 +99,9 @@ _CHUNKED, _TILED = "collectives by exchanges of chunks", "matmuls and tile ops; 
 SHOTS = Field("shots", "an all_reduce", _number, str)
 PROTOCOL = _words("protocol", "collectives but send_recv", {one: str(one.value) for one in Protocol})
 LANDING = _words("landing", "an all_reduce of two shots", {one: str(one.value) for one in Landing})
+ADDER = _words("adder", "sums of rows of experts on several ranks", {one: str(one.value) for one in Adder})
 MOVER = Field("mover", "collectives", _mover, pin_text)
-OF_COLLECTIVES: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, MOVER)
+OF_COLLECTIVES: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, ADDER, MOVER)
 
 TRANSFER = _words("transfer", _CHUNKED, {one: str(one.value) for one in Transfer})
 CHUNKS = Field("chunks", _CHUNKED, _number, str)

@@ -32,12 +32,12 @@ from tilelink.planner.tile_cost import (
 from tilelink.planner.tile_order import tile_space
 from tilelink.planner.tile_work import (
     START_US,
-    STREAM_SHARE,
     Programs,
     Work,
     flops_us,
     least_tile_us,
     matmul_memory_us,
+    stream_share,
 )
 
 _NOTHING = Choices((), (), ())  # of a problem of which only the structure is looked at
@@ -178,7 +178,7 @@ class _Bound:
                 moved += part * (self.topology.num_ranks if scatters else 1)
             elif exchange.target and self._reads_whole(relation):
                 moved += part * self.topology.num_ranks
-        rate = gpu.memory_gb_per_s * STREAM_SHARE
+        rate = gpu.memory_gb_per_s * stream_share(self.loop.tile.per_sm)
         one = max(moved / self.tiles / (rate / self.programs) / 1e3, self._summed_us()) + self._sent_us(0.0)
         one += START_US + self._counts() * COUNT_US
         us = gpu.kernel_launch_us + self.rounds * one
@@ -207,7 +207,8 @@ class _Bound:
 
     def _counts(self) -> int:
         """How often a tile is counted, at least; of warpgroups in turns it costs nothing."""
-        rows = [x.chunk_rows for r, x in self.exchanges if self._leaves(r) and not (x.met and not x.source)]
+        counted = (x for r, x in self.exchanges if self._leaves(r) and r.kind is not Kind.RETURN)
+        rows = [x.chunk_rows for x in counted if not (x.met and not x.source)]
         return 0 if self.turns or not rows else -(-self.loop.tile.m // max(rows))
 
     def _leaves(self, relation: Relation) -> bool:
@@ -216,13 +217,13 @@ class _Bound:
     def _stored_us(self, relation: Relation) -> float:
         """To store a tile at every peer, or a part of the tiles at each."""
         ranks = self.topology.num_ranks
-        copies = (ranks - 1) / ranks if relation.kind is Kind.SCATTER else ranks - 1
+        copies = ranks - 1 if relation.kind is Kind.GATHER else (ranks - 1) / ranks
         return self._link_us(copies * self._elements() * self._size(relation), FUSED_SHARE)
 
     def _sent_us(self, product: float) -> float:
         """What stores to peers hold a tile up, behind a product of so long."""
         sent = max((self._stored_us(r) for r, x in self.exchanges if self._leaves(r) and not x.source), default=0.0)
-        exposed = STORES_EXPOSED * sent
+        exposed = (STORES_DRAG if self._returns else STORES_EXPOSED) * sent
         if not self.turns:
             return exposed
         mixed = 0.0
@@ -231,6 +232,11 @@ class _Bound:
             sent = ((ranks - 1) * sent + self._own_stored_us()) / ranks
             mixed = MIXED * sent
         return max(0.0, min(exposed, max(mixed, sent - PIECES_SPREAD * product)))
+
+    @property
+    def _returns(self) -> bool:
+        """Whether tiles send rows to the ranks of their tokens, which nobody waits for tile by tile."""
+        return any(r.kind is Kind.RETURN and self._leaves(r) for r, _ in self.exchanges)
 
     @cached_property
     def chunked(self) -> bool:

@@ -30,6 +30,7 @@ class Carried(NamedTuple):
     chunks: int
     rows: int  # of a part
     bounded: bool  # through a number of slots
+    returned: bool  # row by row, to the ranks of tokens
     by_tiles: bool  # tiles make the source
     in_place: bool  # peers put their parts into an output
     pooled: bool  # which lies in another place from call to call
@@ -79,6 +80,10 @@ RULES: tuple[Rule, ...] = (
     (
         lambda x: x.bounded and x.topology.num_nodes > 1,
         lambda x: f"{x.topology.name} has several nodes, between which no slots lie",
+    ),
+    (
+        lambda x: x.returned and not (x.fused and x.push and x.chunks == 1),
+        lambda x: f"rows of {x.name} go to the ranks of their tokens from the tiles that make them, and all at once",
     ),
     (
         lambda x: x.in_place and (not x.push or x.mover.sms > 0),
@@ -199,6 +204,7 @@ def _sent(structure: Structure, name: str) -> dict[str, Any]:
         "source": relation.source,
         "rows": relation.part[0],
         "bounded": relation.kind is Kind.SHIFT,
+        "returned": relation.kind is Kind.RETURN,
         "by_tiles": structure.by_tiles(relation.source),
         "in_place": structure.in_place(relation),
         "pooled": structure.pooled(relation),

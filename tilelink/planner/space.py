@@ -12,15 +12,16 @@ from dataclasses import replace
 from itertools import product
 
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
-from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.collective import Adder, Collective, Landing
 from tilelink.ir.counting import packets_sent
 from tilelink.ir.enums import Protocol
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Issuer, Transfer
+from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, Transfer
 from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Nest
-from tilelink.ir.spec import AllGather, BoundSpec, Matmul
+from tilelink.ir.slices import as_carried_out
+from tilelink.ir.spec import AllGather, BoundSpec, Combine, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner import fields
 from tilelink.planner.choices import (
@@ -39,7 +40,7 @@ from tilelink.planner.fields import AnyField
 from tilelink.planner.group import Group, group_ops, shareable
 from tilelink.planner.rules import item_counts, peer_atomics
 from tilelink.planner.structure import Structure
-from tilelink.planner.tiles import STREAM_TILES, matmul_tiles, suits, worth_trying
+from tilelink.planner.tiles import COMBINE_TILES, STREAM_TILES, matmul_tiles, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
 # fields of all options of a relation, whose source tiles make or not: all that they depend on, and most structures have
@@ -65,6 +66,8 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool =
     known: Known = {}
     for chosen in product(*options):
         collectives = tuple(zip(names, chosen, strict=True))
+        if any(how != legal[0] for name, how, legal in _idle(spec, collectives, options)):
+            continue
         graphs: dict[frozenset[str], TileGraph] = {}
         for library in _library_sets(matmuls, pins):
             whole = library & readers
@@ -83,6 +86,18 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool =
                 structure = Structure(spec, topology, collectives, library, loops, graph, groups)
                 if piece or not decisions or decisions <= _applied(structure, pins, known):
                     yield structure
+
+
+def _idle(
+    spec: BoundSpec, collectives: Sequence[tuple[str, Collective]], options: Sequence[list[Collective]]
+) -> Iterator[tuple[str, Collective, list[Collective]]]:
+    """Collectives that nobody needs if others are carried out so, with what else they could be."""
+    if all(how.adder is Adder.SENDER for _, how in collectives):
+        return
+    made = {node.output.name for node in as_carried_out(spec, collectives).nodes}
+    for (name, how), legal in zip(collectives, options, strict=True):
+        if name not in made:
+            yield name, how, legal
 
 
 def joined(spec: BoundSpec, parts: Sequence[Structure], pins: Pins) -> Structure | None:
@@ -228,6 +243,8 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
     topology = structure.topology
     if relation.kind is Kind.SHIFT:
         return _bounded_options(relation, topology, pins)
+    if relation.kind is Kind.RETURN:
+        return _kept([ExchangeChoice(Fused(), Transfer.PUSH, 1, Nest.RANK_MAJOR)], relation.name, pins)
     movers = [mover for kind in MOVERS for mover in kind.tried(topology.gpu)]
     chunks = [n for n in _CHUNKS if (n - 1) * -(-relation.part[0] // n) < relation.part[0]]
     wanted = pinned(pins, relation.name, fields.MOVER)
@@ -311,7 +328,8 @@ def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list
         return [wanted] if (wanted.k >= SMALLEST_DOT) is bool(group.matmuls) else []
     written = [axis for axis in group.anchor.axes if not axis.reduction]
     rows, cols = written[0].extent, written[-1].extent
-    table = matmul_tiles(group.matmuls) if group.matmuls else STREAM_TILES
+    combines = isinstance(group.anchor.operation, Combine)
+    table = matmul_tiles(group.matmuls) if group.matmuls else COMBINE_TILES if combines else STREAM_TILES
     tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
     if group.matmuls:
         dtype = structure.graph.values[group.name].dtype

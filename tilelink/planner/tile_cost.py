@@ -10,9 +10,10 @@ from tilelink.ir.enums import PACKET_BYTES
 from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole
 from tilelink.ir.order import Nest
-from tilelink.ir.routed import Follows
+from tilelink.ir.routed import Follows, Routed
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import (
+    CombineBody,
     IfOwn,
     Load,
     MatmulBody,
@@ -36,13 +37,13 @@ from tilelink.planner.tile_work import (
     PREFETCHED_START_US,
     SOFTNESS,
     START_US,
-    STREAM_SHARE,
     TURN_US,
     Programs,
     TileParts,
     Work,
     compute_us,
     flops_us,
+    stream_share,
     tile_share,
 )
 from topologies.topology import Topology
@@ -77,10 +78,14 @@ def read_again(size: int, topology: Topology) -> float:
 
 
 class TileCost:
-    """Times of the tiles of one kernel, which read a `share` of what lies by experts."""
+    """Times of the tiles of one kernel. `routed`: the axis of some of them, in the order of a routing."""
 
-    def __init__(self, parts: Parts, topology: Topology, role: ComputeRole, on: Programs, share: float = 1.0) -> None:
-        self.share = share
+    def __init__(
+        self, parts: Parts, topology: Topology, role: ComputeRole, on: Programs, routed: Routed | None = None
+    ) -> None:
+        combined = (step.routed for step in flat(role.body) if isinstance(step, CombineBody))
+        self.routed = routed or next(combined, None)
+        self.share = routed.likely_share if routed is not None else 1.0  # of weights of experts
         self.parts = parts
         self.topology = topology
         self.role = role
@@ -114,7 +119,7 @@ class TileCost:
         if turns:
             start, again = TURN_US, 0.0
         busy = loaded if turns else max(loaded, self._remote_us())
-        sends, loads = self._held_up_us(busy), 0.0 if turns else self._loads_us()
+        sends, loads = self._held_up_us(busy, start + again), 0.0 if turns else self._loads_us()
         count = LATE_COUNT_US if role.counts_late else COUNT_US
         return TileParts(
             computed=computed,
@@ -146,11 +151,14 @@ class TileCost:
         """Until all pieces of a tile that is not an own one have arrived at a peer."""
         return PIECES_SPREAD * self.tile_us + _SENT_US if self._parts_in_pieces else 0.0
 
-    def _held_up_us(self, product: float) -> float:
+    def _held_up_us(self, product: float, rest: float) -> float:
         """What stores to peers, but for those of own tiles, add to a product of `product` us while all programs have them: most
         of what they take, or in pieces what is more than they are spread over, since loads wait behind stores that the link
-        does not take."""
+        does not take. `rest`: what else the tile takes."""
         sent = self._to_peers_us(self._others)
+        if any(isinstance(step, Store) and step.place is Place.TOKEN for step in self._others):
+            # nobody is told of a tile, so that none waits for its stores
+            return max(STORES_DRAG * sent, sent - product - rest)
         if not self._parts_in_pieces:
             return STORES_EXPOSED * sent
         least = 0.0
@@ -164,7 +172,7 @@ class TileCost:
         """What the tiles of a round move between memory and L2, while all programs do."""
         rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
-            return traffic / self.role.num_tiles / (rate * STREAM_SHARE / self.role.programs) / 1e3
+            return traffic / self.role.num_tiles / (rate * stream_share(self.on.per_sm) / self.role.programs) / 1e3
         return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
 
     def _packets_us(self) -> float:
@@ -193,7 +201,7 @@ class TileCost:
         tile = math.prod(axis.tile for axis in self.role.axes if not axis.reduction)
         loads = [step.operand.buffer for step in self.role.body if isinstance(step, Load)]
         num_bytes = sum(tile * DTYPE_BYTES[self.parts.buffer(name).dtype] for name in loads)
-        return num_bytes / (self.topology.gpu.memory_gb_per_s * STREAM_SHARE / self.role.programs) / 1e3
+        return num_bytes / (self.topology.gpu.memory_gb_per_s * stream_share(1) / self.role.programs) / 1e3
 
     @cached_property
     def _work(self) -> Work:
@@ -238,8 +246,8 @@ class TileCost:
         of rows that are not computed at the same time, as far as the L2 does not keep it."""
         role = self.role
         read = [operand for step in role.body for operand in operands_of(step)]
-        moved = {(one.buffer, one.window, Follows.EXPERT in one.along) for one in read}
-        traffic = sum(self._bytes(name, window) * (self.share if some else 1.0) for name, window, some in moved)
+        moved = {(one.buffer, one.window, one.along) for one in read}
+        traffic = sum(self._bytes(name, window) * self._share(name, along) for name, window, along in moved)
         major = role.axis(role.order.major)
         groups = major.segments * -(-major.tiles // role.order.group)
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
@@ -253,6 +261,14 @@ class TileCost:
                 times = max(again, major.segments - 1.0) if follow else again
                 traffic += times * read_again(size, self.topology)
         return traffic
+
+    def _share(self, buffer: str, along: tuple[Follows | None, ...]) -> float:
+        """Of a buffer, what tiles read or write of it where a routing says which rows."""
+        if Follows.EXPERT in along:
+            return self.share
+        if self.routed is None or not {Follows.ROW, Follows.CHOICES} & set(along):
+            return 1.0
+        return min(1.0, self.routed.rows / self.routed.parts / self.parts.buffer(buffer).shape[0])
 
     def _missed_us(self) -> float:
         """What the tiles of a round load from memory again, where programs do not keep step. In the first round they do."""
@@ -326,9 +342,9 @@ class TileCost:
         ranks = self.topology.num_ranks
         most, pieces = 0.0, False
         for step in steps:
-            if isinstance(step, Store) and step.place in (Place.PEER, Place.EVERY_PEER):
+            if isinstance(step, Store) and step.place in (Place.PEER, Place.EVERY_PEER, Place.TOKEN):
                 size = DTYPE_BYTES[self.parts.buffer(step.operand.buffer).dtype]
-                copies = (ranks - 1) / ranks if step.place is Place.PEER else ranks - 1
+                copies = ranks - 1 if step.place is Place.EVERY_PEER else (ranks - 1) / ranks
                 most = max(most, copies * written[0].tile * written[-1].tile * size)
                 pieces = pieces or in_pieces(step)
         rate = self.topology.link_gb_per_s(0, 1)
@@ -375,5 +391,7 @@ def operands_of(step: Step) -> Iterator[Operand]:
             yield from (operand for _, operand in operands)
         case SumParts(operand=operand) | Store(operand=operand) | Load(operand=operand):
             yield operand
+        case CombineBody(rows=rows, weights=weights, ids=ids):
+            yield from (rows, weights, ids)
         case _:
             return

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange, Kind
 from tilelink.ir.order import Nest
-from tilelink.ir.steps import MatmulBody, Notify, SumParts, Wait
+from tilelink.ir.steps import MatmulBody, Notify, Place, Store, SumParts, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Parts
 from tilelink.planner.loop import Index, Loop, Positions, Times, positions
@@ -68,7 +68,10 @@ class TileLoop:
     @cached_property
     def produced(self) -> tuple[str, ...]:
         """Exchanges whose source the tiles make."""
-        return tuple(sorted({step.exchange for step in flat(self.role.body) if isinstance(step, Notify)}))
+        steps = list(flat(self.role.body))
+        found = {step.exchange for step in steps if isinstance(step, Notify)}
+        found |= {step.operand.buffer for step in steps if isinstance(step, Store) and step.place is Place.TOKEN}
+        return tuple(sorted(found))
 
     @cached_property
     def sums(self) -> list[SumParts]:
@@ -93,9 +96,9 @@ class TileLoop:
 
 def tile_loop(parts: Parts, topology: Topology, role: ComputeRole, on: Programs) -> TileLoop:
     """The tile loop of `role` on these programs."""
-    shares = [axis.routed.likely_share for axis in role.axes if axis.routed is not None]
+    routed = next((axis.routed for axis in role.axes if axis.routed is not None), None)
     role = replace(role, axes=tuple(map(_likely, role.axes)))
-    return TileLoop(parts, role, TileCost(parts, topology, role, on, max(shares, default=1.0)), positions(role))
+    return TileLoop(parts, role, TileCost(parts, topology, role, on, routed), positions(role))
 
 
 def _likely(axis: Axis) -> Axis:
@@ -151,6 +154,9 @@ class TileRun:
                 self._complete(exchange, ends)
                 if not self._pulled(exchange):
                     self.transfers.move(exchange)
+            elif exchange.kind is Kind.RETURN:  # nobody is told before the last tile is done
+                self.transfers.made[exchange.name][:] = ends.max()
+                self.transfers.move(exchange)
         gathered = [exchange for exchange in made if exchange.kind is Kind.GATHER]
         counted = self._counted(ends) if gathered else ends
         for exchange in gathered:

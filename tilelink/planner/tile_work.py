@@ -13,7 +13,7 @@ from topologies.topology import Gpu
 START_US = 1.2  # fill and drain of the software pipeline of one tile
 PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
 MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
-STREAM_SHARE = 0.72  # of it, loops that load and store
+_STREAM_SHARE = 0.72  # of it, loops that load and store
 _TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
 TURN_US = 0.2  # between the products of two warpgroups
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
@@ -24,6 +24,12 @@ _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed b
 _ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
 _INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
 _TALL = 0.94  # tiles of more rows than columns
+
+
+def stream_share(per_sm: int) -> float:
+    """Of the memory rate, what a loop reaches that loads and stores: of several programs on an SM one loads while others add or
+    store (2 x H100)."""
+    return 1.0 - (1.0 - _STREAM_SHARE) / per_sm
 
 
 def tile_share(m: int, n: int, warps: int) -> float:

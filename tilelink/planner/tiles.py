@@ -58,6 +58,13 @@ STREAM_TILES = (
     TileShape(16, 64, 0, 4, 1),
     TileShape(16, 16, 0, 4, 1),
 )
+# Of tiles that add rows of several experts, whose loads come one after the other: several programs have some under way.
+COMBINE_TILES = (
+    TileShape(32, 128, 0, 8, 1, per_sm=4),
+    TileShape(16, 128, 0, 4, 1, per_sm=8),
+    TileShape(16, 64, 0, 4, 1, per_sm=8),
+    *STREAM_TILES,
+)
 _DEEP_STEP, _FEW_ROWS = 64, 256  # longer steps of k are for loops that wait for memory: less to do for each of them
 _BARRIER_BYTES = 8
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)

@@ -14,6 +14,7 @@ from math import prod
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.nodes import NoSuchName
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.slices import as_carried_out
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.check import contents
 from tilelink.proof.findings import Finding
@@ -53,7 +54,11 @@ def verify(schedule: Schedule, steps: Steps | None = None) -> Proof:
             outcome = checked(steps)
         if outcome is not None and not steps.tables and outcome.refutation is not None:
             findings.append(outcome.refutation.finding)
-        findings += _found("contents", contents(steps, schedule.spec), known=bool(findings))
+        findings += _found(
+            "contents",
+            contents(steps, as_carried_out(schedule.spec, schedule.decided.collectives)),
+            known=bool(findings),
+        )
     except _NONSENSE as error:
         findings += _nonsense("the schedule as steps", error) if not findings else ()
     found, seconds = tuple(dict.fromkeys(findings)), time.perf_counter() - begin

@@ -26,6 +26,7 @@ from tilelink.ir.spec import (
     GroupedMatmul,
     Matmul,
     ReduceScatter,
+    Return,
     Route,
     SendRecv,
     Slice,
@@ -85,7 +86,7 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             there = routing >= 0
             counted = torch.where(there[..., None], rows.view(*routing.shape, -1), 0)
             return (counted * torch.where(there, weights, 0)[..., None]).sum(1)
-        case AllGather() | ReduceScatter() | AllReduce():
+        case AllGather() | ReduceScatter() | AllReduce() | Return():
             return operands[0]  # the same tensor, placed otherwise
         case SendRecv(by):
             placement = node.output.placement

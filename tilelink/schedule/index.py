@@ -96,6 +96,15 @@ class Index:
 
 
 Number = Index | int
+
+
+def less(index: Number) -> tuple[Number, Number]:
+    """(a, b) of `a - b`; (index, 0) of anything else."""
+    if isinstance(index, Index) and index.op == "-":
+        return index.args[0], index.args[1]
+    return index, 0
+
+
 rank = Index("rank")  # the own one
 call = Index("call")  # the first call is 1
 

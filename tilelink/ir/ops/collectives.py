@@ -46,6 +46,11 @@ class ReduceScatter(Op):
 
 
 @dataclass(frozen=True, slots=True)
+class ReduceTokens(ReduceScatter):
+    """The same of sums of rows, of which each rank has those of its own experts: the rows may travel instead, one by one."""
+
+
+@dataclass(frozen=True, slots=True)
 class AllReduce(Op):
     """`Partial -> Replicate`: every rank receives the sum."""
 

@@ -150,6 +150,19 @@ class Dispatch(_Routed):
         return ByExpert()
 
 
+@dataclass(frozen=True, slots=True)
+class Return(_Routed):
+    """Rows by assignment, each from the rank of its expert to that of its token. No user writes it: it is a way to combine."""
+
+    word: ClassVar[str] = "return"
+
+    def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
+        return operands[0].shape, Shard(0)
+
+    def placed(self, placements: tuple[Placement, ...]) -> Placement | None:
+        return Shard(0)
+
+
 def _by_expert(operands: Sequence[Value]) -> bool:
     return any(isinstance(one.placement, ByExpert) for one in operands)
 

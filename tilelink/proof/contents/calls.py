@@ -40,6 +40,8 @@ def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: st
             call.all_reduce()
         case routed.REORDERED:
             call.reordered()
+        case routed.RETURNED:
+            call.returned()
         case steps.SORT_ROWS:
             call.sort_rows()
         case _:
@@ -131,6 +133,24 @@ class _Call:
         axes = tuple(range(len(shape)))
         start = tuple(zero for _ in shape)
         self.write(out, Tile(Term(found), axes, self.ranks, start, extent, start, zero == 0))
+
+    def returned(self) -> None:
+        """Rows of the own tokens, if this rank has stored all of its own rows for each rank."""
+        source, out = self.step.reads[0], self.step.writes[0]
+        tile = self.tile(source)
+        value = tile.term.name
+        part = self.values.part(tile, value)
+        self._here(part, value)
+        self._all_of(part, value, (0, 1))
+        nodes = self.values.spec.nodes
+        node = next(
+            (one for one in nodes if isinstance(one.operation, routed.Returned) and one.inputs[0] == value), None
+        )
+        if node is None or tile.term.summed:
+            raise Mismatch(f"{tile.term} is no value whose rows return")
+        zero = np.zeros(len(self.ranks), np.int64)
+        start, extent = (zero, zero), tuple(zero + one for one in node.output.local)
+        self.write(out, Tile(self.values.term(node), (0, 1), self.ranks, start, extent, start, zero == 0))
 
     def _rows(self, left: Access, value: str) -> tuple[Ints, Ints]:
         """First row of `value` in what the call multiplies, and how many; its columns are all there."""

@@ -36,7 +36,8 @@ _CALLS = (2, 3)  # an even and an odd one: sets of packets are used in turn
 
 
 def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
-    """What is wrong with what `schedule` makes of the inputs of `spec`, on any rank. Raises Refuted for what has no meaning."""
+    """What is wrong with what `schedule` makes of the inputs of `spec`, on any rank. `spec` may be as it is carried out. Raises
+    Refuted for what has no meaning."""
     schedule, spec = instantiated(schedule), as_computed(spec)
     if wrong := list(wrong_tables(schedule, spec)):
         yield from wrong

@@ -8,8 +8,12 @@ Tables of a routing keep to laws (`tilelink.ir.routed`): `rows` has each assignm
     store h -> h[rows[p + lane] : +here[i], n]    ->  store h -> h_by_rows[p : +height, n]
     h = grouped_matmul(x, w, routing)             ->  h_by_rows[p] = x_by_tokens[p] @ w_by_experts[i * K : +K]
     part = h[(t + lane) * choices + j, n]         ->  part = h_by_choices[t, j * N + n]
+    for each peer: store h ->                     ->  for each peer: store h -> h_back[peer, p : +height, n]
+        b[rows[p + lane] - peer * T : +here, n]@peer
 
-Calls of `REORDERED` stand for the laws: where a tensor lies whole in one order, it lies whole in the other one.
+Calls of `REORDERED` stand for the laws: where a tensor lies whole in one order, it lies whole in the other one. Calls of
+`RETURNED` stand for another one, that each row is of an expert of one rank: all rows of a rank's tokens come, if each rank stores
+all of its own at each rank, from the first row of its tokens on.
 """
 
 from __future__ import annotations
@@ -18,16 +22,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tilelink.ir.ops.op import Inferred, Op
-from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, Combine, Elementwise, GroupedMatmul, Route
+from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, Combine, Elementwise, GroupedMatmul, Return, Route
 from tilelink.proof.contents.tables import sorts
-from tilelink.schedule.index import Index, Number, least, names_in, replaced, tables_in
+from tilelink.schedule.index import Index, Number, least, less, names_in, rank, replaced, tables_in
 from tilelink.schedule.instance import with_indices
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.roles import Host, Launch, Phase, Role, Schedule
 from tilelink.schedule.steps import SORT_ROWS, Call, If, Load, Step, Store
 from tilelink.schedule.walk import all_steps, mapped, with_bodies, with_phases
 
-REORDERED = "reordered"
+REORDERED, RETURNED = "reordered", "returned"
 
 
 class _OfProof(Op):
@@ -60,6 +64,15 @@ class BlockMatmul(_OfProof):
     @property
     def word(self) -> str:
         return "grouped_matmul"
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(_OfProof):
+    """Rows of the own tokens, each from the rank of its expert, of rows in the order of tables."""
+
+    @property
+    def word(self) -> str:
+        return "return"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +130,7 @@ class _Reordering:
         self.new: dict[str, Buffer] = {}
         self.before: list[tuple[str, str]] = []  # (buffer, the same in an order): read there
         self.after: list[tuple[str, str]] = []  # written there
+        self.back: list[tuple[str, str]] = []  # rows of it are written there, a copy for each rank
 
     def both(self) -> tuple[Schedule, BoundSpec]:
         known: dict[Number, Number] = {Index(one.count, (0,)): one.tiles for one in self.tables}
@@ -125,12 +139,13 @@ class _Reordering:
         schedule = with_phases(schedule, lambda _, phase: replace(phase, body=mapped(phase.body, self._step)))
         first = tuple(self._call(f"before_{new}", new, old) for old, new in dict.fromkeys(self.before))
         last = tuple(self._call(f"after_{new}", old, new) for old, new in dict.fromkeys(self.after))
+        last += tuple(self._call(f"after_{new}", old, new, RETURNED) for old, new in dict.fromkeys(self.back))
         buffers = (*schedule.buffers, *self.new.values())
         return replace(schedule, launches=(*first, *schedule.launches, *last), buffers=buffers, tables=()), self._spec()
 
-    def _call(self, name: str, out: str, source: str) -> Launch:
+    def _call(self, name: str, out: str, source: str, function: str = REORDERED) -> Launch:
         regions = (self._whole(out), self._whole(source))
-        step = Call(REORDERED, (regions[0],), (regions[1],))
+        step = Call(function, (regions[0],), (regions[1],))
         return Launch("main", (Role(name, Host(), (Phase(1, (step,)),)),))
 
     def _whole(self, name: str) -> Region:
@@ -160,8 +175,10 @@ class _Reordering:
         return (step,)
 
     def _region(self, region: Region, used: list[tuple[str, str]]) -> Region:
-        first = region.start[0]
-        if not isinstance(first, Index) or not (tables_in(first) or "lane" in names_in(first)):
+        first, before = less(region.start[0])
+        if before != 0 and used is self.after:
+            return self._returned(region, first, before)
+        if before != 0 or not isinstance(first, Index) or not (tables_in(first) or "lane" in names_in(first)):
             return region
         for one in self.tables:
             if first.op == one.experts:
@@ -174,16 +191,35 @@ class _Reordering:
                 what = "rows" if first.op == one.rows else "tokens"
                 name = self._made(region.buffer, what, one, (one.places, self.shapes[region.buffer][1]))
                 used.append((region.buffer, name))
-                place, rows = replaced(first.args[0], {"lane": 0}), region.extent[0]
-                if not isinstance(rows, Index) or rows.op != one.here:
+                if (extent := self._rows(region, first, one)) is None:
                     return region
-                wrong = place - rows.args[0] * one.height  # the tile has so many rows that begins there, or else none
-                extent = one.height - wrong * wrong * one.height
-                start = (place, region.start[1])
+                start = (replaced(first.args[0], {"lane": 0}), region.start[1])
                 return replace(region, buffer=name, start=start, extent=(extent, region.extent[1]))
         if tables_in(first):
             return region
         return self._choices(region, first, used)
+
+    def _rows(self, region: Region, first: Index, tables: _Tables) -> Number | None:
+        """How many places an access has that looks up its rows."""
+        place, rows = replaced(first.args[0], {"lane": 0}), region.extent[0]
+        if not isinstance(rows, Index) or rows.op != tables.here:
+            return None
+        wrong = place - rows.args[0] * tables.height  # the tile has so many rows that begins there, or else none
+        return tables.height - wrong * wrong * tables.height
+
+    def _returned(self, region: Region, first: Number, before: Number) -> Region:
+        """Rows that a rank stores at another one, in the order of its tables. They count from the first row of its tokens."""
+        most, width = self.shapes[region.buffer]
+        for one in self.tables:
+            if not isinstance(first, Index) or first.op != one.rows or before != region.at * most:
+                continue
+            if (extent := self._rows(region, first, one)) is not None:
+                shape = (self.schedule.num_ranks, one.places, width)
+                name = self._made(region.buffer, "rows", one, shape)
+                self.back.append((region.buffer, name))
+                start = (region.at, replaced(first.args[0], {"lane": 0}), region.start[1])
+                return replace(region, buffer=name, start=start, extent=(1, extent, region.extent[1]), at=rank)
+        return region
 
     def _choices(self, region: Region, first: Index, used: list[tuple[str, str]]) -> Region:
         """Rows `(t + lane) * choices + j`, of tokens from t on."""
@@ -219,6 +255,8 @@ class _Reordering:
                     yield from self._grouped(node, made, sorted_rows)
                 case Combine():
                     yield from self._combined(node, made)
+                case Return():
+                    yield from self._back(node, sorted_rows)
                 case Elementwise():
                     yield from self._of_sorted(node, made, sorted_rows)
                     yield node
@@ -254,6 +292,14 @@ class _Reordering:
             out = self._value(node.output.name, "rows", one, (one.places, node.output.local[1]), made)
             yield BoundNode(node.operation, tuple(inputs), out, node.line)
             sorted_rows[node.output.name, number] = out.name
+
+    def _back(self, node: BoundNode, sorted_rows: dict[tuple[str, int], str]) -> Iterator[BoundNode]:
+        rows, routing = node.inputs
+        ids, route = self._route(routing)
+        for number, one in enumerate(self.tables):
+            alike = (one.ids, one.own, one.every) == (ids, route.num_experts, route.num_experts * route.parts)
+            if alike and route.parts == self.spec.num_ranks and (rows, number) in sorted_rows:
+                yield BoundNode(Returned(), (sorted_rows[rows, number],), node.output, node.line)  # type: ignore[arg-type]
 
     def _combined(self, node: BoundNode, made: Mapping[str, BoundValue]) -> Iterator[BoundNode]:
         rows, weights, routing = node.inputs

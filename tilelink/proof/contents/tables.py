@@ -15,6 +15,7 @@ from tilelink.ir.spec import BoundSpec, Route
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
 from tilelink.schedule.index import Number, evaluate, value_of
+from tilelink.schedule.memory import Law
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import SORT_ROWS, Call
 from tilelink.schedule.walk import phases, steps_in
@@ -95,6 +96,11 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, chunk: int) -> Iterat
             yield f"table {name} {list(shapes[name])} below {below[name]} is to have {size} entries below {least}"
     if height < 1 or tiles < routed.most_tiles(height):
         yield f"{tiles} tiles of {height} rows are too few for some routing"
+    laws = {one.name: set(one.laws) for one in schedule.tables}
+    known = {Law.DIFFERS, Law.APART} if routed.parts > 1 else {Law.DIFFERS}
+    for name in step.tables:
+        for law in laws[name] - (known if name == rows else set()):
+            yield f"of table {name} it is not true that it has {law.value}"
     programs, bins = shapes[counts]
     if programs * chunk < routed.rows or bins < routed.experts + 2 or bins & (bins - 1):
         yield f"counts {list(shapes[counts])} of {chunk} ids each are too few for {routed.rows} ids of {routed.experts} experts"

@@ -1,14 +1,15 @@
 """Rows that are written where a table says, each once: they are told apart by their places in the table.
 
 A table that has no value twice gives each place a row of its own. So a buffer of which every write finds rows by that table is
-one of places: two writes meet where they are of one place, and nowhere else. A read may be of any place.
+one of places: two writes meet where they are of one place, and nowhere else. A read may be of any place. Where no value is on two
+ranks either, each rank has places of its own in the buffers of peers, of which it counts rows from the same one as others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilelink.schedule.index import Index, Number, names_in, replaced
+from tilelink.schedule.index import Index, Number, less, names_in, rank, replaced
 from tilelink.schedule.memory import Buffer, Law, Region
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.walk import all_steps, written
@@ -16,16 +17,25 @@ from tilelink.schedule.walk import all_steps, written
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Along dimension `dim` of a buffer: those of `table`, which has so many."""
+    """Along dimension `dim` of a buffer: those of `table`, of which each rank has so many. `at`: the name of the rank in whose
+    buffer a write is, if that is a peer; rows are then less by `before`."""
 
     dim: int
     table: str
-    places: int
+    each: int
+    ranks: int = 1
+    at: str = ""
+    before: Number = 0
+
+    @property
+    def places(self) -> int:
+        return self.each * self.ranks
 
     def of(self, start: Number) -> Number:
         """Where an access begins: at a place, or where no place is known, so that it may be of any."""
-        if isinstance(start, Index) and start.op == self.table:
-            return replaced(start.args[0], {"lane": 0})
+        found, _ = less(start)
+        if isinstance(found, Index) and found.op == self.table:
+            return (rank * self.each if self.ranks > 1 else 0) + replaced(found.args[0], {"lane": 0})
         return Index(self.table, (0,))
 
 
@@ -41,11 +51,17 @@ def written_by_place(schedule: Schedule) -> dict[str, Places]:
 
 def _places(region: Region, laws: dict[str, tuple[Law, ...]], schedule: Schedule) -> Places | None:
     for dim, start in enumerate(region.start):
-        if isinstance(start, Index) and Law.DIFFERS in laws.get(start.op, ()) and len(start.args) == 1:
-            (place,) = start.args
+        row, before = less(start)
+        if isinstance(row, Index) and Law.DIFFERS in laws.get(row.op, ()) and len(row.args) == 1:
+            (place,) = row.args
             one_each = isinstance(place, Index) and place.op == "+" and place.args[1] == Index("lane")
             if one_each and "lane" not in names_in(place.args[0]):  # type: ignore[union-attr]
-                return Places(dim, start.op, schedule.shapes[start.op][0])
+                each = schedule.shapes[row.op][0]
+                if region.at == rank and before == 0:
+                    return Places(dim, row.op, each)
+                at = region.at.op if isinstance(region.at, Index) and region.at.is_name else ""
+                if at and Law.APART in laws[row.op] and names_in(before) <= {at}:
+                    return Places(dim, row.op, each, schedule.num_ranks, at, before)
     return None
 
 
