@@ -96,5 +96,5 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, chunk: int) -> Iterat
     if height < 1 or tiles < routed.most_tiles(height):
         yield f"{tiles} tiles of {height} rows are too few for some routing"
     programs, bins = shapes[counts]
-    if programs * chunk < routed.rows or bins < routed.experts + 2 or bins & (bins - 1):
+    if programs * chunk < routed.rows or bins < routed.experts or bins & (bins - 1):
         yield f"counts {list(shapes[counts])} of {chunk} ids each are too few for {routed.rows} ids of {routed.experts} experts"
