@@ -2,7 +2,8 @@
 
 Assignment a = t * K + j is token t at its j-th expert. Rows of an expert follow each other in the order of assignments, and
 begin at a tile. Behind those of expert NUM_EXPERTS - 1 come assignments to no expert, as rows of one more expert. What a call
-writes depends on the ids only, so that it is equal bit by bit from run to run. Two launches: `count_experts`, `place_rows`.
+writes depends on the ids only, so that it is equal bit by bit from run to run. Two launches: `count_experts`, `place_rows`;
+the second one alone where one program sorts all ids.
 """
 
 # mypy: ignore-errors
@@ -23,6 +24,16 @@ def experts_of(ids, first, first_expert, BLOCK: tl.constexpr, NUM_ROWS: tl.const
 
 
 @triton.jit
+def count_wrong(ids, wrong, first, BLOCK: tl.constexpr, NUM_ROWS: tl.constexpr, ALL_EXPERTS: tl.constexpr):
+    """Adds to `wrong` how many of BLOCK ids from `first` on are outside of -1 to ALL_EXPERTS - 1."""
+    places = first + tl.arange(0, BLOCK)
+    given = tl.load(ids + places, mask=places < NUM_ROWS, other=-1)
+    outside = tl.sum(((given < -1) | (given >= ALL_EXPERTS)).to(tl.int32))
+    if outside > 0:
+        tl.atomic_add(wrong, outside, sem="relaxed", scope="gpu")
+
+
+@triton.jit
 def count_experts(
     ids,
     counts,
@@ -33,29 +44,62 @@ def count_experts(
     ALL_EXPERTS: tl.constexpr,
     BINS: tl.constexpr,
     CHUNK: tl.constexpr,
-    BLOCK: tl.constexpr,
 ):
     """Program p counts assignments to each expert among CHUNK from p * CHUNK on, in row p of `counts`. `wrong`: ids outside of
     -1 to ALL_EXPERTS - 1, of all calls so far."""
     program = tl.program_id(0)
-    found = tl.zeros((BINS,), tl.int32)
-    outside = 0
-    for start in range(0, CHUNK, BLOCK):
-        found += tl.histogram(
-            experts_of(ids, program * CHUNK + start, first_expert, BLOCK, NUM_ROWS, NUM_EXPERTS), BINS
-        )
-        places = program * CHUNK + start + tl.arange(0, BLOCK)
-        given = tl.load(ids + places, mask=places < NUM_ROWS, other=-1)
-        outside += tl.sum(((given < -1) | (given >= ALL_EXPERTS)).to(tl.int32))
-    tl.store(counts + program * BINS + tl.arange(0, BINS), found)
-    if outside > 0:
-        tl.atomic_add(wrong, outside, sem="relaxed", scope="gpu")
+    found = experts_of(ids, program * CHUNK, first_expert, CHUNK, NUM_ROWS, NUM_EXPERTS)
+    tl.store(counts + program * BINS + tl.arange(0, BINS), tl.histogram(found, BINS, found < NUM_EXPERTS))
+    count_wrong(ids, wrong, program * CHUNK, CHUNK, NUM_ROWS, ALL_EXPERTS)
+
+
+@triton.jit
+def counts_of(
+    counts, start, BINS: tl.constexpr, NUM_EXPERTS: tl.constexpr, NUM_COUNTS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Rows of `counts` from `start` on: zeros behind the last one."""
+    who, bins = start + tl.arange(0, BLOCK)[:, None], tl.arange(0, BINS)[None, :]
+    return tl.load(counts + who * BINS + bins, mask=(who < NUM_COUNTS) & (bins < NUM_EXPERTS), other=0)
+
+
+@triton.jit
+def make_tiles(
+    experts,
+    here,
+    num_tiles,
+    every,
+    none,
+    worker,
+    workers,
+    NUM_EXPERTS: tl.constexpr,
+    BINS: tl.constexpr,
+    TILE: tl.constexpr,
+    MOST_TILES: tl.constexpr,
+    TILES_BLOCK: tl.constexpr,
+):
+    """Program `worker` of `workers` writes its share of `experts` and `here`. `every`: rows of each expert, of BINS; `none`: rows
+    of no expert that have tiles."""
+    bins = tl.arange(0, BINS)
+    tiles = tl.cdiv(every, TILE)
+    ends = tl.cumsum(tiles, 0)
+    used = tl.sum(tiles, 0)
+    for start in range(worker * TILES_BLOCK, MOST_TILES, workers * TILES_BLOCK):
+        tile = start + tl.arange(0, TILES_BLOCK)
+        behind = (ends[None, :] <= tile[:, None]) & (bins < NUM_EXPERTS)[None, :]
+        expert = tl.sum(behind.to(tl.int32), 1)
+        last = tl.sum(tl.where(bins[None, :] == expert[:, None], every + (ends - tiles) * TILE, 0), 1)
+        left = tl.where(expert < NUM_EXPERTS, last, used * TILE + none) - tile * TILE
+        tl.store(here + tile, tl.maximum(tl.minimum(left, TILE), 0), mask=tile < MOST_TILES)
+        tl.store(experts + tile, expert, mask=tile < MOST_TILES)
+    if worker == 0:
+        tl.store(num_tiles, used + tl.cdiv(none, TILE))
 
 
 @triton.jit
 def place_rows(
     ids,
     counts,
+    wrong,
     rows,
     tokens,
     experts,
@@ -63,11 +107,11 @@ def place_rows(
     num_tiles,
     first_expert,
     NUM_ROWS: tl.constexpr,
-    CHOICES: tl.constexpr,
     NUM_EXPERTS: tl.constexpr,
+    ALL_EXPERTS: tl.constexpr,
     BINS: tl.constexpr,
     CHUNK: tl.constexpr,
-    BLOCK: tl.constexpr,
+    CHOICES: tl.constexpr,
     NUM_COUNTS: tl.constexpr,
     COUNTS_BLOCK: tl.constexpr,
     TILE: tl.constexpr,
@@ -75,40 +119,56 @@ def place_rows(
     TILES_BLOCK: tl.constexpr,
     NONE: tl.constexpr,
 ):
-    """Program p puts its assignments at their places in `rows`, which has tiles of TILE, and their tokens in `tokens`. Tile i of
-    `num_tiles` has here[i] rows of experts[i]; others up to MOST_TILES have 0. NONE: 1 where rows that none of these
-    experts takes have tiles, too, 0 where not."""
+    """Of NUM_COUNTS programs p puts its assignments at their places in `rows`, which has tiles of TILE, and their tokens in
+    `tokens`. Programs behind them make the tables of tiles: tile i of `num_tiles` has here[i] rows of experts[i]; others up to
+    MOST_TILES have 0. NONE: 1 where rows that none of these experts takes have tiles, too, 0 where not.
+
+    Where all ids are those of one program, each program counts them, and nobody reads `counts`."""
     program = tl.program_id(0)
-    bins = tl.arange(0, BINS)
-    every = tl.zeros((BINS,), tl.int32)
-    before = tl.zeros((BINS,), tl.int32)
-    for start in range(0, NUM_COUNTS, COUNTS_BLOCK):
-        who = start + tl.arange(0, COUNTS_BLOCK)
-        found = tl.load(counts + who[:, None] * BINS + bins[None, :], mask=(who < NUM_COUNTS)[:, None], other=0)
-        every += tl.sum(found, 0)
-        before += tl.sum(tl.where((who < program)[:, None], found, 0), 0)
-    every = tl.where(bins < NUM_EXPERTS + NONE, every, 0)
-    tiles = (every + TILE - 1) // TILE
-    ends = tl.cumsum(tiles, 0)
-    place = (ends - tiles) * TILE + before  # the next one of each expert for this program
-    for start in range(0, CHUNK, BLOCK):
-        first = program * CHUNK + start
-        found = experts_of(ids, first, first_expert, BLOCK, NUM_ROWS, NUM_EXPERTS)
-        lanes = tl.arange(0, BLOCK)
-        earlier = (found[:, None] == found[None, :]) & (lanes[None, :] < lanes[:, None])
-        there = tl.gather(place, found, 0) + tl.sum(earlier.to(tl.int32), 1)
-        tl.store(rows + there, first + lanes, mask=found <= NUM_EXPERTS)
-        tl.store(tokens + there, (first + lanes) // CHOICES, mask=found <= NUM_EXPERTS)
-        place += tl.histogram(found, BINS)
-    for start in range(program * TILES_BLOCK, MOST_TILES, tl.num_programs(0) * TILES_BLOCK):
-        tile = start + tl.arange(0, TILES_BLOCK)
-        expert = tl.sum(((ends[None, :] <= tile[:, None]) & (bins <= NUM_EXPERTS)[None, :]).to(tl.int32), 1)
-        left = every[None, :] - (tile[:, None] - (ends - tiles)[None, :]) * TILE
-        left = tl.sum(tl.where(bins[None, :] == expert[:, None], left, 0), 1)
-        tl.store(here + tile, tl.where(expert <= NUM_EXPERTS, tl.minimum(left, TILE), 0), mask=tile < MOST_TILES)
-        tl.store(experts + tile, tl.minimum(expert, NUM_EXPERTS), mask=tile < MOST_TILES)
-    if program == 0:
-        tl.store(num_tiles, tl.sum(tiles))
+    if program < NUM_COUNTS:
+        first = program * CHUNK
+        found = experts_of(ids, first, first_expert, CHUNK, NUM_ROWS, NUM_EXPERTS)
+        lanes = tl.arange(0, CHUNK)
+        if NUM_COUNTS == 1:
+            own = tl.histogram(found, BINS, found < NUM_EXPERTS)
+            every = own
+            before = tl.zeros((BINS,), tl.int32)
+            count_wrong(ids, wrong, 0, CHUNK, NUM_ROWS, ALL_EXPERTS)
+            keys = tl.sort(found * CHUNK + lanes)
+        else:
+            bins = tl.arange(0, BINS)
+            own = tl.load(counts + program * BINS + bins, mask=bins < NUM_EXPERTS, other=0)
+            counted = counts_of(counts, 0, BINS, NUM_EXPERTS, NUM_COUNTS, COUNTS_BLOCK)
+            keys = tl.sort(found * CHUNK + lanes)  # while counts arrive
+            who = tl.arange(0, COUNTS_BLOCK)[:, None]
+            every = tl.sum(counted, 0)
+            before = tl.sum(tl.where(who < program, counted, 0), 0)
+            for start in range(COUNTS_BLOCK, NUM_COUNTS, COUNTS_BLOCK):
+                counted = counts_of(counts, start, BINS, NUM_EXPERTS, NUM_COUNTS, COUNTS_BLOCK)
+                every += tl.sum(counted, 0)
+                before += tl.sum(tl.where(start + who < program, counted, 0), 0)
+        # where the first of an expert would be if it were the first one in `keys`
+        taken = tl.cdiv(every, TILE) * TILE - own
+        base = tl.cumsum(taken, 0) - taken + before
+        base_of_none = first + tl.sum(taken - before, 0)
+        found = keys // CHUNK
+        there = tl.where(found < NUM_EXPERTS, tl.gather(base, tl.minimum(found, BINS - 1), 0), base_of_none) + lanes
+        assignment = first + keys % CHUNK
+        tl.store(rows + there, assignment, mask=found <= NUM_EXPERTS)
+        tl.store(tokens + there, assignment // CHOICES, mask=found <= NUM_EXPERTS)
+    else:
+        if NUM_COUNTS == 1:
+            found = experts_of(ids, 0, first_expert, CHUNK, NUM_ROWS, NUM_EXPERTS)
+            every = tl.histogram(found, BINS, found < NUM_EXPERTS)
+        else:
+            every = tl.zeros((BINS,), tl.int32)
+            for start in range(0, NUM_COUNTS, COUNTS_BLOCK):
+                every += tl.sum(counts_of(counts, start, BINS, NUM_EXPERTS, NUM_COUNTS, COUNTS_BLOCK), 0)
+        worker, workers = program - NUM_COUNTS, tl.num_programs(0) - NUM_COUNTS
+        none = NONE * (NUM_ROWS - tl.sum(every, 0))
+        make_tiles(
+            experts, here, num_tiles, every, none, worker, workers, NUM_EXPERTS, BINS, TILE, MOST_TILES, TILES_BLOCK
+        )
 
 
 @triton.jit

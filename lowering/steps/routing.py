@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tilelink.schedule.index import Number
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import SORT_ROWS, Call
 from tilelink.schedule.walk import all_steps
 
-_BLOCK = 128  # ids that a program sorts at a time, by comparing each with each
-_TILES_BLOCK, _COUNTS_BLOCK = 16, 16
-_WARPS = 8
+_MOST_TILES_BLOCK, _MOST_TILE_PROGRAMS = 64, 64
+_ENDS_OF_WARP = 512  # of experts, which a warp compares with tiles at a time: 16 registers a thread
+_COUNTS_OF_WARP = 2048  # counts that a warp holds at a time: 64 registers a thread
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How the index program is cut: `place_rows` has `tile_programs` more programs than there are chunks of ids, which make
+    the tables of tiles, each `tiles` at a time. A program reads `counts` rows of counts at a time."""
+
+    warps: int
+    counts: int
+    tiles: int
+    tile_programs: int
+
+
+def blocks(programs: int, chunk: int, bins: int, most_tiles: int) -> Blocks:
+    """Four ids a thread, which a sort exchanges within registers and within warps as far as it can."""
+    warps = min(8, max(4, chunk // 128))
+    counts = min(_power(programs), max(1, _COUNTS_OF_WARP * warps // bins))
+    tiles = min(_MOST_TILES_BLOCK, max(1, _ENDS_OF_WARP * warps // bins))
+    return Blocks(warps, counts, tiles, min(_MOST_TILE_PROGRAMS, -(-most_tiles // tiles)))
+
+
+def _power(number: int) -> int:
+    return 1 << (number - 1).bit_length()
 
 
 def ids_checked(schedule: Schedule) -> list[str]:
@@ -27,22 +51,26 @@ def ids_checked(schedule: Schedule) -> list[str]:
 
 
 def sort_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number], str]) -> list[list[str]]:
-    """What both launches are given: a kernel, its grid, and its arguments."""
+    """What each launch is given: a kernel, its grid, and its arguments. One program needs no counts of others, and no launch
+    that makes them."""
     shapes, (counts, wrong, rows, tokens, experts, here, count) = schedule.shapes, step.tables
     first, own, every, choices, chunk = map(spell, step.numbers)
     (programs, bins), (most,), (places,) = shapes[counts], shapes[experts], shapes[rows]
+    cut = blocks(programs, int(chunk), bins, most)
     num_rows = math.prod(shapes[step.operands[0].buffer])
-    both = [f"NUM_ROWS={num_rows}", f"NUM_EXPERTS={own}", f"BINS={bins}", f"CHUNK={chunk}", f"BLOCK={_BLOCK}"]
-    sizes = [f"CHOICES={choices}", f"NUM_COUNTS={programs}", f"COUNTS_BLOCK={_COUNTS_BLOCK}"]
-    sizes += [
+    both = [f"NUM_ROWS={num_rows}", f"NUM_EXPERTS={own}", f"ALL_EXPERTS={every}", f"BINS={bins}", f"CHUNK={chunk}"]
+    sizes = [
+        f"CHOICES={choices}",
+        f"NUM_COUNTS={programs}",
+        f"COUNTS_BLOCK={cut.counts}",
         f"TILE={places // most}",
         f"MOST_TILES={most}",
-        f"TILES_BLOCK={_TILES_BLOCK}",
+        f"TILES_BLOCK={cut.tiles}",
         f"NONE={int(own == every)}",
     ]
-    tables = [f"self.{name}" for name in (rows, tokens, experts, here, count)]
-    grid, warps = f"({programs},)", f"num_warps={_WARPS}"
-    return [
-        ["count_experts", grid, ids, f"self.{counts}", f"self.{wrong}", first, *both, f"ALL_EXPERTS={every}", warps],
-        ["place_rows", grid, ids, f"self.{counts}", *tables, first, *both, *sizes, warps],
-    ]
+    tables = [f"self.{name}" for name in (wrong, rows, tokens, experts, here, count)]
+    grid, warps = f"({programs + cut.tile_programs},)", f"num_warps={cut.warps}"
+    place = ["place_rows", grid, ids, f"self.{counts}", *tables, first, *both, *sizes, warps]
+    if programs == 1:
+        return [place]
+    return [["count_experts", f"({programs},)", ids, f"self.{counts}", f"self.{wrong}", first, *both, warps], place]

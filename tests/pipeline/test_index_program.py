@@ -9,35 +9,40 @@ import pytest
 import torch
 
 from lowering.device import routing
+from lowering.steps.routing import blocks
 from tilelink.emulator import World
 from tilelink.ir.routed import Routed
 
 Tables = dict[str, torch.Tensor]
 
 
-def sorted_rows(ids: torch.Tensor, experts: int, height: int, seed: int, none: bool, block: int = 32) -> Tables:
-    """What the two launches write."""
+def sorted_rows(ids: torch.Tensor, experts: int, height: int, seed: int, none: bool, chunk: int) -> Tables:
+    """What the launches write."""
     tokens, choices = ids.shape
     routed = Routed("r", "ids", tokens, choices, experts)
-    most, programs, bins = routed.most_tiles(height), routed.programs, routed.bins
+    most, bins = routed.most_tiles(height), routed.bins
+    programs = -(-routed.rows // chunk)
     shapes = {"counts": programs * bins, "wrong": 1, "rows": most * height, "tokens": most * height}
     shapes |= {"experts": most, "here": most, "count": 1}
     tables = {name: torch.full((size,), 77, dtype=torch.int32) for name, size in shapes.items()}
     tables["wrong"].zero_()
     world = World(1, num_sms=4, seed=seed)
     main, held = world.fabrics[0].main(), list(tables.values())
-    both = {"NUM_ROWS": routed.rows, "NUM_EXPERTS": experts, "BINS": bins, "CHUNK": routed.chunk, "BLOCK": block}
-    main.launch(routing.count_experts, (programs,), ids, *held[:2], 0, ALL_EXPERTS=experts, **both)
+    both = {"NUM_ROWS": routed.rows, "NUM_EXPERTS": experts, "ALL_EXPERTS": experts, "BINS": bins, "CHUNK": chunk}
+    if programs > 1:
+        main.launch(routing.count_experts, (programs,), ids, *held[:2], 0, **both)
     more = {"CHOICES": choices, "NUM_COUNTS": programs, "COUNTS_BLOCK": 2, "TILE": height}
     more |= {"MOST_TILES": most, "TILES_BLOCK": 4, "NONE": int(none)}
-    main.launch(routing.place_rows, (programs,), ids, held[0], *held[2:], 0, **both, **more)
+    main.launch(routing.place_rows, (programs + min(most, 3),), ids, *held, 0, **both, **more)
     world.run()
     return tables
 
 
-def check(ids: torch.Tensor, experts: int, height: int, seed: int = 0) -> None:
+def check(ids: torch.Tensor, experts: int, height: int, seed: int = 0, chunk: int | None = None) -> None:
+    """`chunk`: ids of a program, by default of the only one."""
+    chunk = chunk or 1 << (ids.numel() - 1).bit_length()
     for none in (True, False):
-        check_tables(sorted_rows(ids, experts, height, seed, none), ids, experts, height, none)
+        check_tables(sorted_rows(ids, experts, height, seed, none, chunk), ids, experts, height, none)
 
 
 def check_tables(found: Tables, ids: torch.Tensor, experts: int, height: int, none: bool) -> None:
@@ -75,15 +80,39 @@ ROUTINGS: dict[str, Callable[[int, int, int], torch.Tensor]] = {
 @pytest.mark.quick(6)
 @pytest.mark.parametrize("kind", ROUTINGS)
 @pytest.mark.parametrize(("tokens", "choices", "experts", "height"), [(1, 1, 1, 16), (40, 3, 7, 16), (9, 32, 60, 4)])
-def test_tables_are_a_stable_sort(kind: str, tokens: int, choices: int, experts: int, height: int) -> None:
+@pytest.mark.parametrize("chunk", [None, 32])
+def test_tables_are_a_stable_sort(
+    kind: str, tokens: int, choices: int, experts: int, height: int, chunk: int | None
+) -> None:
     torch.manual_seed(tokens)
-    check(ROUTINGS[kind](tokens, choices, experts).int(), experts, height)
+    check(ROUTINGS[kind](tokens, choices, experts).int(), experts, height, chunk=chunk)
 
 
-def test_several_programs_count_and_place() -> None:
+@pytest.mark.parametrize(
+    ("rows", "chunk", "programs"),
+    [(1, 128, 1), (1024, 1024, 1), (1025, 512, 3), (65536, 1024, 64), (100_000, 2048, 49), (1 << 20, 2048, 512)],
+)
+def test_chunks_grow_before_programs_do(rows: int, chunk: int, programs: int) -> None:
+    routed = Routed("r", "ids", rows, 1, 5)
+    assert (routed.chunk, routed.programs) == (chunk, programs)
+
+
+@pytest.mark.parametrize("rows", [1, 130, 1025, 70_000, 1 << 20])
+@pytest.mark.parametrize("experts", [1, 60, 128, 1000])
+def test_blocks_are_powers_of_two_that_registers_hold(rows: int, experts: int) -> None:
+    routed = Routed("r", "ids", rows, 1, experts)
+    cut = blocks(routed.programs, routed.chunk, routed.bins, routed.most_tiles(16))
+    for size in (routed.chunk, routed.bins, cut.warps, cut.counts, cut.tiles):
+        assert size > 0 and size & (size - 1) == 0
+    assert max(cut.counts, cut.tiles) * routed.bins <= 64 * 32 * cut.warps and routed.chunk <= 8 * 32 * cut.warps
+    assert 0 < cut.tile_programs <= routed.most_tiles(16)
+
+
+@pytest.mark.slow
+def test_chunks_as_they_are_cut_for_many_ids() -> None:
     torch.manual_seed(1)
-    assert Routed("r", "ids", 300, 2, 5).programs == 5
-    check(torch.randint(-1, 5, (300, 2)).int(), 5, 16)
+    chunk = Routed("r", "ids", 1500, 2, 5).chunk
+    check(torch.randint(-2, 6, (1500, 2)).int(), 5, 16, chunk=chunk)
 
 
 @pytest.mark.slow
@@ -93,4 +122,10 @@ def test_random_routings(seed: int) -> None:
     torch.manual_seed(seed)
     tokens, choices, experts = rng.randrange(1, 200), rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 8, 33, 100])
     kind = rng.choice(sorted(ROUTINGS))
-    check(ROUTINGS[kind](tokens, choices, experts).int(), experts, rng.choice([16, 32, 64]), seed)
+    check(
+        ROUTINGS[kind](tokens, choices, experts).int(),
+        experts,
+        rng.choice([16, 32, 64]),
+        seed,
+        rng.choice([None, 16, 64]),
+    )

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice
 
-_FEWEST_IDS, _MOST_PROGRAMS, _FEWEST_BINS = 128, 64, 16
+_ALONE = 1024  # ids that one program sorts in one launch, sooner than several do in two
+_FEWEST_ALONE, _FEWEST_IDS, _MOST_IDS, _MANY_PROGRAMS, _FEWEST_BINS = 128, 512, 2048, 64, 16
 
 
 def _power(number: int) -> int:
@@ -41,8 +42,11 @@ class Routed:
 
     @property
     def chunk(self) -> int:
-        """Ids that one program of the index program goes through: so many that there are 64 programs at most."""
-        return max(_FEWEST_IDS, _power(-(-self.rows // _MOST_PROGRAMS)))
+        """Ids that one program of the index program sorts, a power of two. Each program reads the counts of all programs, so a
+        chunk grows, up to a limit, before there are more than 64 programs."""
+        if self.rows <= _ALONE:
+            return max(_FEWEST_ALONE, _power(self.rows))
+        return min(_MOST_IDS, max(_FEWEST_IDS, _power(-(-self.rows // _MANY_PROGRAMS))))
 
     @property
     def programs(self) -> int:
@@ -50,8 +54,8 @@ class Routed:
 
     @property
     def bins(self) -> int:
-        """Of a histogram: a power of two, with room for what chooses no expert and for what is no assignment."""
-        return max(_FEWEST_BINS, _power(self.experts + 2))
+        """Of a histogram of experts: a power of two. What chooses no expert is not in it."""
+        return max(_FEWEST_BINS, _power(self.experts))
 
     def most_tiles(self, height: int) -> int:
         """Tiles of `height` rows, whatever the routing: each group but one may end with a tile of one row."""

@@ -102,5 +102,5 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, chunk: int) -> Iterat
         for law in laws[name] - (known if name == rows else set()):
             yield f"of table {name} it is not true that it has {law.value}"
     programs, bins = shapes[counts]
-    if programs * chunk < routed.rows or bins < routed.experts + 2 or bins & (bins - 1):
+    if programs * chunk < routed.rows or bins < routed.experts or bins & (bins - 1):
         yield f"counts {list(shapes[counts])} of {chunk} ids each are too few for {routed.rows} ids of {routed.experts} experts"
