@@ -1,9 +1,20 @@
-"""On GPUs: operators with experts next to NCCL, a stable sort and torch's grouped matmul, as CUDA graphs.
+"""On GPUs: operators with experts next to NCCL with torch's grouped matmul, or with a fused loop, as CUDA graphs.
 
-    torchrun --nproc-per-node 2 lab/experts.py --json experts.json [--only ag_moe]
+    torchrun --nproc-per-node 2 lab/experts.py --json experts.json [--only ag_moe] [--rows 0,1] [--skew all]
 
-Contenders are timed in turns. `planned` is what the planner picks, others are pinned tiles. Baselines do all index work inside
-of the time, as ours do. Every element of ours is compared with the spec in float64.
+Contenders are timed in turns. `planned` is what the planner picks, others are pinned tiles. Baselines (`expert_baselines.py`) do
+all index work inside of the time, as ours do. `NCCL, fused` takes the fastest of a few tiles, which are timed on the same routing
+before the comparison.
+
+Routings are drawn by a skew (`routings.py`): `uniform`; `zipf`, where the expert at place p of a random order is as likely as
+1 / (1 + p); `hot4` and `hot7`, where experts of rank 0, an eighth of all and at least one, are 4 or 7 times as likely as the
+others. Before each replay the ids are overwritten with those of another of four drawings, outside of the time and the same for
+all contenders. The calls of a graph share a drawing. A row tells the largest share of assignments that a rank has and the most
+rows that an expert has, in any drawing.
+
+Every element of ours is compared with the spec in float64, with evenly spread experts. With each skew all contenders are compared
+with `planned`: `distance` is the norm of the difference by the norm of the result. Rounding to bf16 explains some
+thousandths. A contender that raises is named in `failed`, and the run goes on.
 """
 
 from __future__ import annotations
@@ -11,9 +22,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -21,7 +34,18 @@ import torch
 import torch.distributed as dist
 
 import topologies
+from lab.expert_baselines import (
+    Call,
+    Fused,
+    Operator,
+    all_say,
+    placed,
+    tuned,
+    with_fused_loop,
+    with_grouped_matmul,
+)
 from lab.one_launch import contender, graph_of, timed
+from lab.routings import SKEWS, Busiest, busiest, drawn
 from tests.pipeline.expert_specs import SPECS
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.errors import IllegalPin, NoLegalSchedule
@@ -45,6 +69,10 @@ _EXPERTS: tuple[_Row, ...] = (
 )
 _EXPERTS += ((2048, 4096, 14336, 8, 2),)
 _CALLS = 5  # that are looked at kernel by kernel
+_DRAWINGS = 4  # of a skew, which replays take in turns
+_GROUPED, _FUSED = "NCCL, grouped", "NCCL, fused"
+_START = time.monotonic()
+_Made = TypeVar("_Made")
 ROWS = {"ag_moe": _CUT, "moe_rs": _CUT, "ep_layer": _EXPERTS}
 _PINNED: dict[str, tuple[dict[str, str], ...]] = {
     "ag_moe": tuple({"out.tile": tile} for tile in ("64x128x64/4w4s", "128x128x64/8w3s", "128x256x64/8w3s")),
@@ -54,67 +82,6 @@ _PINNED: dict[str, tuple[dict[str, str], ...]] = {
     ),
     "ep_layer": (),
 }
-
-
-def by_experts(ids: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Assignments in the order of experts, and where each expert's end."""
-    flat = ids.flatten().long()
-    counts = torch.zeros(experts, device=flat.device, dtype=torch.int64).scatter_add_(0, flat, torch.ones_like(flat))
-    return torch.argsort(flat, stable=True), torch.cumsum(counts, 0).int()
-
-
-def grouped(rows: torch.Tensor, w: torch.Tensor, ids: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Products in the order of experts, and that order. `w` lies as torch wants it."""
-    order, ends = by_experts(ids, experts)
-    of_tokens = len(rows) == len(ids)
-    return torch._grouped_mm(rows[order // ids.shape[1] if of_tokens else order], w, ends), order
-
-
-def back(found: torch.Tensor, order: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sums of tokens."""
-    placed = torch.empty_like(found)
-    placed[order] = found
-    return (placed.view(*weights.shape, -1).float() * weights[..., None]).sum(1).to(found.dtype)
-
-
-def baseline(name: str, inputs: Mapping[str, torch.Tensor], experts: int) -> Callable[[], object]:
-    """NCCL and torch's grouped matmul; of a layer of experts of ranks the form by AllGather and ReduceScatter."""
-    ranks, rank = dist.get_world_size(), dist.get_rank()
-
-    def gathered(x: torch.Tensor) -> torch.Tensor:
-        out = torch.empty(ranks * len(x), *x.shape[1:], dtype=x.dtype, device=x.device)
-        dist.all_gather_into_tensor(out, x)
-        return out
-
-    def scattered(y: torch.Tensor) -> torch.Tensor:
-        out = torch.empty(len(y) // ranks, y.shape[1], dtype=y.dtype, device=y.device)
-        dist.reduce_scatter_tensor(out, y)
-        return out
-
-    def turned(w: torch.Tensor) -> torch.Tensor:  # column-major for each expert, as torch takes it
-        return w.transpose(1, 2).contiguous().transpose(1, 2)
-
-    if name == "ag_moe":
-        x, ids, w = inputs["x"], inputs["ids"], turned(inputs["w"])
-        return lambda: grouped(gathered(x), w, ids, experts)
-    if name == "moe_rs":
-        h, ids, weights, w = inputs["h"], inputs["ids"], inputs["weights"], turned(inputs["w"])
-        return lambda: scattered(back(*grouped(h, w, ids, experts), weights))
-    own = experts // ranks
-    gate, up, down = (turned(inputs[one]) for one in ("gate", "up", "down"))
-
-    def layer() -> torch.Tensor:
-        xf, ids, weights = (gathered(inputs[one]) for one in ("x", "ids", "weights"))
-        here = ids - rank * own
-        mine = (here >= 0) & (here < own)
-        order, ends = by_experts(torch.where(mine, here, own), own + 1)
-        ends = ends[:own]
-        rows = xf[order // ids.shape[1]]
-        h = torch.nn.functional.silu(torch._grouped_mm(rows, gate, ends)) * torch._grouped_mm(rows, up, ends)
-        y = back(torch._grouped_mm(h, down, ends).nan_to_num_(), order, torch.where(mine, weights, 0))
-        return scattered(y)
-
-    return layer
 
 
 def schedules(name: str, sizes: Mapping[str, int], pinned: bool) -> dict[str, Schedule]:
@@ -140,30 +107,158 @@ def kernels(call: Callable[[], object]) -> dict[str, float]:
     return {name[:60]: round(us, 1) for name, us in times.items() if us >= 0.1}
 
 
-def measure(name: str, row: tuple[int, ...], pinned: bool) -> dict[str, Any]:
+def say(text: object) -> None:
+    """From one rank, with the seconds since the start."""
+    if dist.get_rank() == 0:
+        print(f"[{time.monotonic() - _START:.0f} s] {text}", flush=True)
+
+
+def attempt(label: str, failed: dict[str, str], make: Callable[[], _Made]) -> _Made | None:
+    """None where it fails on any rank; then `failed` says why. All ranks have to call it."""
+    stream, problem, made = torch.cuda.current_stream(), "", None
+    try:
+        made = make()
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"[:500]
+        traceback.print_exc()
+        torch.cuda.set_stream(stream)  # a capture that fails may leave its own
+    if all_say(not problem):
+        return made
+    failed[label] = problem or "failed on another rank"
+    say(f"{label} failed: {failed[label]}")
+    return None
+
+
+class Routings:
+    """Drawings of a skew, and all tensors of ids that hold one of them."""
+
+    def __init__(self, operator: str, sizes: Mapping[str, int], held: Sequence[torch.Tensor]) -> None:
+        self.held, self.sizes = held, sizes
+        self.of_ranks = operator == "ep_layer"  # each rank has tokens and experts of its own
+        self.drawings: list[torch.Tensor] = []
+
+    def draw(self, skew: str) -> None:
+        rank = dist.get_rank() if self.of_ranks else 0
+        tokens, experts, choices = len(self.held[0]), self.sizes["E"], self.sizes["K"]
+        every = [drawn(skew, tokens, experts, choices, 1000 * number + rank) for number in range(_DRAWINGS)]
+        self.drawings = [one.cuda() for one in every]
+        self.take(0)
+
+    def take(self, number: int) -> None:
+        for one in self.held:
+            one.copy_(self.drawings[number % _DRAWINGS])
+
+    def busiest(self) -> Busiest:
+        """The largest numbers of any drawing."""
+        counts = torch.stack([one.flatten().bincount(minlength=self.sizes["E"]) for one in self.drawings])
+        if self.of_ranks:
+            dist.all_reduce(counts)
+        every = [busiest(one.cpu(), dist.get_world_size(), of_ranks=self.of_ranks) for one in counts]
+        return Busiest(max(one.rank_share for one in every), max(one.expert_rows for one in every))
+
+
+def distances(calls: Mapping[str, Call], failed: dict[str, str]) -> dict[str, float]:
+    """Of the results of contenders from that of the first, which is `planned`, on the rank where it is the largest."""
+
+    def result(call: Call) -> torch.Tensor:
+        found: Any = call()
+        return (placed(*found) if isinstance(found, tuple) else found).float()
+
+    wanted, found = result(next(iter(calls.values()))).clone(), {}
+    for label, call in calls.items():
+        far = attempt(label, failed, lambda call=call: (result(call) - wanted).norm() / wanted.norm())  # type: ignore[misc]
+        if far is not None:
+            far = far.nan_to_num(nan=torch.inf)
+            dist.all_reduce(far, dist.ReduceOp.MAX)
+            found[label] = round(float(far), 5)
+    return found
+
+
+class Contenders:
+    """Of a row: ours and the grouped baseline as graphs, and the fused one, whose tile is tuned for each skew."""
+
+    def __init__(self, operator: Operator, ours: Mapping[str, Call], failed: dict[str, str]) -> None:
+        self.calls, self.graphs = dict(ours), dict[str, torch.cuda.CUDAGraph]()
+        grouped = attempt(_GROUPED, failed, lambda: with_grouped_matmul(operator))
+        self.calls |= {_GROUPED: grouped} if grouped else {}
+        self.fused: Fused | None = attempt(_FUSED, failed, lambda: with_fused_loop(operator))
+        for label, call in list(self.calls.items()):
+            self._capture(label, call, failed)
+
+    def _capture(self, label: str, call: Call, failed: dict[str, str]) -> None:
+        self.calls.pop(label, None)
+        self.graphs.pop(label, None)
+        graph = attempt(label, failed, lambda: graph_of(call))
+        if graph is not None:
+            self.calls[label], self.graphs[label] = call, graph
+
+    def tune(self, failed: dict[str, str]) -> dict[str, float]:
+        """For the routing that the ids hold now: microseconds between collectives with each tile."""
+        fused = self.fused
+        found = attempt(_FUSED, failed, lambda: tuned(fused)) if fused else None
+        self.calls.pop(_FUSED, None)
+        self.graphs.pop(_FUSED, None)
+        if fused is None or found is None:
+            return {}
+        best = min(found, key=lambda tile: found[tile])
+        self._capture(_FUSED, lambda: fused.whole(best), failed)
+        return {str(tile): round(us, 1) for tile, us in sorted(found.items(), key=lambda one: one[1]) if us < torch.inf}
+
+
+def measure(name: str, row: tuple[int, ...], pinned: bool, skews: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A result for each skew."""
     tokens, hidden, width, experts, choices = row
-    ranks = dist.get_world_size()
+    ranks, failed = dist.get_world_size(), dict[str, str]()
     sizes = {"T": tokens * ranks, "H": hidden, "F": width, "E": experts, "K": choices}
+    say(f"{name} {sizes}: plans")
     planned = schedules(name, sizes, pinned)
-    made = {label: contender(schedule) for label, schedule in planned.items()}
+    tried = {label: attempt(label, failed, lambda one=one: contender(one)) for label, one in planned.items()}  # type: ignore[misc]
+    made = {label: one for label, one in tried.items() if one is not None}
+    about = {"operator": name, "sizes": sizes, "ranks": ranks}
+    if "planned" not in made:
+        yield about | {"failed": failed}
+        return
     inputs = dict(zip((one.name for one in planned["planned"].spec.inputs), made["planned"][2], strict=True))
-    ids = inputs["ids"]  # experts of a token differ, and are spread evenly
-    generator = torch.Generator(device="cuda").manual_seed(0 if ids.shape[0] == sizes["T"] else dist.get_rank())
-    drawn = torch.rand(ids.shape[0], experts, generator=generator, device="cuda").argsort(1)[:, :choices].int()
-    for _, _, held in made.values():
-        held[list(inputs).index("ids")].copy_(drawn)
-    calls = {label: call for label, (call, _, _) in made.items()} | {"NCCL": baseline(name, inputs, experts)}
-    graphs = {label: graph_of(call) for label, call in calls.items()}
-    return {
-        "operator": name,
-        "sizes": sizes,
-        "ranks": ranks,
-        "us": timed(graphs),
-        "predicted_us": {label: round(one.predicted_us, 1) for label, one in planned.items()},
-        "right": {label: right for label, (_, right, _) in made.items()},
-        "kernels": {label: kernels(call) for label, (call, _, _) in made.items()},
-        "choices": {label: dict(one.choices) for label, one in planned.items()},
-    }
+    place = list(inputs).index("ids")
+    routings = Routings(name, sizes, [held[place] for _, _, held in made.values()])
+    routings.draw(skews[0])
+    say("graphs")
+    ours = {label: call for label, (call, _, _) in made.items()}
+    contenders = Contenders(Operator(name, inputs, experts), ours, failed)
+    for skew in skews:
+        say(f"{skew}: tiles of the fused loop")
+        routings.draw(skew)
+        now = dict(failed)
+        tuning, most = contenders.tune(now), routings.busiest()
+        if not contenders.calls:
+            yield about | {"skew": skew, "failed": now}
+            continue
+        far = distances(contenders.calls, now)
+        graphs = {label: graph for label, graph in contenders.graphs.items() if label in far}
+        say(f"{skew}: {len(graphs)} contenders in turns")
+        yield about | {
+            "skew": skew,
+            "busiest_rank_share": most.rank_share,
+            "busiest_expert_rows": most.expert_rows,
+            "us": timed(graphs, routings.take),
+            "predicted_us": {label: round(one.predicted_us, 1) for label, one in planned.items()},
+            "right": {label: right for label, (_, right, _) in made.items()},
+            "distance": far,
+            "fused_tiles_us": tuning,
+            "failed": now,
+            "kernels": {label: kernels(contenders.calls[label]) for label in graphs} if skew == skews[0] else {},
+            "choices": {label: dict(one.choices) for label, one in planned.items()},
+        }
+
+
+def results(rows: Sequence[tuple[str, _Row]], pinned: bool, skews: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Of all rows; one that raises is a result with the reason."""
+    for name, row in rows:
+        try:
+            yield from measure(name, row, pinned, skews)
+        except Exception as error:
+            traceback.print_exc()
+            yield {"operator": name, "row": row, "failed": {"row": f"{type(error).__name__}: {error}"[:500]}}
 
 
 def main() -> None:
@@ -173,23 +268,23 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--rows", default="", help="numbers of rows of each operator, such as 2,4")
     parser.add_argument("--pinned", action="store_true", help="pinned tiles, too")
+    parser.add_argument("--skew", choices=(*SKEWS, "all"), default="uniform", help="how likely experts are")
     arguments = parser.parse_args()
     join()
-    rows = []
     chosen = {int(one) for one in arguments.rows.split(",") if one}
-    every = [(name, number, row) for name, found in ROWS.items() for number, row in enumerate(found)]
-    for name, number, sizes in every:
-        if arguments.only not in name or (chosen and number not in chosen):
-            continue
-        rows.append(measure(name, sizes, arguments.pinned))
-        if dist.get_rank() == 0:
-            print(
-                {one: rows[-1][one] for one in ("operator", "sizes", "us", "predicted_us", "right", "kernels")},
-                flush=True,
-            )
-            if arguments.json is not None:
-                about = {"machine": machine(), "commit": arguments.commit, "rows": rows}
-                arguments.json.write_text(json.dumps(about, indent=1))
+    rows = [
+        (name, row)
+        for name, found in ROWS.items()
+        for number, row in enumerate(found)
+        if arguments.only in name and (not chosen or number in chosen)
+    ]
+    written: list[dict[str, Any]] = []
+    for result in results(rows, arguments.pinned, SKEWS if arguments.skew == "all" else (arguments.skew,)):
+        written.append(result)
+        say({key: value for key, value in result.items() if key != "choices"})
+        if dist.get_rank() == 0 and arguments.json is not None:
+            about = {"machine": machine(), "commit": arguments.commit, "rows": written}
+            arguments.json.write_text(json.dumps(about, indent=1))
     dist.barrier()
     torch.cuda.synchronize()
     dist.destroy_process_group()

@@ -90,12 +90,16 @@ def graph_of(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def timed(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
-    """Microseconds of a call of each, in turns: the median of the slowest rank."""
+def timed(
+    graphs: dict[str, torch.cuda.CUDAGraph], before: Callable[[int], object] = lambda number: None
+) -> dict[str, float]:
+    """Microseconds of a call of each, in turns: the median of the slowest rank. `before` is called before each replay, outside
+    of its time, with the number of the turn."""
     times: dict[str, list[float]] = {name: [] for name in graphs}
     for number in range(_ROUNDS + 2):
         for name, graph in graphs.items():
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            before(number)
             dist.barrier()
             torch.cuda.synchronize()
             begin.record()
