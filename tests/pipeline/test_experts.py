@@ -84,6 +84,11 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
         "ep_layer",
         {"mover": "CopyEngine()", "transfer": "push", "ids_full.mover": "Library()"},
     ),
+    "rows return and are added at the ranks of their tokens": ("ep_layer", {"out.adder": "receiver"}),
+    "rows return, and come by copy engines": (
+        "ep_layer",
+        {"out.adder": "receiver", "rows_value.mover": "CopyEngine()", "out.tile": "16x32x0/4w1s2p"},
+    ),
     "tiles of 16 rows": ("moe_layer", {"h.tile": "16x32x16/4w1s"}),
 }
 

@@ -12,10 +12,10 @@ from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS
 from tests.planner.operators import mlp
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.collective import Adder, Collective, Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
-from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, ReduceScatter, SendRecv, bind
+from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, ReduceScatter, ReduceTokens, SendRecv, bind
 from tilelink.planner import fields
 from tilelink.planner.aliases import ALIASES, without_aliases
 from tilelink.planner.choices import texts
@@ -63,9 +63,9 @@ def test_every_rule_of_fields_forbids_alone() -> None:
     """Some combination breaks it and no other one."""
     movers = (None, OwnKernel(), Fused(), Library())
     every = [
-        (operation, Collective(mover, protocol, shots, landing))
-        for operation in (AllGather, ReduceScatter, AllReduce, SendRecv)
-        for mover, protocol, shots, landing in itertools.product(movers, Protocol, (1, 2), Landing)
+        (operation, Collective(mover, protocol, shots, landing, adder))
+        for operation in (AllGather, ReduceScatter, ReduceTokens, AllReduce, SendRecv)
+        for mover, protocol, shots, landing, adder in itertools.product(movers, Protocol, (1, 2), Landing, Adder)
     ]
     broken = [[reason for rule, reason in FIELD_RULES if rule(operation, how)] for operation, how in every]
     assert {reasons[0] for reasons in broken if len(reasons) == 1} == {reason for _, reason in FIELD_RULES}

@@ -25,7 +25,7 @@ import tilelink.proof
 import tilelink.schedule
 import topologies
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
-from tilelink.ir.collective import Collective, Landing
+from tilelink.ir.collective import Adder, Collective, Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import MOVERS, Library, OwnKernel, Transfer
 from tilelink.ir.nodes import TileShape
@@ -48,7 +48,7 @@ _MOST = 4096  # plans: about 8 MB; the oldest ones go
 _TYPES = (
     *(Choices, ExchangeChoice, ComputeChoice, TritonLoop, LibraryCompute),
     *(*MOVERS, OwnKernel, Library, TileShape, Transfer, Nest),
-    *(Collective, Landing, Protocol),
+    *(Adder, Collective, Landing, Protocol),
 )
 
 
