@@ -4,7 +4,8 @@
 
 Nothing waits for the host between calls, so that a rank may run into the next call while another is late in this one. Every
 element of each call is compared with rows that torch has computed for every token and every expert before. Each routing is
-called twice, with other delays; both results have the same bits.
+called twice, with other delays; both results have the same bits. A layer of experts of ranks whose rows return has the bits of
+one with all experts on each rank, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,10 @@ import lowering
 import topologies
 from benchmarks.late_experts import EXPERTS
 from benchmarks.late_ranks import OF_RESULT, OF_SPREAD, cut, routing, spread, whole_inputs
+from tests.pipeline.expert_specs import alone
 from tilelink.bench.machine import topology_of_gpus
+from tilelink.declaration import Overlap
+from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 
@@ -72,18 +77,30 @@ ANSWERS: dict[str, Callable[[Given], Answer]] = {
 }
 
 
-def run(name: str, sizes: dict[str, int], calls: int, seed: int) -> dict[str, Any]:
-    rank, ranks, family = dist.get_rank(), dist.get_world_size(), EXPERTS[name]
-    schedule = family.spec.plan_for(topologies.load(topology_of_gpus(), ranks), sizes, "bf16", {})
+_LAYER = "experts, layer of experts of ranks"
+PINS: dict[str, tuple[dict[str, object], ...]] = {_LAYER: ({"out.adder": "sender"}, {"out.adder": "receiver"})}
+
+
+def _operator(spec: Overlap, sizes: dict[str, int], pins: Mapping[str, object]) -> tuple[Schedule, Any]:
+    schedule = spec.plan_for(topologies.load(topology_of_gpus(), dist.get_world_size()), sizes, "bf16", pins)
     module = load_source(lowering.emit(schedule), schedule.name)
-    operator = operator_class(module)(module.SymmetricMemoryFabric())
+    return schedule, operator_class(module)(module.SymmetricMemoryFabric())
+
+
+def run(name: str, sizes: dict[str, int], calls: int, seed: int, pins: Mapping[str, object]) -> dict[str, Any]:
+    rank, ranks, family = dist.get_rank(), dist.get_world_size(), EXPERTS[name]
+    schedule, operator = _operator(family.spec, sizes, pins)
+    one_rank = None
+    if pins.get("out.adder") == "receiver":
+        tiles = {pin: value for pin, value in schedule.choices if pin in ("h.tile", "grouped_matmul_out_3.tile")}
+        _, one_rank = _operator(alone, sizes, tiles)
     whole, values = whole_inputs(schedule, 0), schedule.spec.inputs
     named = {value.name: one.float() for value, one in zip(values, whole, strict=True)}
     answer, at = ANSWERS[name](named), [value.name for value in values].index("ids")
     parts = [cut(one, value.placement, rank, ranks) for one, value in zip(whole, values, strict=True)]
     alike = torch.Generator(device="cuda").manual_seed(seed)
     apart = torch.Generator().manual_seed(seed + 1 + rank)
-    wrong = torch.zeros(3, dtype=torch.int64, device="cuda")
+    wrong = torch.zeros(4, dtype=torch.int64, device="cuda")
     start = time.perf_counter()
     for call in range(calls):
         ids = routing(tuple(whole[at].shape), sizes["E"], call, alike)
@@ -97,7 +114,12 @@ def run(name: str, sizes: dict[str, int], calls: int, seed: int) -> dict[str, An
         mine, near = (cut(one, family.output, rank, ranks) for one in (wanted, bound))
         bad = ((found[0].float() - mine).abs() > near).sum() + found[0].isnan().sum()
         other = (found[0].view(torch.int16) != found[1].view(torch.int16)).sum()
-        wrong += torch.stack((bad, (bad > 0).long(), other))
+        apart_from_one = torch.zeros_like(other)
+        if one_rank is not None:
+            held = [ids if place == at else one for place, one in enumerate(whole)]
+            mine = cut(one_rank(*held), family.output, rank, ranks)
+            apart_from_one = (found[0].view(torch.int16) != mine.contiguous().view(torch.int16)).sum()
+        wrong += torch.stack((bad, (bad > 0).long(), other, apart_from_one))
     operator.check()
     dist.all_reduce(wrong)
     return {
@@ -106,7 +128,9 @@ def run(name: str, sizes: dict[str, int], calls: int, seed: int) -> dict[str, An
         "choices": {one: str(value) for one, value in schedule.choices},
         "calls": 2 * calls,
         "seconds": round(time.perf_counter() - start, 1),
-        **dict(zip(("wrong_elements", "wrong_calls", "other_bits"), wrong.tolist(), strict=True)),
+        **dict(
+            zip(("wrong_elements", "wrong_calls", "other_bits", "other_than_one_rank"), wrong.tolist(), strict=True)
+        ),
     }
 
 
@@ -121,8 +145,8 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = False
     rows = []
     for name, family in EXPERTS.items():
-        for sizes in family.sizes[1:]:
-            rows.append(run(name, sizes, arguments.calls, arguments.seed))
+        for sizes, pins in product(family.sizes[1:], PINS.get(name, ({},))):
+            rows.append(run(name, sizes, arguments.calls, arguments.seed, pins))
             if dist.get_rank() == 0:
                 print(json.dumps({one: rows[-1][one] for one in rows[-1] if one != "choices"}), flush=True)
                 if arguments.json is not None:
@@ -131,7 +155,8 @@ def main() -> int:
     dist.barrier()
     torch.cuda.synchronize()
     dist.destroy_process_group()
-    return 1 if any(row["wrong_calls"] or row["other_bits"] for row in rows) else 0
+    bad = ("wrong_calls", "other_bits", "other_than_one_rank")
+    return 1 if any(row[what] for row in rows for what in bad) else 0
 
 
 if __name__ == "__main__":

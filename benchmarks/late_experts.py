@@ -66,6 +66,10 @@ EXPERTS = {
         SPECS["moe_layer"], layer, Shard(0), _LAYER, {"xf.mover": _MOVERS[:2], "h.tile": _TILES[:2]}
     ),
     "experts, layer of experts of ranks": Family(
-        SPECS["ep_layer"], layer, Shard(0), _LAYER, {"rows_value.mover": _MOVERS[:2], "h.tile": _TILES[:2]}
+        SPECS["ep_layer"],
+        layer,
+        Shard(0),
+        _LAYER,
+        {"rows_value.mover": _MOVERS[:2], "h.tile": _TILES[:2], "out.adder": ("sender", "receiver")},
     ),
 }

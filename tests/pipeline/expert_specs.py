@@ -76,6 +76,21 @@ def ep_layer(
     return tilelink.combine(tilelink.grouped_matmul(h, down, routing), routing, weights)
 
 
+@tilelink.overlap
+def alone(
+    x: Tensor(T, H),  # type: ignore[valid-type]
+    ids: Tensor(T, K, dtype="int32"),  # type: ignore[valid-type]
+    weights: Tensor(T, K, dtype="fp32"),  # type: ignore[valid-type]
+    gate: Tensor(E, H, F),  # type: ignore[valid-type]
+    up: Tensor(E, H, F),  # type: ignore[valid-type]
+    down: Tensor(E, F, H),  # type: ignore[valid-type]
+) -> Tensor:
+    """Every rank has all experts, and all tokens."""
+    routing = tilelink.route(ids, num_experts=E)
+    h = tilelink.silu(tilelink.grouped_matmul(x, gate, routing)) * tilelink.grouped_matmul(x, up, routing)
+    return tilelink.combine(tilelink.grouped_matmul(h, down, routing), routing, weights)
+
+
 SPECS = {one.name: one for one in (ag_moe, moe_rs, moe_ar, moe_layer, ep_layer)}
 
 

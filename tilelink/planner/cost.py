@@ -213,7 +213,7 @@ class Model:
             case CopyOwn(name):
                 return self._copy_us(self.parts.exchange(name))
             case SortRows(routed):
-                return index_us(self.topology, routed.rows)
+                return index_us(routed)
             case LibraryCollective(function, out, operand):
                 return library_us(self.topology, function, max(self._bytes(out), self._bytes(operand)))
             case PacketCollective(packets=packets, shots=shots, within=within):

@@ -8,6 +8,7 @@ from tilelink.ir.enums import PACKET_BYTES
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import Exchange
 from tilelink.ir.order import Nest
+from tilelink.ir.routed import Routed
 from topologies.topology import Fabric, Topology
 
 _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
@@ -20,7 +21,7 @@ _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitte
 # collectives by packets, fitted to 128 KB to 4 MB of LL packets a peer on 2 x H200: of what a link carries;
 # and of a launch, what a kernel behind a matmul costs
 PACKET_SHARE, _PACKET_LAUNCH_SHARE = 0.76, 0.7
-_IDS, _IDS_US = 128, 1.5  # ids that a program looks at together, and for how long
+_INDEX_US, _COUNT_US, _ID_US = 2.6, 2.2, 9e-5  # tables by one launch, a launch that counts, and each id (one H100)
 _SHOT_US = 1.0  # beginning another shot of packets; 0.6 to 1.9 where one H200 stands for two or four ranks
 _ALL_PROGRAMS_US = 1.5  # all programs of a kernel wait for each other; not measured
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
@@ -93,11 +94,11 @@ def packets_us(topology: Topology, packets: int, shots: int, *, within: bool) ->
     return start + shots * (there + (ranks - 1) * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3)
 
 
-def index_us(topology: Topology, rows: int) -> float:
-    """The tables of a routing of so many rows, with both launches. Not measured yet."""
-    sms = topology.gpu.num_sms
-    blocks = -(-rows // (_IDS * sms))
-    return 2 * (topology.gpu.kernel_launch_us + blocks * _IDS_US)
+def index_us(routed: Routed) -> float:
+    """The tables of a routing, with their launches."""
+    if routed.programs == 1:
+        return _INDEX_US
+    return _INDEX_US + _COUNT_US + routed.rows * _ID_US
 
 
 def bus_rate(topology: Topology) -> float:
