@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.proof.happens_before.events import Boxes
+from tilelink.proof.happens_before.events import Boxes, Events, grouped
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import EVERYTHING, Kind
 from tilelink.proof.happens_before.walk import Walk
@@ -25,7 +25,7 @@ def compare(walk: Walk, assumed: frozenset[str] = frozenset()) -> None:
     Raises Refuted for the first pair that is in no order, or the first read that nothing was written for.
     """
     events = walk.events
-    at = np.flatnonzero(events.kind >= Kind.READ)
+    at = _once(events)
     at = at[np.argsort(walk.moment_of[events.segment[at]], kind="stable")]
     firsts = np.array([one.first for one in events.boxes])
     whose = np.searchsorted(firsts, events.key[at], side="right") - 1
@@ -37,6 +37,17 @@ def compare(walk: Walk, assumed: frozenset[str] = frozenset()) -> None:
     for one in accesses:
         if one.boxes.name not in assumed:
             one.written()
+
+
+def _once(events: Events) -> Ints:
+    """Accesses, of which reads of one box behind the same waits and before the same raise are one, unless they empty it."""
+    emptied = np.isin(events.key, events.key[events.kind == Kind.EMPTY])
+    plain = (events.kind == Kind.READ) & ~emptied
+    reads = np.flatnonzero(plain)
+    first, _ = grouped(*(one[reads] for one in (events.key, events.turn, events.knows, events.segment, events.time)))
+    kept = (events.kind >= Kind.READ) & ~plain
+    kept[reads[first]] = True
+    return np.flatnonzero(kept)
 
 
 def _by(numbers: Ints) -> Ints:

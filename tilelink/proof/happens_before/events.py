@@ -61,6 +61,16 @@ def grouped(*columns: Ints) -> tuple[Ints, Ints]:
     return by[begins], np.diff(np.append(begins, len(by)))
 
 
+def numbered(*columns: Ints) -> tuple[Ints, Ints]:
+    """Where each combination of values stands first, and the number of the one at each place."""
+    by = np.lexsort(columns)
+    new = np.ones(len(by), bool)
+    new[1:] = np.logical_or.reduce([one[by][1:] != one[by][:-1] for one in columns])
+    numbers = np.empty(len(by), np.int64)
+    numbers[by] = np.cumsum(new) - 1
+    return by[new], numbers
+
+
 class Events:
     """Columns: `key` is a word, or the box of an access; `turn`: how often the memory is a period away; `row`, `lane`: where
     it comes from. `size`: how many events there are, of which an access of several cells is several."""
@@ -137,16 +147,20 @@ class Events:
             [np.concatenate(one) for one in zip(*(box[side] for box in folded), strict=True)] for side in (1, 2)
         )
         first = self.boxes[-1].first + len(self.boxes[-1].starts[0]) if self.boxes else 0
+        distinct, number_of = numbered(*starts, *stops)
+        starts, stops = ([one[distinct] for one in ends] for ends in (starts, stops))
         boxes = Boxes(name, first, grid_of(starts, stops), starts, stops)
         self.boxes.append(boxes)
+        done = 0
         for (number, rows), (turn, start, stop) in zip(some, folded, strict=True):
             lanes = np.arange(len(rows))
-            self._put(rows, number, rows.kind, first + lanes, turn, lanes)
+            keys = first + number_of[done : done + len(rows)]
+            self._put(rows, number, rows.kind, keys, turn, lanes)
             lamport = protocol is Protocol.LAMPORT and rows.kind is Kind.READ and not isinstance(rows.step, Call)
             if lamport:
-                self._put(rows, number, Kind.EMPTY, first + lanes, turn, lanes, 1)
+                self._put(rows, number, Kind.EMPTY, keys, turn, lanes, 1)
             self.size += int(sizes_of(boxes.grid, start, stop).sum()) * (2 if lamport else 1)
-            first += len(rows)
+            done += len(rows)
             if protocol is Protocol.SIMPLE or isinstance(rows.step, Call):  # libraries know nothing of packets
                 continue
             lane, cell = cells_of(boxes.grid, start, stop)
