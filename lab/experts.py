@@ -87,11 +87,11 @@ _PINNED: dict[str, tuple[dict[str, str], ...]] = {
 def schedules(name: str, sizes: Mapping[str, int], pinned: bool) -> dict[str, Schedule]:
     """What the planner picks, and pinned tiles."""
     where = topologies.load(topology_of_gpus(), dist.get_world_size())
-    found: dict[str, Schedule] = {"planned": SPECS[name].plan_for(where, sizes, "bf16", {}, log=lambda line: None)}
+    found: dict[str, Schedule] = {"planned": SPECS[name].plan_for(where, sizes, "bf16", {})}
     for pins in _PINNED[name] if pinned else ():
         try:
             label = " ".join(f"{field}={value}" for field, value in pins.items())
-            found[label] = SPECS[name].plan_for(where, sizes, "bf16", pins, log=lambda line: None)
+            found[label] = SPECS[name].plan_for(where, sizes, "bf16", pins)
         except (IllegalPin, NoLegalSchedule) as error:
             print(f"{pins}: {error}", flush=True)
     return found

@@ -102,6 +102,13 @@ def on_peer(pointers, peer, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def on_ranks(pointers, ranks, DTYPE: tl.constexpr):
+    """First elements of a symmetric buffer on each of `ranks`, as a column; `pointers` is the table of its addresses."""
+    there = tl.load(pointers + ranks).to(tl.pointer_type(DTYPE))
+    return tl.multiple_of(there[:, None], [16, 16])
+
+
+@triton.jit
 def store_at_ranks(peer_numbers, place, value, NUM_RANKS: tl.constexpr):
     """Store a number of 64 bits at every rank, as element `place` of a buffer; `peer_numbers` is its table of addresses."""
     ranks = tl.arange(0, triton.next_power_of_2(NUM_RANKS))

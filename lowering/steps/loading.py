@@ -10,7 +10,7 @@ from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope
-from lowering.steps.ranks import through_all
+from lowering.steps.ranks import store_at_ranks_of_rows, through_all
 from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
 from tilelink.ir.enums import Protocol
@@ -158,6 +158,9 @@ class Loading(Signalling):
         if step.variable == "tile" or self.as_one(step):
             super().loop(step)
             return
+        if self.vectors and (store := store_at_ranks_of_rows(step, self.schedule)) is not None:
+            self._store_rows(store)
+            return
         before = dict(self.regions.remote)
         self._look_up(step)
         added = (
@@ -169,6 +172,15 @@ class Loading(Signalling):
                 self._choose(choice)
         super().loop(step)
         self.regions.remote = before
+
+    def _store_rows(self, step: Store) -> None:
+        """Of a tile, each row at its rank."""
+        dtype = element(self.buffers[step.region.buffer])
+        place = self.regions.at_ranks(step.value, step.region)
+        for line in place.lines:
+            self.out.line(line)
+        value = step.value if dtype == self.dtypes.get(step.value, "float32") else f"{step.value}.to(tl.{dtype})"
+        self.out.call("tl.store(", [place.pointers, value, *place.masks])
 
     def _look_up(self, step: For) -> None:
         bound = {step.variable, *(name for name, _ in step.let)}

@@ -3,6 +3,7 @@
     for step < 3: segment = (rank + 1 + step) % 4: wait arrived[segment, c] >= call      one atomic for all words, again and again
     for step < 4: peer = (rank + step) % 4: last of 8: notify ready[rank]@peer = call    one count, one release for all ranks
     for step < 4: peer = ...: (store a -> places[rank]@peer; notify told[rank]@peer)     all stores, then the same
+    for step < 4: peer = ...: store a -> b[rows[m + lane] - peer * 8 : +n]@peer          one store: of each row to its rank
 
 Separate releases would wait for each other. Notifies come later than the loop has them, which holds up nobody: no wait is behind
 them in the loop.
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilelink.schedule.index import Index, Number, names_in, rank, replaced, terms_of
+from tilelink.ir.enums import Protocol
+from tilelink.schedule.index import Index, Number, less, names_in, rank, replaced, terms_of
+from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import For, If, Notify, Step, Wait
+from tilelink.schedule.steps import For, If, Notify, Step, Store, Wait
 from tilelink.schedule.walk import all_steps, notifies, synchronises
 
 
@@ -76,6 +79,22 @@ def notifies_of_ranks(step: For, schedule: Schedule) -> Notifies | None:
     if peers is None or used & _bound(step) or (last.last_of != 1 and not _only_so(last.signal, schedule)):
         return None
     return Notifies(replace(step, body=before) if before else None, one, peers)
+
+
+def store_at_ranks_of_rows(step: For, schedule: Schedule) -> Store | None:
+    """The only step of a loop through all ranks, where it stores at each those rows that lie in its buffer: the same store, with
+    rows as they are counted through all ranks. None for any other loop."""
+    match step.body:
+        case (Store(region=Region(start=(first, *others), extent=extent, at=at) as region) as store,):
+            (row, before), buffer = less(first), region.buffer
+            bound, rows = _bound(step), schedule.shapes[buffer][0]
+            plain = all(
+                one.places is None and one.protocol is Protocol.SIMPLE for one in schedule.buffers if one.name == buffer
+            )
+            moves = any(names_in(index) & bound for index in (row, *others, *extent))
+            if plain and not moves and before == at * rows and through_all(step, at, schedule.num_ranks):
+                return replace(store, region=replace(region, start=(row, *others)))
+    return None
 
 
 def _only_so(signal: str, schedule: Schedule) -> bool:

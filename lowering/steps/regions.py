@@ -150,6 +150,21 @@ class Regions:
                 masks += mask
         return Place(tuple(lines), Chain(tuple(terms)), Chain(tuple(_bracketed(masks)), "&", "mask="), leads)
 
+    def at_ranks(self, value: str, region: Region) -> Place:
+        """Where rows of a tile are, each at its rank; they are looked up, and counted through all ranks."""
+        buffer = self.buffers[region.buffer]
+        rows, cols = self.sides(value, region)
+        lines: list[str] = []
+        offsets, masks = self._lanes(rows, "rows", self._limit(rows, "rows", lines), lines)
+        columns, more = self._side(buffer, cols, 1, True, self._limit(cols, "cols", lines))
+        what = f"rows of {buffer.name}"
+        each = self.spell.number(f"{buffer.name}_rows", self.schedule.shapes[buffer.name][0], what, Group.BUFFERS)
+        self.needs[f"{buffer.name}_peers"] = ""
+        base = f"on_ranks({buffer.name}_peers, rows_of_lanes // {each}, tl.{stored(buffer)})"
+        row = self.spell.times(offsets.replace("rows_of_lanes", f"(rows_of_lanes % {each})"), buffer.name, 0)
+        terms = (base, row, self.spell.times(columns, buffer.name, 1))
+        return Place(tuple(lines), Chain(terms), Chain(tuple(_bracketed([*masks, *more])), "&", "mask="))
+
     def _limit(self, side: Side, kind: str, lines: list[str]) -> str:
         """How many elements exist along a ragged side, as a variable; empty if all do."""
         if not side.ragged:

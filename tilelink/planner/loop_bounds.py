@@ -23,6 +23,7 @@ from tilelink.planner.tile_cost import (
     LAST_EXPOSED,
     LATE_COUNT_US,
     MIXED,
+    ROWS_DRAG,
     SHARED_LINK,
     STORES_DRAG,
     STORES_EXPOSED,
@@ -223,7 +224,7 @@ class _Bound:
     def _sent_us(self, product: float) -> float:
         """What stores to peers hold a tile up, behind a product of so long."""
         sent = max((self._stored_us(r) for r, x in self.exchanges if self._leaves(r) and not x.source), default=0.0)
-        exposed = (STORES_DRAG if self._returns else STORES_EXPOSED) * sent
+        exposed = (ROWS_DRAG if self._returns else STORES_EXPOSED) * sent
         if not self.turns:
             return exposed
         mixed = 0.0

@@ -60,7 +60,9 @@ _MISSED = 0.35  # of what programs with several tiles at hand load, comes from m
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
+_WIDE_WEIGHTS, _NARROW = 128, 1.1  # columns of weights that each tile has for itself; what fewer cost (2 x H100)
 STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
+ROWS_DRAG = 0.07  # the same of rows that go to the ranks of their tokens: peers are told at the end (2 x H100)
 STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
 STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
@@ -157,8 +159,7 @@ class TileCost:
         does not take. `rest`: what else the tile takes."""
         sent = self._to_peers_us(self._others)
         if any(isinstance(step, Store) and step.place is Place.TOKEN for step in self._others):
-            # nobody is told of a tile, so that none waits for its stores
-            return max(STORES_DRAG * sent, sent - product - rest)
+            return max(ROWS_DRAG * sent, sent - product - rest)
         if not self._parts_in_pieces:
             return STORES_EXPOSED * sent
         least = 0.0
@@ -172,7 +173,12 @@ class TileCost:
         """What the tiles of a round move between memory and L2, while all programs do."""
         rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
-            return traffic / self.role.num_tiles / (rate * stream_share(self.on.per_sm) / self.role.programs) / 1e3
+            chosen = (
+                self.routed is not None and self.routed.parts > 1
+            )  # rows are loaded when it is known which (2 x H100)
+            share = stream_share(1 if chosen else self.on.per_sm)
+            return traffic / self.role.num_tiles / (rate * share / self.role.programs) / 1e3
+        traffic *= _NARROW if self._other_weights and self._work.n < _WIDE_WEIGHTS else 1.0
         return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
 
     def _packets_us(self) -> float:

@@ -20,6 +20,7 @@ from tilelink.planner.tile_work import Programs
 from tilelink.planner.transfers import State, Transfers
 from topologies.topology import Topology
 
+_RETURNED_US = 4.0  # until the last program has told peers, when the stores of all are performed (2 x H100, few rows)
 _SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
 
 
@@ -155,7 +156,7 @@ class TileRun:
                 if not self._pulled(exchange):
                     self.transfers.move(exchange)
             elif exchange.kind is Kind.RETURN:  # nobody is told before the last tile is done
-                self.transfers.made[exchange.name][:] = ends.max()
+                self.transfers.made[exchange.name][:] = ends.max() + _RETURNED_US
                 self.transfers.move(exchange)
         gathered = [exchange for exchange in made if exchange.kind is Kind.GATHER]
         counted = self._counted(ends) if gathered else ends
