@@ -67,8 +67,7 @@ STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behin
 STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
-_PACKETS_US = 1.6  # until packets of a tile are there
-_PACKETS_GB_PER_S = 3.6  # of them that a program sends (2 x H200, 16 and 64 rows)
+_PACKETS_US, _PACKETS_GB_PER_S = 1.6, 3.6  # until packets of a tile are there; of them that a program sends (2 x H200)
 WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
 
