@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 
 from tilelink.ir.enums import PACKET_BYTES
@@ -18,7 +18,6 @@ from tilelink.ir.steps import (
     Load,
     MatmulBody,
     Notify,
-    Operand,
     Place,
     Step,
     Store,
@@ -43,6 +42,7 @@ from tilelink.planner.tile_work import (
     Work,
     compute_us,
     flops_us,
+    operands_of,
     stream_share,
     tile_share,
 )
@@ -386,17 +386,3 @@ class TileCost:
                 elements * math.prod(end - first for first, end in window) // math.prod(found.shape[-len(window) :])
             )
         return elements * DTYPE_BYTES[found.dtype]
-
-
-def operands_of(step: Step) -> Iterator[Operand]:
-    match step:
-        case MatmulBody(left=left, right=right):
-            yield from (left, right)
-        case UserBody(operands=operands):
-            yield from (operand for _, operand in operands)
-        case SumParts(operand=operand) | Store(operand=operand) | Load(operand=operand):
-            yield operand
-        case CombineBody(rows=rows, weights=weights, ids=ids):
-            yield from (rows, weights, ids)
-        case _:
-            return

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.steps import CombineBody, Load, MatmulBody, Operand, Step, Store, SumParts, UserBody
 from topologies.topology import Gpu
 
 START_US = 1.2  # fill and drain of the software pipeline of one tile
@@ -122,3 +124,18 @@ def least_tile_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float,
 def matmul_memory_us(num_bytes: float, gpu: Gpu) -> float:
     """To load so much from memory, for a matmul."""
     return num_bytes / (gpu.memory_gb_per_s * MEMORY_SHARE) / 1e3
+
+
+def operands_of(step: Step) -> Iterator[Operand]:
+    """What a step of a tile loads or stores."""
+    match step:
+        case MatmulBody(left=left, right=right):
+            yield from (left, right)
+        case UserBody(operands=operands):
+            yield from (operand for _, operand in operands)
+        case SumParts(operand=operand) | Store(operand=operand) | Load(operand=operand):
+            yield operand
+        case CombineBody(rows=rows, weights=weights, ids=ids):
+            yield from (rows, weights, ids)
+        case _:
+            return
