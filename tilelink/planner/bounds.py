@@ -57,7 +57,8 @@ def least_us(structure: Structure, chosen: Chosen) -> float:
     if exchanges:
         total += WITHIN_US
         if _meets(structure, tuple(exchanges.items())):
-            total += MEET_US + meet_share(structure.topology) * total
+            in_step = any(one.kind is Kind.RETURN for one in structure.relations)
+            total += MEET_US + (0.0 if in_step else meet_share(structure.topology) * total)
     total += sum(one.drag for one in least.values())
     return total - most_boost_us(total, sum(one.tensor for one in loops.values()))
 

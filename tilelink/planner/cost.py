@@ -25,6 +25,7 @@ from tilelink.ir.nodes import (
     Exchange,
     Finish,
     Kernel,
+    Kind,
     Launch,
     Publish,
     TellPlace,
@@ -239,7 +240,8 @@ class Model:
         ended = WITHIN_US + _ENDED_US * self._last_programs() if finish.within else 0.0
         ended += _COPIED_US if finish.within and self.draft.copied else 0.0
         last = ended or (_TURN_US if finish.turns else _FINISH_US)
-        return last, MEET_US + self.meet_share * ended_at if finish.meets else 0.0
+        in_step = any(one.kind is Kind.RETURN for one in self.parts.exchanges.values())  # they have met for their rows
+        return last, MEET_US + (0.0 if in_step else self.meet_share * ended_at) if finish.meets else 0.0
 
     def _last_programs(self) -> int:
         """Of the last kernel."""
