@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 
 import topologies
 from tests.pipeline.expert_specs import SPECS
+from tilelink.elaborate.review import landing_bytes, sized
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.proof.happens_before.all_tables import check_all_tables
@@ -88,9 +90,7 @@ BUGS: dict[str, Callable[[Step], tuple[Step, ...]]] = {
         )
     ),
     "columns of the next tile": rows(lambda one: replace(one, start=(one.start[0], one.start[1] + 16))),
-    "rows of other tokens are added": read(
-        lambda one: replace(one, start=(one.start[0] + SIZES["K"], one.start[1]))  # type: ignore[arg-type]
-    ),
+    "rows of other tokens are added": read(lambda one: replace(one, start=(one.start[0] + SIZES["K"], one.start[1]))),
     "nobody waits": lambda step: () if _waits(step) else (step,),
     "one peer is not waited for": lambda step: (
         (replace(step, count=RANKS - 2),) if isinstance(step, For) and _waits(step) else (step,)
@@ -181,8 +181,24 @@ def test_tables_of_all_experts_do_not_differ_between_ranks() -> None:
 
 
 def test_what_lands_is_as_large_as_the_rows_of_a_ranks_tokens() -> None:
-    steps = instantiated(elaborated(planned()))
+    """So that it does not grow with experts; the plan says how much memory of a rank its peers reach."""
+    found = planned()
+    steps = instantiated(elaborated(found))
     assert steps.shapes["out_rows"] == (EACH, SIZES["H"])
     assert {one.region.buffer for one in all_steps(steps) if isinstance(one, Store) and one.region.at != rank} >= {
         "out_rows"
     }
+    packets = {"rows_value_packets": 8, "ids_full_packets": 4}  # bytes of data in 8
+    sent = {
+        name: math.prod(steps.shapes[name]) * 8 * size // data
+        for (name, data), size in zip(packets.items(), (2, 4), strict=True)
+    }
+    assert landing_bytes(steps) == sum(sent.values()) + 2 * EACH * SIZES["H"]
+    assert f"{sized(landing_bytes(steps))} of symmetric memory a rank" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(999, "999 bytes"), (1000, "1.0 KB"), (33_554_432, "33.6 MB"), (2_000_000_000, "2.0 GB")]
+)
+def test_bytes_are_printed_as_people_read_them(count: int, text: str) -> None:
+    assert sized(count) == text
