@@ -188,12 +188,8 @@ def test_what_lands_is_as_large_as_the_rows_of_a_ranks_tokens() -> None:
     assert {one.region.buffer for one in all_steps(steps) if isinstance(one, Store) and one.region.at != rank} >= {
         "out_rows"
     }
-    packets = {"rows_value_packets": 8, "ids_full_packets": 4}  # bytes of data in 8
-    sent = {
-        name: math.prod(steps.shapes[name]) * 8 * size // data
-        for (name, data), size in zip(packets.items(), (2, 4), strict=True)
-    }
-    assert landing_bytes(steps) == sum(sent.values()) + 2 * EACH * SIZES["H"]
+    values, ids = (math.prod(steps.shapes[name]) for name in ("rows_value_packets", "ids_full_packets"))
+    assert landing_bytes(steps) == 2 * values + 2 * 4 * ids + 2 * EACH * SIZES["H"]  # of packets of ids half is data
     assert f"{sized(landing_bytes(steps))} of symmetric memory a rank" in str(found)
 
 
