@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ class GpuStream(LibraryCalls):
         self.fabric = fabric
 
     @staticmethod
-    def most_registers(per_sm: int, options: Mapping[str, Any]) -> dict[str, int]:
+    def most_registers(per_sm: int, options: dict[str, Any]) -> dict[str, int]:
         """The option of a launch that keeps registers of a thread so few that `per_sm` programs fit on an SM of 65,536."""
         most = 65536 // (per_sm * 32 * options.get("num_warps", 4)) // 8 * 8
         return {"maxnreg": most} if most < 255 and torch.version.hip is None else {}

@@ -22,6 +22,7 @@ from tilelink.errors import (
     UnknownDtype,
 )
 from tilelink.ir.routed import Routed
+from tilelink.ir.routing import Routing
 from tilelink.ir.spec import BoundSpec, bind
 from tilelink.runtime.meaning import evaluate
 
@@ -94,6 +95,19 @@ def _spec(body: Callable[..., object], inputs: dict[str, Tensor]) -> None:
 
 
 X, IDS, W = Tensor(T, H), Tensor(T, K, dtype="int32"), Tensor(E, H, F)
+TOKENS, OWN_IDS = Tensor(T, H, placement=Shard(0)), Tensor(T, K, dtype="int32", placement=Shard(0))
+OWN_WEIGHTS = Tensor(T, K, dtype="fp32", placement=Shard(0))
+
+
+def _there_and_back(x: Tensor, routing: Routing, weights: Tensor) -> Tensor:
+    return tilelink.combine(tilelink.dispatch(x, routing), routing, weights)
+
+
+def _through(x: Tensor, routing: Routing, w: Tensor, v: Tensor) -> Tensor:
+    rows = tilelink.grouped_matmul(tilelink.silu(tilelink.dispatch(x, routing)), w, routing)
+    return tilelink.combine(rows, routing, v)
+
+
 ROUTED: dict[str, tuple[type[TileLinkError], Callable[..., object], dict[str, Tensor]]] = {
     "ids of the dtype of plan": (BadRouting, lambda ids: tilelink.route(ids, E), {"ids": Tensor(T, K)}),
     "ids that are cut": (
@@ -173,6 +187,16 @@ ROUTED: dict[str, tuple[type[TileLinkError], Callable[..., object], dict[str, Te
         IntegerOperand,
         lambda ids: tilelink.all_gather(ids, dim=0),
         {"ids": Tensor(T, K, dtype="int32", placement=Shard(0))},
+    ),
+    "rows that come back as they went": (
+        BadRouting,
+        lambda x, ids, v: _there_and_back(x, tilelink.route(ids, E), v),
+        {"x": TOKENS, "ids": OWN_IDS, "v": OWN_WEIGHTS},
+    ),
+    "a function of dispatched rows": (
+        BadRouting,
+        lambda x, ids, w, v: _through(x, tilelink.route(ids, E), w, v),
+        {"x": TOKENS, "ids": OWN_IDS, "w": Tensor(E, H, F, placement=Shard(0)), "v": OWN_WEIGHTS},
     ),
     "a routing that is added to": (NotATensor, lambda x, ids: x + tilelink.route(ids, E), {"x": X, "ids": IDS}),
     "three dimensions": (BadShape, lambda w: w * 2, {"w": W}),

@@ -13,11 +13,13 @@ from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.printing import legend_lines, printed_lines
 from tilelink.schedule.roles import Schedule
 
+_BYTES = DTYPE_BYTES | {"int64": 8}  # which place of a pool
+
 
 def landing_bytes(steps: Schedule) -> int:
     """Of the symmetric memory of a rank: where data of peers land, and what peers read. A pool counts once; dims have numbers."""
     shapes, found = steps.shapes, (one for one in steps.buffers if one.memory is Memory.SYMMETRIC)
-    return sum(math.prod(shapes[one.name]) * DTYPE_BYTES[one.dtype] * _packets_of(one) for one in found)
+    return sum(math.prod(shapes[one.name]) * _BYTES[one.dtype] * _packets_of(one) for one in found)
 
 
 def _packets_of(buffer: Buffer) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType, FunctionType
 
 from tilelink.errors import (
+    BadRouting,
     BadShape,
     BadUserOp,
     NotAFunction,
@@ -25,7 +26,7 @@ from tilelink.ir.location import Location, here
 from tilelink.ir.ops.op import text
 from tilelink.ir.placement import ByExpert, Partial
 from tilelink.ir.routing import Routing
-from tilelink.ir.spec import Node, Operation, Spec, Value
+from tilelink.ir.spec import Dispatch, GroupedMatmul, Node, Operation, Spec, Value
 from tilelink.ir.tensor import Tensor
 from tilelink.ir.user_op import UserOp, clashing
 
@@ -90,7 +91,7 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
     """Call `function` with symbolic tensors and return its Spec.
 
     `scope` holds the names that annotations may use besides globals and closure (the caller's locals).
-    Raises NotAFunction, BadAnnotation, NothingReturned, UnreducedOutput and what the operations raise.
+    Raises NotAFunction, BadAnnotation, NothingReturned, UnreducedOutput, BadRouting and what the operations raise.
     """
     if not isinstance(function, FunctionType):
         raise NotAFunction(here(), value=repr(function))
@@ -114,6 +115,7 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
     computed = {node.output.name for node in recorder.nodes}
     if not outputs or any(output.name not in computed for output in outputs):
         raise NothingReturned(location, function=function.__name__, value="a parameter" if outputs else "nothing")
+    _check_dispatched(recorder)
     returned = [output.name for output in outputs]
     rename = _rename(recorder, names, returned)
     return Spec(
@@ -124,6 +126,17 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
         source=_source(function),
         location=location,
     )
+
+
+def _check_dispatched(recorder: Trace) -> None:
+    """Rows that have been dispatched lie as tokens, which a matmul of experts looks up. Raises BadRouting for other readers."""
+    rows = {node.output.name for node in recorder.nodes if isinstance(node.operation, Dispatch)}
+    for node in recorder.nodes:
+        taken = [name for name in node.inputs if name in rows]
+        if taken and not isinstance(node.operation, GroupedMatmul):
+            reason = f"it takes {taken[0]}, and dispatched rows go into a matmul with experts first"
+            legal = "tilelink.grouped_matmul takes them. Apply functions of single elements before dispatch."
+            raise BadRouting(node.output.location, op=node.operation.word, reason=reason, legal=legal)
 
 
 def _call(function: FunctionType, parameters: list[Tensor]) -> tuple[object, dict[str, str]]:
