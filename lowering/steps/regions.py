@@ -155,13 +155,13 @@ class Regions:
         buffer = self.buffers[region.buffer]
         rows, cols = self.sides(value, region)
         lines: list[str] = []
-        offsets, masks = self._lanes(rows, "rows", self._limit(rows, "rows", lines), lines)
+        _, masks = self._lanes(rows, "rows", self._limit(rows, "rows", lines), lines)
         columns, more = self._side(buffer, cols, 1, True, self._limit(cols, "cols", lines))
         what = f"rows of {buffer.name}"
         each = self.spell.number(f"{buffer.name}_rows", self.schedule.shapes[buffer.name][0], what, Group.BUFFERS)
         self.needs[f"{buffer.name}_peers"] = ""
         base = f"on_ranks({buffer.name}_peers, rows_of_lanes // {each}, tl.{stored(buffer)})"
-        row = self.spell.times(offsets.replace("rows_of_lanes", f"(rows_of_lanes % {each})"), buffer.name, 0)
+        row = self.spell.times(f"(rows_of_lanes % {each})[:, None]", buffer.name, 0)
         terms = (base, row, self.spell.times(columns, buffer.name, 1))
         return Place(tuple(lines), Chain(terms), Chain(tuple(_bracketed([*masks, *more])), "&", "mask="))
 

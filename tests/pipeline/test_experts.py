@@ -183,3 +183,12 @@ def test_ids_that_are_no_experts_are_counted_and_raised_when_asked() -> None:
         assert torch.allclose(found.double(), wanted.chunk(2)[rank], rtol=0.05, atol=0.05)
     with pytest.raises(IllegalIds, match="ids: 3 ids of calls so far"):
         operators[0].check()  # type: ignore[attr-defined]
+
+
+def test_rows_leave_by_one_store_where_a_tile_can_store_at_several_ranks() -> None:
+    """Triton-distributed takes the address of one rank at a time."""
+    schedule = planned("ep_layer", 2, {"out.adder": "receiver"})
+    kernels = {target: lowering.emit(schedule, target) for target in ("triton", "triton-distributed")}
+    assert kernels["triton"].count("on_ranks(out_rows_peers") == 1
+    assert "on_ranks(" not in kernels["triton-distributed"]
+    assert "dl.symm_at(out_rows, peer)" in kernels["triton-distributed"]
