@@ -17,6 +17,7 @@ NEVER = {
     "Exchange.kind=REDUCE": "a relation of the library, which is no exchange",
     "Notify.place=HERE": "what is raised is at a peer",
     "Notify.place=OWN": "as above",
+    "Notify.place=TOKEN": "peers are told of rows behind all tiles",
 }
 # cases which, between them, have all that cases have: the test need not plan every one
 COVER = (
@@ -44,6 +45,7 @@ COVER = (
     "bench gemm_rs: numbered words of tiles, h200-nvswitch x4, triton",
     "bench gemm_rs: library, chunk by chunk, h200-nvswitch x4, triton",
     "08_moe_rs.py:moe_rs: many rows, h200-nvswitch x4, triton",
+    "09_ep_layer.py:ep_layer: receiver, h200-nvswitch x4, triton",
 )
 
 
