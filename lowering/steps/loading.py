@@ -163,24 +163,25 @@ class Loading(Signalling):
             return
         before = dict(self.regions.remote)
         self._look_up(step)
-        added = (
-            one for one in step.body if isinstance(one, Compute) and one.op == "combined" and one.operands[-1] != 0
-        )
-        self.added = {str(one.operands[1]): one for one in added}
+        added, outside = (one for one in step.body if _adds_own_rows(one)), self.added
+        self.added = {str(one.operands[1]): one for one in added if isinstance(one, Compute)}
         with self.scope.inside(step.variable, step.count, let=step.let):  # the loads are those of the loop
             for choice in choices(step):
                 self._choose(choice)
         super().loop(step)
-        self.regions.remote = before
+        self.regions.remote, self.added = before, outside
 
     def _store_rows(self, step: Store) -> None:
         """Of a tile, each row at its rank."""
-        dtype = element(self.buffers[step.region.buffer])
         place = self.regions.at_ranks(step.value, step.region)
         for line in place.lines:
             self.out.line(line)
-        value = step.value if dtype == self.dtypes.get(step.value, "float32") else f"{step.value}.to(tl.{dtype})"
-        self.out.call("tl.store(", [place.pointers, value, *place.masks])
+        self.out.call("tl.store(", [place.pointers, self.rounded(step), *place.masks])
+
+    def rounded(self, step: Store) -> str:
+        """What is stored, in the dtype of the buffer."""
+        dtype = element(self.buffers[step.region.buffer])
+        return step.value if dtype == self.dtypes.get(step.value, "float32") else f"{step.value}.to(tl.{dtype})"
 
     def _look_up(self, step: For) -> None:
         bound = {step.variable, *(name for name, _ in step.let)}
@@ -296,3 +297,8 @@ class Loading(Signalling):
         masked: list[str | Chain] = [here.mask, f"other={choice.first.fill}"] if here.mask.parts else []
         pointers = Chain((source, *here.pointers.parts[-tile:]))
         return before, instead, (here.lines, f"{value} = tl.load(", [pointers, *masked])
+
+
+def _adds_own_rows(step: Step) -> bool:
+    """Whether the step adds a row of those experts only that this rank has."""
+    return isinstance(step, Compute) and step.op == "combined" and step.operands[-1] != 0

@@ -244,8 +244,7 @@ class Programs(Loading):
 
     def store(self, step: Store) -> None:
         buffer = self.buffers[step.region.buffer]
-        dtype = element(buffer)
-        value = step.value if dtype == self.dtypes.get(step.value, "float32") else f"{step.value}.to(tl.{dtype})"
+        value = self.rounded(step)
         if step.region.access is Access.DESCRIPTOR:
             name, row, col = self.described(step.value, step.region, step)
             self.out.line(f"{name}.store([{self.spell(row)}, {self.spell(col)}], {value})")
