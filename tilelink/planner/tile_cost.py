@@ -172,9 +172,8 @@ class TileCost:
         """What the tiles of a round move between memory and L2, while all programs do."""
         rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
-            chosen = (
-                self.routed is not None and self.routed.parts > 1
-            )  # rows are loaded when it is known which (2 x H100)
+            # rows of own experts are loaded when it is known which they are (2 x H100)
+            chosen = self.routed is not None and self.routed.parts > 1
             share = stream_share(1 if chosen else self.on.per_sm)
             return traffic / self.role.num_tiles / (rate * share / self.role.programs) / 1e3
         traffic *= _NARROW if self._other_weights and self._work.n < _WIDE_WEIGHTS else 1.0

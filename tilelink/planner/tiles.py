@@ -65,7 +65,6 @@ COMBINE_TILES = (
     TileShape(16, 64, 0, 4, 1, per_sm=8),
     *STREAM_TILES,
 )
-_SHARING = 3  # of them, which share an SM: small ones are as good for many rows
 _DEEP_STEP, _FEW_ROWS = 64, 256  # longer steps of k are for loops that wait for memory: less to do for each of them
 _BARRIER_BYTES = 8
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
@@ -84,10 +83,10 @@ def matmul_tiles(matmuls: int) -> tuple[TileShape, ...]:
 
 
 def suits(tile: TileShape, rows: int, cols: int) -> bool:
-    """No dimension of the tile is more than twice what there is to compute, nor a sixteenth of it."""
+    """No dimension of the tile is more than twice what there is to compute, nor a sixteenth of it, if it has an SM alone."""
     large = tile.m <= max(16, 2 * rows - 1) and tile.n <= max(16, 2 * cols - 1)
     waits_only = rows <= _FEW_ROWS or tile.k <= _DEEP_STEP
-    small = tile.m * 16 < rows and tile.m < 64 and rows > 512 and tile not in COMBINE_TILES[:_SHARING]
+    small = tile.m * 16 < rows and tile.m < 64 and rows > 512 and tile.per_sm == 1
     return large and waits_only and not small
 
 
