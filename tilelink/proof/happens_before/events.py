@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.refuted import Place
@@ -52,20 +53,24 @@ def _named(name: str, grid: Grid, cell: int) -> str:
     return f"{name}[{', '.join(str(a) if b == a + 1 else f'{a} : +{b - a}' for a, b in box)}]@{owner}"
 
 
-def grouped(*columns: Ints) -> tuple[Ints, Ints]:
-    """Where each combination of values stands first, and how often it stands there."""
-    by = np.lexsort(columns)  # stable
+def _sorted(columns: tuple[Ints, ...]) -> tuple[Ints, NDArray[np.bool_]]:
+    """The order that sorts combinations of values, equal ones as they stand, and where in it another one begins."""
+    by = np.lexsort(columns)
     new = np.ones(len(by), bool)
     new[1:] = np.logical_or.reduce([one[by][1:] != one[by][:-1] for one in columns])
+    return by, new
+
+
+def grouped(*columns: Ints) -> tuple[Ints, Ints]:
+    """Where each combination of values stands first, and how often it stands there."""
+    by, new = _sorted(columns)
     begins = np.flatnonzero(new)
     return by[begins], np.diff(np.append(begins, len(by)))
 
 
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:
     """Where each combination of values stands first, and the number of the one at each place."""
-    by = np.lexsort(columns)
-    new = np.ones(len(by), bool)
-    new[1:] = np.logical_or.reduce([one[by][1:] != one[by][:-1] for one in columns])
+    by, new = _sorted(columns)
     numbers = np.empty(len(by), np.int64)
     numbers[by] = np.cumsum(new) - 1
     return by[new], numbers
