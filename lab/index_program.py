@@ -1,10 +1,9 @@
-"""On one GPU: the index program of a routing, as it is and as it was, as CUDA graphs.
+"""On one GPU: the index program of a routing, as CUDA graphs.
 
     python lab/index_program.py --json index_program.json [--grid]
 
-`new` is cut as lowering cuts it, `old` are kernels of two launches whose programs compare each id of a block with each. With
---grid at tiles of 64 rows also other chunks, warps and programs for tiles. `count` is the first launch alone. All that a
-routing's tables have is compared with a stable sort of torch, of ids of several kinds.
+`new` is cut as lowering cuts it; with --grid at tiles of 64 rows also other chunks, warps and programs for tiles. `count` is the
+first launch alone. All that a routing's tables have is compared with a stable sort of torch, of ids of several kinds.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-import triton
-import triton.language as tl
 
 from lab.one_gpu import time_us
-from lowering.device.routing import count_experts, experts_of, place_rows
+from lowering.device.routing import count_experts, place_rows
 from lowering.steps.routing import Blocks, blocks
 from tilelink.ir.routed import Routed
 
@@ -70,95 +67,6 @@ KINDS: dict[str, Callable[[int, int, int], torch.Tensor]] = {
 }
 
 
-@triton.jit
-def count_by_blocks(
-    ids,
-    counts,
-    wrong,
-    first_expert,
-    NUM_ROWS: tl.constexpr,
-    NUM_EXPERTS: tl.constexpr,
-    ALL_EXPERTS: tl.constexpr,
-    BINS: tl.constexpr,
-    CHUNK: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Program p counts assignments to each expert among CHUNK from p * CHUNK on, in row p of `counts`. `wrong`: ids outside of
-    -1 to ALL_EXPERTS - 1, of all calls so far."""
-    program = tl.program_id(0)
-    found = tl.zeros((BINS,), tl.int32)
-    outside = 0
-    for start in range(0, CHUNK, BLOCK):
-        found += tl.histogram(
-            experts_of(ids, program * CHUNK + start, first_expert, BLOCK, NUM_ROWS, NUM_EXPERTS), BINS
-        )
-        places = program * CHUNK + start + tl.arange(0, BLOCK)
-        given = tl.load(ids + places, mask=places < NUM_ROWS, other=-1)
-        outside += tl.sum(((given < -1) | (given >= ALL_EXPERTS)).to(tl.int32))
-    tl.store(counts + program * BINS + tl.arange(0, BINS), found)
-    if outside > 0:
-        tl.atomic_add(wrong, outside, sem="relaxed", scope="gpu")
-
-
-@triton.jit
-def place_by_blocks(
-    ids,
-    counts,
-    rows,
-    tokens,
-    experts,
-    here,
-    num_tiles,
-    first_expert,
-    NUM_ROWS: tl.constexpr,
-    CHOICES: tl.constexpr,
-    NUM_EXPERTS: tl.constexpr,
-    BINS: tl.constexpr,
-    CHUNK: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_COUNTS: tl.constexpr,
-    COUNTS_BLOCK: tl.constexpr,
-    TILE: tl.constexpr,
-    MOST_TILES: tl.constexpr,
-    TILES_BLOCK: tl.constexpr,
-    NONE: tl.constexpr,
-):
-    """Program p puts its assignments at their places in `rows`, which has tiles of TILE, and their tokens in `tokens`. Tile i of
-    `num_tiles` has here[i] rows of experts[i]; others up to MOST_TILES have 0. NONE: 1 where rows that none of these
-    experts takes have tiles, too, 0 where not."""
-    program = tl.program_id(0)
-    bins = tl.arange(0, BINS)
-    every = tl.zeros((BINS,), tl.int32)
-    before = tl.zeros((BINS,), tl.int32)
-    for start in range(0, NUM_COUNTS, COUNTS_BLOCK):
-        who = start + tl.arange(0, COUNTS_BLOCK)
-        found = tl.load(counts + who[:, None] * BINS + bins[None, :], mask=(who < NUM_COUNTS)[:, None], other=0)
-        every += tl.sum(found, 0)
-        before += tl.sum(tl.where((who < program)[:, None], found, 0), 0)
-    every = tl.where(bins < NUM_EXPERTS + NONE, every, 0)
-    tiles = (every + TILE - 1) // TILE
-    ends = tl.cumsum(tiles, 0)
-    place = (ends - tiles) * TILE + before  # the next one of each expert for this program
-    for start in range(0, CHUNK, BLOCK):
-        first = program * CHUNK + start
-        found = experts_of(ids, first, first_expert, BLOCK, NUM_ROWS, NUM_EXPERTS)
-        lanes = tl.arange(0, BLOCK)
-        earlier = (found[:, None] == found[None, :]) & (lanes[None, :] < lanes[:, None])
-        there = tl.gather(place, found, 0) + tl.sum(earlier.to(tl.int32), 1)
-        tl.store(rows + there, first + lanes, mask=found <= NUM_EXPERTS)
-        tl.store(tokens + there, (first + lanes) // CHOICES, mask=found <= NUM_EXPERTS)
-        place += tl.histogram(found, BINS)
-    for start in range(program * TILES_BLOCK, MOST_TILES, tl.num_programs(0) * TILES_BLOCK):
-        tile = start + tl.arange(0, TILES_BLOCK)
-        expert = tl.sum(((ends[None, :] <= tile[:, None]) & (bins <= NUM_EXPERTS)[None, :]).to(tl.int32), 1)
-        left = every[None, :] - (tile[:, None] - (ends - tiles)[None, :]) * TILE
-        left = tl.sum(tl.where(bins[None, :] == expert[:, None], left, 0), 1)
-        tl.store(here + tile, tl.where(expert <= NUM_EXPERTS, tl.minimum(left, TILE), 0), mask=tile < MOST_TILES)
-        tl.store(experts + tile, tl.minimum(expert, NUM_EXPERTS), mask=tile < MOST_TILES)
-    if program == 0:
-        tl.store(num_tiles, tl.sum(tiles))
-
-
 class Tables:
     def __init__(self, case: Case, height: int, counts: int) -> None:
         most = case.routed.most_tiles(height)
@@ -176,29 +84,6 @@ class Tables:
 
 
 Launches = dict[str, Callable[[], object]]  # `count` and `place`, in this order
-
-
-def old(case: Case, height: int, ids: torch.Tensor) -> tuple[Launches, Tables]:
-    routed = case.routed
-    bins, chunk = max(16, _power(case.own + 2)), max(128, _power(-(-routed.rows // 64)))
-    programs = -(-routed.rows // chunk)
-    tables = Tables(case, height, programs * bins)
-    both = {
-        "NUM_ROWS": routed.rows,
-        "NUM_EXPERTS": case.own,
-        "BINS": bins,
-        "CHUNK": chunk,
-        "BLOCK": 128,
-        "num_warps": 8,
-    }
-    sizes = {"CHOICES": case.choices, "NUM_COUNTS": programs, "COUNTS_BLOCK": 16, "TILE": height, "TILES_BLOCK": 16}
-    sizes |= {"MOST_TILES": routed.most_tiles(height), "NONE": int(case.own == case.every)}
-    count, place = count_by_blocks[(programs,)], place_by_blocks[(programs,)]
-    made, wrong = tables.made, tables.wrong
-    return {
-        "count": lambda: count(ids, tables.counts, wrong, case.first, ALL_EXPERTS=case.every, **both),
-        "place": lambda: place(ids, tables.counts, *made, case.first, **both, **sizes),
-    }, tables
 
 
 def new(case: Case, height: int, ids: torch.Tensor, chunk: int, cut: Blocks) -> tuple[Launches, Tables]:
@@ -290,7 +175,6 @@ def _power(number: int) -> int:
 def contenders(case: Case, height: int, grid: bool) -> Iterator[tuple[str, Callable[..., tuple[Launches, Tables]]]]:
     routed = case.routed
     chosen = blocks(routed.programs, routed.chunk, routed.bins, routed.most_tiles(height))
-    yield "old", old
     yield "new", lambda *given: new(*given, routed.chunk, chosen)
     seen = {(routed.chunk, chosen)}
     for chunk, cut in cuts(case, height) if grid else ():
