@@ -68,17 +68,33 @@ def _layer(given: Given) -> Answer:
     return lambda ids: (_at(rows, ids) * given["weights"][..., None]).sum(1)
 
 
+def _back(given: Given) -> Answer:
+    def answer(ids: torch.Tensor) -> torch.Tensor:
+        return (given["x"][:, None] * torch.where(ids >= 0, given["weights"], 0)[..., None]).sum(1)
+
+    return answer
+
+
 ANSWERS: dict[str, Callable[[Given], Answer]] = {
     "experts, gather": _columns,
     "experts, scatter": _summed,
     "experts, reduce": _summed,
     "experts, layer of cut experts": _layer,
     "experts, layer of experts of ranks": _layer,
+    "experts, there and back": _back,
 }
 
 
 _LAYER = "experts, layer of experts of ranks"
-PINS: dict[str, tuple[dict[str, object], ...]] = {_LAYER: ({"out.adder": "sender"}, {"out.adder": "receiver"})}
+PINS: dict[str, tuple[dict[str, object], ...]] = {
+    _LAYER: (
+        {"out.adder": "sender"},
+        {"out.adder": "receiver"},
+        {"out.adder": "sender", "rows_value.mover": "NeededRows()"},
+        {"out.adder": "receiver", "rows_value.mover": "NeededRows()"},
+    ),
+    "experts, there and back": ({}, {"dispatch_out.mover": "NeededRows()"}),
+}
 
 
 def _operator(spec: Overlap, sizes: dict[str, int], pins: Mapping[str, object]) -> tuple[Schedule, Any]:
@@ -91,7 +107,7 @@ def run(name: str, sizes: dict[str, int], calls: int, seed: int, pins: Mapping[s
     rank, ranks, family = dist.get_rank(), dist.get_world_size(), EXPERTS[name]
     schedule, operator = _operator(family.spec, sizes, pins)
     one_rank = None
-    if pins.get("out.adder") == "receiver":
+    if name == _LAYER and pins.get("out.adder") == "receiver":
         tiles = {pin: value for pin, value in schedule.choices if pin in ("h.tile", "grouped_matmul_out_3.tile")}
         _, one_rank = _operator(alone, sizes, tiles)
     whole, values = whole_inputs(schedule, 0), schedule.spec.inputs
@@ -137,6 +153,7 @@ def run(name: str, sizes: dict[str, int], calls: int, seed: int, pins: Mapping[s
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calls", type=int, default=200, help="routings of each operator and size")
+    parser.add_argument("--only", default="", help="families with this in their name")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--commit", default="unknown")
@@ -144,7 +161,7 @@ def main() -> int:
     join()
     torch.backends.cuda.matmul.allow_tf32 = False
     rows = []
-    for name, family in EXPERTS.items():
+    for name, family in ((name, family) for name, family in EXPERTS.items() if arguments.only in name):
         for sizes, pins in product(family.sizes[1:], PINS.get(name, ({},))):
             rows.append(run(name, sizes, arguments.calls, arguments.seed, pins))
             if dist.get_rank() == 0:

@@ -44,11 +44,16 @@ def layer(
     return combined(grouped(h, ids, down), ids, weights)
 
 
+def back(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    return combined(x.repeat_interleave(ids.shape[1], 0), ids, weights)
+
+
 def _sizes(*rows: tuple[int, int, int, int, int]) -> tuple[dict[str, int], ...]:
     return tuple(dict(zip("THFEK", row, strict=True)) for row in rows)
 
 
 _TILES = ("16x128x128/4w4s", "64x128x64/4w4s", "128x256x64/8w3s")
+_NEEDED = "NeededRows()"
 _MOVERS = ("CopyEngine()", "CommSms(8)", "Fused()")
 _CUT = _sizes((1024, 256, 512, 8, 2), (512, 512, 256, 64, 4), (64, 256, 256, 8, 3))
 _SUMS = _sizes((1024, 512, 256, 8, 2), (512, 256, 512, 64, 4), (64, 256, 256, 8, 3))
@@ -70,6 +75,17 @@ EXPERTS = {
         layer,
         Shard(0),
         _LAYER,
-        {"rows_value.mover": _MOVERS[:2], "h.tile": _TILES[:2], "out.adder": ("sender", "receiver")},
+        {
+            "rows_value.mover": (*_MOVERS[:2], _NEEDED),
+            "h.tile": _TILES[:2],
+            "out.adder": ("sender", "receiver"),
+        },
+    ),
+    "experts, there and back": Family(
+        SPECS["there_and_back"],
+        back,
+        Shard(0),
+        tuple({size: one[size] for size in "THEK"} for one in _LAYER),
+        {"dispatch_out.mover": (_MOVERS[0], _NEEDED), "out.adder": ("sender", "receiver")},
     ),
 }

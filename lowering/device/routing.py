@@ -172,6 +172,34 @@ def place_rows(
 
 
 @triton.jit
+def list_rows(
+    ids,
+    listed,
+    here,
+    NUM_TOKENS: tl.constexpr,
+    CHOICES: tl.constexpr,
+    NUM_EXPERTS: tl.constexpr,
+    NUM_BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    """Program (i, p) lists which tokens have an expert on rank p, in BLOCKS blocks of ROWS tokens from block i * BLOCKS on.
+    here[p, b] tokens of block b do, whose places in the block are the first entries of listed[p, b], in order."""
+    rank = tl.program_id(1)
+    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[:, None]
+    row = tl.arange(0, ROWS)[None, :]
+    token = block * ROWS + row
+    goes = tl.zeros((BLOCKS, ROWS), tl.int32)
+    for choice in tl.static_range(CHOICES):
+        expert = tl.load(ids + token * CHOICES + choice, mask=token < NUM_TOKENS, other=-1)
+        goes = goes | ((expert >= rank * NUM_EXPERTS) & (expert < (rank + 1) * NUM_EXPERTS)).to(tl.int32)
+    there = rank * NUM_BLOCKS + block
+    place = tl.cumsum(goes, 1) - 1
+    tl.store(listed + there * ROWS + place, row + tl.zeros_like(goes), mask=goes > 0)
+    tl.store(here + there, tl.sum(goes, 1)[:, None], mask=block < NUM_BLOCKS)
+
+
+@triton.jit
 def is_one_of(expert, NUM_EXPERTS: tl.constexpr, first_expert):
     """Whether it is one of NUM_EXPERTS from `first_expert` on."""
     return (expert >= first_expert) & (expert < first_expert + NUM_EXPERTS)

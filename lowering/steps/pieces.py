@@ -13,13 +13,14 @@ from dataclasses import replace
 from lowering.steps.closing import by_host
 from lowering.steps.flat import is_flat
 from lowering.steps.indices import Scope
-from tilelink.schedule.index import Index, Number, least, rounded_up
+from tilelink.schedule.index import Index, Number, least, names_in, rounded_up
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Move, Step
 from tilelink.schedule.walk import with_phases
 
 ELEMENTS = 4096  # of a piece at most, a power of two: 32 for each thread of four warps
+OF_ROWS = 32768  # the same of rows that a table finds, so that many loads are in flight behind each look-up
 
 
 def in_pieces(schedule: Schedule) -> Schedule:
@@ -46,17 +47,17 @@ def _body(scope: Scope, body: tuple[Step, ...]) -> tuple[Step, ...]:
                 others = _body(scope, step.others)
                 found.append(replace(step, body=_body(scope, step.body), others=others))
             case Move() if not is_flat(scope, step):
-                found += _cut(scope.schedule, step)
+                found += _cut(scope, step)
             case _:
                 found.append(step)
     return tuple(found)
 
 
-def _cut(schedule: Schedule, step: Move) -> tuple[Step, ...]:
+def _cut(scope: Scope, step: Move) -> tuple[Step, ...]:
     pairs = list(zip(step.source, step.target, strict=True))
-    if all(_elements(schedule, source) <= ELEMENTS for source, _ in pairs):
+    if all(_elements(scope.schedule, source) <= ELEMENTS for source, _ in pairs):
         return (step,)
-    loops = [_loop(schedule, source, target) for source, target in pairs]
+    loops = [_loop(scope, source, target) for source, target in pairs]
     return (*loops, step.notify) if step.notify else tuple(loops)
 
 
@@ -69,18 +70,22 @@ def _elements(schedule: Schedule, region: Region) -> int:
     return count
 
 
-def _loop(schedule: Schedule, source: Region, target: Region) -> Step:
-    """A pair of regions piece by piece: parts of a row, or several whole rows, where rows and columns come last."""
+def _loop(scope: Scope, source: Region, target: Region) -> Step:
+    """A pair of regions piece by piece: parts of a row, or several whole rows, where rows and columns come last. Rows that are
+    looked up stay together."""
     cols = source.extent[-1]
-    width = cols if isinstance(cols, int) else schedule.shapes[source.buffer][-1]
+    width = cols if isinstance(cols, int) else scope.schedule.shapes[source.buffer][-1]
     wide = min(ELEMENTS, 1 << (width - 1).bit_length())
     sizes = (max(1, ELEMENTS // wide), wide)[-len(source.extent) :]
+    if "lane" in names_in(source.start[0]):
+        rows = 1 << (int(scope.range(source.extent[0]).high) - 1).bit_length()
+        sizes = rows, min(max(1, OF_ROWS // rows), wide)
     names = (f"{source.buffer}_row", f"{source.buffer}_col")[-len(sizes) :]
     loops: list[tuple[str, Number]] = []  # inner ones first
     for back, (name, size) in enumerate(zip(reversed(names), reversed(sizes), strict=True), start=1):
         extent = source.extent[-back]
         count = rounded_up(extent, size)
-        if count != 1:
+        if count != 1 and "lane" not in names_in(source.start[-back]):
             loops.append((name, count))
             first = Index(name) * size
             left = _left(extent, first, size)

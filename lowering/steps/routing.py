@@ -1,4 +1,4 @@
-"""The index program of a routing, as host code launches it."""
+"""The index programs of routings, as host code launches them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilelink.schedule.index import Number
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import SORT_ROWS, Call
+from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call
 from tilelink.schedule.walk import all_steps
 
 _MOST_TILES_BLOCK, _MOST_TILE_PROGRAMS = 64, 64
@@ -74,3 +74,22 @@ def sort_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number]
     if programs == 1:
         return [place]
     return [["count_experts", f"({programs},)", ids, f"self.{counts}", f"self.{wrong}", first, *both, warps], place]
+
+
+_LISTED_OF_WARP = 256  # tokens that a program of a warp looks at: 8 a thread
+
+
+def list_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number], str]) -> list[list[str]]:
+    """What the launch is given: a kernel, its grid, and its arguments. A program lists the rows of some blocks for a rank."""
+    listed, here = step.tables
+    ranks, blocks, rows = schedule.shapes[listed]
+    experts, choices = map(spell, step.numbers)
+    each = min(_power(blocks), _LISTED_OF_WARP // rows)
+    tokens = schedule.shapes[step.operands[0].buffer][0]
+    grid = f"({-(-blocks // each)}, {ranks})"
+    sizes = [f"NUM_TOKENS={tokens}", f"CHOICES={choices}", f"NUM_EXPERTS={experts}", f"NUM_BLOCKS={blocks}"]
+    tables = [f"self.{listed}", f"self.{here}"]
+    return [["list_rows", grid, ids, *tables, *sizes, f"ROWS={rows}", f"BLOCKS={each}", "num_warps=1"]]
+
+
+INDEX_PROGRAMS = {SORT_ROWS: sort_rows, LIST_ROWS: list_rows}

@@ -13,12 +13,12 @@ from lowering.steps.frame import Frame
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Kernel, wait_kernel
 from lowering.steps.late import needed
-from lowering.steps.routing import sort_rows
+from lowering.steps.routing import INDEX_PROGRAMS
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
-from tilelink.schedule.steps import SORT_ROWS, Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
 from tilelink.schedule.walk import indices, steps_in
 
 _PRODUCTS = ("matmul", "matmul_transposed")
@@ -171,8 +171,9 @@ class Streams(Body):
         return tensor_of(buffer) if region.at == rank else f"self.{region.buffer}.peers[{self.spell(region.at)}]"
 
     def library(self, step: Call) -> None:
-        if step.function == SORT_ROWS:
-            for arguments in sort_rows(self.schedule, step, self.view(step.operands[0]), self.spell):
+        if step.function in INDEX_PROGRAMS:
+            made = INDEX_PROGRAMS[step.function]
+            for arguments in made(self.schedule, step, self.view(step.operands[0]), self.spell):
                 self.out.call(f"{self.stream}.launch(", arguments)
             return
         if isinstance(self.role.engine, CopyEngine) or step.function not in _CALLS:

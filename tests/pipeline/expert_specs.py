@@ -77,6 +77,31 @@ def ep_layer(
 
 
 @tilelink.overlap
+def there_and_back(
+    x: Tensor(T, H, placement=Shard(0)),  # type: ignore[valid-type]
+    ids: Tensor(T, K, dtype="int32", placement=Shard(0)),  # type: ignore[valid-type]
+    weights: Tensor(T, K, dtype="fp32", placement=Shard(0)),  # type: ignore[valid-type]
+) -> Tensor:
+    """Rows go to the ranks of their experts, which do nothing with them."""
+    routing = tilelink.route(ids, num_experts=E)
+    return tilelink.combine(tilelink.dispatch(x, routing), routing, weights)
+
+
+@tilelink.overlap
+def of_functions(
+    x: Tensor(T, H, placement=Shard(0)),  # type: ignore[valid-type]
+    ids: Tensor(T, K, dtype="int32", placement=Shard(0)),  # type: ignore[valid-type]
+    weights: Tensor(T, K, dtype="fp32", placement=Shard(0)),  # type: ignore[valid-type]
+    up: Tensor(E, H, F, placement=Shard(0)),  # type: ignore[valid-type]
+) -> Tensor:
+    """Dispatched rows are read by a function of single elements, and by a matmul."""
+    routing = tilelink.route(ids, num_experts=E)
+    rows = tilelink.dispatch(x, routing)
+    y = tilelink.grouped_matmul(tilelink.relu(rows), up, routing) + tilelink.grouped_matmul(rows, up, routing)
+    return tilelink.combine(y, routing, weights)
+
+
+@tilelink.overlap
 def alone(
     x: Tensor(T, H),  # type: ignore[valid-type]
     ids: Tensor(T, K, dtype="int32"),  # type: ignore[valid-type]
@@ -91,7 +116,8 @@ def alone(
     return tilelink.combine(tilelink.grouped_matmul(h, down, routing), routing, weights)
 
 
-SPECS = {one.name: one for one in (ag_moe, moe_rs, moe_ar, moe_layer, ep_layer)}
+SPECS = {one.name: one for one in (ag_moe, moe_rs, moe_ar, moe_layer, ep_layer, there_and_back, of_functions)}
+OF_RANKS = ("ep_layer", "there_and_back", "of_functions")  # experts are on ranks
 
 
 def _is_expert(number: int, experts: int) -> bool:
@@ -120,8 +146,11 @@ def combined(rows: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, exper
     return out
 
 
-def by_definition(name: str, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The whole result of a spec, from whole inputs in float64."""
+def by_definition(name: str, inputs: Sequence[torch.Tensor], experts: int = 0) -> torch.Tensor:
+    """The whole result of a spec, from whole inputs in float64. `experts`: where no input says how many."""
+    if name == "there_and_back":
+        x, ids, weights = inputs
+        return combined(x.repeat_interleave(ids.shape[1], 0), ids, weights, experts)
     if name == "ag_moe":
         x, ids, w = inputs
         return grouped(x, ids, w)
@@ -130,5 +159,8 @@ def by_definition(name: str, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         g = grouped(x, ids, gate)
         h = g * torch.sigmoid(g) * grouped(x, ids, up)
         return combined(grouped(h, ids, down), ids, weights, len(down))
+    if name == "of_functions":
+        x, ids, weights, up = inputs
+        return combined(grouped(x.clamp(min=0), ids, up) + grouped(x, ids, up), ids, weights, len(up))
     h, ids, weights, w = inputs
     return combined(grouped(h, ids, w), ids, weights, len(w))

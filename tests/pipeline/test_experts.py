@@ -10,7 +10,7 @@ import torch
 
 import lowering
 import topologies
-from tests.pipeline.expert_specs import SPECS, by_definition
+from tests.pipeline.expert_specs import OF_RANKS, SPECS, by_definition
 from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.emulator import World
 from tilelink.errors import IdlePin, IllegalIds
@@ -31,8 +31,13 @@ MACHINES = ("laptop-switch", "laptop-mesh")
 
 
 def planned(name: str, ranks: int, pins: dict[str, object] | None = None, **sizes: int) -> Schedule:
-    given = SIZES | ({"E": 2 * ranks} if name == "ep_layer" else {}) | sizes
-    return SPECS[name].plan_for(topologies.load("laptop-switch", ranks), given, "bf16", pins or {})
+    given = SIZES | ({"E": 2 * ranks} if name in OF_RANKS else {}) | sizes
+    return SPECS[name].plan_for(topologies.load("laptop-switch", ranks), known(name, given), "bf16", pins or {})
+
+
+def known(name: str, sizes: dict[str, int]) -> dict[str, int]:
+    """Those that a spec has."""
+    return {size: number for size, number in sizes.items() if size in SPECS[name].spec.symbols()}
 
 
 def check(schedule: Schedule, target: str = "triton", seed: int = 0, calls: int = 5) -> None:
@@ -64,7 +69,7 @@ def test_results_are_those_of_the_definition_token_by_token(name: str) -> None:
     run.finish()
     spec = schedule.spec
     for inputs, results in run.calls:
-        wanted = by_definition(name, list(whole_inputs(spec, inputs).values()))
+        wanted = by_definition(name, list(whole_inputs(spec, inputs).values()), 4)
         for rank, (found,) in enumerate(results):
             part = cut(wanted, spec.value(spec.outputs[0]).placement, rank, 2)
             assert torch.allclose(found.double(), part, rtol=0.05, atol=0.05)
@@ -89,6 +94,10 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
         "ep_layer",
         {"out.adder": "receiver", "rows_value.mover": "CopyEngine()", "out.tile": "16x32x0/4w1s2p"},
     ),
+    "needed rows come": ("ep_layer", {"rows_value.mover": "NeededRows()", "out.adder": "sender"}),
+    "needed rows come, and return": ("ep_layer", {"rows_value.mover": "NeededRows()", "out.adder": "receiver"}),
+    "needed rows go there and back": ("there_and_back", {"dispatch_out.mover": "NeededRows()"}),
+    "needed rows for a function and a matmul": ("of_functions", {"rows_value.mover": "NeededRows()"}),
     "tiles of 16 rows": ("moe_layer", {"h.tile": "16x32x16/4w1s"}),
 }
 
@@ -112,9 +121,9 @@ def test_random_specs_sizes_and_schedules(seed: int) -> None:
         "E": rng.choice([1, 2, 3, 8, 16]),
         "K": rng.choice([1, 2, 3, 4, 9]),
     }
-    if name == "ep_layer":  # each rank has as many experts
+    if name in OF_RANKS:  # each rank has as many experts
         sizes["E"] *= ranks
-    spec = bind(SPECS[name].spec, sizes, ranks, rng.choice(["bf16", "fp16", "fp32"]))
+    spec = bind(SPECS[name].spec, known(name, sizes), ranks, rng.choice(["bf16", "fp16", "fp32"]))
     schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng)
     copies = any(isinstance(launch, CopyProgram) for launch in schedule.launches)
     # a copy stream takes an SM on Triton-distributed, and the sample leaves none

@@ -46,6 +46,7 @@ COVER = (
     "bench gemm_rs: library, chunk by chunk, h200-nvswitch x4, triton",
     "08_moe_rs.py:moe_rs: many rows, h200-nvswitch x4, triton",
     "09_ep_layer.py:ep_layer: receiver, h200-nvswitch x4, triton",
+    "09_ep_layer.py:ep_layer: needed rows, h200-nvswitch x4, triton",
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
-from tilelink.elaborate.regions import chunk_region, chunk_rows, part, source_part
+from tilelink.elaborate.regions import LANE, chunk_region, chunk_rows, part, source_part
 from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets, places_of
 from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.counting import counting_step, source_arrivals
@@ -110,6 +110,26 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     let = (*peer_and_chunk(exchange.order, exchange.chunks, shifted=True), *share)
     title = "each program moves its share of every chunk"
     return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True, title=title)
+
+
+def pushed(schedule: Schedule, name: str, programs: int) -> Phase:
+    """Rows that each rank needs, block by block; each program moves those of its share of the blocks. Programs begin with other
+    ranks, so that links are in use all the time."""
+    exchange = schedule.exchange(name)
+    sent = exchange.sent
+    assert sent is not None, "its rows are listed"
+    first = sent.blocks * PROGRAM // programs
+    share = (("begin", first), ("share", sent.blocks * (PROGRAM + 1) // programs - first))
+    block, row = Index("block"), Index(sent.listed, (PEER, Index("block"), LANE))
+    rows = block * sent.rows + row, Index(sent.here, (PEER, block))
+    source = chunk_region(schedule, exchange.source, exchange, None, rows)
+    target = chunk_region(schedule, exchange.target, exchange, rank, rows, PEER)
+    move = For("number", Index("share"), (Move((source,), (target,)),), (("block", Index("begin") + Index("number")),))
+    told = Notify(signals.arrived(exchange.name), (rank, 0), PEER, call, programs)
+    ranks = schedule.num_ranks
+    let = ("peer", rank_at(exchange.order.ranks, (TILE + PROGRAM) % ranks)), *share
+    title = "each program moves the rows that ranks need of its share of the tokens"
+    return Phase(ranks, (move, told), let, every=True, title=title)
 
 
 def _items(schedule: Schedule, exchange: Exchange) -> Phase:

@@ -15,7 +15,7 @@ from tilelink.elaborate.user_body import functions
 from tilelink.errors import LARGEST_SIZE
 from tilelink.ir import nodes
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
 from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -27,8 +27,10 @@ from tilelink.ir.nodes import (
     Finish,
     Kernel,
     Publish,
+    PushRows,
     TellPlace,
 )
+from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumPackets
 from tilelink.schedule.index import Index, call, least, rank
@@ -49,7 +51,7 @@ from tilelink.schedule.roles import (
     Sms,
     Who,
 )
-from tilelink.schedule.steps import SORT_ROWS, Call, For, If, Notify, Step, Wait
+from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, For, If, Notify, Step, Wait
 from tilelink.schedule.walk import steps_in
 
 MAIN = "main"
@@ -82,14 +84,24 @@ def _in_numbers(planned: Planned) -> Schedule:
     words = tuple(signal for signal in signals.declared(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
     made = tuple((node.output.name, f"src[{node.line}] {node.output.name}") for node in planned.spec.nodes)
-    tables = tuple(table for launch in planned.launches if isinstance(launch, SortRows) for table in _tables(launch))
+    tables = tuple(table for launch in planned.launches for table in _tables(launch, planned.num_ranks))
     return Schedule(
         planned.name, mesh, buffers, words, launches, tables=tables, functions=functions(planned), origins=made
     )
 
 
-def _tables(launch: SortRows) -> Iterator[Table]:
-    """What an index program makes for tiles of a height."""
+def _tables(launch: nodes.Launch, ranks: int) -> Iterator[Table]:
+    """What an index program makes."""
+    match launch:
+        case SortRows():
+            yield from _sorted_tables(launch)
+        case ListRows(sent):
+            yield Table(sent.listed, (ranks, sent.blocks, sent.rows), sent.rows, (Law.DIFFERS,), Memory.LOCAL)
+            yield Table(sent.here, (ranks, sent.blocks), sent.rows + 1, (), Memory.LOCAL)
+
+
+def _sorted_tables(launch: SortRows) -> Iterator[Table]:
+    """For tiles of a height."""
     routed, names = launch.routed, launch.tables
     most = routed.most_tiles(launch.height)
     yield Table(names.counts, (routed.programs, routed.bins), routed.rows + 1, (), Memory.LOCAL)
@@ -189,6 +201,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 yield Launch(MAIN, (movers.library_gemm(planned, launch),))
             case SortRows():
                 yield Launch(MAIN, (_sort_rows(launch),))
+            case ListRows():
+                yield Launch(MAIN, (_list_rows(launch.sent),))
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
             case PacketCollective(within=False):
@@ -209,6 +223,12 @@ def _sort_rows(launch: SortRows) -> Role:
     numbers = (first_expert(routed), routed.experts, routed.experts * routed.parts, routed.choices, routed.chunk)
     step = Call(SORT_ROWS, (), (ids,), names.all, numbers)
     return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
+
+
+def _list_rows(sent: Sent) -> Role:
+    ids = Region(sent.ids, (0, 0), (sent.tokens, sent.choices))
+    step = Call(LIST_ROWS, (), (ids,), (sent.listed, sent.here), (sent.experts, sent.choices))
+    return Role(sent.listed, Host(), (Phase(1, (step,), title="rows that go to each rank"),))
 
 
 def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
@@ -232,6 +252,9 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
                 first.append(
                     Phase(1, movers.tell_place(planned, exchange), who=Who.FIRST, title="peers may store here")
                 )
+            case PushRows(exchange):
+                assert kernel.compute is not None, "its programs compute tiles"
+                first.append(movers.pushed(planned, exchange, kernel.compute.programs))
             case PacketCollective():
                 first += _gather_first(planned, carried)
             case Finish():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.enums import Protocol
 from tilelink.ir.order import RankOrder
-from tilelink.ir.routed import Routed, Tables
+from tilelink.ir.routed import Routed, Sent, Tables
 from tilelink.ir.steps import Operand, Wait
 
 
@@ -42,6 +42,13 @@ class SortRows:
     @property
     def tables(self) -> Tables:
         return Tables(self.routed.name, self.height)
+
+
+@dataclass(frozen=True, slots=True)
+class ListRows:
+    """The index program of rows that go to ranks: it makes their tables on the compute stream."""
+
+    sent: Sent
 
 
 @dataclass(frozen=True, slots=True)

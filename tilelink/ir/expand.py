@@ -7,6 +7,7 @@ y_sum = all_reduce(y) 2 shots  ->   reduce_scatter as above, then       y_sum = 
          landing reused        ->   the same; an output is gathered where the caller reads it, not copied
 y_sum = f(y) library or kernel ->   y_sum = f(y), by one call
 y_sum = f(y) packets of tiles  ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
+s = spread(x, r)               ->   s[m, n] = x[token of m, n], m by assignment
 h = grouped_matmul(x, w, r)    ->   h[m, n] = sum over k of x[token of m, k] * w[expert of m, k, n], m by assignment
 b = rows of h returned         ->   b = returns of h: each row to the rank of its token
 c = combine(h, r, v)           ->   c[t, n] = sum over j of h[row of t and j, n] * v[t, j]
@@ -44,6 +45,7 @@ from tilelink.ir.spec import (
     Route,
     SendRecv,
     Slice,
+    Spread,
 )
 
 
@@ -129,6 +131,8 @@ class _Expansion:
                 self._relation(node, out, Kind.RETURN, source, 0, self._cut(source, 0))
             case Dispatch():
                 raise AssertionError("it is computed otherwise")
+            case Spread():
+                self._spread(node)
             case GroupedMatmul():
                 self._grouped(node)
             case Combine():
@@ -153,6 +157,17 @@ class _Expansion:
         values[out] = GraphValue(out, (routed.rows, width), node.output.dtype)
         write = Map(out, (m, n), (Along(Follows.ROW, routed.rows), None))
         self.nodes.append(TileOp(Matmul(), axes, reads, write, node.line))
+
+    def _spread(self, node: BoundNode) -> None:
+        rows, table = node.inputs
+        routed, out = self.routings[table], node.output.name
+        m, n = map(_symbol, ("m", "n"))
+        width = self.values[rows].shape[1]
+        read = Map(rows, (m, n), (Along(Follows.TOKEN, routed.tokens), None))
+        write = Map(out, (m, n), (Along(Follows.ROW, routed.rows), None))
+        self.values[out] = GraphValue(out, (routed.rows, width), node.output.dtype)
+        axes = GraphAxis("m", routed.rows, False, routed), GraphAxis("n", width, False)
+        self.nodes.append(TileOp(Copy(), axes, (read,), write, node.line))
 
     def _combine(self, node: BoundNode) -> None:
         rows, weights, table = node.inputs

@@ -2,6 +2,7 @@
 
     rows = dispatch(x, routing)              ->  rows = all_gather(x);  ids and weights are gathered, too
     h = grouped_matmul(rows, w, routing)     ->  the same with the experts of this rank; rows of others are zeros
+    h = f(rows)                              ->  h = f(spread(rows, routing)): rows by assignment
     y = combine(h, routing, weights)         ->  y = reduce_scatter(the same with the experts of this rank)
 
 A token goes to almost every rank where it has many experts, so that this moves hardly more than what is needed. Of what comes
@@ -28,6 +29,7 @@ from tilelink.ir.spec import (
     ReduceTokens,
     Return,
     Route,
+    Spread,
 )
 
 
@@ -35,7 +37,26 @@ def by_gathering(spec: BoundSpec) -> BoundSpec:
     """`spec` without a dispatch; the spec itself if it has none."""
     if not any(isinstance(node.operation, Dispatch) for node in spec.nodes):
         return spec
-    return replace(spec, nodes=tuple(one for node in spec.nodes for one in _gathered(spec, node)))
+    spread = {
+        node.output.name: f"{node.output.name}_spread"
+        for node in spec.nodes
+        if isinstance(node.operation, Dispatch) and not _read_by_matmuls(spec, node.output.name)
+    }
+    found = list[BoundNode]()
+    for node in spec.nodes:
+        if not isinstance(node.operation, GroupedMatmul):
+            node = replace(node, inputs=tuple(spread.get(name, name) for name in node.inputs))
+        found += _gathered(spec, node)
+        if node.output.name in spread:
+            rows = replace(node.output, name=spread[node.output.name], local=node.output.shape, placement=Partial())
+            found.append(BoundNode(Spread(), (node.output.name, node.inputs[1]), rows, node.line))
+    return replace(spec, nodes=tuple(found))
+
+
+def _read_by_matmuls(spec: BoundSpec, name: str) -> bool:
+    """And by nothing else."""
+    readers = (node.operation for node in spec.nodes if name in node.inputs)
+    return all(isinstance(operation, GroupedMatmul) for operation in readers)
 
 
 def _gathered(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
@@ -54,7 +75,7 @@ def _gathered(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
             assert isinstance(num_experts, int), "bound"
             own = GroupedMatmul(num_experts // spec.num_ranks)
             yield BoundNode(own, node.inputs, replace(out, placement=Partial()), node.line)
-        case Combine() if spec.value(node.inputs[0]).placement == ByExpert():
+        case Combine() if node.output.placement == Shard(0):
             h, weights, routing = node.inputs
             gathered = _whole(spec.value(weights))
             yield BoundNode(AllGather(0), (weights,), gathered, node.line)

@@ -31,7 +31,7 @@ class Issuer(Choice):
     """What kind of role issues the accesses of a mover."""
 
     STREAMS = "streams"  # streams of the host beside that of the operator
-    PROGRAMS = "programs"  # programs in the launch of tiles, which do nothing else
+    PROGRAMS = "programs"  # programs in the launch of tiles, beside these or before them
     TILES = "tiles"  # the tiles that make the bytes, or read them
 
 
@@ -151,6 +151,19 @@ class CommSms(ChunkMover):
 
 
 @dataclass(frozen=True, slots=True)
+class NeededRows(ChunkMover):
+    """All programs of the tiles that read rows by a routing push them first: those that the receiver needs, as a table says."""
+
+    issuer: ClassVar[Issuer] = Issuer.PROGRAMS
+
+    def what(self, exchange: str) -> str:
+        return f"needed rows of {exchange}"
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return _ramp(topology, transfer, topology.gpu.num_sms)
+
+
+@dataclass(frozen=True, slots=True)
 class Fused(ChunkMover):
     """The compute tile itself stores to (push) or loads from (pull) the peer's buffer."""
 
@@ -163,7 +176,12 @@ class Fused(ChunkMover):
         return FUSED_SHARE * _ramp(topology, transfer, topology.gpu.num_sms)
 
 
-MOVERS: tuple[type[ChunkMover], ...] = (CopyEngine, CommSms, Fused)  # in the order in which the search tries them
+MOVERS: tuple[type[ChunkMover], ...] = (
+    CopyEngine,
+    CommSms,
+    NeededRows,
+    Fused,
+)  # in the order in which the search tries them
 
 
 def _ramp(topology: Topology, transfer: Transfer, sms: int) -> float:

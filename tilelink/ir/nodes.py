@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
 from tilelink.ir.enums import Choice
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Die, TileOrder
-from tilelink.ir.routed import Routed
+from tilelink.ir.routed import Routed, Sent
 from tilelink.ir.steps import Step
 
 
@@ -72,6 +72,7 @@ class Exchange:
     slots: int = 0  # of a bounded exchange; 0: `target` has a place for every chunk
     met: bool = False  # no signal of its own: `target` is complete when the ranks meet at the end of the call
     counted: bool = False  # `source` is made in the call, and counted chunk by chunk
+    sent: Sent | None = None  # only these rows travel, and programs move the own ones like those of peers
 
     @property
     def chunk_rows(self) -> int:
@@ -287,6 +288,20 @@ class TellPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class PushRows:
+    """Rows of `exchange` that ranks need go to them, those of the own rank as well.
+
+    It has no launch of its own: all programs of the kernel behind it do it, each a share of the blocks of tokens.
+    """
+
+    exchange: str
+
+    @property
+    def within(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class CopyOwn:
     """Copy the own part of `exchange` from its source into its target."""
 
@@ -325,10 +340,11 @@ class Finish:
     meets: bool = False
 
 
-_Between = Begin | AwaitPeers | Publish | TellPlace | Finish  # ranks
+_Between = Begin | AwaitPeers | Publish | TellPlace | PushRows | Finish  # ranks
 # programs of the kernel behind them may carry these out, before all else: `within`
-BeforeKernel = AwaitPeers | Publish | TellPlace | PacketCollective
-Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | PacketCollective | SortRows
+BeforeKernel = AwaitPeers | Publish | TellPlace | PushRows | PacketCollective
+_Index = SortRows | ListRows
+Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | PacketCollective | _Index
 
 
 @dataclass(frozen=True, slots=True)

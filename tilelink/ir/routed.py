@@ -78,6 +78,46 @@ class Routed:
         return max(1, min(self.most_tiles(height), round(self.experts * one)))
 
 
+_SENT_ROWS = 16  # own tokens of a block, at most: rows of 128 KB, of 4,096 elements of 2 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Rows of own tokens that go to each rank: those of tokens with an expert there. `ids`: of the own tokens, [tokens,
+    choices]. Experts belong to the ranks in order, so many to each.
+
+    Tables of exchange `name`, of blocks of `rows` tokens: of block b, here[p, b] go to rank p, and their places in the
+    block are listed[p, b, 0], listed[p, b, 1], ... in order.
+    """
+
+    name: str
+    ids: str
+    tokens: int
+    choices: int
+    experts: int
+
+    @property
+    def rows(self) -> int:
+        """Tokens of a block: a power of two, so that blocks are whole."""
+        return math.gcd(self.tokens, _SENT_ROWS)
+
+    @property
+    def blocks(self) -> int:
+        return self.tokens // self.rows
+
+    @property
+    def listed(self) -> str:
+        return f"{self.name}_listed"
+
+    @property
+    def here(self) -> str:
+        return f"{self.name}_here"
+
+    def likely_share(self, ranks: int) -> float:
+        """Of the rows, those that go to a rank where every assignment goes to any expert alike."""
+        return 1 - (1 - 1 / ranks) ** self.choices
+
+
 class Follows(Choice):
     """How a dimension of a tensor follows an axis."""
 

@@ -39,6 +39,7 @@ from tilelink.ir.ops.routing import Dispatch as Dispatch
 from tilelink.ir.ops.routing import GroupedMatmul as GroupedMatmul
 from tilelink.ir.ops.routing import Return as Return
 from tilelink.ir.ops.routing import Route as Route
+from tilelink.ir.ops.routing import Spread as Spread
 from tilelink.ir.ops.slices import Slice as Slice
 from tilelink.ir.ops.user_op import UserOp
 from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard
@@ -63,6 +64,7 @@ Operation = (
     | GroupedMatmul
     | Combine
     | Return
+    | Spread
 )
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType, FunctionType
 
 from tilelink.errors import (
-    BadRouting,
     BadShape,
     BadUserOp,
     NotAFunction,
@@ -26,7 +25,7 @@ from tilelink.ir.location import Location, here
 from tilelink.ir.ops.op import text
 from tilelink.ir.placement import ByExpert, Partial
 from tilelink.ir.routing import Routing
-from tilelink.ir.spec import Dispatch, GroupedMatmul, Node, Operation, Spec, Value
+from tilelink.ir.spec import Node, Operation, Spec, Value
 from tilelink.ir.tensor import Tensor
 from tilelink.ir.user_op import UserOp, clashing
 
@@ -115,7 +114,6 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
     computed = {node.output.name for node in recorder.nodes}
     if not outputs or any(output.name not in computed for output in outputs):
         raise NothingReturned(location, function=function.__name__, value="a parameter" if outputs else "nothing")
-    _check_dispatched(recorder)
     returned = [output.name for output in outputs]
     rename = _rename(recorder, names, returned)
     return Spec(
@@ -126,17 +124,6 @@ def trace(function: Callable[..., object], scope: dict[str, object]) -> Spec:
         source=_source(function),
         location=location,
     )
-
-
-def _check_dispatched(recorder: Trace) -> None:
-    """Rows that have been dispatched lie as tokens, which a matmul of experts looks up. Raises BadRouting for other readers."""
-    rows = {node.output.name for node in recorder.nodes if isinstance(node.operation, Dispatch)}
-    for node in recorder.nodes:
-        taken = [name for name in node.inputs if name in rows]
-        if taken and not isinstance(node.operation, GroupedMatmul):
-            reason = f"it takes {taken[0]}, and dispatched rows go into a matmul with experts first"
-            legal = "tilelink.grouped_matmul takes them. Apply functions of single elements before dispatch."
-            raise BadRouting(node.output.location, op=node.operation.word, reason=reason, legal=legal)
 
 
 def _call(function: FunctionType, parameters: list[Tensor]) -> tuple[object, dict[str, str]]:

@@ -124,7 +124,7 @@ def read_wait(problem: Problem, op: TileOp, read: Map, rename: dict[str, str]) -
     whole = not rows_axis or op.axis(rows_axis).reduction or any(read.along)
     rows = "" if whole else rename.get(rows_axis, rows_axis)
     every = reads_whole(op, read, relation) or isinstance(op.operation, Sum)
-    return Wait(exchange.name, rename.get(axis, axis), rows, every)
+    return Wait(exchange.name, rename.get(axis, axis), rows, every, own=exchange.sent is not None)
 
 
 def send_steps(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import CollectiveCall, LibraryGemm, SortRows
+from tilelink.ir.calls import CollectiveCall, LibraryGemm, ListRows, SortRows
 from tilelink.ir.graph import Copy, Relation
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import (
@@ -21,6 +21,7 @@ from tilelink.ir.nodes import (
     Launch,
     Machine,
     Publish,
+    PushRows,
     TellPlace,
 )
 from tilelink.ir.order import Die
@@ -29,7 +30,7 @@ from tilelink.ir.spec import Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.choices import texts
-from tilelink.planner.collective import collective, gather_within, with_sorted_rows
+from tilelink.planner.collective import collective, gather_within, pushed_first, with_tables
 from tilelink.planner.cost import draft_us
 from tilelink.planner.decisions import decided
 from tilelink.planner.draft import Draft
@@ -53,9 +54,8 @@ from tilelink.planner.tile_work import programs_of
 def build(problem: Problem) -> Schedule:
     """The schedule that `problem.choices` stand for, with its predicted time. Raises Illegal with the reason if they do not go
     together."""
-    builder = Builder(problem)
+    builder, topology = Builder(problem), problem.topology
     draft = builder.draft()
-    topology = problem.topology
     return Schedule(
         spec=problem.structure.spec,
         machine=Machine(
@@ -119,13 +119,12 @@ class Builder:
                 continue
             self._before_group(index)
             self._group(index)
-            for member in range(len(self.problem.groups)):
-                if self.problem.host(member) == index:
-                    for op in self.problem.groups[member].ops:
-                        self._after_source(op.name)
+            for member in self._members(index):
+                for op in self.problem.groups[member].ops:
+                    self._after_source(op.name)
         if self.before_tiles:
             raise Illegal(f"no tile loop reads {self.before_tiles[0].name}")
-        self.out = with_sorted_rows(self.out)
+        self.out = with_tables(self.out, self.exchanges)
         if self.exchanges:
             by_copy = not peer_atomics(self.problem.topology)
             programs = self.turns and by_programs(self.exchanges)
@@ -183,13 +182,13 @@ class Builder:
                 steps = flat(role.body) if role is not None else []
                 stored = any(isinstance(step, Store) and step.operand.buffer in symmetric for step in steps)
                 return bool(comm) or stored
-            case Publish() | TellPlace() | Finish():
+            case Publish() | TellPlace() | PushRows() | Finish():
                 return True
             case LibraryGemm(out=out):
                 return out.buffer in symmetric
             case CollectiveCall(out=target):
                 return target in symmetric
-            case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | SortRows():
+            case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | SortRows() | ListRows():
                 return False
 
     def _check_fold(self, index: int) -> None:
@@ -259,7 +258,7 @@ class Builder:
                     continue
                 self.done.add(value)
                 exchange = make_exchange(self.problem, relation)
-                if exchange.own_copied and exchange.mover.issuer is not Issuer.TILES:
+                if exchange.own_copied and exchange.mover.issuer is not Issuer.TILES and exchange.sent is None:
                     self.out.append(CopyOwn(value))
 
     def _members(self, index: int) -> list[int]:
@@ -286,6 +285,7 @@ class Builder:
             self.before_tiles.remove(relation)
             dtype = self.graph.values[relation.name].dtype
             self.out.append(gather_within(relation, source_of(problem, relation), dtype, kernel))
+        self.out += pushed_first(problem, self.exchanges, index, kernel)
         self.out.append(kernel)
         self.kernels.append((index, seen, kernel))
 

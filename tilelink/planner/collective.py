@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tilelink.ir.calls import CollectiveCall, LibraryCollective, PacketCollective, SortRows
+from tilelink.ir.calls import CollectiveCall, LibraryCollective, ListRows, PacketCollective, SortRows
 from tilelink.ir.counting import block_shape, in_registers, packets_sent
 from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.enums import WARP
 from tilelink.ir.graph import Relation
-from tilelink.ir.nodes import Kernel, Kind, Launch
-from tilelink.planner.layout import Illegal
+from tilelink.ir.nodes import Begin, Exchange, Kernel, Kind, Launch, PushRows
+from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.rules import NOTHING_ELSE
 
 _BLOCK = 512  # packets that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
 _MOST_PER_SM = 4  # programs of 16 warps: 2,048 threads of 32 registers fill an SM of each GPU whose links carry atomics
@@ -45,8 +46,21 @@ def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -
     return PacketCollective("all_gather", relation.name, source, packets, kernel.programs, block, kernel.per_sm, *by)
 
 
-def with_sorted_rows(launches: list[Launch]) -> list[Launch]:
-    """`launches` with the tables of routings, for the tiles of all loops: as soon as the ids are there."""
+def pushed_first(problem: Problem, exchanges: tuple[Exchange, ...], index: int, kernel: Kernel) -> list[PushRows]:
+    """Rows that programs of `kernel`, of group `index`, push before their tiles: those that it is the first to read. Raises
+    Illegal."""
+    listed = [one.name for one in exchanges if one.sent is not None]
+    found = [PushRows(name) for name in listed if min(map(problem.host, problem.structure.readers(name))) == index]
+    if found and kernel.comm:
+        raise Illegal(f"programs of {kernel.name} communicate, and rows of {found[0].exchange} are pushed first")
+    if found and kernel.compute is not None and kernel.compute.warpgroups > 1:
+        raise Illegal(NOTHING_ELSE)
+    return found
+
+
+def with_tables(launches: list[Launch], exchanges: tuple[Exchange, ...]) -> list[Launch]:
+    """`launches` with the tables of routings: of rows that are sent, first; for the tiles of all loops, as soon as the ids are
+    there."""
     roles = [one.compute for one in launches if isinstance(one, Kernel) and one.compute is not None]
     axes = [axis for role in roles for axis in role.axes if axis.routed is not None]
     found = list(launches)
@@ -56,4 +70,6 @@ def with_sorted_rows(launches: list[Launch]) -> list[Launch]:
         ]
         first = next((at for at, launch in enumerate(found) if not isinstance(launch, SortRows)), 0)
         found.insert(made[-1] + 1 if made else first, one)
+    begins = sum(isinstance(launch, Begin) for launch in found)
+    found[begins:begins] = [ListRows(one.sent) for one in exchanges if one.sent is not None]
     return found

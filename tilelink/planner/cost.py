@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
 from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -28,6 +28,7 @@ from tilelink.ir.nodes import (
     Kind,
     Launch,
     Publish,
+    PushRows,
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
@@ -36,7 +37,7 @@ from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
-from tilelink.planner.links import SIGNAL_COPY_US, index_us, library_us, packets_us, queue_us
+from tilelink.planner.links import LIST_US, SIGNAL_COPY_US, index_us, library_us, packets_us, queue_us
 from tilelink.planner.loop import Index, Times, last_ends
 from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
@@ -177,6 +178,9 @@ class Model:
                         self.transfers.made[name][:] = self.now + _STREAM_US
                     if name not in self.transfers.arrivals:
                         self.transfers.move(self.parts.exchange(name))
+                case PushRows(name):
+                    self.transfers.made[name][:] = self.now + self.gpu.kernel_launch_us
+                    self.transfers.move(self.parts.exchange(name))
                 case Kernel():
                     self._kernel(launch)
                 case LibraryGemm():
@@ -215,6 +219,8 @@ class Model:
                 return self._copy_us(self.parts.exchange(name))
             case SortRows(routed):
                 return index_us(routed)
+            case ListRows():
+                return LIST_US
             case LibraryCollective(function, out, operand):
                 return library_us(self.topology, function, max(self._bytes(out), self._bytes(operand)))
             case PacketCollective(packets=packets, shots=shots, within=within):
@@ -225,7 +231,7 @@ class Model:
                 begin = -_JOINED_US if joined else self.gpu.kernel_launch_us
                 begin = 0.0 if role is not None and role.first else begin
                 return begin + self.loops[name].least_us if role is not None else 0.0
-            case Finish() | Publish() | CopyProgram():
+            case Finish() | Publish() | PushRows() | CopyProgram():
                 return 0.0
 
     def _finish(self, finish: Finish) -> None:

@@ -24,6 +24,7 @@ PACKET_SHARE, _PACKET_LAUNCH_SHARE = 0.76, 0.7
 _INDEX_US, _COUNT_US, _ID_US = 2.6, 2.2, 9e-5  # tables by one launch, a launch that counts, and each id (one H100)
 _SHOT_US = 1.0  # beginning another shot of packets; 0.6 to 1.9 where one H200 stands for two or four ranks
 _ALL_PROGRAMS_US = 1.5  # all programs of a kernel wait for each other; not measured
+LIST_US = 2.6  # tables of rows that are sent, which one launch makes (one H100)
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
 _LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.4e6
@@ -52,6 +53,8 @@ def chunk_us(topology: Topology, exchange: Exchange, element_bytes: int, *, made
         # its tiles take the time that their stores take, and all peers are told at once
         return _FUSED_CHUNK_US / peers
     num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
+    if exchange.sent is not None:
+        num_bytes = round(num_bytes * exchange.sent.likely_share(topology.num_ranks))
     rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)
     rate *= _OUT_OF_STEP_SHARE if made and topology.num_ranks > 2 else 1.0
     bridge = topology.levels[0].fabric is Fabric.HOST_BRIDGE

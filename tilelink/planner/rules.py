@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation
-from tilelink.ir.movers import ChunkMover, Issuer, Transfer
+from tilelink.ir.movers import ChunkMover, Issuer, NeededRows, Transfer
 from tilelink.ir.nodes import Kind
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
@@ -31,6 +31,8 @@ class Carried(NamedTuple):
     rows: int  # of a part
     bounded: bool  # through a number of slots
     returned: bool  # row by row, to the ranks of tokens
+    by_experts: bool  # tiles that make the source have rows of one expert each
+    listed: bool  # readers find rows by a routing, which says what a rank needs
     by_tiles: bool  # tiles make the source
     in_place: bool  # peers put their parts into an output
     pooled: bool  # which lies in another place from call to call
@@ -84,6 +86,20 @@ RULES: tuple[Rule, ...] = (
     (
         lambda x: x.returned and not (x.fused and x.push and x.chunks == 1),
         lambda x: f"rows of {x.name} go to the ranks of their tokens from the tiles that make them, and all at once",
+    ),
+    (
+        lambda x: x.returned and not x.by_experts,
+        lambda x: (
+            f"{x.source} is not made by tiles of experts, from which its rows could go to the ranks of their tokens"
+        ),
+    ),
+    (
+        lambda x: isinstance(x.mover, NeededRows) and not x.listed,
+        lambda x: f"no routing says which rows of {x.name} a rank needs: only dispatched rows are listed",
+    ),
+    (
+        lambda x: isinstance(x.mover, NeededRows) and not (x.push and x.chunks == 1 and not x.by_tiles),
+        lambda x: f"listed rows of {x.name} are pushed by their owner, which has them all, in one chunk",
     ),
     (
         lambda x: x.in_place and (not x.push or x.mover.sms > 0),
@@ -205,6 +221,8 @@ def _sent(structure: Structure, name: str) -> dict[str, Any]:
         "rows": relation.part[0],
         "bounded": relation.kind is Kind.SHIFT,
         "returned": relation.kind is Kind.RETURN,
+        "by_experts": structure.by_experts(relation.source),
+        "listed": structure.sent(relation) is not None,
         "by_tiles": structure.by_tiles(relation.source),
         "in_place": structure.in_place(relation),
         "pooled": structure.pooled(relation),

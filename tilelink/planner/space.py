@@ -17,7 +17,7 @@ from tilelink.ir.counting import packets_sent
 from tilelink.ir.enums import Protocol
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, Transfer
+from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, NeededRows, Transfer
 from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.slices import as_carried_out
@@ -245,7 +245,8 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
         return _bounded_options(relation, topology, pins)
     if relation.kind is Kind.RETURN:
         return _kept([ExchangeChoice(Fused(), Transfer.PUSH, 1, Nest.RANK_MAJOR)], relation.name, pins)
-    movers = [mover for kind in MOVERS for mover in kind.tried(topology.gpu)]
+    listed = structure.sent(relation) is not None
+    movers = [mover for kind in MOVERS if listed or kind is not NeededRows for mover in kind.tried(topology.gpu)]
     chunks = [n for n in _CHUNKS if (n - 1) * -(-relation.part[0] // n) < relation.part[0]]
     wanted = pinned(pins, relation.name, fields.MOVER)
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
@@ -280,11 +281,12 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
     atomics = peer_atomics(topology)
     rows = relation.part[0]
     producers = [one for kind in MOVERS if kind.issuer is Issuer.PROGRAMS for one in kind.tried(topology.gpu)]
+    producers = [one for one in producers if one.sms]
     producers = producers or [CommSms(1)]
     counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]
     slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
     wanted = pinned(pins, relation.name, fields.MOVER)
-    if isinstance(wanted, ChunkMover) and wanted.issuer is Issuer.PROGRAMS and wanted.sms < topology.gpu.num_sms:
+    if isinstance(wanted, ChunkMover) and 0 < wanted.sms < topology.gpu.num_sms:
         producers = [wanted]
     if not atomics:
         producers = [one for one in producers if not one.why_not_without_atomics(Transfer.PUSH, by_tiles=False)]

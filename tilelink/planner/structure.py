@@ -10,6 +10,7 @@ from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Kind
+from tilelink.ir.routed import Follows, Sent
 from tilelink.ir.spec import BoundSpec
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.group import Group
@@ -71,6 +72,10 @@ class Structure:
         """Whether tiles of a Triton loop make `value` during the call."""
         return self.maker(value) >= 0 and not self.is_library(self.maker(value))
 
+    def by_experts(self, value: str) -> bool:
+        """Whether tiles whose rows follow a routing make `value`."""
+        return self.by_tiles(value) and any(one.routed for one in self.groups[self.maker(value)].anchor.axes)
+
     def is_kept(self, value: str) -> bool:
         """Whether the plain tensor is needed after its maker: by the user, by other groups, or as source of a SHIFT."""
         shifted = any(r.source == value and r.kind is Kind.SHIFT for r in self.graph.relations())
@@ -123,6 +128,31 @@ class Structure:
     @cached_property
     def _found_by_routing(self) -> frozenset[str]:
         return frozenset(read.value for op in self.graph.ops() for read in op.reads if any(read.along))
+
+    def sent(self, relation: Relation) -> Sent | None:
+        """Rows of a gather that its readers need, if all of them find rows of tokens by one routing to experts of ranks."""
+        return self._sent.get(relation.name)
+
+    @cached_property
+    def _sent(self) -> dict[str, Sent]:
+        found = {}
+        for relation in self.relations:
+            reads = [(op, read) for op in self.graph.consumers(relation.name) for read in op.reads]
+            ways = {read.along[0] if read.along else None for _, read in reads if read.value == relation.name}
+            routings = {axis.routed for op, _ in reads for axis in op.axes if axis.routed is not None}
+            by_token = all(way is not None and way.how is Follows.TOKEN for way in ways)
+            if (
+                relation.kind is not Kind.GATHER
+                or relation.name in self.graph.outputs
+                or not by_token
+                or len(routings) != 1
+            ):
+                continue
+            (one,) = routings
+            ids = self.graph.relation(one.ids)
+            if ids is not None and one.parts > 1:
+                found[relation.name] = Sent(relation.name, ids.source, relation.part[0], one.choices, one.experts)
+        return found
 
     def goes_on(self, index: int) -> bool:
         """Whether a matmul may run in the launch of the one before: neither needs the other, and nothing of them is sent."""

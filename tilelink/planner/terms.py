@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
 from tilelink.ir.enums import Choice
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -26,6 +26,7 @@ from tilelink.ir.nodes import (
     Kernel,
     Launch,
     Publish,
+    PushRows,
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
@@ -352,6 +353,8 @@ def _name(launch: Launch) -> str:
             return f"telling peers the place of {name}"
         case CopyOwn(exchange=name):
             return f"copy of the own part of {name}"
+        case PushRows(exchange=name):
+            return f"start of rows of {name} that ranks need"
         case Publish(exchange=name):
             return f"publication of {name}"
         case LibraryCollective(function, out, _):
@@ -360,6 +363,8 @@ def _name(launch: Launch) -> str:
             return f"packets of {out} to and from peers"
         case SortRows(routed):
             return f"rows of each expert of {routed.name}"
+        case ListRows(sent):
+            return f"rows of {sent.name} that ranks need"
         case CopyProgram(exchange=name):
             return f"start of copies of {name}"
         case Finish() | Kernel() | LibraryGemm():
@@ -373,7 +378,7 @@ def _part(launch: Launch) -> Part:
             return Part.CALL
         case LibraryCollective() | PacketCollective():
             return Part.COLLECTIVE
-        case CopyOwn() | Publish() | CopyProgram() | Finish() | Kernel() | LibraryGemm() | SortRows():
+        case _:
             return Part.LAUNCH
 
 

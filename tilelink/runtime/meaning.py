@@ -30,6 +30,7 @@ from tilelink.ir.spec import (
     Route,
     SendRecv,
     Slice,
+    Spread,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.ir.user_reference import in_float64, reference_of
@@ -77,7 +78,7 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
         case Route(num_experts):
             (ids,) = operands
             return torch.where((ids >= 0) & (ids < num_experts), ids, -1)
-        case Dispatch():
+        case Dispatch() | Spread():
             return operands[0].repeat_interleave(operands[1].shape[1], 0)
         case GroupedMatmul(num_experts):
             return _grouped(num_experts, *operands)

@@ -93,6 +93,7 @@ class Call:
 
 
 SORT_ROWS = "sort_rows"  # the index program of a routing: tables of rows by experts (`tilelink.ir.routed`)
+LIST_ROWS = "list_rows"  # that of rows which go to ranks: tables of those with an expert there
 
 
 class Order(Choice):

@@ -151,6 +151,21 @@ class Dispatch(_Routed):
 
 
 @dataclass(frozen=True, slots=True)
+class Spread(_Routed):
+    """Rows of tokens [T, H] by assignment [T * K, H], for those of the experts of a rank. No user writes it: it is what readers
+    of dispatched rows take, but for matmuls, which find rows of tokens themselves."""
+
+    word: ClassVar[str] = "spread"
+
+    def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
+        rows, routing = operands
+        return (routing.shape[0] * routing.shape[1], rows.shape[1]), Partial()
+
+    def placed(self, placements: tuple[Placement, ...]) -> Placement | None:
+        return Partial()
+
+
+@dataclass(frozen=True, slots=True)
 class Return(_Routed):
     """Rows by assignment, each from the rank of its expert to that of its token. No user writes it: it is a way to combine."""
 

@@ -42,8 +42,8 @@ def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: st
             call.reordered()
         case routed.RETURNED:
             call.returned()
-        case steps.SORT_ROWS:
-            call.sort_rows()
+        case steps.SORT_ROWS | steps.LIST_ROWS:
+            call.index_rows()
         case _:
             raise Mismatch(f"nobody knows what {function} makes")
 
@@ -103,12 +103,12 @@ class _Call:
         self.write(parts, replace(spread, start=(begins, spread.start[1]), extent=(_rows_of(parts), spread.extent[1])))
 
     # ---- orders
-    def sort_rows(self) -> None:
-        """Tables of all ids of the routing, as this rank has them. It makes nothing else."""
+    def index_rows(self) -> None:
+        """Tables of all of the ids, as this rank has them. It makes nothing else."""
         (ids,) = self.step.reads
         tile = self.tile(ids, len(ids.start))
         if tile.term != Term(ids.buffer):
-            raise Mismatch(f"ids of {tile.term} are sorted, not those of {ids.buffer}")
+            raise Mismatch(f"ids of {tile.term} are looked at, not those of {ids.buffer}")
         found = self.values.part(tile, ids.buffer)
         self._here(found, ids.buffer)
         self._all_of(found, ids.buffer, (0, 1))
@@ -121,8 +121,11 @@ class _Call:
         value = tile.term.name
         if tile.term.summed:
             raise Mismatch(f"it is {tile.term}")
-        ends = f"{value}{new.removeprefix(old)}"
-        found = ends if new.startswith(old) else value.removesuffix(old.removeprefix(new))
+        if new.startswith(old):
+            found = f"{value}{new.removeprefix(old)}"
+        else:
+            made = self.values.first  # what is known by the name of another value that is made alike
+            found = next((one for one in made if made.get(f"{one}{old.removeprefix(new)}") == value), value)
         if found == value or found not in self.values.shapes:
             raise Mismatch(f"{value} has no such order")
         self._here(self.values.part(tile, value), value)
@@ -142,9 +145,9 @@ class _Call:
         part = self.values.part(tile, value)
         self._here(part, value)
         self._all_of(part, value, (0, 1))
-        nodes = self.values.spec.nodes
+        nodes, first = self.values.spec.nodes, self.values.first
         node = next(
-            (one for one in nodes if isinstance(one.operation, routed.Returned) and one.inputs[0] == value), None
+            (one for one in nodes if isinstance(one.operation, routed.Returned) and first[one.inputs[0]] == value), None
         )
         if node is None or tile.term.summed:
             raise Mismatch(f"{tile.term} is no value whose rows return")

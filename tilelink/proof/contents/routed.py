@@ -22,7 +22,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tilelink.ir.ops.op import Inferred, Op
-from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, Combine, Elementwise, GroupedMatmul, Return, Route
+from tilelink.ir.spec import (
+    BoundNode,
+    BoundSpec,
+    BoundValue,
+    Combine,
+    Elementwise,
+    GroupedMatmul,
+    Return,
+    Route,
+    Spread,
+)
+from tilelink.proof.contents.listed import with_all_rows
 from tilelink.proof.contents.tables import sorts
 from tilelink.schedule.index import Index, Number, least, less, names_in, rank, replaced, tables_in
 from tilelink.schedule.instance import with_indices
@@ -93,7 +104,7 @@ def in_order_of_tables(schedule: Schedule, spec: BoundSpec) -> tuple[Schedule, B
     made = [step for step in all_steps(schedule) if isinstance(step, Call) and step.function == SORT_ROWS]
     if not made and not any(isinstance(node.operation, Combine) for node in spec.nodes):
         return schedule, spec
-    return _Reordering(schedule, spec, made).both()
+    return _Reordering(with_all_rows(schedule, spec), spec, made).both()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +264,8 @@ class _Reordering:
                     continue
                 case GroupedMatmul():
                     yield from self._grouped(node, made, sorted_rows)
+                case Spread():
+                    yield from self._spread(node, made, sorted_rows)
                 case Combine():
                     yield from self._combined(node, made)
                 case Return():
@@ -263,15 +276,32 @@ class _Reordering:
                 case _:
                     yield node
 
+    def _of_experts(self, routing: str) -> Iterator[tuple[int, _Tables]]:
+        """Tables of a routing, with their numbers."""
+        ids, route = self._route(routing)
+        for number, one in enumerate(self.tables):
+            if (one.ids, one.own, one.every) == (ids, route.num_experts, route.num_experts * route.parts):
+                yield number, one
+
+    def _spread(
+        self, node: BoundNode, made: Mapping[str, BoundValue], sorted_rows: dict[tuple[str, int], str]
+    ) -> Iterator[BoundNode]:
+        """Rows of tokens in the order of places, which is what their copies by assignment are in that order."""
+        rows, routing = node.inputs
+        for number, one in self._of_experts(routing):
+            for value, what in ((rows, "tokens"), (node.output.name, "rows")):
+                found = self._value(value, what, one, (one.places, node.output.local[1]), made)
+                yield BoundNode(Reordered(_suffix("tokens", one)), (rows,), found, node.line)  # type: ignore[arg-type]
+            sorted_rows[node.output.name, number] = found.name
+            yield BoundNode(Reordered(""), (found.name,), node.output, node.line)  # type: ignore[arg-type]
+
     def _grouped(
         self, node: BoundNode, made: Mapping[str, BoundValue], sorted_rows: dict[tuple[str, int], str]
     ) -> Iterator[BoundNode]:
         rows, weights, routing = node.inputs
-        ids, route = self._route(routing)
+        ids, _ = self._route(routing)
         _, depth, width = made[weights].local
-        for number, one in enumerate(self.tables):
-            if (one.ids, one.own, one.every) != (ids, route.num_experts, route.num_experts * route.parts):
-                continue
+        for number, one in self._of_experts(routing):
             what = "tokens" if made[rows].local[0] == made[ids].local[0] else "rows"
             left = self._value(rows, what, one, (one.places, depth), made)
             right = self._value(weights, "experts", one, (one.tiles * depth, width), made)
@@ -295,10 +325,9 @@ class _Reordering:
 
     def _back(self, node: BoundNode, sorted_rows: dict[tuple[str, int], str]) -> Iterator[BoundNode]:
         rows, routing = node.inputs
-        ids, route = self._route(routing)
-        for number, one in enumerate(self.tables):
-            alike = (one.ids, one.own, one.every) == (ids, route.num_experts, route.num_experts * route.parts)
-            if alike and route.parts == self.spec.num_ranks and (rows, number) in sorted_rows:
+        _, route = self._route(routing)
+        for number, _ in self._of_experts(routing):
+            if route.parts == self.spec.num_ranks and (rows, number) in sorted_rows:
                 yield BoundNode(Returned(), (sorted_rows[rows, number],), node.output, node.line)  # type: ignore[arg-type]
 
     def _combined(self, node: BoundNode, made: Mapping[str, BoundValue]) -> Iterator[BoundNode]:

@@ -17,7 +17,7 @@ from tilelink.proof.findings import Finding
 from tilelink.schedule.index import Number, evaluate, value_of
 from tilelink.schedule.memory import Law
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import SORT_ROWS, Call
+from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call
 from tilelink.schedule.walk import phases, steps_in
 
 
@@ -50,6 +50,9 @@ def wrong_tables(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
         for step in steps_in(phase.body):
             if isinstance(step, Call) and step.function == SORT_ROWS:
                 for fact in _facts(schedule, spec, step):
+                    yield Finding(BugClass.WRONG_PLACE, f"role {role.name}, {step.function}", fact)
+            if isinstance(step, Call) and step.function == LIST_ROWS:
+                for fact in _facts_of_lists(schedule, step):
                     yield Finding(BugClass.WRONG_PLACE, f"role {role.name}, {step.function}", fact)
 
 
@@ -104,3 +107,20 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, chunk: int) -> Iterat
     programs, bins = shapes[counts]
     if programs * chunk < routed.rows or bins < routed.experts or bins & (bins - 1):
         yield f"counts {list(shapes[counts])} of {chunk} ids each are too few for {routed.rows} ids of {routed.experts} experts"
+
+
+def _facts_of_lists(schedule: Schedule, step: Call) -> Iterator[str]:
+    """Of lists of rows that go to ranks. Whether their experts are those of a routing is asked where they are relied on."""
+    ids, (listed, here) = step.operands[0], step.tables
+    shapes, tables = schedule.shapes, {one.name: one for one in schedule.tables}
+    shape, (ranks, blocks, rows) = shapes[ids.buffer], shapes[listed]
+    if tuple(ids.start) != (0, 0) or tuple(ids.extent) != shape or step.numbers[1] != shape[1]:
+        yield f"it takes not all of {ids.buffer} {list(shape)}, by {step.numbers[1]} choices"
+    if (ranks, blocks * rows) != (schedule.num_ranks, shape[0]) or shapes[here] != (ranks, blocks):
+        given = f"{list(shapes[listed])} and {list(shapes[here])}"
+        yield f"tables {given} are not of {shape[0]} tokens for {schedule.num_ranks} ranks"
+    for name, least, known in ((listed, rows, {Law.DIFFERS}), (here, rows + 1, set[Law]())):
+        if value_of(tables[name].below, schedule.sizes) < least:
+            yield f"table {name} is to have entries below {least}"
+        for law in set(tables[name].laws) - known:
+            yield f"of table {name} it is not true that it has {law.value}"

@@ -28,11 +28,11 @@ from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.by_place import by_place, written_by_place
 from tilelink.proof.happens_before.check import Outcome, ordered, unlike_move
 from tilelink.proof.happens_before.refuted import Refutation
-from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, tables_in
+from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, tables_in, terms
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.printing import in_a_line
-from tilelink.schedule.ranges import Range, range_of
+from tilelink.schedule.ranges import Range, combined, range_of
 from tilelink.schedule.roles import Phase, Plain, Role, Schedule
 from tilelink.schedule.steps import Call, For, If, Let, Load, Move, Notify, Step, Store, Wait
 from tilelink.schedule.walk import notifies, read, synchronises, written
@@ -239,7 +239,9 @@ class _Everything:
             if (place := self.places.get(region.buffer)) is not None and place.dim == number:
                 first, most = place.of(first), place.places
             if tables_in(first):
-                first, long = 0, most
+                first, long = (
+                    (0, most) if place is not None and place.dim == number else self._around(first, long, most)
+                )
             elif tables_in(long):
                 bound = range_of(long, {}, self.entries).high
                 long = most if isinf(bound) else int(bound)
@@ -251,6 +253,22 @@ class _Everything:
                 raise Dynamic(f"{in_a_line(step)}: no law says that {spelled(at)} is a rank")
             at = Index(ANY_RANK)
         return replace(region, start=tuple(start), extent=tuple(extent), at=at)
+
+    def _around(self, first: Number, long: Number, most: Number) -> tuple[Number, Number]:
+        """(start, extent) of all that an access may touch which begins at `first`: behind what no table says, the range of what
+        tables say; everywhere where nothing bounds that."""
+        by_lane, start = "lane" in names_in(first), list[tuple[Number, int]]()
+        reach = 0.0 if by_lane else max(range_of(long, {}, self.entries).high - 1, 0.0)
+        said = Range(0, reach)
+        for term, factor in terms(first):
+            if "lane" in names_in(term) or tables_in(term):
+                said = combined("+", said, combined("*", range_of(term, {}, self.entries), Range(factor, factor)))
+            else:
+                start.append((term, factor))
+        if said.low < 0 or isinf(said.high):
+            return 0, most
+        begin = sum((term * factor for term, factor in start), int(said.low))
+        return begin, int(said.high - said.low) + 1
 
     def _shadowed(self, region: Region) -> Region:
         if region.buffer not in self.shadows:

@@ -1,0 +1,132 @@
+"""Random (routing, schedule) pairs of operators with experts on emulated ranks, each element against the definition.
+
+    python benchmarks/expert_pairs.py --pairs 2000 --seed 5 --processes 8 --json pairs.json
+
+A schedule is drawn from all that are legal for a random spec, sizes, ranks, machine and dtype; it is proved, emitted for a random
+target, and run on emulated ranks. Its calls follow each other without a pause, each with a routing of another kind: spread
+evenly, all to one expert, to one rank, none, repeated, skewed (`lowering/selfcheck`). Results are compared twice: with bounds of
+each element, from the meaning of the spec in float64; and with a loop over tokens and choices that shares no code with tilelink.
+A schedule that is not proved, or differs anywhere, is listed with its seed, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import lowering
+import topologies
+from tests.pipeline.expert_specs import OF_RANKS, SPECS, by_definition
+from tilelink.ir.nodes import CopyProgram
+from tilelink.ir.spec import bind
+from tilelink.planner.sample import sample_schedule
+from tilelink.proof.verify import verify
+from tilelink.runtime.emulated import EmulatedRun
+from tilelink.runtime.meaning import cut, whole_inputs
+from tilelink.runtime.run import run_emulated
+
+MACHINES = ("laptop-switch", "laptop-mesh")
+CALLS = 8  # of a schedule: so many pairs
+_FAR = {"bf16": 0.01, "fp16": 0.002, "fp32": 1e-5}  # norm of the difference by the norm of the result
+
+
+def schedule_of(rng: random.Random) -> tuple[str, Any, str]:
+    """(spec, schedule, target) at random."""
+    ranks, name = rng.choice([2, 3, 4, 8]), rng.choice(sorted(SPECS))
+    sizes = {
+        "T": ranks * rng.choice([1, 2, 5, 8, 17]),
+        "H": ranks * rng.choice([8, 16, 24, 33]),
+        "F": ranks * rng.choice([8, 16, 33]),
+        "E": rng.choice([1, 2, 3, 8, 16]) * (ranks if name in OF_RANKS else 1),
+        "K": rng.choice([1, 2, 3, 4, 9]),
+    }
+    known = {size: number for size, number in sizes.items() if size in SPECS[name].spec.symbols()}
+    spec = bind(SPECS[name].spec, known, ranks, rng.choice(["bf16", "fp16", "fp32"]))
+    schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng)
+    copies = any(isinstance(launch, CopyProgram) for launch in schedule.launches)
+    # a copy stream takes an SM on Triton-distributed, and the sample leaves none
+    return name, schedule, "triton" if copies else rng.choice(["triton", "triton-distributed"])
+
+
+def differs(name: str, schedule: Any, source: str, seed: int) -> str:
+    """Where a result differs from the definition, or nothing."""
+    run, spec = EmulatedRun(schedule, source, seed), schedule.spec
+    for _ in range(CALLS):
+        run.call()
+    run.finish()
+    experts = dict(spec.sizes)["E"]
+    for number, (inputs, results) in enumerate(run.calls):
+        wanted = by_definition(name, list(whole_inputs(spec, inputs).values()), experts)
+        for rank, (found,) in enumerate(results):
+            part = cut(wanted, spec.value(spec.outputs[0]).placement, rank, spec.num_ranks)
+            far = (found.double() - part).norm()
+            if not bool(far <= _FAR[spec.value(spec.outputs[0]).dtype] * part.norm() + 1e-9):
+                return f"call {number}, rank {rank}: {float(far):.3g} of {float(part.norm()):.3g}"
+    return ""
+
+
+def judged(seed: int) -> dict[str, Any]:
+    """Of the schedule of a seed."""
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    found: dict[str, Any] = {"seed": seed, "wrong": ""}
+    try:
+        rng = random.Random(seed)
+        name, schedule, target = schedule_of(rng)
+        found |= {"spec": name, "sizes": dict(schedule.spec.sizes), "ranks": schedule.num_ranks, "target": target}
+        found |= {"choices": dict(schedule.choices)}
+        proof = verify(schedule)
+        source, drawn = lowering.emit(schedule, target), rng.randrange(1000)
+        if not proof.proved:
+            found["wrong"] = "\n".join(proof.lines())
+        elif not (outcome := run_emulated(schedule, source, calls=CALLS, seed=drawn)).equal:
+            found["wrong"] = "\n".join(outcome.lines())
+        else:
+            found["wrong"] = differs(name, schedule, source, drawn)
+    except Exception:
+        found["wrong"] = traceback.format_exc()
+    return found | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no schedule begins later")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    schedules = -(-arguments.pairs // CALLS)
+    seeds, began = [1_000_000 * (arguments.seed + 1) + number for number in range(schedules)], time.monotonic()
+    done: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for one in pool.map(judged, seeds):
+            done.append(one)
+            if one["wrong"]:
+                print(one, flush=True)
+            if time.monotonic() - began > arguments.seconds:
+                pool.shutdown(cancel_futures=True)
+                break
+    wrong = [one for one in done if one["wrong"]]
+    ran = {name: sum(one.get("spec") == name for one in done) for name in SPECS}
+    print(f"{len(done) * CALLS} pairs of {len(done)} schedules, {len(wrong)} schedules wrong; {ran}")
+    if arguments.json is not None:
+        about = {"commit": arguments.commit, "seed": arguments.seed, "pairs": len(done) * CALLS, "schedules": done}
+        arguments.json.write_text(json.dumps(about, indent=1))
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Rows that go only to the ranks that need them: what would be wrong for some routing is refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import topologies
+from tests.pipeline.expert_specs import SPECS
+from tilelink.elaborate.schedule import elaborated
+from tilelink.ir.schedule import Schedule as Planned
+from tilelink.proof.verify import verify
+from tilelink.schedule.index import Index, rank
+from tilelink.schedule.instance import instantiated
+from tilelink.schedule.memory import Law, Region
+from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, For, Load, Move, Notify, Step, Wait
+from tilelink.schedule.walk import mapped, with_bodies
+
+RANKS = 3
+SIZES = {"T": 48, "H": 64, "F": 64, "E": 6, "K": 2}
+OWN = SIZES["T"] // RANKS  # tokens of a rank
+PEER, BLOCK, LANE = Index("peer"), Index("block"), Index("lane")
+
+
+def planned(name: str = "ep_layer") -> Planned:
+    mover = {"rows_value.mover": "NeededRows()"} if name != "there_and_back" else {"dispatch_out.mover": "NeededRows()"}
+    sizes = {size: number for size, number in SIZES.items() if size in SPECS[name].spec.symbols()}
+    adder = "sender" if name == "of_functions" else "receiver"
+    return SPECS[name].plan_for(topologies.load("laptop-switch", RANKS), sizes, "bf16", {**mover, "out.adder": adder})
+
+
+def _entry(peer: object = PEER, block: object = BLOCK) -> Index:
+    return Index("rows_value_listed", (peer, block, LANE))  # type: ignore[arg-type]
+
+
+Change = Callable[[Step], tuple[Step, ...]]
+
+
+def target(new: Callable[[Region], Region]) -> Change:
+    """Rows are moved elsewhere."""
+    return lambda step: (replace(step, target=(new(step.target[0]),)),) if isinstance(step, Move) else (step,)
+
+
+def source(new: Callable[[Region], Region]) -> Change:
+    return lambda step: (replace(step, source=(new(step.source[0]),)),) if isinstance(step, Move) else (step,)
+
+
+def both(row: Callable[[Region], Region]) -> Change:
+    def change(step: Step) -> tuple[Step, ...]:
+        if not isinstance(step, Move):
+            return (step,)
+        return (replace(step, source=(row(step.source[0]),), target=(row(step.target[0]),)),)
+
+    return change
+
+
+def numbers(*new: int) -> Change:
+    """The index program is told others."""
+
+    def change(step: Step) -> tuple[Step, ...]:
+        return (replace(step, numbers=new),) if isinstance(step, Call) and step.function == LIST_ROWS else (step,)
+
+    return change
+
+
+def _first(region: Region, row: object) -> Region:
+    return replace(region, start=(row, *region.start[1:]))  # type: ignore[arg-type]
+
+
+def _rows(region: Region, extent: object) -> Region:
+    return replace(region, extent=(extent, *region.extent[1:]))  # type: ignore[arg-type]
+
+
+def _share(step: Step) -> bool:
+    return isinstance(step, For) and any(isinstance(one, Move) for one in step.body)
+
+
+BLOCKS = BLOCK * 16
+BUGS: dict[str, Change] = {
+    "rows of the list of the next rank": both(
+        lambda one: _first(one, one.start[0] - _entry() + _entry((PEER + 1) % RANKS))
+    ),
+    "as many rows as go to the next rank": both(
+        lambda one: _rows(one, Index("rows_value_here", ((PEER + 1) % RANKS, BLOCK)))
+    ),
+    "rows of the list of the first block": both(lambda one: _first(one, one.start[0] - _entry() + _entry(block=0))),
+    "rows go to the next rank": target(lambda one: replace(one, at=(PEER + 1) % RANKS)),
+    "rows stay here": target(lambda one: replace(one, at=rank)),
+    "rows are placed one by one": target(lambda one: _first(one, rank * OWN + BLOCKS + LANE)),
+    "rows are taken one by one": source(lambda one: _first(one, BLOCKS + LANE)),
+    "rows of the next token": source(lambda one: _first(one, one.start[0] + 1)),
+    "rows begin at those of the receiver": target(lambda one: _first(one, PEER * OWN + BLOCKS + _entry())),
+    "one row less": both(lambda one: _rows(one, Index("rows_value_here", (PEER, BLOCK)) - 1)),
+    "half of the columns": both(lambda one: replace(one, extent=(one.extent[0], SIZES["H"] // 2))),
+    "a block is left out": lambda step: (
+        (replace(step, count=step.count - 1),) if isinstance(step, For) and _share(step) else (step,)
+    ),
+    "experts of half a rank": numbers(1, SIZES["K"]),
+    "half of the choices": numbers(2, 1),
+    "ids of some tokens": lambda step: (
+        (replace(step, operands=(_rows(step.operands[0], OWN // 2),)),)
+        if isinstance(step, Call) and step.function == LIST_ROWS
+        else (step,)
+    ),
+    "readers look up all rows": lambda step: (
+        (replace(step, region=_first(step.region, Index("m") + LANE)),)
+        if isinstance(step, Load) and step.region.buffer == "rows_value"
+        else (step,)
+    ),
+    "readers look up rows of the next rank's experts": lambda step: (
+        (replace(step, numbers=((rank + 1) % RANKS * 2, *step.numbers[1:])),)
+        if isinstance(step, Call) and step.function == SORT_ROWS
+        else (step,)
+    ),
+    "nobody waits": lambda step: () if isinstance(step, Wait) and step.signal == "rows_value_arrived" else (step,),
+    "own rows are not waited for": lambda step: (
+        (replace(step, count=RANKS - 1, let=(("m_segment", (rank + 1 + Index("step")) % RANKS),)),)
+        if isinstance(step, For)
+        and any(isinstance(one, Wait) and one.signal == "rows_value_arrived" for one in step.body)
+        else (step,)
+    ),
+    "the first program tells": lambda step: (
+        (replace(step, last_of=1),) if isinstance(step, Notify) and step.signal == "rows_value_arrived" else (step,)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["ep_layer", "there_and_back", "of_functions"])
+def test_schedules_are_proved(name: str) -> None:
+    proof = verify(planned(name))
+    assert proof.proved, "\n".join(proof.lines())
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_is_found(bug: str) -> None:
+    schedule = planned()
+    steps = instantiated(elaborated(schedule))
+    found = with_bodies(steps, lambda body: mapped(body, BUGS[bug]))
+    assert found != steps, "nothing has changed"
+    assert not verify(schedule, found).proved
+
+
+FALSE_LAWS = {
+    "more rows than are listed": ("rows_value_here", 3, None),
+    "places outside of a block": ("rows_value_listed", 3, None),
+    "counts that differ": ("rows_value_here", 0, Law.DIFFERS),
+    "places on one rank only": ("rows_value_listed", 0, Law.APART),
+}
+
+
+@pytest.mark.parametrize("law", FALSE_LAWS)
+def test_a_law_that_does_not_hold_is_found(law: str) -> None:
+    schedule = planned()
+    steps = instantiated(elaborated(schedule))
+    name, below, more = FALSE_LAWS[law]
+    tables = tuple(
+        replace(one, below=below or one.below, laws=(*one.laws, *([more] if more else []))) if one.name == name else one
+        for one in steps.tables
+    )
+    assert not verify(schedule, replace(steps, tables=tables)).proved
