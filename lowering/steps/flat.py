@@ -7,7 +7,7 @@ from operator import mul
 
 from lowering.steps.indices import Scope
 from tilelink.ir.enums import Protocol
-from tilelink.schedule.index import Number
+from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Move
 
@@ -20,7 +20,10 @@ def is_flat(scope: Scope, step: Move) -> bool:
 
 
 def run(scope: Scope, region: Region) -> tuple[Number, Number] | None:
-    """How many elements of a region follow each other, if all do and none sticks out of the buffer: so many times so many."""
+    """How many elements of a region follow each other, if all do and none sticks out of the buffer: so many times so many. Rows
+    that are looked up lie anywhere."""
+    if any("lane" in names_in(start) for start in region.start):
+        return None
     shape = scope.schedule.shapes[region.buffer]
     for start, extent, size in zip(region.start, region.extent, shape, strict=True):
         if scope.range(start).low < 0 or scope.range(start + extent).high > size:

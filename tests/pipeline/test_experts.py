@@ -109,6 +109,12 @@ def test_movers_carry_rows_of_tokens_and_their_sums(case: str) -> None:
     check(planned(name, 3, pins))
 
 
+@pytest.mark.parametrize("tokens", [1, 5, 16])
+def test_any_number_of_needed_rows_of_a_rank(tokens: int) -> None:
+    """Blocks of rows are whole, whatever the number of tokens."""
+    check(planned("there_and_back", 2, {"dispatch_out.mover": "NeededRows()"}, T=2 * tokens))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_random_specs_sizes_and_schedules(seed: int) -> None:
