@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tilelink
 import topologies
 from tilelink import Overlap, Shard, Tensor, all_gather, all_reduce, dims, matmul, overlap, reduce_scatter
+from tilelink.spec_file import load_overlap
 from topologies.topology import Topology
 
 M, N, K, H = dims("M N K H")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @overlap
@@ -135,6 +138,22 @@ class Cell:
     def __str__(self) -> str:
         sizes = " ".join(f"{name}={size}" for name, size in self.sizes.items())
         return f"{self.spec.name} {sizes} on {self.topology.name} x{self.topology.num_ranks}"
+
+
+_MODELS: tuple[dict[str, int], ...] = (
+    {"H": 2048, "F": 768, "E": 128, "K": 8},
+    {"H": 4096, "F": 14336, "E": 8, "K": 2},
+    {"H": 200, "F": 88, "E": 16, "K": 3},
+)
+# layers of experts: few of many rows, many of few
+EXPERTS: tuple[Cell, ...] = tuple(
+    Cell(
+        load_overlap(str(EXAMPLES / "09_ep_layer.py") + ":ep_layer"), {"T": tokens, **model}, topologies.load(*machine)
+    )
+    for tokens in (16, 256, 2048)
+    for model in _MODELS
+    for machine in (("h100-nvswitch", 2), ("h200-nvswitch", 8), ("a100-nvswitch", 4), ("laptop-mesh", 4))
+)
 
 
 def cells() -> list[Cell]:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.planner.grid import Cell, cells, chain, mlp, sampled_cells
+from tests.planner.grid import EXPERTS, Cell, cells, chain, mlp, sampled_cells
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice
 from tilelink.ir.spec import bind
 from tilelink.planner.bounds import least_us
@@ -50,9 +50,26 @@ def test_bounds_and_limits(seed: int) -> None:
         except Illegal:
             continue
         assert exact and least_us(structure, chosen) <= us + 1e-3, f"{cell}, {chosen}"
+        search, _ = descent_of(structure, {})
+        assert search is not None and search.least_us <= us + 1e-3, f"{cell}, {chosen}"
         assert time_us(problem, us + 1e-2) == (us, True), f"{cell}, {chosen}"
         beyond, exact = time_us(problem, 0.97 * us)
         assert not exact and 0.97 * us <= beyond <= us
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("seed", range(30))
+def test_bounds_of_experts(seed: int) -> None:
+    rng = random.Random(seed)
+    cell = rng.choice(EXPERTS)
+    for structure, chosen in sampled(cell, rng, 12):
+        try:
+            us, _ = time_us(Problem(structure, choices_of(structure, chosen)), math.inf)
+        except Illegal:
+            continue
+        search, _ = descent_of(structure, {})
+        assert search is not None and search.least_us <= us + 1e-3, f"{cell}, {chosen}"
+        assert least_us(structure, chosen) <= us + 1e-3, f"{cell}, {chosen}"
 
 
 def in_small_chunks(cell: Cell, rng: random.Random, count: int) -> list[tuple[Structure, Chosen]]:

@@ -43,6 +43,11 @@ class Collective:
         return isinstance(self.mover, Library)
 
     @property
+    def by_call(self) -> bool:
+        """Whether one call on the compute stream does all of it."""
+        return isinstance(self.mover, OwnKernel | Library)
+
+    @property
     def by_packets(self) -> bool:
         return self.protocol is not Protocol.SIMPLE
 

@@ -164,6 +164,11 @@ class Relation:
     def by_packets(self) -> bool:
         return self.protocol is not Protocol.SIMPLE
 
+    @property
+    def by_call(self) -> bool:
+        """Whether one call on the compute stream does all of it."""
+        return self.library and not self.in_tiles and not self.within
+
     def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
         """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""
         rows = -(-self.part[0] // chunks)

@@ -38,6 +38,7 @@ from tilelink.planner.layout import (
     Illegal,
     Problem,
     by_programs,
+    copies_own,
     make_exchange,
     meets_at_end,
     source_of,
@@ -93,8 +94,7 @@ class Builder:
         self.before_tiles: list[Relation] = []  # gathered by the first kernel that reads them, which is to come
 
     def draft(self) -> Draft:
-        launches = self.launches()
-        return Draft(parts_of(self.problem, {exchange.name: exchange for exchange in self.exchanges}), launches)
+        return Draft(parts_of(self.problem.structure, self.problem.choices.exchanges), self.launches())
 
     def loops(self) -> dict[str, TileLoop]:
         """Tile loops by kernel, after `launches`."""
@@ -258,7 +258,7 @@ class Builder:
                     continue
                 self.done.add(value)
                 exchange = make_exchange(self.problem, relation)
-                if exchange.own_copied and exchange.mover.issuer is not Issuer.TILES and exchange.sent is None:
+                if copies_own(exchange):
                     self.out.append(CopyOwn(value))
 
     def _members(self, index: int) -> list[int]:

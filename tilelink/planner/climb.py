@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tilelink.ir.spec import Matmul
 from tilelink.planner.choices import Pins
 from tilelink.planner.fallback import Log
 from tilelink.planner.moves import kind_of
@@ -22,10 +21,14 @@ _NEAR, _LOOKED_AT_AGAIN = 1.1, 3
 
 
 class Climb:
-    """The search over structures; what was timed of each."""
+    """The search over structures; what was timed of each. `plain`: others, which may be what the best is compared with.
+    Of a `piece` kinds are wanted, too, that are slower by themselves."""
 
-    def __init__(self, every: list[Structure], pins: Pins, log: Log | None) -> None:
-        self.every, self.pins, self.log = every, pins, log
+    def __init__(
+        self, every: list[Structure], plain: list[Structure], pins: Pins, log: Log | None, *, piece: bool = False
+    ) -> None:
+        self.every, self.count = [*every, *plain], len(every)
+        self.pins, self.log, self.piece = pins, log, piece
         self.timings: dict[int, Timing] = {}
         self.descents: dict[int, tuple[Descent | None, str]] = {}
         self.found: dict[int, tuple[Candidate | None, str]] = {}
@@ -46,9 +49,11 @@ class Climb:
         """The best of a structure."""
         if index not in self.found:
             search, why = self._descent(index)
-            best = None
-            if search is not None:
-                best, why = best_of(search, self._known())
+            best, known = None, self._known()
+            if search is not None and not self.piece and search.least_us >= known:
+                why = f"at least {search.least_us:.1f} us"
+            elif search is not None:
+                best, why = best_of(search, known)
             self.found[index] = best, why
             if self.log is not None:
                 self.log(f"{_structure_text(self.every[index])}: {f'{best.us:.1f} us' if best else why}")
@@ -103,7 +108,7 @@ class Climb:
         Structures that differ in one collective or one library matmul are neighbours; costs of operations that are far apart
         in a spec add up, so that single changes find what matters.
         """
-        every = self.every
+        every = self.every[: self.count]
         few = sorted(range(len(every)), key=self._likely) if len(every) <= _FEW_STRUCTURES else (0, len(every) - 1)
         for here in few:
             while len(every) > _FEW_STRUCTURES:
@@ -138,9 +143,7 @@ class Climb:
     def by_library(self) -> Candidate | None:
         """The best of all collectives and matmuls by the library."""
         for index, structure in enumerate(self.every):
-            matmuls = {op.name for op in structure.graph.ops() if isinstance(op.operation, Matmul)}
-            by_library = all(how.by_library for _, how in structure.collectives)
-            if by_library and structure.library == matmuls:
+            if structure.all_by_library:
                 search, _ = self._descent(index)
                 return best_of(search)[0] if search is not None else None
         return None

@@ -44,11 +44,11 @@ from tilelink.planner.tile_work import programs_of
 from tilelink.planner.transfers import Transfers
 from topologies.topology import Topology
 
-_BEGIN_US, _FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
+_BEGIN_US, FINISH_US, _TURN_US = 7.0, 7.0, 7.0  # in a CUDA graph, joins of streams with them
 _JOINED_US = 1.0  # programs that go on poll at once for what a launch would only begin to look for; not measured
 MEET_US, _MEET_SHARE = 0.3, 0.015  # until the peers' last word has come; of a call, a doubling of ranks
-_ENDED_US = 0.008  # a program is counted when it ends
-_STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
+ENDED_US = 0.008  # a program is counted when it ends
+STREAM_US = 6.0  # until a side stream has been forked and has waited for the peers
 _TELL_US = 3.0  # of places that are needed at once: by so much 64 to 256 rows on 2 x H200 were above the model, or more
 _COPIED_US = (
     0.3  # until it is known that copy streams have ended; 3 at 512 rows of AG+GEMM, 2 x H200, less in longer calls
@@ -69,9 +69,9 @@ def draft_us(draft: Draft, topology: Topology, loops: Mapping[str, TileLoop], li
     return Model(draft, topology, loops).run(limit)
 
 
-def most_boost_us(total: float, tensor: float) -> float:
-    """The most that higher clocks save of `total` us, in which tensor cores are busy for `tensor` us or more."""
-    return _boost_us(total, max(tensor, (1.0 - _RELIEF) * total))
+def most_boost_us(total: float, least: float, most: float) -> float:
+    """The most that higher clocks save of `total` us, in which tensor cores are busy for so long at least and at most."""
+    return _boost_us(total, min(most, max(least, (1.0 - _RELIEF) * total)))
 
 
 def meet_share(topology: Topology) -> float:
@@ -175,7 +175,7 @@ class Model:
                     self._publish(launch)
                 case CopyProgram(name, after_source=after_source):
                     if after_source:
-                        self.transfers.made[name][:] = self.now + _STREAM_US
+                        self.transfers.made[name][:] = self.now + STREAM_US
                     if name not in self.transfers.arrivals:
                         self.transfers.move(self.parts.exchange(name))
                 case PushRows(name):
@@ -243,9 +243,9 @@ class Model:
 
     def end_us(self, finish: Finish, ended_at: float) -> tuple[float, float]:
         """To end a call whose work ends then, and until the last peer has."""
-        ended = WITHIN_US + _ENDED_US * self._last_programs() if finish.within else 0.0
+        ended = WITHIN_US + ENDED_US * self._last_programs() if finish.within else 0.0
         ended += _COPIED_US if finish.within and self.draft.copied else 0.0
-        last = ended or (_TURN_US if finish.turns else _FINISH_US)
+        last = ended or (_TURN_US if finish.turns else FINISH_US)
         in_step = any(one.kind is Kind.RETURN for one in self.parts.exchanges.values())  # they have met for their rows
         return last, MEET_US + (0.0 if in_step else self.meet_share * ended_at) if finish.meets else 0.0
 

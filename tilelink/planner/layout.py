@@ -179,6 +179,12 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     )
 
 
+def copies_own(exchange: Exchange) -> bool:
+    """Whether a launch copies the own part to those that have come from peers: tiles that push store it there themselves, and
+    programs that push rows move own ones as well."""
+    return exchange.own_copied and exchange.mover.issuer is not Issuer.TILES and exchange.sent is None
+
+
 @remembered
 def _chunk_order(structure: Structure, direction: int, nest: Nest) -> ChunkOrder:
     return ChunkOrder(rank_order(structure.topology, 1, direction), nest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilelink.ir.enums import PACKET_BYTES
+from tilelink.ir.enums import PACKET_BYTES, Protocol
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import Exchange
 from tilelink.ir.order import Nest
@@ -21,6 +21,7 @@ _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitte
 # collectives by packets, fitted to 128 KB to 4 MB of LL packets a peer on 2 x H200: of what a link carries;
 # and of a launch, what a kernel behind a matmul costs
 PACKET_SHARE, _PACKET_LAUNCH_SHARE = 0.76, 0.7
+_PACKETS_US, _PACKETS_GB_PER_S = 1.6, 3.6  # until packets of a tile are there; of them that a program sends (2 x H200)
 _INDEX_US, _COUNT_US, _ID_US = 2.6, 2.2, 9e-5  # tables by one launch, a launch that counts, and each id (one H100)
 _SHOT_US = 1.0  # beginning another shot of packets; 0.6 to 1.9 where one H200 stands for two or four ranks
 _ALL_PROGRAMS_US = 1.5  # all programs of a kernel wait for each other; not measured
@@ -95,6 +96,17 @@ def packets_us(topology: Topology, packets: int, shots: int, *, within: bool) ->
     start = _ALL_PROGRAMS_US if within else _PACKET_LAUNCH_SHARE * topology.gpu.kernel_launch_us
     start += _SHOT_US * (shots - 1)
     return start + shots * (there + (ranks - 1) * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3)
+
+
+def tile_packets_us(
+    topology: Topology, protocol: Protocol, shots: int, num_bytes: float, programs: int, *, cut: bool
+) -> float:
+    """So many bytes of a tile as packets to peers and back: as fast as one program stores and polls, or as the link lets all of
+    them. `cut`: each goes to one rank."""
+    ranks, packets = topology.num_ranks, num_bytes / protocol.data_bytes
+    sent = shots * packets * PACKET_BYTES * (ranks - 1) / (ranks if cut or shots > 1 else 1)
+    link = PACKET_SHARE * topology.link_gb_per_s(0, 1) / programs
+    return shots * _PACKETS_US + sent / min(_PACKETS_GB_PER_S, link) / 1e3
 
 
 def index_us(routed: Routed) -> float:

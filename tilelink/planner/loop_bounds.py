@@ -11,11 +11,12 @@ from tilelink.ir.graph import Copy, Relation, Sum
 from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
 from tilelink.ir.order import Nest
-from tilelink.ir.spec import DTYPE_BYTES, Elementwise, Matmul
+from tilelink.ir.routed import Along, Follows, Routed
+from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, exchange_of
 from tilelink.planner.library_cost import library_matmul
-from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE
+from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, tile_packets_us
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
 from tilelink.planner.tile_cost import (
@@ -23,18 +24,22 @@ from tilelink.planner.tile_cost import (
     LAST_EXPOSED,
     LATE_COUNT_US,
     MIXED,
+    NARROW,
     ROWS_DRAG,
     SHARED_LINK,
     STORES_DRAG,
     STORES_EXPOSED,
     STORES_HIDDEN,
     WIDE_TILE,
+    WIDE_WEIGHTS,
+    again_us,
 )
 from tilelink.planner.tile_order import tile_space
 from tilelink.planner.tile_work import (
     START_US,
     Programs,
     Work,
+    compute_us,
     flops_us,
     least_tile_us,
     matmul_memory_us,
@@ -48,7 +53,7 @@ Around = tuple[tuple[str, ExchangeChoice], ...]  # exchanges whose parts a loop 
 class Busy(NamedTuple):
     """Microseconds of the compute stream, and of busy tensor cores; of all tiles by the average program, without what own tiles
     add. `adds`: of the program that has most to add, from the first parts on. `first_own`, `last_own`: until the first chunk of
-    own tiles is done, and the last one. `tile`: its rows and columns."""
+    own tiles is done, and the last one. `tile`: its rows and columns. `most_tensor`: of `tensor`, not at least but at most."""
 
     us: float = 0.0
     tensor: float = 0.0
@@ -57,7 +62,9 @@ class Busy(NamedTuple):
     first_own: float = 0.0
     last_own: float = 0.0
     tile: tuple[int, int] = (0, 0)
+    programs: int = 0
     library: bool = False
+    most_tensor: float = math.inf
 
 
 @remembered
@@ -88,7 +95,7 @@ def library_us(structure: Structure, name: str, pieces: int) -> Busy:
     dtype = structure.graph.values[anchor.reads[1].value].dtype
     found = library_matmul(structure.topology, rows, cols, reduction, dtype, pieces)
     us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
-    return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True)
+    return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True, most_tensor=found.tensor_us)
 
 
 @remembered
@@ -103,7 +110,7 @@ def loop_us(structure: Structure, name: str, choice: ComputeChoice, sms: int, fo
         if structure.goes_on(index) or structure.goes_on(index + 1):  # programs may have tiles of other loops, too
             return bound.shared()
         return bound.matmul()
-    if isinstance(group.anchor.operation, Sum | Copy | Elementwise):
+    if isinstance(group.anchor.operation, Sum | Copy | Elementwise | Combine):
         return bound.stream()
     return Busy()
 
@@ -130,8 +137,13 @@ class _Bound:
         work = Work(tile.m, tile.n, 2, self.group.matmuls, 1, reduction, max(64, tile.k), self.turns)
         on = Programs(tile.warps, tile.stages, tile.per_sm, beside=False)
         dtype = self.graph.values[self.graph.inputs[0]].dtype
-        memory = matmul_memory_us(self._weights(reduction), gpu) / -(-self.tiles // self.programs)
+        rounds, by_expert = -(-self.tiles // self.programs), self.routed is not None  # each tile has weights of its own
+        memory = matmul_memory_us(self._moved(), gpu) / rounds
+        memory *= NARROW if by_expert and tile.n < WIDE_WEIGHTS else 1.0
         one = least_tile_us(work, on, dtype, gpu, memory, prefetch=loop.prefetch)
+        if not self.turns and not loop.prefetch:
+            one += again_us(compute_us(work, on, dtype, gpu), memory, rounds, others=by_expert)
+        one += 0.0 if self.turns else self._packets_us()
         one = one if self.turns else max(one, self._pulled_us(reduction))
         one += self._sent_us(one) + self._counts() * (LATE_COUNT_US if loop.late else COUNT_US)
         us = self.rounds * one
@@ -145,14 +157,19 @@ class _Bound:
             last = 0.0 if self.chunked else self.rounds * one
             others = 0.0 if self.chunked else (ranks - 1) / ranks * tiles  # of warpgroups in turns: own tiles come last
             us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
-        tensor = flops_us(work, on, dtype, gpu) * self.tiles / self.programs
-        return Busy(gpu.kernel_launch_us + us, tensor, tiles, adds, first, last, (tile.m, tile.n))
+        tensor = flops_us(work, on, dtype, gpu) * self.tiles
+        # there may be more programs than tiles are likely
+        least = tensor / (self.sms * tile.per_sm if self.routed else self.programs)
+        shape, most = (tile.m, tile.n), tensor / self.programs
+        return Busy(gpu.kernel_launch_us + us, least, tiles, adds, first, last, shape, self.programs, most_tensor=most)
 
     def shared(self) -> Busy:
         """A matmul whose launch may be that of others, whose programs share all tiles evenly."""
         found, programs = self.matmul(), self.sms * self.loop.tile.per_sm
         share = self.programs / programs
-        return found._replace(us=found.tiles * share, tensor=found.tensor * share, tiles=found.tiles * share)
+        return found._replace(
+            us=found.tiles * share, tensor=found.tensor * share, tiles=found.tiles * share, programs=0
+        )
 
     def _adds(self, one: float) -> float:
         """What the program with most own tiles takes, of `one` us each, when the parts of its first one are there: it adds them,
@@ -171,30 +188,87 @@ class _Bound:
         return -(-(self.tiles - own + max(1, min(whole, default=0))) // self.programs) * one
 
     def stream(self) -> Busy:
-        gpu, moved = self.topology.gpu, float(_streamed_bytes(self.structure, self.group.name))
+        gpu, moved = self.topology.gpu, self._streamed()
         for relation, exchange in self.exchanges:
             part = math.prod(relation.part) * self._size(relation)
             if self.group.makes(relation.source):
                 scatters = relation.kind is Kind.SCATTER or not exchange.source
                 moved += part * (self.topology.num_ranks if scatters else 1)
             elif exchange.target and self._reads_whole(relation):
-                moved += part * self.topology.num_ranks
-        rate = gpu.memory_gb_per_s * stream_share(self.loop.tile.per_sm)
+                moved += part * (1 if relation.kind is Kind.RETURN else self.topology.num_ranks)
+        chosen = self.routed is not None and self.routed.parts > 1
+        rate = gpu.memory_gb_per_s * stream_share(1 if chosen else self.loop.tile.per_sm)
         one = max(moved / self.tiles / (rate / self.programs) / 1e3, self._summed_us()) + self._sent_us(0.0)
-        one += START_US + self._counts() * COUNT_US
+        one += START_US + self._counts() * COUNT_US + self._packets_us()
         us = gpu.kernel_launch_us + self.rounds * one
-        return Busy(us, tiles=self.rounds * one, adds=us, tile=(self.loop.tile.m, self.loop.tile.n))
+        shape, programs = (self.loop.tile.m, self.loop.tile.n), self.programs
+        return Busy(us, tiles=self.rounds * one, adds=us, tile=shape, programs=programs, most_tensor=0.0)
 
     def _reads_whole(self, relation: Relation) -> bool:
         anchor = self.group.anchor
         reads = [read for read in anchor.reads if read.value == relation.name]
         return relation.kind is Kind.SCATTER or any(not self.graph.window(anchor, read) for read in reads)
 
-    def _weights(self, reduction: int) -> int:
-        weights = self.group.anchor.reads[1]
-        if weights.value not in self.graph.inputs or self.graph.window(self.group.anchor, weights):
-            return 0
-        return reduction * self.written[-1].extent * DTYPE_BYTES[self.graph.values[weights.value].dtype]
+    @cached_property
+    def routed(self) -> Routed | None:
+        """By which the tiles find rows."""
+        anchor = self.group.anchor
+        if isinstance(anchor.operation, Combine):
+            return next(one for one in self.graph.routings if one.ids == anchor.reads[2].value)
+        return next((axis.routed for axis in self.written if axis.routed is not None), None)
+
+    def _moved(self) -> float:
+        """Bytes of operands and results of matmuls in memory of this rank, each once: of weights of experts those that are likely
+        read."""
+        brought = {relation.name for relation, exchange in self.exchanges if exchange.target}
+        matmuls = (op for op in self.group.ops if isinstance(op.operation, Matmul))
+        read = {(read.value, read.along): self.graph.window(op, read) for op in matmuls for read in op.reads}
+        moved = {
+            value: along
+            for (value, along), window in read.items()
+            if not window and (value in brought or (one := self.graph.relation(value)) is None or one.library)
+        }
+        if self.structure.is_kept(self.group.name) and not self.folded:
+            moved[self.group.name] = self.group.anchor.write.along
+        returned = (r.name for r, _ in self.exchanges if r.kind is Kind.RETURN and self._leaves(r))
+        moved |= dict.fromkeys(returned, self.group.anchor.write.along)
+        return sum(self._bytes(value) * self._share(value, along) for value, along in moved.items())
+
+    def _bytes(self, value: str) -> int:
+        found = self.graph.values[value]
+        return math.prod(found.shape) * DTYPE_BYTES[found.dtype]
+
+    def _streamed(self) -> float:
+        """Bytes that lie in memory of this rank and that tiles of a loop without matmuls load or store, each once."""
+        anchor, found = self.group.anchor, 0.0
+        for value, read in {one.value: one for one in anchor.reads}.items():
+            if self.graph.relation(value) is None and not self.graph.window(anchor, read):
+                found += self._bytes(value) * self._share(value, read.along)
+        return found + (self._bytes(self.group.name) if self.structure.is_kept(self.group.name) else 0.0)
+
+    def _packets_us(self) -> float:
+        """What a tile takes that adds those of peers."""
+        added = (one for one in self.graph.relations() if one.in_tiles and self.group.makes(one.source))
+        return sum(
+            tile_packets_us(
+                self.topology,
+                one.protocol,
+                one.shots,
+                self._elements() * self._size(one),
+                self.programs,
+                cut=one.kind is Kind.SCATTER,
+            )
+            for one in added
+        )
+
+    def _share(self, value: str, along: tuple[Along | None, ...]) -> float:
+        """Of a value, what tiles read of it where a routing says which rows."""
+        how = {one.how for one in along if one is not None}
+        if self.routed is None or not how or how == {Follows.TOKEN}:
+            return 1.0
+        if Follows.EXPERT in how:
+            return self.routed.likely_share
+        return min(1.0, self.routed.rows / self.routed.parts / self.graph.values[value].shape[0])
 
     def _size(self, relation: Relation) -> int:
         return DTYPE_BYTES[self.graph.values[relation.name].dtype]
@@ -297,17 +371,3 @@ class _Bound:
         if not any(makes(r.source) and not x.met for r, x in self.exchanges):
             return added + max(STORES_DRAG * stored * (1.0 - 1.0 / waves), stored - hides)
         return added + stored * (1.0 - STORES_HIDDEN * (1.0 - LAST_EXPOSED / waves))
-
-
-@remembered
-def _streamed_bytes(structure: Structure, name: str) -> int:
-    """Bytes that lie in memory of this rank and that tiles of a loop without matmuls load or store, each once."""
-    graph, group, found = structure.graph, group_of(structure, name), 0
-    read = {one.value: one for one in group.anchor.reads}
-    for value, one in read.items():
-        relation = graph.relation(value)
-        if relation is None and not graph.window(group.anchor, one):
-            found += math.prod(graph.values[value].shape) * DTYPE_BYTES[graph.values[value].dtype]
-    if structure.is_kept(name):
-        found += math.prod(graph.values[name].shape) * DTYPE_BYTES[graph.values[name].dtype]
-    return found

@@ -20,7 +20,8 @@ from tilelink.planner.limits import check_extent
 from tilelink.planner.pieces import pieces
 from tilelink.planner.pins import checked_pins, why_none
 from tilelink.planner.search import Place, descent_of
-from tilelink.planner.space import joined, structures
+from tilelink.planner.searched import structures_to_search
+from tilelink.planner.space import joined
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
 from topologies.topology import Topology
@@ -75,8 +76,8 @@ def _chosen(spec: BoundSpec, topology: Topology, wanted: Pins, log: Log | None) 
     """The best choices, and all that were timed. Raises NoLegalSchedule."""
     best, others = _by_pieces(spec, topology, wanted, log)
     if best is None:
-        every = list(structures(spec, topology, wanted))
-        found = Climb(every, wanted, log)
+        every, plain = structures_to_search(spec, topology, wanted)
+        found = Climb(every, plain, wanted, log)
         best, reason = found.best()
         others = found.candidates()
         if best is None:
@@ -106,7 +107,7 @@ def _by_pieces(
         return None, []
     fronts, libraries = [], []
     for part in parts:
-        climb = Climb(list(structures(part, topology, pins, piece=True)), pins, log)
+        climb = Climb(*structures_to_search(part, topology, pins, piece=True), pins, log, piece=True)
         if climb.best()[0] is None:
             return None, []
         fronts.append(climb.front())

@@ -16,7 +16,7 @@ from typing import TypeGuard
 
 from tilelink.ir.choices import ComputeChoice, TritonLoop
 from tilelink.ir.nodes import Kind
-from tilelink.planner.bounds import alone_us, may_halve, most_gained_us, taken_sms
+from tilelink.planner.bounds import alone_us, least_of_any_us, may_halve, most_gained_us, taken_sms
 from tilelink.planner.choices import Pins
 from tilelink.planner.decisions import Chosen, Option, Slot, legal_alone, slots_of
 from tilelink.planner.moves import (
@@ -154,6 +154,16 @@ class Descent:
             ranked = sorted(times.values())
             times[first] = self.timing.us(trials[first], min(most, ranked[WIDTH - 1] if len(ranked) >= WIDTH else most))
         return sorted((first for first in times if times[first] < most), key=lambda first: times[first])[:WIDTH]
+
+    @cached_property
+    def least_us(self) -> float:
+        """What all choices take at least."""
+        loops = dict[str, list[ComputeChoice]]()
+        for slot, options in self.slots.items():
+            every = (one for option in options for one in (option, *self.last.get((slot, option), ())))
+            if found := [one for one in every if isinstance(one, ComputeChoice)]:
+                loops[slot[1]] = found
+        return least_of_any_us(self.timing.structure, loops)
 
     def likely(self) -> dict[Slot, Option]:
         """Of each decision the option that takes least at least, of each kind by itself, and of these with all other decisions;

@@ -57,10 +57,21 @@ _MOST_SENT = 512 << 10  # packets that a rank sends in a call (LL, 2 x H200): be
 def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool = False) -> Iterator[Structure]:
     """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last.
     Pins of a `piece` may apply to other pieces."""
-    decisions = pins.keys() - REUSED.keys()
+    yield from structures_of(spec, topology, pins, ways_of(spec, topology, pins), piece=piece)
+
+
+def ways_of(spec: BoundSpec, topology: Topology, pins: Pins) -> dict[str, list[Collective]]:
+    """Of each collective the ways to carry it out."""
     ways = legal_collectives(spec, topology)
-    names = [name for name, _ in ways]
-    options = [_tried(operation_of(spec, name), name, legal, pins) for name, legal in ways]
+    return {name: _tried(operation_of(spec, name), name, legal, pins) for name, legal in ways}
+
+
+def structures_of(
+    spec: BoundSpec, topology: Topology, pins: Pins, ways: Mapping[str, list[Collective]], *, piece: bool
+) -> Iterator[Structure]:
+    """Those of these ways."""
+    decisions = pins.keys() - REUSED.keys()
+    names, options = list(ways), list(ways.values())
     matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
     readers = _readers_of_columns(spec)
     known: Known = {}
@@ -74,9 +85,7 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool =
             if whole not in graphs:
                 graphs[whole] = expand(spec, dict(collectives), whole)
             graph = graphs[whole]
-            if any(
-                _sends_many(graph, one) and not _sends_as_asked(one, collectives, pins) for one in graph.relations()
-            ):
+            if any(sends_too_many(graph, one, names, pins) for one in graph.relations()):
                 break  # whoever multiplies, as many packets are sent
             if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
                 continue
@@ -168,11 +177,15 @@ def _sends_many(graph: TileGraph, relation: Relation) -> bool:
     return (relation.num_ranks - 1) * relation.shots * packets > _MOST_SENT
 
 
-def _sends_as_asked(relation: Relation, collectives: Sequence[tuple[str, Collective]], pins: Pins) -> bool:
-    """Whether pins ask for packets of the collective that `relation` carries out."""
-    known = {name for name, _ in collectives}
-    name = relation.name if relation.name in known else relation.name.removesuffix("_whole")
-    return pinned(pins, name, fields.PROTOCOL) is not None
+def sends_too_many(graph: TileGraph, relation: Relation, names: Collection[str], pins: Pins) -> bool:
+    """The same, unless pins ask for packets of the collective that `relation` carries out."""
+    asked = pinned(pins, carried_out(relation, names), fields.PROTOCOL) is not None
+    return _sends_many(graph, relation) and not asked
+
+
+def carried_out(relation: Relation, names: Collection[str]) -> str:
+    """Which of these collectives the relation carries out."""
+    return relation.name if relation.name in names else relation.name.removesuffix("_whole")
 
 
 def _shared(can: Mapping[str, str], pins: Pins) -> Iterator[dict[str, str]]:

@@ -11,7 +11,7 @@ from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Kind
 from tilelink.ir.routed import Follows, Sent
-from tilelink.ir.spec import BoundSpec
+from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
@@ -64,6 +64,12 @@ class Structure:
     def is_library(self, index: int) -> bool:
         """Whether the library computes group `index`."""
         return self.groups[index].anchor.name in self.library
+
+    @property
+    def all_by_library(self) -> bool:
+        """Whether it carries out all collectives and computes all matmuls."""
+        matmuls = {op.name for op in self.graph.ops() if isinstance(op.operation, Matmul)}
+        return self.library == matmuls and all(how.by_library for _, how in self.collectives)
 
     def is_made_by_library(self, value: str) -> bool:
         return self.maker(value) >= 0 and self.is_library(self.maker(value))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from functools import cached_property
 
-from tilelink.ir.enums import PACKET_BYTES
 from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole
 from tilelink.ir.order import Nest
@@ -30,7 +29,7 @@ from tilelink.ir.steps import (
 )
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Parts
-from tilelink.planner.links import FUSED_LOAD_SHARE, PACKET_SHARE, SUM_LOAD_SHARE
+from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, tile_packets_us
 from tilelink.planner.tile_work import (
     MEMORY_SHARE,
     PREFETCHED_START_US,
@@ -60,14 +59,13 @@ _MISSED = 0.35  # of what programs with several tiles at hand load, comes from m
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
-_WIDE_WEIGHTS, _NARROW = 128, 1.1  # columns of weights that each tile has for itself; what fewer cost (2 x H100)
+WIDE_WEIGHTS, NARROW = 128, 1.1  # columns of weights that each tile has for itself; what fewer cost (2 x H100)
 STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
 ROWS_DRAG = 0.07  # the same of rows that go to the ranks of their tokens: peers are told at the end (2 x H100)
 STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
 STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
-_PACKETS_US, _PACKETS_GB_PER_S = 1.6, 3.6  # until packets of a tile are there; of them that a program sends (2 x H200)
 WIDE_TILE = 128 * 256  # elements of a tile that hides any
 _KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
 
@@ -76,6 +74,14 @@ def read_again(size: int, topology: Topology) -> float:
     """Bytes of a right operand that are read from memory when it is read once more. It is read from the beginning each
     time, so that of a large one what comes evicts what is wanted next."""
     return min(float(size), max(0.0, 2.0 * (size - _KEPT * topology.gpu.l2_bytes)))
+
+
+def again_us(computed: float, memory: float, rounds: int, *, others: bool) -> float:
+    """Until loads of a tile are under way that is computed for `computed` us behind another one, which loads for `memory` us.
+    `others`: each tile reads weights of its own."""
+    if memory <= computed and not others:
+        return 0.0
+    return float(_AGAIN_US * (rounds - 1) / rounds * min(1.0, (memory / computed) ** _AGAIN_EXPONENT))
 
 
 class TileCost:
@@ -110,8 +116,7 @@ class TileCost:
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
-            if not role.prefetch and (memory > computed or self._other_weights):
-                again = _AGAIN_US * (rounds - 1) / rounds * min(1.0, (memory / computed) ** _AGAIN_EXPONENT)
+            again = 0.0 if role.prefetch else again_us(computed, memory, rounds, others=self._other_weights)
             both = max(memory, (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS))
         loaded = max(both, self._missed_us())
         turns = (
@@ -176,21 +181,18 @@ class TileCost:
             chosen = self.routed is not None and self.routed.parts > 1
             share = stream_share(1 if chosen else self.on.per_sm)
             return traffic / self.role.num_tiles / (rate * share / self.role.programs) / 1e3
-        traffic *= _NARROW if self._other_weights and self._work.n < _WIDE_WEIGHTS else 1.0
+        traffic *= NARROW if self._other_weights and self._work.n < WIDE_WEIGHTS else 1.0
         return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
 
     def _packets_us(self) -> float:
-        """Packets of a tile to peers and back: as fast as one program stores and polls, or as the link lets all of them."""
+        """Packets of a tile to peers and back."""
         total = 0.0
         for step in self.role.body:
             if isinstance(step, SumPackets):
-                sums = self.parts.buffer(step.result)
-                tile = math.prod(self.role.axis(name).tile for name in step.index) * DTYPE_BYTES[sums.dtype]
-                ranks, topology = self.topology.num_ranks, self.topology
-                packets = tile / step.protocol.data_bytes
-                sent = step.shots * packets * PACKET_BYTES * (ranks - 1) / (ranks if step.cut or step.shots > 1 else 1)
-                link = PACKET_SHARE * topology.link_gb_per_s(0, 1) / self.role.programs
-                total += step.shots * _PACKETS_US + sent / min(_PACKETS_GB_PER_S, link) / 1e3
+                size = DTYPE_BYTES[self.parts.buffer(step.result).dtype]
+                tile = math.prod(self.role.axis(name).tile for name in step.index) * size
+                how, programs = (step.protocol, step.shots), self.role.programs
+                total += tile_packets_us(self.topology, *how, tile, programs, cut=bool(step.cut))
         return total
 
     @cached_property

@@ -20,8 +20,8 @@ from tilelink.planner.tile_work import Programs
 from tilelink.planner.transfers import State, Transfers
 from topologies.topology import Topology
 
-_RETURNED_US = 4.0  # until the last program has told peers, when the stores of all are performed (2 x H100, few rows)
-_SKEW_SHARE, _SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
+RETURNED_US = 4.0  # until the last program has told peers, when the stores of all are performed (2 x H100, few rows)
+SKEW_SHARE, SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share of the call so far, at most so much
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ class TileRun:
                 if not self._pulled(exchange):
                     self.transfers.move(exchange)
             elif exchange.kind is Kind.RETURN:  # nobody is told before the last tile is done
-                self.transfers.made[exchange.name][:] = ends.max() + _RETURNED_US
+                self.transfers.made[exchange.name][:] = ends.max() + RETURNED_US
                 self.transfers.move(exchange)
         gathered = [exchange for exchange in made if exchange.kind is Kind.GATHER]
         counted = self._counted(ends) if gathered else ends
@@ -250,7 +250,7 @@ class TileRun:
 
 
 def _skew(times: Times) -> Times:
-    return np.minimum(_SKEW_US, _SKEW_SHARE * times)
+    return np.minimum(SKEW_US, SKEW_SHARE * times)
 
 
 def _waits(role: ComputeRole) -> list[Wait]:

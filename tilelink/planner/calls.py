@@ -1,0 +1,31 @@
+"""What collectives take that one call each carries out, on the compute stream."""
+
+from __future__ import annotations
+
+import math
+
+from tilelink.ir.counting import packets_sent
+from tilelink.ir.dtype import DTYPE_BYTES
+from tilelink.ir.graph import Relation, TileGraph
+from tilelink.planner.collective import FUNCTIONS
+from tilelink.planner.links import library_us, packets_us
+from tilelink.planner.memo import remembered
+from tilelink.planner.structure import Structure
+from topologies.topology import Topology
+
+
+def call_us(graph: TileGraph, relation: Relation, topology: Topology) -> float:
+    """What the call for `relation` takes."""
+    if relation.by_packets:
+        packets = packets_sent(relation, graph.values[relation.name].dtype)
+        return packets_us(topology, packets, relation.shots, within=False)
+    elements = max(math.prod(graph.values[name].shape) for name in (relation.source, relation.name))
+    return library_us(topology, FUNCTIONS[relation.kind], elements * DTYPE_BYTES[graph.values[relation.name].dtype])
+
+
+@remembered
+def calls_us(structure: Structure, maker: int | None = None) -> float:
+    """What calls take, of which one follows the other; those behind group `maker` (-1: of inputs), or all."""
+    calls = (relation for relation in structure.graph.relations() if relation.by_call)
+    wanted = (one for one in calls if maker in (None, structure.maker(one.source)))
+    return sum(call_us(structure.graph, one, structure.topology) for one in wanted)
