@@ -5,6 +5,22 @@ from __future__ import annotations
 import torch
 
 
+def inputs_of(operator: type, rank: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """INPUTS of the class of an operator, on a rank: of MATRICES, so many on all ranks, the last ranks have fewer."""
+    found = dict(operator.INPUTS)  # type: ignore[attr-defined]
+    for name, every in operator.MATRICES.items():  # type: ignore[attr-defined]
+        (most, *matrix), dtype = found[name]
+        found[name] = ((max(0, min(most, every - rank * most)), *matrix), dtype)
+    return found
+
+
+def rows_of_matrices(matrices: torch.Tensor) -> torch.Tensor:
+    """Rows of all matrices, one below the other. A rank without matrices gets some memory, which nobody reads: descriptors are of
+    one row or more."""
+    rows = matrices.view(-1, matrices.shape[-1])
+    return rows if len(rows) else rows.new_empty(1, rows.shape[1])
+
+
 def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raises ValueError unless `tensor` is what the schedule was made for, contiguous and at a multiple of 16 bytes, and
     RuntimeError if torch would record the call for a backward, which there is none of."""
