@@ -18,6 +18,8 @@ from tilelink.ir.spec import Matmul, Node, SendRecv, Spec, Value
 from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
 
+_MOST_EXPERTS = 16  # on a rank of a small form
+
 
 @dataclass(frozen=True, slots=True)
 class Uses:
@@ -65,6 +67,16 @@ def queues(spec: Spec) -> Iterator[tuple[Node, str]]:
         if isinstance(node.operation, SendRecv):
             for symbol in _symbols(values[node.inputs[0]].shape[0]):
                 yield node, symbol
+
+
+def uneven(spec: Spec, schedule: Schedule) -> dict[str, int]:
+    """Numbers of experts that ranks share unevenly: few on a rank, of which as many are missing on the last ranks."""
+    ranks, found = schedule.num_ranks, {}
+    for value, given in zip(spec.inputs, schedule.spec.inputs, strict=True):
+        if value.placement == Shard(0) and given.shape[0] % ranks and value.shape[0].is_Symbol:
+            missing = given.local[0] * ranks - given.shape[0]
+            found[str(value.shape[0])] = min(given.local[0], _MOST_EXPERTS) * ranks - missing
+    return found
 
 
 def _rows(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilelink.adversary.cuts import in_proportion
-from tilelink.adversary.sizes import queues, uses
+from tilelink.adversary.sizes import queues, uneven, uses
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.choices import Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.movers import Issuer, Transfer
@@ -174,7 +174,7 @@ def _sizes(spec: Spec, schedule: Schedule, choices: Choices, halved: Collection[
                     else:
                         width = widths.get(name, SMALLEST_DOT)
                         found[name] = _other(width * factor, ranks if name in used.shared else 1, extra, turns=turns)
-                yield found | kept
+                yield found | kept | uneven(spec, schedule)
 
 
 def _other(width: int, ranks: int, ragged: bool, *, turns: bool) -> int:

@@ -65,9 +65,10 @@ def _list(schedule: Schedule, spec: BoundSpec, step: Call, calls: list[Call]) ->
     }
     tokens = set[str]()
     for one in calls:
-        if one.function == SORT_ROWS and one.operands[0].buffer in gathered:
-            if _all_listed(sorts(schedule, one), step):
-                tokens.add(one.tables[3])
+        if one.function != SORT_ROWS or one.operands[0].buffer not in gathered:
+            continue
+        if _all_listed(sorts(schedule, one), step):
+            tokens.add(one.tables[3])
     return _List(listed, here, schedule.shapes[listed][-1], frozenset(tokens))
 
 
