@@ -164,9 +164,11 @@ def test_a_small_form_has_as_many_experts_missing(ranks: int, experts: int, smal
 
 
 @pytest.mark.slow
-def test_a_small_form_is_of_uneven_experts() -> None:
-    topology = topologies.load("laptop-switch", 4)
-    assert dict(small_form(LAYER.spec, planned(4, 5), topology).spec.sizes)["E"] == 5
+@pytest.mark.parametrize("adder", ADDERS)
+def test_a_small_form_is_of_uneven_experts(adder: str) -> None:
+    topology, schedule = topologies.load("laptop-switch", 4), planned(4, 5, {"out.adder": adder})
+    found = dict(small_form(LAYER.spec, schedule, topology).spec.sizes)
+    assert (found["E"], found["K"]) == (5, SIZES["K"])
 
 
 def test_a_schedule_goes_through_json() -> None:
