@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
-def inputs_of(operator: type, rank: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+def inputs_of(operator: Any, rank: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """INPUTS of the class of an operator, on a rank: of MATRICES, so many on all ranks, the last ranks have fewer."""
-    found = dict(operator.INPUTS)  # type: ignore[attr-defined]
-    for name, every in operator.MATRICES.items():  # type: ignore[attr-defined]
+    found = dict(operator.INPUTS)
+    for name, every in operator.MATRICES.items():
         (most, *matrix), dtype = found[name]
         found[name] = ((max(0, min(most, every - rank * most)), *matrix), dtype)
     return found
