@@ -9,7 +9,7 @@ import torch
 
 import lowering
 import topologies
-from tests.pipeline.expert_specs import SPECS, by_definition
+from tests.pipeline.expert_specs import OF_RANKS, SPECS, by_definition
 from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.adversary.sizes import uneven
 from tilelink.adversary.small import small_form
@@ -71,6 +71,23 @@ def test_a_layer_gives_what_its_definition_says(target: str, adder: str, ranks: 
             part = cut(wanted, schedule.spec.value("out").placement, rank, ranks)
             assert torch.allclose(found.double(), part, rtol=0.05, atol=0.05)
             assert ((found.double() - part).norm() <= 0.01 * part.norm() + 1e-9).item()
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(("ranks", "experts"), [(3, 2), (4, 5)])
+@pytest.mark.parametrize("adder", ADDERS)
+def test_only_needed_rows_travel(adder: str, ranks: int, experts: int) -> None:
+    """To a rank without experts none do."""
+    check(planned(ranks, experts, {"rows_value.mover": "NeededRows()", "out.adder": adder}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in OF_RANKS if name != LAYER.name])
+@pytest.mark.parametrize(("ranks", "experts"), [(2, 1), (3, 4), (4, 5)])
+def test_other_readers_of_dispatched_rows(name: str, ranks: int, experts: int) -> None:
+    sizes = SIZES | {"E": experts}
+    known = {size: sizes[size] for size in SPECS[name].spec.symbols()}
+    check(SPECS[name].plan_for(topologies.load("laptop-switch", ranks), known, "bf16", {}))
 
 
 @pytest.mark.slow

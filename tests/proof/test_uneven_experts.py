@@ -17,7 +17,7 @@ from tilelink.proof.verify import verify
 from tilelink.schedule.index import Number, greatest, least, rank
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Law
-from tilelink.schedule.steps import Call, Compute, Step
+from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, Compute, Step
 from tilelink.schedule.walk import mapped, with_bodies
 
 RANKS, EXPERTS, MOST = 4, 5, 2  # 2, 2, 1 and no expert
@@ -25,9 +25,10 @@ SIZES = {"T": 48, "H": 64, "F": 64, "E": EXPERTS, "K": 2}
 HAS = greatest(least(MOST, EXPERTS - rank * MOST), 0)
 
 
-def planned(adder: str, experts: int = EXPERTS) -> Planned:
+def planned(adder: str, experts: int = EXPERTS, **pins: object) -> Planned:
     topology = topologies.load("laptop-switch", RANKS)
-    return SPECS["ep_layer"].plan_for(topology, SIZES | {"E": experts}, "bf16", {"out.adder": adder})
+    given = {"out.adder": adder} | {name.replace("__", "."): value for name, value in pins.items()}
+    return SPECS["ep_layer"].plan_for(topology, SIZES | {"E": experts}, "bf16", given)
 
 
 Change = Callable[[Step], tuple[Step, ...]]
@@ -37,7 +38,7 @@ def told(first: Number = rank * MOST, own: Number = HAS, every: Number = EXPERTS
     """The index program is told other numbers."""
 
     def change(step: Step) -> tuple[Step, ...]:
-        if isinstance(step, Call) and step.tables:
+        if isinstance(step, Call) and step.function == SORT_ROWS:
             return (replace(step, numbers=(first, own, every, *step.numbers[3:])),)
         return (step,)
 
@@ -112,6 +113,22 @@ def test_a_schedule_for_other_experts_is_refuted(experts: int) -> None:
     other = 13 - experts
     steps = elaborated(planned("sender", other))
     assert not verify(planned("sender", experts), steps).proved
+
+
+@pytest.mark.parametrize(("most", "proved"), [(MOST, True), (1, False), (MOST + 1, False), (EXPERTS, False)])
+def test_rows_that_travel_are_those_of_the_experts_of_each_rank(most: int, proved: bool) -> None:
+    """Lists are of as many experts for each rank, also where the last ones have fewer."""
+
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Call) and step.function == LIST_ROWS:
+            return (replace(step, numbers=(most, *step.numbers[1:])),)
+        return (step,)
+
+    schedule = planned("sender", rows_value__mover="NeededRows()")
+    steps = instantiated(elaborated(schedule))
+    found = with_bodies(steps, lambda body: mapped(body, change))
+    assert (found == steps) is proved
+    assert verify(schedule, found).proved is proved
 
 
 def test_ranks_have_each_expert_once() -> None:
