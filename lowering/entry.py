@@ -235,10 +235,19 @@ def print_main(schedule: Schedule, dialect: Dialect) -> str:
     else:  # no input is a routing
         first = next(number for number, line in enumerate(lines) if "in EXPERTS" in line)
         del lines[first : first + 3]
-    checks = "".join(lines).replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
+    checks = "".join(lines)
+    if matrices_of(spec):
+        checks = checks.replace("INPUT_CLASS.INPUTS", "inputs_of(INPUT_CLASS, rank)")
+    checks = checks.replace("INPUT_CLASS", class_name(schedule.name)).replace("CLOSES", dialect.closes)
     out.lines(checks.replace("OPENS", "\n    ".join(dialect.opens)))
     text = out.text()
     return f"{needed_by(text)}\n\n\n{text}"
+
+
+def matrices_of(spec: BoundSpec) -> dict[str, int]:
+    """Inputs that are matrices of experts of which the last ranks have fewer, and how many there are on all ranks."""
+    cut = [value for value in spec.inputs if value.placement == Shard(0)]
+    return {value.name: value.shape[0] for value in cut if value.shape[0] % spec.num_ranks}
 
 
 def experts_of(spec: BoundSpec) -> dict[str, int]:

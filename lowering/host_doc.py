@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lowering.entry import matrices_of
 from lowering.source import Source
 from tilelink.ir.nodes import Memory
 from tilelink.ir.schedule import Schedule
@@ -20,6 +21,10 @@ def print_doc(out: Source, schedule: Schedule, pooled: Sequence[str]) -> None:
     out.line(f'"""`{", ".join(spec.outputs)} = op({names})` on every rank of the fabric.')
     out.line()
     out.line(f"Takes {', '.join(f'{b.name} {list(b.shape)} {b.dtype}' for b in inputs)}.")
+    matrices = matrices_of(spec)
+    for many in dict.fromkeys(matrices.values()):
+        named = ", ".join(name for name in matrices if matrices[name] == many)
+        out.line(f"Of {named} all ranks have {many} matrices: the last ranks take fewer, or none.")
     out.line(f"Returns {', '.join(f'{value.name} {list(value.local)} {value.dtype}' for value in outputs)}.")
     fresh = {*pooled, *(b.name for b in schedule.buffers if b.memory is Memory.OUTPUT)}
     placed = [value.name for value in outputs if value.name not in fresh]

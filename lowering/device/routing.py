@@ -200,13 +200,13 @@ def list_rows(
 
 
 @triton.jit
-def is_one_of(expert, NUM_EXPERTS: tl.constexpr, first_expert):
-    """Whether it is one of NUM_EXPERTS from `first_expert` on."""
-    return (expert >= first_expert) & (expert < first_expert + NUM_EXPERTS)
+def is_one_of(expert, num_experts, first_expert):
+    """Whether it is one of `num_experts` from `first_expert` on."""
+    return (expert >= first_expert) & (expert < first_expert + num_experts)
 
 
 @triton.jit
-def add_weighted(total, part, weight, expert, NUM_EXPERTS: tl.constexpr, first_expert):
-    """`total`, and rows in `part` times their `weight`, of tokens whose `expert` is one of NUM_EXPERTS from `first_expert` on."""
-    there = is_one_of(expert, NUM_EXPERTS, first_expert)
+def add_weighted(total, part, weight, expert, num_experts, first_expert):
+    """`total`, and rows in `part` times their `weight`, where `expert` is one of `num_experts` from `first_expert` on."""
+    there = is_one_of(expert, num_experts, first_expert)
     return total + tl.where(there, part.to(tl.float32), 0.0) * tl.where(there, weight.to(tl.float32), 0.0)

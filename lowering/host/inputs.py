@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+
+
+def inputs_of(operator: Any, rank: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """INPUTS of the class of an operator, on a rank: of MATRICES, so many on all ranks, the last ranks have fewer."""
+    found = dict(operator.INPUTS)
+    for name, every in operator.MATRICES.items():
+        (most, *matrix), dtype = found[name]
+        found[name] = ((max(0, min(most, every - rank * most)), *matrix), dtype)
+    return found
+
+
+def rows_of_matrices(matrices: torch.Tensor) -> torch.Tensor:
+    """Rows of all matrices, one below the other. A rank without matrices gets some memory, which nobody reads: descriptors are of
+    one row or more."""
+    rows = matrices.view(-1, matrices.shape[-1])
+    return rows if len(rows) else rows.new_empty(1, rows.shape[1])
 
 
 def check_input(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:

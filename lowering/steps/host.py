@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lowering.dialect import Reach
 from lowering.names import class_name
@@ -17,6 +17,7 @@ from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Kernel
 from lowering.steps.routing import ids_checked
 from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
+from tilelink.ir.placement import share
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory, Table
 from tilelink.schedule.roles import Launch, Sms
@@ -28,7 +29,8 @@ from tilelink.schedule.walk import all_steps
 class Around:
     """What a file has beside the schedule: its head, the docstring of the host class, what ranks compare, the text of its
     self-check, and the results in the order and in the shapes of the caller. `stream_waits`: streams of the machine can wait
-    for a word of memory; `peer_atomics`: every link carries atomics."""
+    for a word of memory; `peer_atomics`: every link carries atomics. `matrices`: inputs of which the last ranks have fewer parts
+    along the first dimension, with how many all ranks have."""
 
     head: str
     doc: str
@@ -37,6 +39,7 @@ class Around:
     results: Mapping[str, tuple[int, ...]]
     stream_waits: bool = True
     peer_atomics: bool = True
+    matrices: Mapping[str, int] = field(default_factory=dict)
 
 
 class HostClass:
@@ -99,6 +102,10 @@ class HostClass:
         entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
         entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self._tables(Memory.INPUT)]
         self.out.call("INPUTS = {", entries, "}")
+        if self.around.matrices:
+            fewer = [f'"{name}": {many}' for name, many in self.around.matrices.items()]
+            self.out.comment("of all ranks: the last ranks have fewer than INPUTS says")
+            self.out.call("MATRICES = {", fewer, "}")
         outputs = [f'"{one.name}": ({self._shape(one)}, torch.{element(one)})' for one in self._results()]
         self.out.call("OUTPUTS = {", outputs, "}")
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
@@ -159,6 +166,8 @@ class HostClass:
                 )
             out.line("fabric.agree(self.SCHEDULE)")
             out.line("self.fabric = fabric")
+            if self.around.matrices:
+                out.line("self.INPUTS = inputs_of(type(self), fabric.rank)")
             for name in self._of(Memory.SYMMETRIC):
                 shape, dtype = self._places(name), stored(self.buffers[name])
                 if self.buffers[name].places:
@@ -330,13 +339,15 @@ class HostClass:
 
     def _descriptor(self, found: Described) -> tuple[str, list[str]]:
         """The call that makes a descriptor: its head and its arguments."""
-        tensor = tensor_of(self.buffers[found.buffer])
+        tensor, ranks = tensor_of(self.buffers[found.buffer]), self.schedule.num_ranks
         if found.peer is not None:
             place = "" if found.place is None else f".places[{found.place}]"
             part = f"[{', '.join(map(self.spell, found.part))}]" if found.part else ""
             tensor = f"self.{found.buffer}{place}.peers[{found.peer}]{part}"
         shape = self.schedule.shapes[found.buffer][len(found.part) :]
         matrix = tensor if len(shape) == 2 else f"{tensor}.view(-1, {shape[-1]})"
+        if len(share(self.around.matrices.get(found.buffer, ranks), ranks, ranks - 1)) == 0:
+            matrix = f"rows_of_matrices({tensor})"
         if any(end is not None for end in found.ends):
             matrix += f"[{', '.join(':' if end is None else f':{end}' for end in found.ends)}]"
         sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in found.block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.entry import print_main
+from lowering.entry import matrices_of, print_main
 from lowering.header import print_header
 from lowering.host_doc import print_doc
 from lowering.source import Source
@@ -25,5 +25,5 @@ def lower_planned(planned: Schedule, target: str = "triton") -> str:
     main = print_main(planned, spelling).rstrip()
     machine = planned.machine
     limits = machine.stream_waits, machine.peer_atomics
-    around = Around(head.text(), doc.text(), planned.hash, main, results, *limits)
+    around = Around(head.text(), doc.text(), planned.hash, main, results, *limits, matrices_of(spec))
     return lower(with_own_names(steps), planned.machine.arch, around, target)

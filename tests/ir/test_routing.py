@@ -17,10 +17,12 @@ from tilelink.errors import (
     IntegerOperand,
     MixedDtypes,
     NotATensor,
+    NotDivisible,
     RoutedPlacement,
     TileLinkError,
     UnknownDtype,
 )
+from tilelink.ir.placement import share
 from tilelink.ir.routed import Routed
 from tilelink.ir.spec import BoundSpec, bind
 from tilelink.runtime.meaning import evaluate
@@ -215,6 +217,28 @@ def test_each_refusal_says_what_is_legal() -> None:
 def test_sizes_that_no_routing_has(sizes: dict[str, int], kind: type[TileLinkError]) -> None:
     with pytest.raises(kind):
         bound("ag_moe", sizes)
+
+
+@pytest.mark.parametrize(("experts", "most"), [(1, 1), (5, 3), (6, 3)])
+def test_matrices_of_experts_may_be_shared_unevenly(experts: int, most: int) -> None:
+    gate = bound("ep_layer", {"E": experts}).value("gate")
+    assert (gate.shape, gate.local) == ((experts, 8, 20), (most, 8, 20))
+
+
+@pytest.mark.parametrize(("name", "sizes", "tensor"), [("ep_layer", {"T": 13}, "x"), ("ag_moe", {"F": 21}, "w")])
+def test_nothing_else_may_be(name: str, sizes: dict[str, int], tensor: str) -> None:
+    """Neither rows, nor matrices that are cut themselves."""
+    with pytest.raises(NotDivisible) as caught:
+        bound(name, sizes | {"E": 5})
+    assert caught.value.facts["tensor"] == tensor
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_ranks_share_as_torch_does(size: int, ranks: int) -> None:
+    parts = [part.tolist() for part in torch.arange(size).chunk(ranks)]
+    parts += [[] for _ in range(ranks - len(parts))]
+    assert [list(share(size, ranks, rank)) for rank in range(ranks)] == parts
 
 
 def test_nothing_is_computed_in_integers() -> None:

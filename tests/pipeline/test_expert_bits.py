@@ -28,7 +28,7 @@ def results(operator: Overlap, ranks: int, pins: dict[str, object]) -> list[torc
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 def test_the_number_of_ranks_does_not_show(ranks: int) -> None:
     wanted = results(alone, 2, {**TILES})
     found = results(SPECS["ep_layer"], ranks, {**TILES, "out.adder": "receiver"})

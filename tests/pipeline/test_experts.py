@@ -127,8 +127,6 @@ def test_random_specs_sizes_and_schedules(seed: int) -> None:
         "E": rng.choice([1, 2, 3, 8, 16]),
         "K": rng.choice([1, 2, 3, 4, 9]),
     }
-    if name in OF_RANKS:  # each rank has as many experts
-        sizes["E"] *= ranks
     spec = bind(SPECS[name].spec, known(name, sizes), ranks, rng.choice(["bf16", "fp16", "fp32"]))
     schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng)
     copies = any(isinstance(launch, CopyProgram) for launch in schedule.launches)

@@ -230,7 +230,7 @@ def record(module: ModuleType, num_ranks: int, rank: int) -> Log:
         held = []
         for number in range(CALLS):
             log.lines.append(f"call {number}")
-            inputs = [torch.empty(shape, dtype=dtype) for shape, dtype in build.INPUTS.values()]
+            inputs = [torch.empty(shape, dtype=dtype) for shape, dtype in operator.INPUTS.values()]
             log.call("inputs", tuple(inputs))
             held.append((inputs, operator(*inputs)))
             log.call("returns", (held[-1][1],))

@@ -14,9 +14,11 @@ from tilelink.ir.collective import Collective
 from tilelink.ir.nodes import Axis, ComputeRole
 from tilelink.ir.placement import Shard
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import Matmul, Node, SendRecv, Spec, Value
+from tilelink.ir.spec import Matmul, Node, Route, SendRecv, Spec, Value
 from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
+
+_MOST_EXPERTS = 16  # on a rank of a small form
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,23 @@ def queues(spec: Spec) -> Iterator[tuple[Node, str]]:
         if isinstance(node.operation, SendRecv):
             for symbol in _symbols(values[node.inputs[0]].shape[0]):
                 yield node, symbol
+
+
+def uneven(spec: Spec, schedule: Schedule) -> dict[str, int]:
+    """Numbers of experts that ranks share unevenly: few on a rank, of which as many are missing on the last ranks."""
+    ranks, found = schedule.num_ranks, {}
+    for value, given in zip(spec.inputs, schedule.spec.inputs, strict=True):
+        if value.placement == Shard(0) and given.shape[0] % ranks and value.shape[0].is_Symbol:
+            missing = given.local[0] * ranks - given.shape[0]
+            found[str(value.shape[0])] = min(given.local[0], _MOST_EXPERTS) * ranks - missing
+    return found
+
+
+def choices_of_tokens(spec: Spec, schedule: Schedule) -> dict[str, int]:
+    """Numbers of experts of a token, as they are: they are few, and rows by assignment are a multiple of them."""
+    sizes, values = dict(schedule.spec.sizes), {value.name: value for value in spec.inputs}
+    ids = (values[node.inputs[0]] for node in spec.nodes if isinstance(node.operation, Route))
+    return {symbol: sizes[symbol] for value in ids for symbol in _symbols(value.shape[1])}
 
 
 def _rows(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilelink.adversary.cuts import in_proportion
-from tilelink.adversary.sizes import queues, uses
+from tilelink.adversary.sizes import choices_of_tokens, queues, uneven, uses
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.choices import Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.movers import Issuer, Transfer
@@ -158,7 +158,7 @@ def _sizes(spec: Spec, schedule: Schedule, choices: Choices, halved: Collection[
         name: max([SMALLEST_DOT, *(tiles_of[loop].n for loop in loops if loop in tiles_of)])
         for name, loops in used.columns.items()
     }
-    kept = _rows_of_items(spec, schedule)
+    kept = _rows_of_items(spec, schedule) | choices_of_tokens(spec, schedule) | uneven(spec, schedule)
     names = [name for name, _ in schedule.spec.sizes]
     for factor in (1, 2, 3, 5) if halved else (1,):
         for ragged in (used.ragged, frozenset[str](), frozenset(names)):

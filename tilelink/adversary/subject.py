@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
+from lowering.host.inputs import inputs_of
 from lowering.libraries import library_values
 from tilelink.adversary.file_reference import FileReference, Inputs, Outputs, Wanted, reference_of
 from tilelink.emulator.world import STEP_LIMIT
@@ -104,7 +105,7 @@ def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_s
         host,
         ranks,
         num_sms or _number(module, host, path, "NUM_SMS", _DEFAULT_SMS),
-        lambda seed: _random_inputs(module, inputs, ranks, seed),
+        lambda seed: _random_inputs(module, [_on(host, inputs, rank) for rank in range(ranks)], seed),
         reference_of(module, tuple(inputs), ranks),
         tuple(getattr(module, "OUTPUTS", ())),
         peer_atomics=bool(getattr(host, "PEER_ATOMICS", True)),
@@ -141,6 +142,11 @@ def _inputs(host: type, path: str) -> Declared:
     return found
 
 
+def _on(host: type, inputs: Declared, rank: int) -> Declared:
+    """What `rank` takes of the inputs: of matrices of experts the last ranks have fewer."""
+    return inputs_of(host, rank) if hasattr(host, "MATRICES") else inputs
+
+
 def _number(module: ModuleType, host: type, path: str, name: str, default: int) -> int:
     value = getattr(host, name, getattr(module, name, default))
     if not isinstance(value, int) or value < 1:
@@ -148,12 +154,12 @@ def _number(module: ModuleType, host: type, path: str, name: str, default: int) 
     return value
 
 
-def _random_inputs(module: ModuleType, inputs: Declared, num_ranks: int, seed: int) -> Inputs:
-    """Normal numbers, other ones on each rank except for inputs in REPLICATED; integers in [0, 8)."""
+def _random_inputs(module: ModuleType, declared: Sequence[Declared], seed: int) -> Inputs:
+    """Normal numbers, other ones on each rank except for inputs in REPLICATED; integers in [0, 8). `declared`: by rank."""
     replicated: set[str] = getattr(module, "REPLICATED", set())
     scales: dict[str, float] = getattr(module, "SCALES", {})
     ranks: Inputs = []
-    for rank in range(num_ranks):
+    for rank, inputs in enumerate(declared):
         ranks.append({})
         for number, (name, (shape, dtype)) in enumerate(inputs.items()):
             generator = torch.Generator()

@@ -12,7 +12,7 @@ from tilelink.ir.routed import Follows, Routed, Tables
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand
 from tilelink.schedule import memory
-from tilelink.schedule.index import Index, Number, least, rank
+from tilelink.schedule.index import Index, Number, greatest, least, rank
 from tilelink.schedule.memory import Region
 
 LANE = Index("lane")
@@ -106,9 +106,10 @@ def box(tiles: Tiles, operand: Operand) -> tuple[list[Number], list[Number]]:
     return starts, extents
 
 
-def first_expert(routed: Routed) -> Number:
-    """The first one of this rank."""
-    return rank * routed.experts if routed.parts > 1 else 0
+def own_experts(routed: Routed) -> tuple[Number, Number]:
+    """(first, how many) of this rank."""
+    first = rank * routed.experts if routed.parts > 1 else 0
+    return first, routed.experts if not routed.missing else greatest(least(routed.experts, routed.every - first), 0)
 
 
 def tables_of(axis: nodes.Axis) -> Tables:

@@ -9,7 +9,7 @@ from tilelink.elaborate import movers, signals
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
 from tilelink.elaborate.positions import TILE, lets, tile_name
-from tilelink.elaborate.regions import Tiles, first_expert, tables_of
+from tilelink.elaborate.regions import Tiles, own_experts, tables_of
 from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
 from tilelink.elaborate.user_body import functions
 from tilelink.errors import LARGEST_SIZE
@@ -220,7 +220,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
 def _sort_rows(launch: SortRows) -> Role:
     routed, names = launch.routed, launch.tables
     ids = Region(routed.ids, (0, 0), (routed.tokens, routed.choices))
-    numbers = (first_expert(routed), routed.experts, routed.experts * routed.parts, routed.choices, routed.chunk)
+    numbers = (*own_experts(routed), routed.every, routed.choices, routed.chunk)
     step = Call(SORT_ROWS, (), (ids,), names.all, numbers)
     return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilelink.elaborate import signals
 from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
-from tilelink.elaborate.regions import Tiles, box, first_expert, own_region, part, region
+from tilelink.elaborate.regions import Tiles, box, own_experts, own_region, part, region
 from tilelink.elaborate.user_body import user_body
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
@@ -287,12 +287,12 @@ def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
             names |= {"choice": 0, "lane": 0}
         return replace(one, region=replace(found, start=tuple(replaced(index, names) for index in found.start)))
 
-    own = step.routed.experts, first_expert(step.routed)
+    first, many = own_experts(step.routed)
     rounds = (
         *loaded("expert", step.ids),
         *loaded("weight", step.weights),
         *loaded("part", step.rows),
-        Compute((step.result,), "combined", (step.result, "part", "weight", "expert", *own)),
+        Compute((step.result,), "combined", (step.result, "part", "weight", "expert", many, first)),
     )
     loop = For(CHOICE.op, choices, rounds, unrolled=choices <= _MOST_AT_ONCE)
     return Compute((step.result,), "zeros", shape=shape), loop

@@ -123,10 +123,12 @@ class _Expansion:
                 self._op(node, Copy(), out, (f"{out}_queue",))
             case Slice():
                 self._slice(node, operation)
-            case Route(num_experts, parts):
+            case Route(num_experts, parts) as route:
                 tokens, choices = node.output.local
                 assert isinstance(num_experts, int), "bound"
-                self.routings[out] = Routed(out, source, tokens, choices, num_experts, parts)
+                most = len(route.own(0))
+                missing = most * parts - num_experts
+                self.routings[out] = Routed(out, source, tokens, choices, most, parts, missing)
             case Return():
                 self._relation(node, out, Kind.RETURN, source, 0, self._cut(source, 0))
             case Dispatch():

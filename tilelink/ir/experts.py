@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard, share
 from tilelink.ir.spec import (
     AllGather,
     BoundNode,
@@ -66,14 +66,14 @@ def _gathered(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
             assert isinstance(num_experts, int), "bound"
             ids = _whole(spec.value(node.inputs[0]))
             yield BoundNode(AllGather(0), node.inputs, ids, node.line)
-            here = Route(num_experts // spec.num_ranks, parts=spec.num_ranks)
+            here = Route(num_experts, parts=spec.num_ranks)
             yield BoundNode(here, (ids.name,), replace(out, local=out.shape, placement=Replicate()), node.line)
         case Dispatch():
             rows = spec.value(node.inputs[0])
             yield BoundNode(AllGather(0), node.inputs[:1], _whole(rows, out.name), node.line)
         case GroupedMatmul(num_experts) if out.placement == ByExpert():
             assert isinstance(num_experts, int), "bound"
-            own = GroupedMatmul(num_experts // spec.num_ranks)
+            own = GroupedMatmul(len(share(num_experts, spec.num_ranks, 0)))
             yield BoundNode(own, node.inputs, replace(out, placement=Partial()), node.line)
         case Combine() if node.output.placement == Shard(0):
             h, weights, routing = node.inputs
@@ -105,10 +105,10 @@ def _returned(
         return
     rows, weights, table = (made[name] for name in made[node.inputs[0]].inputs)
     (ids,), route = made[table.inputs[0]].inputs, table.operation
-    assert isinstance(route, Route) and isinstance(route.num_experts, int), "bound"
+    assert isinstance(route, Route), "a routing"
     tokens, choices = table.output.shape
     own = BoundValue(f"{table.output.name}_own", (tokens, choices), spec.value(ids).local, Shard(0), table.output.dtype)
-    yield BoundNode(Route(route.num_experts * route.parts), (ids,), own, node.line)
+    yield BoundNode(Route(route.num_experts), (ids,), own, node.line)
     there = tokens * choices // spec.num_ranks, rows.output.local[1]
     back = BoundValue(f"{out.name}_rows", rows.output.shape, there, Shard(0), rows.output.dtype)
     yield BoundNode(Return(), (rows.output.name, table.output.name), back, node.line)

@@ -88,7 +88,7 @@ def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:
 
 def dispatch(rows: Tensor, routing: Routing) -> Tensor:
     """Rows of tokens [T, H], Shard(0), to the ranks of their experts: [T * K, H] by assignment, ByExpert. The ids of the routing
-    are Shard(0), too, and every rank has an equal part of the experts.
+    are Shard(0), too.
 
     Raises BadShape, BadRouting, RoutedPlacement, IntegerOperand, NotATensor.
     """

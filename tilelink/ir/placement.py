@@ -15,7 +15,7 @@ class Replicate:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Rank r holds the r-th of `num_ranks` equal parts along `dim`."""
+    """Rank r holds the r-th of `num_ranks` equal parts along `dim`; of experts the last ranks may hold fewer."""
 
     dim: int
 
@@ -33,13 +33,19 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class ByExpert:
-    """Each row by assignment lies on the rank of its expert, of which every rank has an equal part."""
+    """Each row by assignment lies on the rank of its expert."""
 
     def __str__(self) -> str:
         return "ByExpert()"
 
 
 Placement = Replicate | Shard | Partial | ByExpert
+
+
+def share(size: int, num_ranks: int, rank: int) -> range:
+    """Which of `size` elements `rank` holds along a dimension that is cut: the last ranks may have fewer than others, or none."""
+    most = -(-size // num_ranks)
+    return range(min(rank * most, size), min((rank + 1) * most, size))
 
 
 def as_placement(given: object) -> Placement | None:

@@ -5,7 +5,8 @@ for tiles of a height (`Tables`); their entries are laws, which `lowering/device
 
 - `rows[p]` is the assignment at place p, `tokens[p]` its token; `rows` has each assignment once.
 - tile i has `here[i]` rows, from place i * height on, all of expert `experts[i]`; rows that no expert takes are of expert
-  `num_experts`. Where experts are those of a rank, tiles of these have no rows: nobody reads what becomes of them.
+  `num_experts`. Where experts are those of a rank, which may have none, tiles of these have no rows: nobody reads what becomes
+  of them. So a tile with rows names an expert that the rank has.
 - `count[0]` tiles have rows.
 """
 
@@ -26,8 +27,8 @@ def _power(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """The assignments of a routing: `ids` is the tensor that says it, [tokens, choices]. Of `parts` equal parts of all experts a
-    rank has its own, of so many `experts`, and others are none to it."""
+    """The assignments of a routing: `ids` is the tensor that says it, [tokens, choices]. Of `parts` parts of all experts a rank
+    has its own, of so many `experts`, and others are none to it. The last ranks have fewer, by `missing` in all."""
 
     name: str
     ids: str
@@ -35,6 +36,12 @@ class Routed:
     choices: int
     experts: int
     parts: int = 1
+    missing: int = 0
+
+    @property
+    def every(self) -> int:
+        """Experts of all parts."""
+        return self.experts * self.parts - self.missing
 
     @property
     def rows(self) -> int:
@@ -65,11 +72,16 @@ class Routed:
     @property
     def likely_share(self) -> float:
         """Of these experts, those that have rows, where every assignment goes to any expert alike."""
-        return 1 - math.exp(-self.rows / (self.experts * self.parts))
+        return 1 - math.exp(-self.rows / self.every)
+
+    @property
+    def likely_rows(self) -> float:
+        """Of the first rank's experts, which are as many as any other's, where every assignment goes to any expert alike."""
+        return self.rows * self.experts / self.every
 
     def likely_tiles(self, height: int) -> int:
         """Tiles of `height` rows where every assignment goes to any expert alike, and is none of no expert."""
-        mean = self.rows / (self.experts * self.parts)
+        mean = self.rows / self.every
         spread = math.sqrt(2 * mean)
         one, first = 1 - math.exp(-mean), height  # tile j is there with more than j * height rows
         while first < mean + 4 * spread:

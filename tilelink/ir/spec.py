@@ -42,7 +42,7 @@ from tilelink.ir.ops.routing import Route as Route
 from tilelink.ir.ops.routing import Spread as Spread
 from tilelink.ir.ops.slices import Slice as Slice
 from tilelink.ir.ops.user_op import UserOp
-from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard, share
 from tilelink.ir.value import BoundValue as BoundValue
 from tilelink.ir.value import Value as Value
 
@@ -215,7 +215,7 @@ def _bind_value(value: Value, sizes: Mapping[str, int], num_ranks: int, dtype: s
     match value.placement:
         case Shard(dim):
             size = shape[dim]
-            if size % num_ranks:
+            if size % num_ranks and not _of_experts(value):
                 below = size // num_ranks * num_ranks
                 legal = [str(n) for n in (below, below + num_ranks) if n > 0]
                 raise NotDivisible(
@@ -227,7 +227,12 @@ def _bind_value(value: Value, sizes: Mapping[str, int], num_ranks: int, dtype: s
                     num_ranks=num_ranks,
                     legal=", ".join(legal),
                 )
-            local[dim] = size // num_ranks
+            local[dim] = len(share(size, num_ranks, 0))
         case Replicate() | Partial() | ByExpert():
             pass
     return BoundValue(value.name, shape, tuple(local), value.placement, value.dtype or dtype)
+
+
+def _of_experts(value: Value) -> bool:
+    """Whether it is matrices of experts, some on each rank: the last ranks may have fewer."""
+    return len(value.shape) == 3 and value.placement == Shard(0)

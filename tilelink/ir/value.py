@@ -25,7 +25,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class BoundValue:
-    """A tensor with its sizes: `shape` global, `local` what one rank holds (a Partial summand has the global shape)."""
+    """A tensor with its sizes: `shape` global, `local` what one rank holds (a Partial summand has the global shape), or the most
+    that one holds: of matrices of experts the last ranks may hold fewer."""
 
     name: str
     shape: tuple[int, ...]

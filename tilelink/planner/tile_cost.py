@@ -274,7 +274,7 @@ class TileCost:
             return self.share
         if self.routed is None or not {Follows.ROW, Follows.CHOICES} & set(along):
             return 1.0
-        return min(1.0, self.routed.rows / self.routed.parts / self.parts.buffer(buffer).shape[0])
+        return min(1.0, self.routed.likely_rows / self.parts.buffer(buffer).shape[0])
 
     def _missed_us(self) -> float:
         """What the tiles of a round load from memory again, where programs do not keep step. In the first round they do."""

@@ -106,7 +106,7 @@ def record_call(module: ModuleType, fabric: RecordingFabric) -> tuple[list[Recor
     """Launches of one call of the operator in `module` on the rank of `fabric`, and the inputs of that call."""
     build = operator_class(module)
     operator = build(fabric)
-    inputs = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in build.INPUTS.values()]  # type: ignore[attr-defined]
+    inputs = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in operator.INPUTS.values()]
     operator(*inputs)
     return fabric.launches, inputs
 

@@ -14,7 +14,7 @@ import torch
 
 from tilelink.errors import NoReference, ReferenceFailed
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard, share
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
@@ -122,7 +122,8 @@ def cut(value: torch.Tensor, placement: Placement, rank: int, num_ranks: int) ->
         case Replicate():
             return value
         case Shard(dim):
-            return value.chunk(num_ranks, dim)[rank]
+            held = share(value.shape[dim], num_ranks, rank)
+            return value.narrow(dim, held.start, len(held))
         case Partial() | ByExpert():
             raise ValueError("a global value does not say what the ranks hold of it")
 

@@ -34,8 +34,7 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
         if value.name in experts:
             ids = random_ids(value.shape, experts[value.name], seed, "cpu")
             for rank, parts in enumerate(ranks):
-                held = ids.chunk(spec.num_ranks)[rank] if value.placement == Shard(0) else ids
-                parts[value.name] = held.clone()
+                parts[value.name] = cut(ids, value.placement, rank, spec.num_ranks).clone()
             continue
         scale = scales[value.name]
         dtype = TORCH_DTYPES[value.dtype]
@@ -44,10 +43,9 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
             match value.placement:
                 case Replicate():
                     parts[value.name] = whole.clone()
-                case Shard(dim):
-                    parts[value.name] = whole.chunk(spec.num_ranks, dim)[rank].clone(
-                        memory_format=torch.contiguous_format
-                    )
+                case Shard():
+                    held = cut(whole, value.placement, rank, spec.num_ranks)
+                    parts[value.name] = held.clone(memory_format=torch.contiguous_format)
                 case Partial():
                     parts[value.name] = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
     return ranks

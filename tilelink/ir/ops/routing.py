@@ -17,7 +17,7 @@ from tilelink.errors import BadRouting, BadShape, RoutedPlacement
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.location import Location
 from tilelink.ir.ops.op import Indices, Inferred, Op, text, with_sizes
-from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
+from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard, share
 from tilelink.ir.value import BoundValue, Value
 
 MOST_CHOICES = 32  # experts of a token
@@ -32,6 +32,10 @@ class Route(Op):
     word: ClassVar[str] = "route"
     num_experts: sympy.Expr | int
     parts: int = 1  # of experts, of which the rank with that number has its own: others are none to it
+
+    def own(self, rank: int) -> range:
+        """Experts of a rank, of as many as are bound."""
+        return share(int(self.num_experts), self.parts, rank if self.parts > 1 else 0)
 
     def dtype(self, operands: Sequence[Value], location: Location) -> str:
         (ids,) = operands

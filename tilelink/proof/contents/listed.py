@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilelink.ir.spec import AllGather, BoundSpec
-from tilelink.proof.contents.tables import sorts
+from tilelink.proof.contents.tables import Sorts, sorts
 from tilelink.schedule.index import Index, Number, difference, names_in, rank, tables_in, terms_of
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Schedule
@@ -65,12 +65,20 @@ def _list(schedule: Schedule, spec: BoundSpec, step: Call, calls: list[Call]) ->
     }
     tokens = set[str]()
     for one in calls:
-        if one.function == SORT_ROWS and one.operands[0].buffer in gathered:
-            told = sorts(schedule, one)
-            apart = told.first == tuple(number * told.own for number in range(schedule.num_ranks))
-            if apart and told.own == step.numbers[0]:
-                tokens.add(one.tables[3])
+        if one.function != SORT_ROWS or one.operands[0].buffer not in gathered:
+            continue
+        if _all_listed(sorts(schedule, one), step):
+            tokens.add(one.tables[3])
     return _List(listed, here, schedule.shapes[listed][-1], frozenset(tokens))
+
+
+def _all_listed(told: Sorts, step: Call) -> bool:
+    """Whether each rank has experts only of those whose tokens are listed for it; it may have fewer."""
+    most = step.numbers[0]
+    if not isinstance(most, int):
+        return False
+    own = enumerate(zip(told.first, told.own, strict=True))
+    return all(not many or rank * most <= first <= first + many <= (rank + 1) * most for rank, (first, many) in own)
 
 
 def _whole(schedule: Schedule, one: _List, source: Region, target: Region) -> tuple[Region, Region] | None:

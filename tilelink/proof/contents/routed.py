@@ -34,7 +34,7 @@ from tilelink.ir.spec import (
     Spread,
 )
 from tilelink.proof.contents.listed import with_all_rows
-from tilelink.proof.contents.tables import sorts
+from tilelink.proof.contents.tables import Sorts, is_of, sorts
 from tilelink.schedule.index import Index, Number, least, less, names_in, rank, replaced, tables_in
 from tilelink.schedule.instance import with_indices
 from tilelink.schedule.memory import Buffer, Memory, Region
@@ -91,8 +91,7 @@ class CombineChoices(_OfProof):
     """Rows [T, choices * N] of all choices of a token, one behind the other, each times its weight."""
 
     choices: int
-    experts: int
-    parts: int
+    route: Route
 
     @property
     def word(self) -> str:
@@ -119,8 +118,7 @@ class _Tables:
     places: int
     tiles: int
     ids: str
-    own: int
-    every: int
+    told: Sorts
 
     @property
     def height(self) -> int:
@@ -137,7 +135,7 @@ class _Reordering:
             _, _, rows, tokens, experts, here, count = step.tables
             places, tiles = self.shapes[rows][0], self.shapes[experts][0]
             ids, told = step.operands[0].buffer, sorts(schedule, step)  # both of the spec, as `tables.py` has found
-            self.tables.append(_Tables(rows, tokens, experts, here, count, places, tiles, ids, told.own, told.every))
+            self.tables.append(_Tables(rows, tokens, experts, here, count, places, tiles, ids, told))
         self.new: dict[str, Buffer] = {}
         self.before: list[tuple[str, str]] = []  # (buffer, the same in an order): read there
         self.after: list[tuple[str, str]] = []  # written there
@@ -280,7 +278,7 @@ class _Reordering:
         """Tables of a routing, with their numbers."""
         ids, route = self._route(routing)
         for number, one in enumerate(self.tables):
-            if (one.ids, one.own, one.every) == (ids, route.num_experts, route.num_experts * route.parts):
+            if one.ids == ids and is_of(one.told, route):
                 yield number, one
 
     def _spread(
@@ -334,7 +332,7 @@ class _Reordering:
         rows, weights, routing = node.inputs
         ids, route = self._route(routing)
         tokens, choices = made[ids].local
-        how = CombineChoices(choices, int(route.num_experts), route.parts)
+        how = CombineChoices(choices, route)
         width = made[rows].local[1]
         if choices == 1:  # rows of tokens as they are
             yield BoundNode(how, (rows, weights, ids), node.output, node.line)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tilelink.ir.routed import Routed
 from tilelink.ir.spec import BoundSpec, Route
@@ -23,11 +24,11 @@ from tilelink.schedule.walk import phases, steps_in
 
 @dataclass(frozen=True, slots=True)
 class Sorts:
-    """What a call is told: experts of a rank, of all ranks, choices of a token, ids that one program goes through. `first`: the
-    first expert of each rank."""
+    """What a call is told: the first expert of each rank, how many it has, how many there are, choices of a token, ids that one
+    program goes through."""
 
     first: tuple[int, ...]
-    own: int
+    own: tuple[int, ...]
     every: int
     choices: int
     chunk: int
@@ -40,8 +41,15 @@ def sorts(schedule: Schedule, step: Call) -> Sorts:
         return int(evaluate(one, {"rank": rank} | schedule.sizes))
 
     first, own, every, choices, chunk = step.numbers
-    firsts = tuple(number(first, rank) for rank in range(schedule.num_ranks))
-    return Sorts(firsts, *(number(one, 0) for one in (own, every, choices, chunk)))
+    firsts, owns = (tuple(number(one, rank) for rank in range(schedule.num_ranks)) for one in (first, own))
+    return Sorts(firsts, owns, *(number(one, 0) for one in (every, choices, chunk)))
+
+
+def is_of(told: Sorts, route: Route) -> bool:
+    """Whether these are the experts of the routing. Where a rank has none, none is the first one."""
+    own = [route.own(rank) for rank in range(len(told.own))]
+    starts = all(not one or one.start == first for one, first in zip(own, told.first, strict=True))
+    return starts and (told.own, told.every) == (tuple(map(len, own)), route.num_experts)
 
 
 def wrong_tables(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
@@ -67,22 +75,22 @@ def _facts(schedule: Schedule, spec: BoundSpec, step: Call) -> Iterator[str]:
     routes = [
         node.operation for node in spec.nodes if isinstance(node.operation, Route) and node.inputs[0] == ids.buffer
     ]
-    if not any(_is_of(told, route) for route in routes):
-        yield f"no routing of {ids.buffer} has experts {told.first} to +{told.own} of {told.every} on the ranks"
+    if not any(is_of(told, route) for route in routes):
+        own = ", ".join(f"{first} to +{many}" for first, many in zip(told.first, told.own, strict=True))
+        yield f"no routing of {ids.buffer} has experts {own} of {told.every} on the ranks"
     if tuple(ids.start) != (0, 0) or tuple(ids.extent) != shape or told.choices != shape[1]:
         yield f"it takes not all of {ids.buffer} {list(shape)}, by {told.choices} choices"
-    yield from _sizes(
-        schedule, step, Routed("", "", shape[0], shape[1], told.own, max(1, told.every // max(1, told.own))), told.chunk
-    )
+    yield from _sizes(schedule, step, Routed("", "", shape[0], shape[1], max(told.own)), told)
 
 
-def _is_of(told: Sorts, route: Route) -> bool:
-    apart = [rank * told.own if route.parts > 1 else 0 for rank in range(len(told.first))]
-    return (*told.first, told.own, told.every) == (*apart, route.num_experts, route.num_experts * route.parts)
+def _apart(told: Sorts) -> bool:
+    """Whether no expert is one of two ranks'."""
+    own = sorted((first, first + many) for first, many in zip(told.first, told.own, strict=True))
+    return all(end <= first for (_, end), (first, _) in pairwise(own))
 
 
-def _sizes(schedule: Schedule, step: Call, routed: Routed, chunk: int) -> Iterator[str]:
-    """Room for every routing, and no entry that is larger than is taken for granted."""
+def _sizes(schedule: Schedule, step: Call, routed: Routed, told: Sorts) -> Iterator[str]:
+    """Room for every routing, and no entry that is larger than is taken for granted. `routed`: of the most experts of a rank."""
     counts, _, rows, tokens, experts, here, count = step.tables
     shapes, below = schedule.shapes, {one.name: value_of(one.below, schedule.sizes) for one in schedule.tables}
     (tiles,), (places,) = shapes[experts], shapes[rows]
@@ -100,13 +108,14 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, chunk: int) -> Iterat
     if height < 1 or tiles < routed.most_tiles(height):
         yield f"{tiles} tiles of {height} rows are too few for some routing"
     laws = {one.name: set(one.laws) for one in schedule.tables}
-    known = {Law.DIFFERS, Law.APART} if routed.parts > 1 else {Law.DIFFERS}
+    known = {Law.DIFFERS, Law.APART} if _apart(told) else {Law.DIFFERS}
     for name in step.tables:
         for law in laws[name] - (known if name == rows else set()):
             yield f"of table {name} it is not true that it has {law.value}"
     programs, bins = shapes[counts]
-    if programs * chunk < routed.rows or bins < routed.experts or bins & (bins - 1):
-        yield f"counts {list(shapes[counts])} of {chunk} ids each are too few for {routed.rows} ids of {routed.experts} experts"
+    if programs * told.chunk < routed.rows or bins < routed.experts or bins & (bins - 1):
+        few = f"counts {list(shapes[counts])} of {told.chunk} ids each are too few"
+        yield f"{few} for {routed.rows} ids of {routed.experts} experts"
 
 
 def _facts_of_lists(schedule: Schedule, step: Call) -> Iterator[str]:

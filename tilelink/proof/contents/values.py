@@ -278,9 +278,10 @@ class Values:
 
     def _combined(self, node: BoundNode, how: CombineChoices, weighted: Weighted, ranks: Ints) -> Tile:
         width, choices = node.output.local[1], how.choices
-        first = ranks * how.experts if how.parts > 1 else ranks * 0
-        if (other := (weighted.experts != how.experts) | (weighted.first != first)).any():
-            raise Mismatch(f"{node.output.name} is of {how.experts} experts, from the first of each rank on", other)
+        own = [how.route.own(rank) for rank in range(self.ranks)]
+        many, first = (np.array(each)[ranks] for each in zip(*((len(one), one.start) for one in own), strict=True))
+        if (other := (weighted.experts != many) | ((weighted.first != first) & (many > 0))).any():
+            raise Mismatch(f"{node.output.name} is of the experts of each rank, {how.route.num_experts} in all", other)
         found: list[Part] = []
         if len(weighted.terms) != choices:
             raise Mismatch(f"{node.output.name} is made of {choices} choices, not of {len(weighted.terms)}")
