@@ -27,7 +27,7 @@ import torch
 
 import lowering
 import topologies
-from tests.pipeline.expert_specs import OF_RANKS, SPECS, by_definition
+from tests.pipeline.expert_specs import SPECS, by_definition
 from tilelink.ir.nodes import CopyProgram
 from tilelink.ir.spec import bind
 from tilelink.planner.sample import sample_schedule
@@ -48,7 +48,7 @@ def schedule_of(rng: random.Random) -> tuple[str, Any, str]:
         "T": ranks * rng.choice([1, 2, 5, 8, 17]),
         "H": ranks * rng.choice([8, 16, 24, 33]),
         "F": ranks * rng.choice([8, 16, 33]),
-        "E": rng.choice([1, 2, 3, 8, 16]) * (ranks if name in OF_RANKS else 1),
+        "E": rng.choice([1, 2, 3, 5, 8, 16]) * rng.choice([1, ranks]),  # ranks need not divide it
         "K": rng.choice([1, 2, 3, 4, 9]),
     }
     known = {size: number for size, number in sizes.items() if size in SPECS[name].spec.symbols()}
