@@ -58,6 +58,7 @@ _MOVERS = ("CopyEngine()", "CommSms(8)", "Fused()")
 _CUT = _sizes((1024, 256, 512, 8, 2), (512, 512, 256, 64, 4), (64, 256, 256, 8, 3))
 _SUMS = _sizes((1024, 512, 256, 8, 2), (512, 256, 512, 64, 4), (64, 256, 256, 8, 3))
 _LAYER = _sizes((512, 256, 512, 8, 2), (256, 512, 256, 32, 4), (16, 256, 256, 8, 3))
+_UNEVEN = _sizes((64, 256, 256, 7, 3), (32, 256, 256, 1, 1))  # ranks do not divide the experts, or have none
 
 EXPERTS = {
     "experts, gather": Family(SPECS["ag_moe"], columns, Shard(1), _CUT, {"x_full.mover": _MOVERS, "out.tile": _TILES}),
@@ -74,7 +75,7 @@ EXPERTS = {
         SPECS["ep_layer"],
         layer,
         Shard(0),
-        _LAYER,
+        _LAYER + _UNEVEN,
         {
             "rows_value.mover": (*_MOVERS[:2], _NEEDED),
             "h.tile": _TILES[:2],

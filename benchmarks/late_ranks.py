@@ -31,10 +31,11 @@ import topologies
 from benchmarks.late_experts import EXPERTS
 from benchmarks.late_specs import FAMILIES as STATIC
 from benchmarks.late_specs import Family
-from tilelink import Shard
 from tilelink.errors import TileLinkError
+from tilelink.ir.placement import Placement
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.meaning import cut as held_by
 from tilelink.runtime.ranks import join, machine
 from topologies.topology import Topology
 
@@ -201,10 +202,8 @@ def routing(shape: tuple[int, ...], experts: int, number: int, generator: torch.
     return kinds[number % len(kinds)]()
 
 
-def cut(whole: torch.Tensor, placement: object, rank: int, ranks: int) -> torch.Tensor:
-    if isinstance(placement, Shard):
-        return whole.chunk(ranks, placement.dim)[rank].contiguous()
-    return whole
+def cut(whole: torch.Tensor, placement: Placement, rank: int, ranks: int) -> torch.Tensor:
+    return held_by(whole, placement, rank, ranks).contiguous()
 
 
 def bounds(family: Family, whole: list[torch.Tensor], rank: int, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:

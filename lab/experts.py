@@ -80,7 +80,7 @@ _PINNED: dict[str, tuple[dict[str, str], ...]] = {
         *({"grouped_matmul_out.tile": tile} for tile in ("64x256x64/4w4s", "128x256x64/8w3s")),
         *({"combine_out.tile": tile} for tile in ("32x256x0/8w1s2p", "16x256x0/4w1s4p", "16x512x0/4w1s4p")),
     ),
-    "ep_layer": (),
+    "ep_layer": ({"rows_value.mover": "NeededRows()"}, {"rows_value.mover": "CopyEngine()"}),
 }
 
 
