@@ -91,7 +91,6 @@ def judged(seed: int) -> dict[str, Any]:
         rng = random.Random(seed)
         name, schedule, target = schedule_of(rng)
         found |= {"spec": name, "sizes": dict(schedule.spec.sizes), "ranks": schedule.num_ranks, "target": target}
-        found |= {"choices": dict(schedule.choices)}
         proof = verify(schedule)
         source, drawn = lowering.emit(schedule, target), rng.randrange(1000)
         if not proof.proved:
@@ -100,6 +99,8 @@ def judged(seed: int) -> dict[str, Any]:
             found["wrong"] = "\n".join(outcome.lines())
         else:
             found["wrong"] = differs(name, schedule, source, drawn)
+        if found["wrong"]:
+            found["choices"] = dict(schedule.choices)
     except Exception:
         found["wrong"] = traceback.format_exc()
     return found | {"seconds": round(time.monotonic() - began, 1)}

@@ -25,7 +25,7 @@ _PACKETS_US, _PACKETS_GB_PER_S = 1.6, 3.6  # until packets of a tile are there; 
 _INDEX_US, _COUNT_US, _ID_US = 2.6, 2.2, 9e-5  # tables by one launch, a launch that counts, and each id (one H100)
 _SHOT_US = 1.0  # beginning another shot of packets; 0.6 to 1.9 where one H200 stands for two or four ranks
 _ALL_PROGRAMS_US = 1.5  # all programs of a kernel wait for each other; not measured
-LIST_US = 2.6  # tables of rows that are sent, which one launch makes (one H100)
+LIST_US = 1.8  # tables of rows that are sent: a kernel of 1.1 to 1.6, and the gap before it (2 x H100)
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
 _LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.4e6
