@@ -205,3 +205,23 @@ def test_rows_leave_by_one_store_where_a_tile_can_store_at_several_ranks() -> No
     assert kernels["triton"].count("on_ranks(out_rows_peers") == 1
     assert "on_ranks(" not in kernels["triton-distributed"]
     assert "dl.symm_at(out_rows, peer)" in kernels["triton-distributed"]
+
+
+WRONG_TABLES = {
+    "a row more is listed": ("(expert < (rank + 1) * NUM_EXPERTS)", "(expert <= (rank + 1) * NUM_EXPERTS)", "rows_value_here["),
+    "rows of an expert in another order": ("keys = tl.sort(found * CHUNK + lanes)", None, "_rows_16["),
+    "a tile more": ("used + tl.cdiv(none, TILE))", "used + tl.cdiv(none, TILE) + 1)", "_tiles_16["),
+}
+
+
+@pytest.mark.parametrize("bug", WRONG_TABLES)
+def test_tables_of_a_call_are_those_of_its_ids_even_where_results_are_right(bug: str) -> None:
+    schedule = planned("ep_layer", 2, {"rows_value.mover": "NeededRows()", "out.adder": "receiver"})
+    source, (old, new, table) = lowering.emit(schedule), WRONG_TABLES[bug]
+    if new is None:  # the last assignment of an expert first
+        source = source.replace("assignment = first + keys % CHUNK", "assignment = first + CHUNK - 1 - keys % CHUNK")
+        new = "keys = tl.sort(found * CHUNK + CHUNK - 1 - lanes)"
+    assert old in source
+    outcome = run_emulated(schedule, source.replace(old, new), calls=5)
+    assert not outcome.equal and not outcome.differences
+    assert table in outcome.first_off, outcome.lines()

@@ -28,7 +28,8 @@ class RunResult:
     """Outcome of a run; `seconds` is wall time of all calls, not a benchmark.
 
     `max_error` is the largest of all elements of all outputs, in units of the bound of its element: up to 1 is right.
-    `first_off` names the first operation whose value is off, where emulated ranks show it; else it is empty.
+    `first_off` names the first operation whose value is off, where emulated ranks show it, or a table that a call makes of a
+    routing, which has to be right even where no element shows that it is not; else it is empty.
     """
 
     equal: bool
@@ -65,10 +66,11 @@ def run_emulated(schedule: Schedule, source: str, calls: int = 2, seed: int = 0,
     run.finish()
     found = [compare_call(schedule, inputs, results, call) for call, (inputs, results) in enumerate(run.calls)]
     differences = tuple(difference for one in found for difference in one.differences)
-    off = first_off(schedule, source, seed, differences[0]) if differences and locate else ""
+    table = run.wrong_table()
+    off = table or (first_off(schedule, source, seed, differences[0]) if differences and locate else "")
     worst = max((one.error for one in found), default=0.0)
     seconds = time.perf_counter() - start
-    return RunResult(not differences, worst, differences, off, seconds, schedule.num_ranks, "cpu", calls)
+    return RunResult(not differences and not table, worst, differences, off, seconds, schedule.num_ranks, "cpu", calls)
 
 
 def run_cuda(
