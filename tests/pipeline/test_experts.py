@@ -208,7 +208,11 @@ def test_rows_leave_by_one_store_where_a_tile_can_store_at_several_ranks() -> No
 
 
 WRONG_TABLES = {
-    "a row more is listed": ("(expert < (rank + 1) * NUM_EXPERTS)", "(expert <= (rank + 1) * NUM_EXPERTS)", "rows_value_here["),
+    "a row more is listed": (
+        "(expert < (rank + 1) * NUM_EXPERTS)",
+        "(expert <= (rank + 1) * NUM_EXPERTS)",
+        "rows_value_here[",
+    ),
     "rows of an expert in another order": ("keys = tl.sort(found * CHUNK + lanes)", None, "_rows_16["),
     "a tile more": ("used + tl.cdiv(none, TILE))", "used + tl.cdiv(none, TILE) + 1)", "_tiles_16["),
 }

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from tilelink.ir.calls import CollectiveCall, ListRows, SortRows
-from tilelink.ir.routed import Routed, Sent
 from tilelink.ir.schedule import Schedule
+from tilelink.schedule.tables import Entries, listed_rows, sorted_rows
 
 Entry = tuple[str, tuple[int, ...], int]  # of a table, its place, and what it is by the definition
-Ids = list[list[int]]  # of tokens
 
 
 def tables_of(schedule: Schedule) -> tuple[str, ...]:
@@ -49,44 +48,22 @@ def _entries(
     schedule: Schedule, launch: SortRows | ListRows, inputs: Sequence[Mapping[str, torch.Tensor]], rank: int
 ) -> Iterator[Entry]:
     if isinstance(launch, ListRows):
-        yield from _listed(launch.sent, inputs[rank][launch.sent.ids].tolist(), schedule.num_ranks)
+        sent = launch.sent
+        made = listed_rows(inputs[rank][sent.ids].numpy(), sent.experts, (schedule.num_ranks, sent.blocks, sent.rows))
+        yield from _named((sent.listed, sent.here), made)
         return
-    name = launch.routed.ids
-    made = (one for one in schedule.launches if isinstance(one, CollectiveCall) and one.out == name)
-    gathered = next(made, None)
-    parts = [inputs[rank][name]] if gathered is None else [one[gathered.operand] for one in inputs]
-    yield from _sorted(launch, launch.routed, torch.cat(parts).tolist(), rank)
-
-
-def _sorted(launch: SortRows, routed: Routed, ids: Ids, rank: int) -> Iterator[Entry]:
-    names, height, apart = launch.tables, launch.height, routed.parts > 1
-    first = rank * routed.experts if apart else 0
+    routed, names, height = launch.routed, launch.tables, launch.height
+    calls = (one for one in schedule.launches if isinstance(one, CollectiveCall) and one.out == routed.ids)
+    gathered = next(calls, None)
+    parts = [inputs[rank][routed.ids]] if gathered is None else [one[gathered.operand] for one in inputs]
+    first = rank * routed.experts if routed.parts > 1 else 0
     own = range(first, min(first + routed.experts, routed.every))
-    assignments = [(token * routed.choices + j, one) for token, row in enumerate(ids) for j, one in enumerate(row)]
-    groups = [[number for number, one in assignments if one == expert] for expert in own]
-    if not apart:  # rows that no expert takes have tiles, too
-        groups.append([number for number, one in assignments if one not in own])
-    tile = 0
-    for expert, group in enumerate(groups):
-        for begin in range(0, len(group), height):
-            rows = group[begin : begin + height]
-            yield names.experts, (tile,), expert
-            yield names.here, (tile,), len(rows)
-            for row, number in enumerate(rows):
-                yield names.rows, (tile * height + row,), number
-                yield names.tokens, (tile * height + row,), number // routed.choices
-            tile += 1
-    yield names.count, (0,), tile
-    for behind in range(tile, routed.most_tiles(height)):
-        yield names.here, (behind,), 0
+    whole, tiles = torch.cat(parts).numpy(), routed.most_tiles(height)
+    found = sorted_rows(whole, own, height, tiles, all_have_tiles=routed.parts == 1)
+    yield from _named((names.rows, names.tokens, names.experts, names.here, names.count), found)
 
 
-def _listed(sent: Sent, ids: Ids, ranks: int) -> Iterator[Entry]:
-    for rank in range(ranks):
-        own = range(rank * sent.experts, (rank + 1) * sent.experts)
-        for block in range(sent.blocks):
-            tokens = ids[block * sent.rows : (block + 1) * sent.rows]
-            there = [place for place, row in enumerate(tokens) if any(one in own for one in row)]
-            yield sent.here, (rank, block), len(there)
-            for number, place in enumerate(there):
-                yield sent.listed, (rank, block, number), place
+def _named(names: Sequence[str], made: Sequence[Entries]) -> Iterator[Entry]:
+    for name, entries in zip(names, made, strict=True):
+        for place, wanted in entries.items():
+            yield name, place, wanted

@@ -15,12 +15,28 @@ from numpy.typing import NDArray
 
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.enums import Protocol
-from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in
+from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in, tables_in
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Buffer, Memory, Region
-from tilelink.schedule.ranges import range_of
+from tilelink.schedule.ranges import Range, range_of
 from tilelink.schedule.roles import Phase, Role, Schedule, Who
-from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait
+from tilelink.schedule.steps import (
+    LIST_ROWS,
+    SORT_ROWS,
+    Call,
+    Compute,
+    For,
+    If,
+    Let,
+    Load,
+    Move,
+    Notify,
+    Step,
+    Store,
+    Sync,
+    Wait,
+)
+from tilelink.schedule.tables import Entries, listed_rows, sorted_rows
 
 Array = NDArray[np.float64]
 Op = Callable[..., Array | tuple[Array, ...]]
@@ -40,6 +56,9 @@ OPS: dict[str, Op] = {
     "div": lambda x, y: x / y,
     "relu": lambda x: np.maximum(x, 0),
     "silu": lambda x: x / (1 + np.exp(-x)),
+    "combined": lambda total, rows, weight, expert, own, first: (
+        total + np.where((expert >= first) & (expert < first + own), rows * weight, 0)
+    ),
 }
 
 
@@ -64,11 +83,12 @@ class _Rank:
     buffers: dict[str, Array]
     stamps: dict[str, Ints]  # of words that say themselves that they have arrived: the call that they are of
     signals: dict[str, Ints]
+    tables: dict[str, Ints]
     counts: dict[tuple[object, ...], int] = field(default_factory=dict)  # of those that raise a word together
 
 
 class Interpreter:
-    """All ranks of `schedule`. `ops` are more than `OPS`; `tables` as for the proof."""
+    """All ranks of `schedule`. `ops` are more than `OPS`; `tables` as for the proof, but for those that calls make."""
 
     def __init__(
         self,
@@ -78,7 +98,10 @@ class Interpreter:
         seed: int = 0,
     ) -> None:
         self.schedule = instantiated(schedule)
-        self.tables = {name: np.asarray(one, np.int64) for name, one in (tables or {}).items()}
+        given = {name: np.asarray(one, np.int64) for name, one in (tables or {}).items()}
+        self.entries: dict[str, Range] = {}
+        for table in self.schedule.tables:
+            self.entries[table.name] = Range(0, range_of(table.below, {}, self.entries).high - 1)
         self.ops = OPS | dict(ops or {})
         self.random = random.Random(seed)
         self.meetings: dict[tuple[int, str], dict[int, Array]] = {}  # what ranks have given to a collective of a call
@@ -93,6 +116,7 @@ class Interpreter:
                 {one.name: np.full(shapes[one.name], np.nan) for one in schedule.buffers},
                 {name: np.zeros(shapes[name], np.int64) for name in words},
                 {one.name: np.zeros(shapes[one.name], np.int64) for one in schedule.signals},
+                dict(given),
             )
             for rank in range(schedule.num_ranks)
         ]
@@ -186,7 +210,7 @@ class _Program:
                 yield from self.steps(phase.body, self.with_let(phase.let, {**env, "tile": tile}))
 
     def number(self, index: Number, env: Env) -> int:
-        return int(evaluate(index, env, self.run.tables))
+        return int(evaluate(index, env, self.rank.tables))
 
     def with_let(self, let: Let, env: Env) -> Env:
         found = dict(env)
@@ -267,6 +291,9 @@ class _Program:
         return self.values[one] if isinstance(one, str) and one in self.values else float(one)
 
     def library(self, step: Call, env: Env) -> None:
+        if step.function in (SORT_ROWS, LIST_ROWS):
+            self.index_rows(step, env)
+            return
         if step.function not in ("matmul", "matmul_transposed") or len(step.operands) != 2:
             raise NotInterpreted(step.function)
         left, right = (_matrix(self.load(one, env, 0)) for one in step.operands)
@@ -275,6 +302,23 @@ class _Program:
         extents = self.extents(result, env)
         rows = int(np.prod(extents[:-1]))  # those of a ragged chunk are followed by rows that are masked
         self.store(result, env, product[:rows].reshape(extents))
+
+    def index_rows(self, step: Call, env: Env) -> None:
+        """Tables of a routing; -1 is where they have no entry."""
+        ids, shapes = self.load(step.operands[0], env, -1).astype(np.int64), self.run.schedule.shapes
+        tables = {name: np.full(shapes[name], -1, np.int64) for name in step.tables}
+        numbers = [self.number(one, env) for one in step.numbers]
+        if step.function == LIST_ROWS:
+            found: tuple[Entries, ...] = listed_rows(ids, numbers[0], tables[step.tables[0]].shape)
+        else:
+            first, own, *_ = numbers
+            (places,), (tiles,) = shapes[step.tables[2]], shapes[step.tables[4]]
+            of_all = step.numbers[0] == 0
+            found = sorted_rows(ids, range(first, first + own), places // tiles, tiles, all_have_tiles=of_all)
+        for name, made in zip(step.tables[-len(found) :], found, strict=True):
+            for place, entry in made.items():
+                tables[name][place] = entry
+        self.rank.tables |= tables
 
     def collective(self, step: Call, env: Env) -> Running:
         """All ranks meet in it: each gives its operand, and takes its result when all have given theirs."""
@@ -302,7 +346,7 @@ class _Program:
                 places.append(np.array([self.number(start, {**env, "lane": int(one)}) for one in lanes], np.int64))
             else:
                 places.append(self.number(start, env) + lanes)
-            high = range_of(extent, {}).high
+            high = range_of(extent, {}, self.run.entries).high
             most.append(int(high) if high != float("inf") else count)
         return places, most
 
@@ -312,7 +356,7 @@ class _Program:
         shape = self.run.schedule.shapes[region.buffer]
         there = [(one >= 0) & (one < extent) for one, extent in zip(places, shape, strict=True)]
         for one, extent, ok in zip(region.start, region.extent, there, strict=True):
-            if extent == 1 and not ok.all():
+            if extent == 1 and not ok.all() and not tables_in(one):  # a table may find a part that is none
                 raise IndexError(f"{region.buffer}: {one} lies outside")
         return [one[ok] for one, ok in zip(places, there, strict=True)], [np.flatnonzero(ok) for ok in there], most
 
