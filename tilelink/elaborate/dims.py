@@ -19,6 +19,7 @@ from tilelink.ir.calls import PacketCollective
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
 from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange
 from tilelink.ir.order import RankOrder
+from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Index, Number, names_in
 from tilelink.schedule.instance import with_indices
@@ -44,6 +45,7 @@ class Names:
         self.firsts: dict[
             str, dict[int, int]
         ] = {}  # of slices: number -> the number with a name, by what names begin with
+        self.listed: dict[str, Sent] = {}
         self.movers = {comm.exchange: self._movers(comm) for one in planned.kernels() for comm in one.comm}
         exchanges = tuple(self._exchange(one) for one in planned.exchanges)
         self.exchanges = {one.name: one for one in exchanges}
@@ -185,7 +187,10 @@ class Names:
         if slots:
             slots = self.size(f"{name}_SLOTS", slots, f"slots of the ring buffer {exchange.target}")
         order = _changed(exchange.order, self._node)
-        found = replace(exchange, rows=rows, cols=self._cols(exchange), chunks=chunks, slots=slots, order=order)
+        sent = None if exchange.sent is None else self._sent(exchange.sent)
+        found = replace(
+            exchange, rows=rows, cols=self._cols(exchange), chunks=chunks, slots=slots, order=order, sent=sent
+        )
         if chunks > 1:
             title = f"rows of {'an item' if slots else 'a chunk'} of {name}: one signal covers them"
             even = rows // chunks if rows % chunks == 0 else None
@@ -193,6 +198,17 @@ class Names:
             if rows % found.chunk_rows == 0:
                 self.rule(rows, found.chunk_rows)
         return found
+
+    def _sent(self, sent: Sent) -> Sent:
+        """Rows that ranks need, of blocks of tokens."""
+        if sent.name not in self.listed:
+            tokens = self.extent(("rows", sent.name, 0))
+            rows = self.size(
+                f"{sent.name}_BLOCK_ROWS", sent.rows, f"tokens of a block, whose rows of {sent.name} are listed"
+            )
+            self.derived(f"{sent.name}_BLOCKS", tokens // rows, f"blocks of the own rows of {sent.name}")
+            self.listed[sent.name] = replace(sent, tokens=tokens, rows=rows)
+        return self.listed[sent.name]
 
     def _cols(self, exchange: Exchange) -> int:
         """Columns of a part: those of the buffers that have it."""
@@ -207,6 +223,8 @@ class Names:
                 return self._rank_order(node)
             case ir.Operand():
                 return self._operand(node)
+            case Sent():
+                return self._sent(node)
             case CommRole():
                 return replace(node, programs=self.movers[node.exchange])
             case PacketCollective():

@@ -90,7 +90,7 @@ class Routed:
         return max(1, min(self.most_tiles(height), round(self.experts * one)))
 
 
-_SENT_ROWS = 16  # own tokens of a block, at most: rows of 128 KB, of 4,096 elements of 2 bytes
+MOST_SENT_ROWS = 16  # own tokens of a block, a power of two: rows of 128 KB, of 4,096 elements of 2 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Sent:
     """Rows of own tokens that go to each rank: those of tokens with an expert there. `ids`: of the own tokens, [tokens,
     choices]. Experts belong to the ranks in order, so many to each.
 
-    Tables of exchange `name`, of blocks of `rows` tokens: of block b, here[p, b] go to rank p, and their places in the
+    Tables of exchange `name`, of whole blocks of `rows` tokens: of block b, here[p, b] go to rank p, and their places in the
     block are listed[p, b, 0], listed[p, b, 1], ... in order.
     """
 
@@ -107,11 +107,7 @@ class Sent:
     tokens: int
     choices: int
     experts: int
-
-    @property
-    def rows(self) -> int:
-        """Tokens of a block: a power of two, so that blocks are whole."""
-        return math.gcd(self.tokens, _SENT_ROWS)
+    rows: int
 
     @property
     def blocks(self) -> int:

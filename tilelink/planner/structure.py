@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,7 +11,7 @@ from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Kind
-from tilelink.ir.routed import Follows, Sent
+from tilelink.ir.routed import MOST_SENT_ROWS, Follows, Sent
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.group import Group
@@ -157,7 +158,9 @@ class Structure:
             (one,) = routings
             ids = self.graph.relation(one.ids)
             if ids is not None and one.parts > 1:
-                found[relation.name] = Sent(relation.name, ids.source, relation.part[0], one.choices, one.experts)
+                tokens = relation.part[0]
+                rows = math.gcd(tokens, MOST_SENT_ROWS)
+                found[relation.name] = Sent(relation.name, ids.source, tokens, one.choices, one.experts, rows)
         return found
 
     def goes_on(self, index: int) -> bool:
