@@ -60,6 +60,7 @@ class ChunkMover(Mover, ABC):
     """The base of movers of chunks."""
 
     issuer: ClassVar[Issuer]
+    listed: ClassVar[bool] = False  # whether it moves only rows that a routing says their receiver needs
 
     @property
     def sms(self) -> int:
@@ -155,6 +156,7 @@ class NeededRows(ChunkMover):
     """All programs of the tiles that read rows by a routing push them first: those that the receiver needs, as a table says."""
 
     issuer: ClassVar[Issuer] = Issuer.PROGRAMS
+    listed: ClassVar[bool] = True
 
     def what(self, exchange: str) -> str:
         return f"needed rows of {exchange}"

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.movers import Issuer, NeededRows, Transfer
+from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
 from tilelink.ir.order import ChunkOrder, Nest, RankOrder
 from tilelink.planner.group import Group
@@ -175,7 +175,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         by=relation.by,
         slots=choice.slots if bounded else 0,
         counted=made and not bounded and not (in_place and not source),
-        sent=structure.sent(relation) if isinstance(choice.mover, NeededRows) else None,
+        sent=structure.sent(relation) if choice.mover.listed else None,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation
-from tilelink.ir.movers import ChunkMover, Issuer, NeededRows, Transfer
+from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import Kind
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
@@ -94,11 +94,11 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda x: isinstance(x.mover, NeededRows) and not x.listed,
+        lambda x: x.mover.listed and not x.listed,
         lambda x: f"no routing says which rows of {x.name} a rank needs: only dispatched rows are listed",
     ),
     (
-        lambda x: isinstance(x.mover, NeededRows) and not (x.push and x.chunks == 1 and not x.by_tiles),
+        lambda x: x.mover.listed and not (x.push and x.chunks == 1 and not x.by_tiles),
         lambda x: f"listed rows of {x.name} are pushed by their owner, which has them all, in one chunk",
     ),
     (

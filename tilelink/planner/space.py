@@ -17,7 +17,7 @@ from tilelink.ir.counting import packets_sent
 from tilelink.ir.enums import Protocol
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, NeededRows, Transfer
+from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, Transfer
 from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.slices import as_carried_out
@@ -259,7 +259,7 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
     if relation.kind is Kind.RETURN:
         return _kept([ExchangeChoice(Fused(), Transfer.PUSH, 1, Nest.RANK_MAJOR)], relation.name, pins)
     listed = structure.sent(relation) is not None
-    movers = [mover for kind in MOVERS if listed or kind is not NeededRows for mover in kind.tried(topology.gpu)]
+    movers = [mover for kind in MOVERS if listed or not kind.listed for mover in kind.tried(topology.gpu)]
     chunks = [n for n in _CHUNKS if (n - 1) * -(-relation.part[0] // n) < relation.part[0]]
     wanted = pinned(pins, relation.name, fields.MOVER)
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
