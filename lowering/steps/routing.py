@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilelink.schedule.index import Number
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call
+from tilelink.schedule.tables import all_have_tiles
 from tilelink.schedule.walk import all_steps
 
 _MOST_TILES_BLOCK, _MOST_TILE_PROGRAMS = 64, 64
@@ -66,7 +67,7 @@ def sort_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number]
         f"TILE={places // most}",
         f"MOST_TILES={most}",
         f"TILES_BLOCK={cut.tiles}",
-        f"NONE={int(own == every)}",
+        f"NONE={int(all_have_tiles(step))}",
     ]
     tables = [f"self.{name}" for name in (wrong, rows, tokens, experts, here, count)]
     grid, warps = f"({programs + cut.tile_programs},)", f"num_warps={cut.warps}"

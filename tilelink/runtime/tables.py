@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from tilelink.ir.calls import CollectiveCall, ListRows, SortRows
+from tilelink.ir.placement import share
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.tables import Entries, listed_rows, sorted_rows
 
@@ -56,10 +57,9 @@ def _entries(
     calls = (one for one in schedule.launches if isinstance(one, CollectiveCall) and one.out == routed.ids)
     gathered = next(calls, None)
     parts = [inputs[rank][routed.ids]] if gathered is None else [one[gathered.operand] for one in inputs]
-    first = rank * routed.experts if routed.parts > 1 else 0
-    own = range(first, min(first + routed.experts, routed.every))
+    own = share(routed.every, routed.parts, rank if routed.parts > 1 else 0)
     whole, tiles = torch.cat(parts).numpy(), routed.most_tiles(height)
-    found = sorted_rows(whole, own, height, tiles, all_have_tiles=routed.parts == 1)
+    found = sorted_rows(whole, own, height, tiles, of_all=routed.parts == 1)
     yield from _named((names.rows, names.tokens, names.experts, names.here, names.count), found)
 
 

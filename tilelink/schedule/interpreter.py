@@ -36,7 +36,7 @@ from tilelink.schedule.steps import (
     Sync,
     Wait,
 )
-from tilelink.schedule.tables import Entries, listed_rows, sorted_rows
+from tilelink.schedule.tables import Entries, all_have_tiles, listed_rows, sorted_rows
 
 Array = NDArray[np.float64]
 Op = Callable[..., Array | tuple[Array, ...]]
@@ -313,8 +313,7 @@ class _Program:
         else:
             first, own, *_ = numbers
             (places,), (tiles,) = shapes[step.tables[2]], shapes[step.tables[4]]
-            of_all = step.numbers[0] == 0
-            found = sorted_rows(ids, range(first, first + own), places // tiles, tiles, all_have_tiles=of_all)
+            found = sorted_rows(ids, range(first, first + own), places // tiles, tiles, of_all=all_have_tiles(step))
         for name, made in zip(step.tables[-len(found) :], found, strict=True):
             for place, entry in made.items():
                 tables[name][place] = entry

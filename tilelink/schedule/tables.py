@@ -7,18 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilelink.schedule.index import Ints
+from tilelink.schedule.steps import Call
 
 Entries = dict[tuple[int, ...], int]
 
 
+def all_have_tiles(step: Call) -> bool:
+    """Whether rows that none of a rank's experts takes have tiles, too: where every rank has all experts, the first one is 0."""
+    return step.numbers[0] == 0
+
+
 def sorted_rows(
-    ids: Ints, own: Sequence[int], height: int, tiles: int, *, all_have_tiles: bool
+    ids: Ints, own: Sequence[int], height: int, tiles: int, *, of_all: bool
 ) -> tuple[Entries, Entries, Entries, Entries, Entries]:
     """(rows, tokens, experts, here, count) of ids [tokens, choices]: rows of the `own` experts in `tiles` of `height`, of which
-    the last ones may have none. `all_have_tiles`: rows that none of these takes have tiles behind them, as of one more expert."""
+    the last ones may have none. `of_all`: rows that none of these takes have tiles behind them, as of one more expert."""
     choices, flat = ids.shape[1], [int(one) for one in ids.ravel()]
     groups = [[number for number, one in enumerate(flat) if one == expert] for expert in own]
-    if all_have_tiles:
+    if of_all:
         groups.append([number for number, one in enumerate(flat) if one not in own])
     rows, tokens, experts, here = Entries(), Entries(), Entries(), Entries()
     tile = 0
