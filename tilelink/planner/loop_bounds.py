@@ -268,7 +268,7 @@ class _Bound:
             return 1.0
         if Follows.EXPERT in how:
             return self.routed.likely_share
-        return min(1.0, self.routed.rows / self.routed.parts / self.graph.values[value].shape[0])
+        return min(1.0, self.routed.likely_rows / self.graph.values[value].shape[0])
 
     def _size(self, relation: Relation) -> int:
         return DTYPE_BYTES[self.graph.values[relation.name].dtype]
