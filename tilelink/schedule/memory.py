@@ -27,8 +27,8 @@ class Dim:
 
 
 class Law(Choice):
-    """What holds for every table of a name. The proof takes it for granted. Tests compare tables that a call makes
-    with a stable sort."""
+    """What holds for every table of a name. The proof takes it for granted; emulated runs hold tables that a call makes against
+    their definition (`tilelink.runtime.tables`)."""
 
     GROWS = "grows along the last dimension"  # offsets
     DIFFERS = "no value twice along the last dimension"  # rows of a permutation
