@@ -26,37 +26,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import lowering
-import topologies
+from tests.pipeline.expert_draws import drawn
 from tests.pipeline.expert_specs import SPECS, by_definition
-from tilelink.ir.nodes import CopyProgram
-from tilelink.ir.spec import bind
-from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.meaning import cut, whole_inputs
 from tilelink.runtime.run import run_emulated
 
-MACHINES = ("laptop-switch", "laptop-mesh")
 CALLS = 8  # of a schedule: so many pairs
 _FAR = {"bf16": 0.01, "fp16": 0.002, "fp32": 1e-5}  # norm of the difference, by that of the result without signs
-
-
-def schedule_of(rng: random.Random) -> tuple[str, Any, str]:
-    """(spec, schedule, target) at random."""
-    ranks, name = rng.choice([2, 3, 4, 8]), rng.choice(sorted(SPECS))
-    sizes = {
-        "T": ranks * rng.choice([1, 2, 5, 8, 17]),
-        "H": ranks * rng.choice([8, 16, 24, 33]),
-        "F": ranks * rng.choice([8, 16, 33]),
-        "E": rng.choice([1, 2, 3, 5, 8, 16]) * rng.choice([1, ranks]),  # ranks need not divide it
-        "K": rng.choice([1, 2, 3, 4, 9]),
-    }
-    known = {size: number for size, number in sizes.items() if size in SPECS[name].spec.symbols()}
-    spec = bind(SPECS[name].spec, known, ranks, rng.choice(["bf16", "fp16", "fp32"]))
-    schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng)
-    copies = any(isinstance(launch, CopyProgram) for launch in schedule.launches)
-    # a copy stream takes an SM on Triton-distributed, and the sample leaves none
-    return name, schedule, "triton" if copies else rng.choice(["triton", "triton-distributed"])
 
 
 def differs(name: str, schedule: Any, source: str, seed: int) -> str:
@@ -89,16 +67,16 @@ def judged(seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {"seed": seed, "wrong": ""}
     try:
         rng = random.Random(seed)
-        name, schedule, target = schedule_of(rng)
+        name, schedule, target = drawn(rng)
         found |= {"spec": name, "sizes": dict(schedule.spec.sizes), "ranks": schedule.num_ranks, "target": target}
         proof = verify(schedule)
-        source, drawn = lowering.emit(schedule, target), rng.randrange(1000)
+        source, number = lowering.emit(schedule, target), rng.randrange(1000)
         if not proof.proved:
             found["wrong"] = "\n".join(proof.lines())
-        elif not (outcome := run_emulated(schedule, source, calls=CALLS, seed=drawn)).equal:
+        elif not (outcome := run_emulated(schedule, source, calls=CALLS, seed=number)).equal:
             found["wrong"] = "\n".join(outcome.lines())
         else:
-            found["wrong"] = differs(name, schedule, source, drawn)
+            found["wrong"] = differs(name, schedule, source, number)
         if found["wrong"]:
             found["choices"] = dict(schedule.choices)
     except Exception:

@@ -10,15 +10,13 @@ import torch
 
 import lowering
 import topologies
+from tests.pipeline.expert_draws import drawn, known
 from tests.pipeline.expert_specs import OF_RANKS, SPECS, by_definition
 from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.emulator import World
 from tilelink.errors import IdlePin, IllegalIds
 from tilelink.ir.calls import SortRows
-from tilelink.ir.nodes import CopyProgram
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import bind
-from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.meaning import cut, whole_inputs
@@ -27,17 +25,11 @@ from tilelink.runtime.reference import make_inputs
 from tilelink.runtime.run import run_emulated
 
 SIZES = {"T": 24, "H": 48, "F": 96, "E": 5, "K": 3}
-MACHINES = ("laptop-switch", "laptop-mesh")
 
 
 def planned(name: str, ranks: int, pins: dict[str, object] | None = None, **sizes: int) -> Schedule:
     given = SIZES | ({"E": 2 * ranks} if name in OF_RANKS else {}) | sizes
     return SPECS[name].plan_for(topologies.load("laptop-switch", ranks), known(name, given), "bf16", pins or {})
-
-
-def known(name: str, sizes: dict[str, int]) -> dict[str, int]:
-    """Those that a spec has."""
-    return {size: number for size, number in sizes.items() if size in SPECS[name].spec.symbols()}
 
 
 def check(schedule: Schedule, target: str = "triton", seed: int = 0, calls: int = 5) -> None:
@@ -119,19 +111,7 @@ def test_any_number_of_needed_rows_of_a_rank(tokens: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_specs_sizes_and_schedules(seed: int) -> None:
     rng = random.Random(7000 + seed)
-    ranks, name = rng.choice([2, 3, 4, 8]), rng.choice(sorted(SPECS))
-    sizes = {
-        "T": ranks * rng.choice([1, 2, 5, 8, 17]),
-        "H": ranks * rng.choice([8, 16, 24, 33]),
-        "F": ranks * rng.choice([8, 16, 33]),
-        "E": rng.choice([1, 2, 3, 8, 16]),
-        "K": rng.choice([1, 2, 3, 4, 9]),
-    }
-    spec = bind(SPECS[name].spec, known(name, sizes), ranks, rng.choice(["bf16", "fp16", "fp32"]))
-    schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng)
-    copies = any(isinstance(launch, CopyProgram) for launch in schedule.launches)
-    # a copy stream takes an SM on Triton-distributed, and the sample leaves none
-    target = "triton" if copies else rng.choice(["triton", "triton-distributed"])
+    _, schedule, target = drawn(rng)
     check(schedule, target, rng.randrange(1000), calls=4)
 
 
