@@ -15,7 +15,6 @@ calls, in turns; the slowest rank counts.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,11 +28,12 @@ import topologies
 from lab.expert_baselines import Call
 from lab.experts import attempt, kernels, say
 from lab.one_launch import contender, graph_of, timed
+from lab.written import leave, write
 from tests.pipeline.expert_specs import SPECS
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
-from tilelink.runtime.ranks import join, machine
+from tilelink.runtime.ranks import join
 
 # tokens a rank, hidden, experts, experts of a token
 ROWS = ((4096, 4096, 16, 1), (128, 4096, 16, 1), (4096, 4096, 16, 8), (128, 4096, 16, 8), (128, 7168, 256, 8))
@@ -141,12 +141,8 @@ def main() -> None:
             continue
         written.append(measure(*row))
         say({key: value for key, value in written[-1].items() if key != "choices"})
-        if dist.get_rank() == 0 and arguments.json is not None:
-            about = {"machine": machine(), "commit": arguments.commit, "rows": written}
-            arguments.json.write_text(json.dumps(about, indent=1))
-    dist.barrier()
-    torch.cuda.synchronize()
-    dist.destroy_process_group()
+        write(arguments.json, arguments.commit, written)
+    leave()
 
 
 if __name__ == "__main__":

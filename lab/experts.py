@@ -20,7 +20,6 @@ thousandths. A contender that raises is named in `failed`, and the run goes on.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import traceback
@@ -46,11 +45,12 @@ from lab.expert_baselines import (
 )
 from lab.one_launch import contender, graph_of, timed
 from lab.routings import SKEWS, Busiest, busiest, drawn
+from lab.written import leave, write
 from tests.pipeline.expert_specs import SPECS
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
-from tilelink.runtime.ranks import join, machine
+from tilelink.runtime.ranks import join
 
 # tokens a rank, hidden, width of an expert, experts, experts of a token
 _Row = tuple[int, int, int, int, int]
@@ -282,12 +282,8 @@ def main() -> None:
     for result in results(rows, arguments.pinned, SKEWS if arguments.skew == "all" else (arguments.skew,)):
         written.append(result)
         say({key: value for key, value in result.items() if key != "choices"})
-        if dist.get_rank() == 0 and arguments.json is not None:
-            about = {"machine": machine(), "commit": arguments.commit, "rows": written}
-            arguments.json.write_text(json.dumps(about, indent=1))
-    dist.barrier()
-    torch.cuda.synchronize()
-    dist.destroy_process_group()
+        write(arguments.json, arguments.commit, written)
+    leave()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Contenders are timed in turns, as CUDA graphs of several calls: `apart`, tile lo
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
@@ -24,6 +23,7 @@ import torch.distributed as dist
 import lowering
 import topologies
 from benchmarks.wanted import problem
+from lab.written import leave, write
 from lowering.selfcheck.compare import distance
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.bench.operators import declaration
@@ -35,7 +35,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.tensor import Tensor, dims
 from tilelink.planner.structure import Structure
 from tilelink.runtime.load import load_source, operator_class
-from tilelink.runtime.ranks import join, machine
+from tilelink.runtime.ranks import join
 
 _SIZES = ((8192, 4096, 4096, 1024), (4096, 8192, 8192, 1024), (2048, 4096, 4096, 1024), (1024, 5120, 5120, 1024))
 _CALLS, _ROUNDS = 10, 15
@@ -154,12 +154,8 @@ def main() -> None:
         rows.append(measure(*sizes))
         if dist.get_rank() == 0:
             print({name: rows[-1][name] for name in ("sizes", "us", "predicted_us", "right")}, flush=True)
-            if arguments.json is not None:
-                about = {"machine": machine(), "commit": arguments.commit, "rows": rows}
-                arguments.json.write_text(json.dumps(about, indent=1))
-    dist.barrier()
-    torch.cuda.synchronize()
-    dist.destroy_process_group()
+        write(arguments.json, arguments.commit, rows)
+    leave()
 
 
 if __name__ == "__main__":
