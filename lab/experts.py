@@ -75,12 +75,19 @@ _START = time.monotonic()
 _Made = TypeVar("_Made")
 ROWS = {"ag_moe": _CUT, "moe_rs": _CUT, "ep_layer": _EXPERTS}
 _PINNED: dict[str, tuple[dict[str, str], ...]] = {
-    "ag_moe": tuple({"out.tile": tile} for tile in ("64x128x64/4w4s", "128x128x64/8w3s", "128x256x64/8w3s")),
+    "ag_moe": (
+        {"x_full.chunks": "1", "x_full.mover": "CopyEngine()"},
+        *({"x_full.cut": "columns", "x_full.chunks": chunks} for chunks in ("2", "4")),
+    ),
     "moe_rs": (
         *({"grouped_matmul_out.tile": tile} for tile in ("64x256x64/4w4s", "128x256x64/8w3s")),
         *({"combine_out.tile": tile} for tile in ("32x256x0/8w1s2p", "16x256x0/4w1s4p", "16x512x0/4w1s4p")),
     ),
-    "ep_layer": ({"rows_value.mover": "NeededRows()"}, {"rows_value.mover": "CopyEngine()"}),
+    "ep_layer": (
+        {"rows_value.mover": "NeededRows()"},
+        {"rows_value.mover": "CopyEngine()", "rows_value.chunks": "1"},
+        {"rows_value.cut": "columns"},
+    ),
 }
 
 

@@ -8,7 +8,13 @@ from typing import Any
 
 import torch
 
-from lowering.host.distributed_nvidia import copy_on_stream, symmetric_tensors, wait_on_word, write_on_stream
+from lowering.host.distributed_nvidia import (
+    copy_2d_on_stream,
+    copy_on_stream,
+    symmetric_tensors,
+    wait_on_word,
+    write_on_stream,
+)
 from lowering.host.gpu_fabric import GpuFabric, GpuStream
 
 
@@ -38,6 +44,11 @@ class Stream(GpuStream):
         """Copy `src` to `dst`: a copy engine moves bytes to and from peers; a copy inside one GPU takes SMs."""
         if not self.fabric.is_loading:
             copy_on_stream(dst, src, self.stream)
+
+    def copy_2d(self, dst: torch.Tensor, src: torch.Tensor) -> None:
+        """Copy a matrix whose rows are contiguous; by a copy engine to and from peers."""
+        if not self.fabric.is_loading:
+            copy_2d_on_stream(dst, src, self.stream)
 
     def write(self, word: torch.Tensor, value: int) -> None:
         """Set a local word, in stream order, without an SM."""

@@ -19,6 +19,19 @@ def copy_on_stream(dst: torch.Tensor, src: torch.Tensor, stream: torch.cuda.Stre
         dst.copy_(src, non_blocking=True)
 
 
+def copy_2d_on_stream(dst: torch.Tensor, src: torch.Tensor, stream: torch.cuda.Stream) -> None:
+    """Copy a matrix whose rows are contiguous; by a copy engine to and from peers."""
+    from hip import hip
+
+    pitches = [one.stride(0) * one.element_size() for one in (dst, src)]
+    ends = dst.data_ptr(), pitches[0], src.data_ptr(), pitches[1]
+    size = src.shape[1] * src.element_size(), src.shape[0]
+    kind = hip.hipMemcpyKind.hipMemcpyDeviceToDeviceNoCU
+    (status,) = hip.hipMemcpy2DAsync(*ends, *size, kind, stream.cuda_stream)
+    if status != hip.hipError_t.hipSuccess:
+        raise RuntimeError(f"hipMemcpy2DAsync failed: {status}")
+
+
 def write_on_stream(word: torch.Tensor, value: int, stream: torch.cuda.Stream) -> None:
     _set_signal_hip(word, value, stream)
 

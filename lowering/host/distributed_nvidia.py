@@ -18,6 +18,19 @@ def copy_on_stream(dst: torch.Tensor, src: torch.Tensor, stream: torch.cuda.Stre
     _memcpy_async_cuda(dst, src, src.nbytes, stream)
 
 
+def copy_2d_on_stream(dst: torch.Tensor, src: torch.Tensor, stream: torch.cuda.Stream) -> None:
+    """Copy a matrix whose rows are contiguous; by a copy engine to and from peers."""
+    import cuda.bindings.runtime as cudart
+
+    pitches = [one.stride(0) * one.element_size() for one in (dst, src)]
+    ends = dst.data_ptr(), pitches[0], src.data_ptr(), pitches[1]
+    kind = cudart.cudaMemcpyKind.cudaMemcpyDefault
+    size = src.shape[1] * src.element_size(), src.shape[0]
+    (status,) = cudart.cudaMemcpy2DAsync(*ends, *size, kind, stream.cuda_stream)
+    if status != cudart.cudaError_t.cudaSuccess:
+        raise RuntimeError(f"cudaMemcpy2DAsync failed: {status}")
+
+
 def write_on_stream(word: torch.Tensor, value: int, stream: torch.cuda.Stream) -> None:
     _set_signal_cuda(word, value, stream)
 

@@ -80,6 +80,18 @@ class Stream(GpuStream):
             return
         self._check("cuMemcpyAsync", driver.cuMemcpyAsync(dst.data_ptr(), src.data_ptr(), src.nbytes, self.handle))
 
+    def copy_2d(self, dst: torch.Tensor, src: torch.Tensor) -> None:
+        """Copy a matrix whose rows are contiguous; by a copy engine to and from peers."""
+        self._need_driver()
+        if self.fabric.is_loading:
+            return
+        copy = driver.CUDA_MEMCPY2D()
+        copy.srcMemoryType = copy.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+        copy.srcDevice, copy.dstDevice = src.data_ptr(), dst.data_ptr()
+        copy.srcPitch, copy.dstPitch = (one.stride(0) * one.element_size() for one in (src, dst))
+        copy.Height, copy.WidthInBytes = src.shape[0], src.shape[1] * src.element_size()
+        self._check("cuMemcpy2DAsync", driver.cuMemcpy2DAsync(copy, self.handle))
+
     def write(self, word: torch.Tensor, value: int) -> None:
         """Set a local 32-bit word, in stream order, without an SM."""
         self._need_driver()
@@ -93,9 +105,11 @@ class Stream(GpuStream):
             self._check("cuStreamWaitValue32", driver.cuStreamWaitValue32(self.handle, word.data_ptr(), value, 0))
 
     def _need_driver(self) -> None:
-        """Raises RuntimeError if streams cannot wait for words of memory."""
+        """Raises RuntimeError if streams can neither wait for words of memory nor copy columns of a matrix."""
         if driver is None:
-            raise RuntimeError("this schedule lets streams wait for words of memory: pip install cuda-bindings")
+            raise RuntimeError(
+                "streams of this schedule need more of the driver than torch calls: pip install cuda-bindings"
+            )
 
     def _check(self, name: str, result: tuple[Any]) -> None:
         if result[0] != driver.CUresult.CUDA_SUCCESS:

@@ -50,8 +50,9 @@ class UnboundedExtent(TileLinkError):
 
 class NotContiguousCopy(TileLinkError):
     template = (
-        "{engine} of role {role!r} copies runs of memory, and {region} is not one.\n"
-        "Legal: regions that are whole along every dimension behind the first one with an extent above 1."
+        "{engine} of role {role!r} copies runs of memory and matrices, and {region} is neither.\n"
+        "Legal: regions that are whole along every dimension behind the first one with an extent above 1, or that have two such "
+        "dimensions, the last ones."
     )
 
 

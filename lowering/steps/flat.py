@@ -41,6 +41,11 @@ def contiguous(scope: Scope, region: Region) -> bool:
     return all(start == 0 and scope.range(extent).low == size for start, extent, size in rest)
 
 
+def is_matrix(region: Region) -> bool:
+    """Whether a region has two dimensions, beside those of which it has one element: rows that lie at one distance."""
+    return len(region.extent) > 1 and all(extent == 1 for extent in region.extent[:-2])
+
+
 def _first(region: Region) -> int:
     """The first dimension with an extent above 1, or else the last one."""
     return next((dim for dim, extent in enumerate(region.extent) if extent != 1), len(region.extent) - 1)

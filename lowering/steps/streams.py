@@ -8,7 +8,7 @@ from typing import NoReturn
 from lowering.source import Source
 from lowering.steps.body import Body
 from lowering.steps.errors import EngineCannot, NotContiguousCopy, ValueChangesInLoop
-from lowering.steps.flat import contiguous
+from lowering.steps.flat import contiguous, is_matrix
 from lowering.steps.frame import Frame
 from lowering.steps.indices import HostSpelling, Scope
 from lowering.steps.kernel import Kernel, wait_kernel
@@ -135,10 +135,11 @@ class Streams(Body):
 
     def move(self, step: Move) -> None:
         for source, target in zip(step.source, step.target, strict=True):
+            flat = all(contiguous(self.scope, region) for region in (source, target))
             for region in (source, target):
-                if not contiguous(self.scope, region):
+                if not flat and not is_matrix(region):
                     raise NotContiguousCopy(engine=self.engine, role=self.role.name, region=region_text(region))
-            self.out.call(f"{self.stream}.copy(", [self.view(target), self.view(source)])
+            self.out.call(f"{self.stream}.{'copy' if flat else 'copy_2d'}(", [self.view(target), self.view(source)])
         if step.notify is not None:
             self.notify(step.notify)
 

@@ -14,7 +14,7 @@ from tests.pipeline.expert_draws import drawn, known
 from tests.pipeline.expert_specs import OF_RANKS, SPECS, by_definition
 from tests.pipeline.workloads import STOCK_FIRST
 from tilelink.emulator import World
-from tilelink.errors import IdlePin, IllegalIds
+from tilelink.errors import IdlePin, IllegalIds, NoLegalSchedule
 from tilelink.ir.calls import SortRows
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.verify import verify
@@ -99,6 +99,40 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
 def test_movers_carry_rows_of_tokens_and_their_sums(case: str) -> None:
     name, pins = PINS[case]
     check(planned(name, 3, pins))
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", ["ag_moe", "ep_layer", "of_functions", "there_and_back"])
+def test_columns_come_one_chunk_after_the_other(name: str, ranks: int) -> None:
+    """To one matmul, to two, to one beside a function that waits for all of them, to none."""
+    value = {"ag_moe": "x_full", "there_and_back": "dispatch_out"}.get(name, "rows_value")
+    pins: dict[str, object] = {f"{value}.cut": "columns", f"{value}.chunks": "3"}
+    schedule = planned(name, ranks, pins, H=192, T=8 * ranks)
+    assert schedule.exchanges[0].chunk_cols == 64
+    check(schedule)
+
+
+def test_columns_come_on_the_other_target() -> None:
+    check(planned("ag_moe", 2, {"x_full.cut": "columns", "x_full.chunks": "2"}, H=64), "triton-distributed")
+
+
+REFUSED = {
+    "by programs": ({"x_full.mover": "CommSms(2)"}, "columns of x_full are pushed by copy engines"),
+    "by the reader": ({"x_full.transfer": "pull"}, "columns of x_full are pushed by copy engines"),
+    "not as many in each chunk": ({"x_full.chunks": "5"}, "48 columns of x_full are not 5 chunks of as many"),
+    "steps of two chunks": (
+        {"x_full.chunks": "3", "out.tile": "16x16x32/4w1s"},
+        "no whole steps of 32 of the loop over k",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_columns_are_refused_with_the_reason(case: str) -> None:
+    pins, reason = REFUSED[case]
+    with pytest.raises(NoLegalSchedule, match=reason):
+        planned("ag_moe", 2, {"x_full.cut": "columns", **pins})
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 16])

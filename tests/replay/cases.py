@@ -225,8 +225,10 @@ def _experts() -> Iterator[Case]:
         yield _case("experts", operator, "pinned", ("h200-nvswitch", 4), many, pins, DISTRIBUTED)
     small = {"T": 256, "H": 512, "F": 256, "E": 16, "K": 4}
     needed = {"rows_value.mover": "NeededRows()", "out.adder": "receiver"}
+    columns = {"x_full.cut": "columns", "x_full.chunks": "2"}
     for target in (STOCK, DISTRIBUTED):
         yield _case("experts", "09_ep_layer.py:ep_layer", "needed rows", ("h200-nvswitch", 4), small, needed, target)
+        yield _case("experts", "07_ag_moe.py:ag_moe", "columns", ("h200-nvswitch", 4), small, columns, target)
     for adder, target in (("receiver", STOCK), ("receiver", DISTRIBUTED), ("sender", STOCK)):
         pins = {"out.adder": adder}
         yield _case("experts", "09_ep_layer.py:ep_layer", adder, ("h200-nvswitch", 4), small, pins, target)

@@ -84,9 +84,11 @@ REFUSED: dict[str, tuple[type[TileLinkError], Schedule]] = {
     ),
     "a library on SMs": (EngineCannot, schedule(Call("matmul", (HERE,), (PART, PART)))),
     "an unknown call": (EngineCannot, schedule(Call("solve", (HERE,), (PART,)), engine=Host())),
-    "columns by a copy engine": (
+    "a box of three dimensions by a copy engine": (
         NotContiguousCopy,
-        schedule(Move((Region("x", (0, 0), (16, 8)),), (Region("there", (0, 0), (16, 8), PEER),)), engine=CopyEngine()),
+        schedule(
+            Move((Region("out", (0, 0, 0), (2, 16, 8)),), (Region("out", (0, 0, 8), (2, 16, 8)),)), engine=CopyEngine()
+        ),
     ),
     "a value that changes with the tile": (
         ValueChangesInLoop,

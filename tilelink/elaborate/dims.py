@@ -18,7 +18,7 @@ from tilelink.ir import steps as ir
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
 from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange
-from tilelink.ir.order import RankOrder
+from tilelink.ir.order import Cut, RankOrder
 from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Index, Number, names_in
@@ -192,11 +192,15 @@ class Names:
             exchange, rows=rows, cols=self._cols(exchange), chunks=chunks, slots=slots, order=order, sent=sent
         )
         if chunks > 1:
-            title = f"rows of {'an item' if slots else 'a chunk'} of {name}: one signal covers them"
-            even = rows // chunks if rows % chunks == 0 else None
-            self.derived(f"{name}_CHUNK_ROWS", found.chunk_rows, title, even)
-            if rows % found.chunk_rows == 0:
-                self.rule(rows, found.chunk_rows)
+            rowwise = found.cut is Cut.ROWS
+            what, extent, size = (
+                ("rows", rows, found.chunk_rows) if rowwise else ("columns", found.cols, found.chunk_cols)
+            )
+            title = f"{what} of {'an item' if slots else 'a chunk'} of {name}: one signal covers them"
+            even = extent // chunks if extent % chunks == 0 else None
+            self.derived(f"{name}_CHUNK_{'ROWS' if rowwise else 'COLS'}", size, title, even)
+            if extent % size == 0:
+                self.rule(extent, size)
         return found
 
     def _sent(self, sent: Sent) -> Sent:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
-from tilelink.elaborate.regions import LANE, chunk_region, chunk_rows, part, source_part
+from tilelink.elaborate.regions import LANE, Box, chunk_box, chunk_region, chunk_rows, part, rows_box, source_part
 from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets, places_of
 from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.counting import counting_step, source_arrivals
@@ -22,14 +22,14 @@ from tilelink.schedule.steps import Call, Compute, For, If, Move, Notify, Step, 
 PEER, CHUNK, PROGRAM = Index("peer"), Index("chunk"), Index("program")
 
 
-def ends(schedule: Schedule, exchange: Exchange, rows: tuple[Number, Number]) -> tuple[Region, Region]:
-    """(source, target) of `rows` of the chunk that goes to `peer`, or comes from there."""
+def ends(schedule: Schedule, exchange: Exchange, inside: Box) -> tuple[Region, Region]:
+    """(source, target) of what is `inside` of the part that goes to `peer`, or comes from there."""
     if exchange.transfer is Transfer.PUSH:
-        source = chunk_region(schedule, exchange.source, exchange, source_part(schedule, exchange, PEER), rows)
-        return source, chunk_region(schedule, exchange.target, exchange, rank, rows, PEER)
+        source = chunk_region(schedule, exchange.source, exchange, source_part(schedule, exchange, PEER), inside)
+        return source, chunk_region(schedule, exchange.target, exchange, rank, inside, PEER)
     number = rank if exchange.kind is Kind.SCATTER else None
-    source = chunk_region(schedule, exchange.source, exchange, number, rows, PEER)
-    return source, chunk_region(schedule, exchange.target, exchange, PEER, rows)
+    source = chunk_region(schedule, exchange.source, exchange, number, inside, PEER)
+    return source, chunk_region(schedule, exchange.target, exchange, PEER, inside)
 
 
 def ready(schedule: Schedule, exchange: Exchange) -> tuple[Step, ...]:
@@ -70,7 +70,7 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal. Roles follow each
     other: several streams share one wait for peers, whose word they could see at different times."""
     exchange = schedule.exchange(launch.exchange)
-    source, target = ends(schedule, exchange, chunk_rows(exchange, CHUNK))
+    source, target = ends(schedule, exchange, chunk_box(exchange, CHUNK))
     told: tuple[Step, ...] = ()
     if exchange.transfer is Transfer.PULL:
         told = (Notify(signals.arrived(exchange.name), (PEER, CHUNK), rank, call),)
@@ -101,7 +101,7 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     first, rows = chunk_rows(exchange, CHUNK)
     begin = rows * PROGRAM // comm.programs
     share = (("begin", first + begin), ("share", rows * (PROGRAM + 1) // comm.programs - begin))
-    source, target = ends(schedule, exchange, (Index("begin"), Index("share")))
+    source, target = ends(schedule, exchange, rows_box(exchange, (Index("begin"), Index("share"))))
     if exchange.transfer is Transfer.PUSH:
         told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call, comm.programs)
     else:
@@ -121,7 +121,7 @@ def pushed(schedule: Schedule, name: str, programs: int) -> Phase:
     first = sent.blocks * PROGRAM // programs
     share = (("begin", first), ("share", sent.blocks * (PROGRAM + 1) // programs - first))
     block, row = Index("block"), Index(sent.listed, (PEER, Index("block"), LANE))
-    rows = block * sent.rows + row, Index(sent.here, (PEER, block))
+    rows = rows_box(exchange, (block * sent.rows + row, Index(sent.here, (PEER, block))))
     source = chunk_region(schedule, exchange.source, exchange, None, rows)
     target = chunk_region(schedule, exchange.target, exchange, rank, rows, PEER)
     move = For("number", Index("share"), (Move((source,), (target,)),), (("block", Index("begin") + Index("number")),))
@@ -135,8 +135,8 @@ def pushed(schedule: Schedule, name: str, programs: int) -> Phase:
 def _items(schedule: Schedule, exchange: Exchange) -> Phase:
     receiver = (rank + exchange.by) % schedule.num_ranks
     first, rows = chunk_rows(exchange, TILE)
-    source = chunk_region(schedule, exchange.source, exchange, None, (first, rows))
-    target = chunk_region(schedule, exchange.target, exchange, SLOT, (0, rows), receiver)
+    source = chunk_region(schedule, exchange.source, exchange, None, rows_box(exchange, (first, rows)))
+    target = chunk_region(schedule, exchange.target, exchange, SLOT, rows_box(exchange, (0, rows)), receiver)
     before = Wait(signals.free(exchange.name), (SLOT,), USE)
     after = Notify(signals.arrived(exchange.name), (SLOT,), receiver, USE + 1)
     return Phase(exchange.chunks, (before, Move((source,), (target,)), after), item_lets(exchange, TILE))
@@ -171,7 +171,7 @@ def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:
 
 def copy_own(schedule: Schedule, name: str) -> Move:
     exchange = schedule.exchange(name)
-    rows = (0, exchange.rows)
+    rows = rows_box(exchange, (0, exchange.rows))
     number = rank if exchange.kind is Kind.SCATTER else None
     source = chunk_region(schedule, exchange.source, exchange, number, rows)
     return Move((source,), (chunk_region(schedule, exchange.target, exchange, rank, rows),))

@@ -8,6 +8,7 @@ from functools import cached_property
 from tilelink.elaborate.positions import segment_name, tile_name
 from tilelink.ir import nodes
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
+from tilelink.ir.order import Cut
 from tilelink.ir.routed import Follows, Routed, Tables
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Access, Operand
@@ -16,6 +17,7 @@ from tilelink.schedule.index import Index, Number, greatest, least, rank
 from tilelink.schedule.memory import Region
 
 LANE = Index("lane")
+Box = tuple[tuple[Number, Number], tuple[Number, Number]]  # (first, how many) rows and columns
 
 _ACCESS = {
     Access.POINTER: memory.Access.POINTER,
@@ -202,18 +204,24 @@ def chunk_rows(exchange: Exchange, chunk: Number) -> tuple[Number, Number]:
     return first, size if exchange.rows % size == 0 else least(size, exchange.rows - first)
 
 
+def chunk_box(exchange: Exchange, chunk: Number) -> Box:
+    """A chunk in its part."""
+    if exchange.cut is Cut.COLUMNS:
+        return ((0, exchange.rows), (chunk * exchange.chunk_cols, exchange.chunk_cols))
+    return (chunk_rows(exchange, chunk), (0, exchange.cols))
+
+
+def rows_box(exchange: Exchange, rows: tuple[Number, Number]) -> Box:
+    """Whole rows of a part."""
+    return (rows, (0, exchange.cols))
+
+
 def chunk_region(
-    schedule: Schedule,
-    buffer: str,
-    exchange: Exchange,
-    number: Number | None,
-    rows: tuple[Number, Number],
-    at: Number = rank,
+    schedule: Schedule, buffer: str, exchange: Exchange, number: Number | None, inside: Box, at: Number = rank
 ) -> Region:
-    """`rows` of part `number` of a buffer of `exchange`."""
-    dims = part_dims(schedule, exchange)
-    first, count = rows
-    return part(schedule, buffer, number, [first, 0][:dims], [count, exchange.cols][:dims], at=at)
+    """What is `inside` of part `number` of a buffer of `exchange`."""
+    dims = inside[: part_dims(schedule, exchange)]
+    return part(schedule, buffer, number, [first for first, _ in dims], [count for _, count in dims], at=at)
 
 
 def part_dims(schedule: Schedule, exchange: Exchange) -> int:

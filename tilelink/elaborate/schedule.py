@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 
 from tilelink.elaborate import movers, signals
 from tilelink.elaborate.dims import Names
@@ -32,8 +34,8 @@ from tilelink.ir.nodes import (
 )
 from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule as Planned
-from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumPackets
-from tilelink.schedule.index import Index, call, least, rank
+from tilelink.ir.steps import IfOwn, MatmulBody, SlotNotify, SlotWait, SumPackets
+from tilelink.schedule.index import Index, call, greatest, least, rank
 from tilelink.schedule.memory import Buffer, Law, Memory, Region, Table
 from tilelink.schedule.roles import (
     CopyEngine,
@@ -51,7 +53,7 @@ from tilelink.schedule.roles import (
     Sms,
     Who,
 )
-from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, For, If, Notify, Step, Wait
+from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, Compute, For, If, Notify, Step, Wait
 from tilelink.schedule.walk import steps_in
 
 MAIN = "main"
@@ -309,6 +311,7 @@ def _gather_first(planned: Planned, launch: PacketCollective) -> list[Phase]:
 
 
 OWN_SEGMENT = "tiles of the own segment"
+FIRST_TILES = "the first tile of each program, as columns of all ranks come"
 
 
 def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
@@ -360,11 +363,33 @@ def _routed_phases(tiles: Tiles, role: ComputeRole, axis: nodes.Axis) -> Iterato
     if waits:
         yield Phase(1, body(tiles, waits), every=True, title="rows of all ranks")
     tables, others = tables_of(axis), role.num_tiles // axis.tiles
-    steps = body(tiles, (step for step in role.body if step not in waits))
-    some = If(Index(tables.here, (Index(tile_name(axis.name)),)), 0, (), steps)
+    here = Index(tables.here, (Index(tile_name(axis.name)),))
+    work = [step for step in role.body if step not in waits]
     groups = (Index(tables.count, (0,)) + role.order.group - 1) // role.order.group
-    count = least(groups * (role.order.group * others), role.num_tiles)
-    yield Phase(count, (some,), lets(role, TILE), title=_title(role))
+    count, first = least(groups * (role.order.group * others), role.num_tiles), 0
+    if any(isinstance(step, MatmulBody) and step.waits for step in work):
+        steps, first = body(tiles, work), role.programs
+        yield Phase(first, _where_rows(here, steps), lets(role, TILE), title=FIRST_TILES)
+        work = [replace(step, waits=()) if isinstance(step, MatmulBody) else step for step in work]
+        count = greatest(count - first, 0)
+    yield Phase(count, _where_rows(here, body(tiles, work)), lets(role, TILE), first, title=_title(role))
+
+
+def _where_rows(here: Index, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Steps of a tile where it has rows; it waits in any case, and begins what goes on behind waits."""
+    if not _waits(steps):
+        return (If(here, 0, (), steps),)
+    found: list[Step] = []
+    for always, some in groupby(steps, lambda step: _waits((step,)) or isinstance(step, Compute)):
+        if not always:
+            found.append(If(here, 0, (), tuple(some)))
+            continue
+        found += (replace(step, body=_where_rows(here, step.body)) if isinstance(step, For) else step for step in some)
+    return tuple(found)
+
+
+def _waits(steps: tuple[Step, ...]) -> bool:
+    return any(isinstance(step, Wait) for step in steps_in(steps))
 
 
 def _title(role: ComputeRole) -> str:

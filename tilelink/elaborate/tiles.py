@@ -260,12 +260,26 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
         rounds.append(Compute((one.result,), "dot", (*operands, one.result)))
     back = tuple(_trans(one.result) for one in every) if turned else ()
     k = Index(first.axis)
-    loop = For(f"{first.axis}_tile", axis.tiles, tuple(rounds), ((k.op, Index(f"{first.axis}_tile") * axis.tile),))
+    step = Index(f"{first.axis}_tile")
+    loop = For(step.op, axis.tiles, tuple(rounds), ((k.op, step * axis.tile),))
+    if axis.segments == 1 and first.waits:
+        (wait,) = first.waits
+        cols = tiles.schedule.exchange(wait.exchange).chunk_cols
+        loop = replace(loop, count=cols // axis.tile, let=((k.op, CHUNK * cols + step * axis.tile),))
+        return (*zeros, _by_columns(tiles, wait, loop), *back)
     if axis.segments == 1:
-        return (*zeros, *body(tiles, first.waits), loop, *back)
+        return (*zeros, loop, *back)
     place = Index(f"{first.axis}_place")
     let = ((segment_name(first.axis), rank_at(tiles.role.order.minor_ranks, place)),)
     return (*zeros, For(place.op, axis.segments, (*body(tiles, first.waits), loop), let), *back)
+
+
+def _by_columns(tiles: Tiles, wait: ir.Wait, loop: For) -> For:
+    """The loop over k, chunk by chunk of the columns of all ranks, each when it is there."""
+    exchange = tiles.schedule.exchange(wait.exchange)
+    made = _waiting(tiles, wait, Index(segment_name(wait.slot)))
+    ranks = For("step", tiles.schedule.num_ranks - 1, (made(CHUNK),), _each_part(tiles, wait.slot, 1))
+    return For(CHUNK.op, exchange.chunks, (ranks, loop))
 
 
 def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:

@@ -176,7 +176,10 @@ class Execution:
         if local:
             self._machine.take_sm(stream.rank, "a copy between two local buffers")
         self._tell(Kind.LOAD, Via.COPY, copy.src)
-        copy.dst.view(-1).copy_(copy.src.view(-1))
+        if copy.dst.is_contiguous() and copy.src.is_contiguous():
+            copy.dst.view(-1).copy_(copy.src.view(-1))
+        else:
+            copy.dst.copy_(copy.src)
         self._tell(Kind.STORE, Via.COPY, copy.dst)
         if local:
             self._machine.give_sm(stream.rank)
@@ -210,9 +213,13 @@ class Execution:
         self._machine.give_sm(stream.rank)
 
     def _tell(self, kind: Kind, via: Via, tensor: torch.Tensor, semantic: Semantic = Semantic.NONE) -> None:
-        """A stream operation touched a contiguous tensor."""
+        """A stream operation touched a contiguous tensor, or a matrix whose rows are."""
         address = np.array([tensor.data_ptr()], dtype=np.uint64)
         size = tensor.numel() * tensor.element_size()
+        if not tensor.is_contiguous():
+            rows, width = tensor.shape
+            address = address + np.arange(rows, dtype=np.uint64) * np.uint64(tensor.stride(0) * tensor.element_size())
+            size = width * tensor.element_size()
         if size:
             changed = kind is Kind.STORE
             self._machine.after(kind, via, address, size, changed=changed, semantic=semantic)

@@ -8,7 +8,7 @@ from functools import cached_property
 from tilelink.ir.collective import Collective
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.nodes import TileShape
-from tilelink.ir.order import Nest
+from tilelink.ir.order import Cut, Nest
 
 
 class _Hashed:
@@ -28,7 +28,8 @@ class ExchangeChoice(_Hashed):
     """How one relation is carried out.
 
     `slots`: places for chunks at the receiver if it is bounded, else 0. `consumers`: programs that take its items, 0 for
-    as many as there is room for. `per_peer`: copy engines have a stream for each peer instead of one.
+    as many as there is room for. `per_peer`: copy engines have a stream for each peer instead of one. `cut`: what chunks are,
+    None where they are rows because readers need them so.
     """
 
     __hash__ = _Hashed._once
@@ -40,6 +41,7 @@ class ExchangeChoice(_Hashed):
     slots: int = 0
     consumers: int = 0
     per_peer: bool = False
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)

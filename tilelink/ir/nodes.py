@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
 from tilelink.ir.enums import Choice
 from tilelink.ir.movers import ChunkMover, Transfer
-from tilelink.ir.order import ChunkOrder, Die, TileOrder
+from tilelink.ir.order import ChunkOrder, Cut, Die, TileOrder
 from tilelink.ir.routed import Routed, Sent
 from tilelink.ir.steps import Step
 
@@ -48,8 +48,9 @@ class Kind(Choice):
 class Exchange:
     """One relation between chunks of ranks: `target[rank]` on each peer becomes the sender's part of `source`.
 
-    Parts are `rows x cols`; a chunk is `chunk_rows` consecutive rows of a part (the last may be shorter) and is what one
-    signal covers. `source` is one part (GATHER, SHIFT) or `num_ranks` parts (SCATTER); `target` is `num_ranks` parts.
+    Parts are `rows x cols`; a chunk is `chunk_rows` consecutive rows of a part (the last may be shorter), or `chunk_cols`
+    consecutive columns, as `cut` says, and is what one signal covers. `source` is one part (GATHER, SHIFT) or `num_ranks` parts
+    (SCATTER); `target` is `num_ranks` parts.
 
     Where `source` and `target` are one buffer, the own part is made where peers put theirs.
 
@@ -73,10 +74,15 @@ class Exchange:
     met: bool = False  # no signal of its own: `target` is complete when the ranks meet at the end of the call
     counted: bool = False  # `source` is made in the call, and counted chunk by chunk
     sent: Sent | None = None  # only these rows travel, and programs move the own ones like those of peers
+    cut: Cut = Cut.ROWS
 
     @property
     def chunk_rows(self) -> int:
-        return -(-self.rows // self.chunks)
+        return -(-self.rows // self.chunks) if self.cut is Cut.ROWS else self.rows
+
+    @property
+    def chunk_cols(self) -> int:
+        return self.cols if self.cut is Cut.ROWS else -(-self.cols // self.chunks)
 
 
 class Memory(Choice):

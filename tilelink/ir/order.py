@@ -48,6 +48,13 @@ class Nest(Choice):
     CHUNK_MAJOR = "chunk by chunk"  # a chunk of every rank, then the next chunk: one link per pair
 
 
+class Cut(Choice):
+    """What chunks of a part are."""
+
+    ROWS = "rows"  # consecutive ones
+    COLUMNS = "columns"  # consecutive ones of all rows: the same chunks whichever rows a tile needs
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkOrder:
     """Order of a mover over (peer, chunk), the own rank left out."""

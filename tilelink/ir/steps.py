@@ -83,7 +83,7 @@ SMALLEST_DOT = 16  # elements along each axis of a matmul's tile, by tl.dot
 
 @dataclass(frozen=True, slots=True)
 class MatmulBody:
-    """`result += left @ right` over axis `axis`; with segments on it, `waits` come before each segment.
+    """`result += left @ right` over axis `axis`; `waits` come before each segment of it, or each chunk of columns of `left`.
 
     `beside` is the result of the matmul in whose loop over `axis` this one runs, or empty: that one comes before, with
     nothing but others beside it in between, and its tiles of the left operand, and what it waits for, are those of this one.

@@ -43,9 +43,12 @@ def texts(pins: Pins) -> dict[str, str]:
 
 
 def exchange_fields(choice: ExchangeChoice) -> dict[AnyField, object]:
-    """Values of the fields; slots and consumers only where the exchange is bounded, streams of copy engines."""
+    """Values of the fields; slots and consumers only where the exchange is bounded, streams of copy engines, a cut where readers
+    can take either."""
     first = (choice.mover, choice.transfer, choice.chunks, choice.nest)
     found: dict[AnyField, object] = dict(zip(fields.OF_EXCHANGES, first, strict=False))
+    if choice.cut is not None:
+        found[fields.CUT] = choice.cut
     if choice.mover.issuer is Issuer.STREAMS:
         found[fields.STREAMS] = choice.per_peer
     return found | ({fields.SLOTS: choice.slots, fields.CONSUMERS: choice.consumers} if choice.slots else {})

@@ -105,7 +105,7 @@ class _Course:
             if self.least[one].beside:
                 self._feed(one, self.now + self.launch_us)
         if not busy.library:  # no tile begins before
-            self.now = max([self.now, *(self.arrived.get(one, 0.0) - self.launch_us for one in around.chosen)])
+            self.now = max([self.now, *(self._first(one) - self.launch_us for one in around.chosen)])
         self.begun[name] = self.now
         for before in self.behind:
             self.behind[before] += busy.us
@@ -113,6 +113,10 @@ class _Course:
         self.now += busy.us
         if not busy.library:
             self.now = max([self.now, *(self.arrived.get(one, 0.0) for one in around.reads)])
+
+    def _first(self, name: str) -> float:
+        """When tiles begin that find rows of it by a routing: with all of it, or with the first columns."""
+        return (self.there if self.least[name].columns else self.arrived).get(name, 0.0) if name in self.least else 0.0
 
     def _send(self, name: str, host: str, begin: float) -> None:
         """What the group makes, from `begin` on."""

@@ -9,7 +9,7 @@ from tilelink.ir.choices import ExchangeChoice
 from tilelink.ir.graph import Relation
 from tilelink.ir.movers import COPY_START_US, Issuer, Transfer
 from tilelink.ir.nodes import Kind
-from tilelink.ir.order import Nest
+from tilelink.ir.order import Cut, Nest
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.planner.cost import DRAG_US, STREAM_US
 from tilelink.planner.layout import copies_own, exchange_of
@@ -37,6 +37,7 @@ class Least(NamedTuple):
     counted: bool = False  # made in the call, so that ranks may be late with it
     beside: bool = False  # moved by programs beside tiles, or before them
     gathers: bool = False  # the part of a rank goes to all
+    columns: bool = False  # whose chunks tiles need one after the other
     returns: bool = False  # all of it goes when all of it is made
     rows: int = 0  # of a chunk that is scattered along dimension `dim`
     dim: int = 0
@@ -104,6 +105,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         beside=exchange.mover.sms > 0 or exchange.sent is not None,
         start=STREAM_US if copied and not made else 0.0,
         gathers=relation.kind is Kind.GATHER,
+        columns=exchange.cut is Cut.COLUMNS,
         returns=relation.kind is Kind.RETURN,
         rows=exchange.chunk_rows if scattered else 0,
         dim=min(relation.dim, 1),

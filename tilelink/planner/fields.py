@@ -17,7 +17,7 @@ from tilelink.ir.collective import Adder, Landing
 from tilelink.ir.enums import Choice, Protocol
 from tilelink.ir.movers import MOVERS, Library, Mover, OwnKernel, Transfer
 from tilelink.ir.nodes import TileShape
-from tilelink.ir.order import Nest
+from tilelink.ir.order import Cut, Nest
 
 V = TypeVar("V")
 
@@ -106,12 +106,13 @@ OF_COLLECTIVES: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, ADDER, MOVER)
 TRANSFER = _words("transfer", _CHUNKED, {one: str(one.value) for one in Transfer})
 CHUNKS = Field("chunks", _CHUNKED, _number, str)
 NEST = _words("nest", _CHUNKED, {one: str(one.value) for one in Nest})
+CUT = _words("cut", "collectives whose rows are found by a routing", {one: str(one.value) for one in Cut})
 STREAMS = _words("streams", "collectives whose chunks copy engines move", {True: "peer", False: "one"})
 SLOTS = Field("slots", "send_recv", _number, str)
 CONSUMERS = Field(
     "consumers", "send_recv", lambda text: 0 if text == "all" else _number(text), lambda number: str(number or "all")
 )
-OF_EXCHANGES: tuple[AnyField, ...] = (MOVER, TRANSFER, CHUNKS, NEST, STREAMS, SLOTS, CONSUMERS)
+OF_EXCHANGES: tuple[AnyField, ...] = (MOVER, TRANSFER, CHUNKS, NEST, CUT, STREAMS, SLOTS, CONSUMERS)
 
 COMPUTE = _words("compute", "matmuls", {True: "library", False: "triton"})
 TILE = Field("tile", _TILED, _tile, _tile_text)

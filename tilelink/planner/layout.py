@@ -10,7 +10,7 @@ from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLo
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
-from tilelink.ir.order import ChunkOrder, Nest, RankOrder
+from tilelink.ir.order import ChunkOrder, Cut, Nest, RankOrder
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
 from tilelink.planner.rules import peer_atomics, why_illegal
@@ -176,6 +176,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         slots=choice.slots if bounded else 0,
         counted=made and not bounded and not (in_place and not source),
         sent=structure.sent(relation) if choice.mover.listed else None,
+        cut=choice.cut or Cut.ROWS,
     )
 
 

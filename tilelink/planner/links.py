@@ -53,7 +53,7 @@ def chunk_us(topology: Topology, exchange: Exchange, element_bytes: int, *, made
     if exchange.mover.issuer is Issuer.TILES and exchange.transfer is Transfer.PUSH:
         # its tiles take the time that their stores take, and all peers are told at once
         return _FUSED_CHUNK_US / peers
-    num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
+    num_bytes = exchange.chunk_rows * exchange.chunk_cols * element_bytes
     if exchange.sent is not None:
         num_bytes = round(num_bytes * exchange.sent.likely_share(topology.num_ranks))
     rate = rank_rate(topology, exchange.mover, exchange.transfer, num_bytes)

@@ -85,6 +85,7 @@ FIELDS: tuple[Field, ...] = (
     _exchange("transfer", kind=_same),
     _exchange("chunks", when=When.THEN, both=True),
     _exchange("nest", when=When.THEN, both=True),
+    _exchange("cut", when=When.THEN),
     _exchange("per_peer", when=When.THEN),
     _exchange("slots"),  # with the mover: more programs need more slots
     _exchange("consumers", when=When.THEN),

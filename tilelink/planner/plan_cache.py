@@ -29,7 +29,7 @@ from tilelink.ir.collective import Adder, Collective, Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.movers import MOVERS, Library, OwnKernel, Transfer
 from tilelink.ir.nodes import TileShape
-from tilelink.ir.order import Nest
+from tilelink.ir.order import Cut, Nest
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.serialize import decode, encode, to_json
 from tilelink.ir.spec import BoundSpec
@@ -47,7 +47,7 @@ _OFF = "off"
 _MOST = 4096  # plans: about 8 MB; the oldest ones go
 _TYPES = (
     *(Choices, ExchangeChoice, ComputeChoice, TritonLoop, LibraryCompute),
-    *(*MOVERS, OwnKernel, Library, TileShape, Transfer, Nest),
+    *(*MOVERS, OwnKernel, Library, TileShape, Transfer, Nest, Cut),
     *(Adder, Collective, Landing, Protocol),
 )
 

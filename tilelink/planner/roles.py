@@ -9,7 +9,7 @@ from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
-from tilelink.ir.order import Nest
+from tilelink.ir.order import Cut, Nest
 from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.ir.steps import (
     Access,
@@ -302,8 +302,8 @@ def _op_steps(
             if space.segments[axis] > 1 and space.extents[axis] % space.tiles[axis]:
                 # a step of k must not run into the next part, so both operands are masked
                 left, right = (_by_pointer(o) for o in (left, right))
-            inner = tuple(wait for wait in early if wait.slot == axis)
-            outer = [wait for wait in early if wait.slot != axis]
+            inner = tuple(wait for wait in early if wait.slot == axis or _by_columns(problem, op, wait, space, axis))
+            outer = [wait for wait in early if wait not in inner]
             if beside:  # the matmul whose loop it is has waited for the left operand, and the right one is an input
                 outer = []
             return [*outer, MatmulBody(op.name, left, right, axis, inner, beside)]
@@ -332,6 +332,19 @@ def _op_steps(
                 return [*steps, Apply(op.name, "copy", tuple(arguments))]
             written = op.operation
             return [*steps, Apply(op.name, written.function, tuple(arguments), written.left, written.right)]
+
+
+def _by_columns(problem: Problem, op: TileOp, wait: Wait, space: Space, axis: str) -> bool:
+    """Whether the loop over k waits for chunks as it comes to them. Raises Illegal where a step of it has columns of two."""
+    relation = problem.graph.relation(wait.exchange)
+    assert relation is not None
+    exchange = make_exchange(problem, relation)
+    if exchange.cut is not Cut.COLUMNS or op.reads[0].value != wait.exchange:
+        return False
+    if exchange.chunk_cols % space.tiles[axis]:
+        fact = f"chunks of {exchange.chunk_cols} columns of {wait.exchange}"
+        raise Illegal(f"{fact} are no whole steps of {space.tiles[axis]} of the loop over k of {op.name}")
+    return True
 
 
 def _load(problem: Problem, read: Map, load: Load) -> list[Step]:

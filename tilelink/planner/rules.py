@@ -14,6 +14,7 @@ from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import Kind
+from tilelink.ir.order import Cut
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
@@ -28,12 +29,16 @@ class Carried(NamedTuple):
     mover: ChunkMover
     push: bool
     chunks: int
+    cut: Cut  # what chunks are
     rows: int  # of a part
+    cols: int
     bounded: bool  # through a number of slots
     returned: bool  # row by row, to the ranks of tokens
     by_experts: bool  # tiles that make the source have rows of one expert each
     listed: bool  # readers find rows by a routing, which says what a rank needs
+    routed: bool  # readers find rows by a routing, which are in all parts
     by_tiles: bool  # tiles make the source
+    made: bool  # in the call, by whomever
     in_place: bool  # peers put their parts into an output
     pooled: bool  # which lies in another place from call to call
     read_by_library: bool  # and by nothing else
@@ -45,8 +50,17 @@ class Carried(NamedTuple):
         return self.mover.issuer is Issuer.TILES
 
     @property
-    def chunk_rows(self) -> int:
-        return -(-self.rows // self.chunks)
+    def extent(self) -> int:
+        """What is cut into chunks."""
+        return self.rows if self.cut is Cut.ROWS else self.cols
+
+    @property
+    def chunk_extent(self) -> int:
+        return -(-self.extent // self.chunks)
+
+    @property
+    def unit(self) -> str:
+        return self.cut.value
 
     @property
     def no_atomics(self) -> str:
@@ -61,21 +75,21 @@ Rule = tuple[Callable[[Carried], bool], Callable[[Carried], str]]  # broken, and
 
 RULES: tuple[Rule, ...] = (
     (
-        lambda x: not 1 <= x.chunks <= x.rows,
-        lambda x: f"{x.rows} rows cannot be cut into {x.chunks} chunks",
+        lambda x: not 1 <= x.chunks <= x.extent,
+        lambda x: f"{x.extent} {x.unit} cannot be cut into {x.chunks} chunks",
     ),
     (
-        lambda x: (x.chunks - 1) * x.chunk_rows >= x.rows,
-        lambda x: f"{x.rows} rows in chunks of {x.chunk_rows} rows are fewer than {x.chunks} chunks",
+        lambda x: (x.chunks - 1) * x.chunk_extent >= x.extent,
+        lambda x: f"{x.extent} {x.unit} in chunks of {x.chunk_extent} {x.unit} are fewer than {x.chunks} chunks",
     ),
     (
         lambda x: not peer_atomics(x.topology) and bool(x.no_atomics),
         lambda x: f"{x.name}: {x.no_atomics}; the links of {x.topology.name} carry none",
     ),
     (
-        lambda x: x.bounded and bool(x.chunk_rows & (x.chunk_rows - 1)),
+        lambda x: x.bounded and bool(x.chunk_extent & (x.chunk_extent - 1)),
         lambda x: (
-            f"{x.rows} rows in {x.chunks} items are {x.chunk_rows} rows each, and a tile has a power of two; "
+            f"{x.rows} rows in {x.chunks} items are {x.chunk_extent} rows each, and a tile has a power of two; "
             f"legal numbers of items: {', '.join(map(str, item_counts(x.rows)))}"
         ),
     ),
@@ -100,6 +114,21 @@ RULES: tuple[Rule, ...] = (
     (
         lambda x: x.mover.listed and not (x.push and x.chunks == 1 and not x.by_tiles),
         lambda x: f"listed rows of {x.name} are pushed by their owner, which has them all, in one chunk",
+    ),
+    (
+        lambda x: x.cut is Cut.COLUMNS and not x.routed,
+        lambda x: (
+            f"tiles that read {x.name} wait for rows; columns are of use where a routing finds rows in all parts, as it does "
+            "for matmuls of experts"
+        ),
+    ),
+    (
+        lambda x: x.cut is Cut.COLUMNS and (x.made or x.mover.issuer is not Issuer.STREAMS or not x.push),
+        lambda x: f"columns of {x.name} are pushed by copy engines, from what is there when the call begins",
+    ),
+    (
+        lambda x: x.cut is Cut.COLUMNS and x.cols % x.chunks > 0,
+        lambda x: f"{x.cols} columns of {x.name} are not {x.chunks} chunks of as many",
     ),
     (
         lambda x: x.in_place and (not x.push or x.mover.sms > 0),
@@ -206,7 +235,10 @@ def why_illegal(structure: Structure, relation: Relation, choice: ExchangeChoice
 def carried(structure: Structure, relation: Relation, choice: ExchangeChoice) -> Carried:
     """The facts that rules are about."""
     push = choice.transfer is Transfer.PUSH
-    return Carried(mover=choice.mover, push=push, chunks=choice.chunks, **_sent(structure, relation.name))
+    made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
+    cut = choice.cut or Cut.ROWS
+    known = _sent(structure, relation.name)
+    return Carried(mover=choice.mover, push=push, chunks=choice.chunks, cut=cut, made=made, **known)
 
 
 @remembered
@@ -219,10 +251,12 @@ def _sent(structure: Structure, name: str) -> dict[str, Any]:
         "name": name,
         "source": relation.source,
         "rows": relation.part[0],
+        "cols": relation.part[1] if len(relation.part) > 1 else 1,
         "bounded": relation.kind is Kind.SHIFT,
         "returned": relation.kind is Kind.RETURN,
         "by_experts": structure.by_experts(relation.source),
         "listed": structure.sent(relation) is not None,
+        "routed": structure.by_routing(relation) and len(relation.part) == 2,
         "by_tiles": structure.by_tiles(relation.source),
         "in_place": structure.in_place(relation),
         "pooled": structure.pooled(relation),

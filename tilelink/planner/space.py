@@ -19,7 +19,7 @@ from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, Transfer
 from tilelink.ir.nodes import Kind, TileShape
-from tilelink.ir.order import Nest
+from tilelink.ir.order import Cut, Nest
 from tilelink.ir.slices import as_carried_out
 from tilelink.ir.spec import AllGather, BoundSpec, Combine, Matmul
 from tilelink.ir.steps import SMALLEST_DOT
@@ -260,27 +260,46 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
         return _kept([ExchangeChoice(Fused(), Transfer.PUSH, 1, Nest.RANK_MAJOR)], relation.name, pins)
     listed = structure.sent(relation) is not None
     movers = [mover for kind in MOVERS if listed or not kind.listed for mover in kind.tried(topology.gpu)]
-    chunks = [n for n in _CHUNKS if (n - 1) * -(-relation.part[0] // n) < relation.part[0]]
+    chunks = _cuts(structure, relation, pins)
     wanted = pinned(pins, relation.name, fields.MOVER)
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
         movers = [wanted]
-    asked = pinned(pins, relation.name, fields.CHUNKS)
-    if asked is not None and asked <= relation.part[0]:
-        chunks = [asked]
-    streams = pinned(pins, relation.name, fields.STREAMS)
+    streams, asked = pinned(pins, relation.name, fields.STREAMS), pinned(pins, relation.name, fields.CUT)
     atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
     options = []
-    for mover, transfer, count, nest in product(movers, Transfer, chunks, Nest):
+    for mover, transfer, (cut, count), nest in product(movers, Transfer, chunks, Nest):
         if nest is Nest.CHUNK_MAJOR and mover.issuer is Issuer.TILES and count == 1:
             continue
         if not atomics and mover.why_not_without_atomics(transfer, by_tiles=by_tiles):
             continue
+        copied = mover.issuer is Issuer.STREAMS and transfer is Transfer.PUSH
+        if cut is Cut.COLUMNS and not copied and not asked:  # where columns are asked for, a rule says why these are illegal
+            continue
         per_peer = streams_per_peer(topology, nest) if streams is None else streams
         if mover.issuer is Issuer.STREAMS:
-            options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer))
+            options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer, cut=cut))
         elif streams is None:  # it is pinned of copies
-            options.append(ExchangeChoice(mover, transfer, count, nest))
+            options.append(ExchangeChoice(mover, transfer, count, nest, cut=cut))
     return _kept(options, relation.name, pins)
+
+
+def _cuts(structure: Structure, relation: Relation, pins: Pins) -> list[tuple[Cut | None, int]]:
+    """What the chunks of a part are and how many; what they are is open where a routing finds rows in all parts."""
+    asked = pinned(pins, relation.name, fields.CHUNKS)
+
+    def counts(extent: int, few: Sequence[int]) -> list[int]:
+        if asked is not None and asked <= extent:
+            return [asked]
+        return [n for n in few if (n - 1) * -(-extent // n) < extent]
+
+    rows = counts(relation.part[0], _CHUNKS)
+    if relation.kind is not Kind.GATHER or not structure.by_routing(relation):
+        return [(None, n) for n in rows]
+    found = [(Cut.ROWS if n > 1 else None, n) for n in rows]
+    if not structure.by_tiles(relation.source) and len(relation.part) == 2:
+        found += ((Cut.COLUMNS, n) for n in counts(relation.part[1], _CHUNKS) if n > 1)
+    wanted = pinned(pins, relation.name, fields.CUT)
+    return [(cut, n) for cut, n in found if wanted in (None, cut)]
 
 
 def streams_per_peer(topology: Topology, nest: Nest) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange, Kind
-from tilelink.ir.order import Nest
+from tilelink.ir.order import Cut, Nest
 from tilelink.ir.steps import MatmulBody, Notify, Place, Store, SumParts, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Parts
@@ -185,6 +185,8 @@ class TileRun:
         """When what each tile awaits by that is there, or when it is for all of them."""
         exchange = self.loop.parts.exchange(wait.exchange)
         arrivals = self._arrivals(exchange)
+        if exchange.cut is Cut.COLUMNS:
+            return self._by_columns(arrivals)
         if self.loop.own_place < 0 or wait.slot != self.loop.role.order.major or wait.every:
             rows_known = wait.rows == self.loop.role.order.major and self.loop.segments == 1
             if rows_known and wait.every:
@@ -193,6 +195,12 @@ class TileRun:
         place = self.loop.at.place - (1 if self.loop.own_place == 0 else 0)
         needed = arrivals[np.clip(place, 0, len(arrivals) - 1), self.loop.at.last_chunk(exchange)]
         return np.where(self.loop.at.place == self.loop.own_place, 0.0, needed)
+
+    def _by_columns(self, arrivals: Times) -> float:
+        """When a program may begin its first tile so that it awaits no chunk of columns in its loop over k: that takes as long
+        for each. Later tiles begin when the first one is done, and all has come by then."""
+        each = self.loop.cost.tile_us / arrivals.shape[1]
+        return float((arrivals - each * np.arange(arrivals.shape[1])).max(initial=0.0))
 
     def _arrivals(self, exchange: Exchange) -> Times:
         """Loads from peers find a chunk one link time after it is published; what peers compute may be late."""

@@ -39,6 +39,8 @@ class _Stream:
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         self.copies.append((target, source))
 
+    copy_2d = copy
+
     def _nothing(self, *_: object) -> None:
         """Waits and library calls need no compiler."""
 

@@ -36,7 +36,9 @@ class Pieces(NamedTuple):
     extent: Ints
 
     def like(self, other: Pieces | None) -> bool:
-        return other is not None and all(np.array_equal(a, b) for a, b in zip(self, other, strict=True))
+        return other is not None and all(
+            len(a) == len(b) and bool((a == b).all()) for a, b in zip(self, other, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
