@@ -48,7 +48,7 @@ from tilelink.planner.tile_work import (
 from topologies.topology import Topology
 
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
-_AGAIN_EXPONENT = 4.0  # of the same where each tile reads other weights and memory is nearly what bounds it (two H100)
+_AGAIN_SHARE = 0.03  # of a product, the same where each tile reads weights of its own, up to as much (matmuls of experts)
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
@@ -81,7 +81,8 @@ def again_us(computed: float, memory: float, rounds: int, *, others: bool) -> fl
     `others`: each tile reads weights of its own."""
     if memory <= computed and not others:
         return 0.0
-    return float(_AGAIN_US * (rounds - 1) / rounds * min(1.0, (memory / computed) ** _AGAIN_EXPONENT))
+    most = min(_AGAIN_US, _AGAIN_SHARE * max(computed, memory)) if others else _AGAIN_US
+    return most * (rounds - 1) / rounds
 
 
 class TileCost:
