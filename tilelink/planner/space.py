@@ -273,7 +273,9 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
         if not atomics and mover.why_not_without_atomics(transfer, by_tiles=by_tiles):
             continue
         copied = mover.issuer is Issuer.STREAMS and transfer is Transfer.PUSH
-        if cut is Cut.COLUMNS and not copied and not asked:  # where columns are asked for, a rule says why these are illegal
+        if (
+            cut is Cut.COLUMNS and not copied and not asked
+        ):  # where columns are asked for, a rule says why these are illegal
             continue
         per_peer = streams_per_peer(topology, nest) if streams is None else streams
         if mover.issuer is Issuer.STREAMS:

@@ -48,7 +48,9 @@ from tilelink.planner.tile_work import (
 from topologies.topology import Topology
 
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
-_AGAIN_SHARE = 0.03  # of a product, the same where each tile reads weights of its own, up to as much (matmuls of experts)
+_AGAIN_SHARE = (
+    0.03  # of a product, the same where each tile reads weights of its own, up to as much (matmuls of experts)
+)
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200

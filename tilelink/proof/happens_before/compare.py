@@ -8,11 +8,12 @@ up to an earlier wait (`Events.knows`) knows less, and what is possible with mor
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.proof.happens_before.events import Boxes, Events, grouped
+from tilelink.proof.happens_before.events import Boxes, Events, grouped, numbered
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import EVERYTHING, Kind
 from tilelink.proof.happens_before.walk import Walk
@@ -56,17 +57,61 @@ def _by(numbers: Ints) -> Ints:
     return np.argsort(numbers.astype(np.uint16) if small else numbers, kind="stable")
 
 
+_NOBODY = -1  # no program: who several readers are
+
+
+class _Readers:
+    """Accesses of a buffer, of which reads that are alike are one. `first`: of each, as numbers of accesses; `several`: whether
+    they are of several programs."""
+
+    def __init__(self, walk: Walk, walked: Ints) -> None:
+        events = walk.events
+        kind, alone = events.kind[walked], np.arange(len(walked))
+        since = np.cumsum(kind != Kind.READ)
+        # what is emptied as it is read has one reader
+        plain = (kind == Kind.READ) & ~np.any(kind == Kind.EMPTY)
+        columns = (events.key, events.turn, events.call, walk.clock_of[events.knows])
+        first, number = numbered(np.where(plain, -1, alone), since, *(one[walked] for one in columns))
+        by = np.argsort(first, kind="stable")  # as they were walked
+        place = np.empty_like(by)
+        place[by] = np.arange(len(by))
+        self.first, group = first[by], place[number]
+        members = np.argsort(group, kind="stable")
+        self.many = np.bincount(group, minlength=len(first))
+        self.begins = np.cumsum(self.many) - self.many
+        self.who = walk.clocks.turned(events.run[walked] // events.calls, -events.turn[walked])[members]
+        self.time, self.event = events.time[walked][members], walked[members]
+        others = self.who != np.repeat(self.who[self.begins], self.many) if len(walked) else self.who > 0
+        self.several = np.bincount(group[members][others], minlength=len(first)) > 0
+
+    def of(self, accesses: Ints) -> tuple[Ints, Ints]:
+        """All that are in `accesses`: which of these, and number."""
+        many = self.many[accesses]
+        which = np.repeat(np.arange(len(accesses)), many)
+        member = np.arange(len(which)) + np.repeat(self.begins[accesses] - np.cumsum(many) + many, many)
+        return which, member
+
+
 class _Accesses:
     """Accesses of the cells of a buffer: by cell, and in a cell as they were walked. `walked`: its events, as they were walked;
-    `which` of them an access belongs to. Columns are of events."""
+    `which` of them an access belongs to. Columns are of events.
+
+    Reads of one box that know the same, with no write of the buffer between them, are one event: the first of them. What comes
+    before them they know all or none, but for what a program did itself, which counts for nobody here; what comes behind them
+    has to know each of them (`readers`).
+    """
 
     def __init__(self, walk: Walk, boxes: Boxes, walked: Ints) -> None:
-        self.events, self.clocks, self.boxes, self.walked = walk.events, walk.clocks, boxes, walked
+        self.events, self.clocks, self.boxes = walk.events, walk.clocks, boxes
         events = self.events
+        self.readers = _Readers(walk, walked)
+        several, walked = self.readers.several, walked[self.readers.first]
+        self.walked = walked
         self.kind, self.call = events.kind[walked], events.call[walked]
-        self.time, self.turn = events.time[walked], events.turn[walked]
+        self.turn = events.turn[walked]
         self.clock = walk.clock_of[events.knows[walked]]
-        self.who = walk.clocks.turned(events.run[walked] // events.calls, -self.turn)
+        self.who, self.time = walk.clocks.turned(events.run[walked] // events.calls, -self.turn), events.time[walked]
+        self.who[several] = _NOBODY
         which, cell = boxes.cells(events.key[walked] - boxes.first)
         by = _by(cell)
         self.which, self.cell = which[by], cell[by]
@@ -103,7 +148,17 @@ class _Accesses:
         """Each write knows the reads since the write before."""
         reads = self.here[~self.writes]
         following = self._next_write()[reads] if len(reads) else reads
-        self._ordered(reads[following >= 0], following[following >= 0])
+        one, other = reads[following >= 0], following[following >= 0]
+        first, second = self.which[one], self.which[other]
+        # most pairs differ in nothing but the cell and the program that writes
+        alike, number = numbered(first, self.clock[second], self.turn[second])
+        rest = np.flatnonzero(~self._all_known(first[alike], second[alike])[number])
+        rest = rest[~self._all_known(first[rest], second[rest], own=True)]
+        if len(rest):
+            bad = rest[:1]
+            _, readers = self.readers.of(first[bad])
+            unknown = readers[~self._readers_known(readers, np.repeat(second[bad], len(readers)), own=True)]
+            self._refute(int(one[bad[0]]), int(other[bad[0]]), int(self.readers.event[unknown[0]]))
 
     def written(self) -> None:
         """Each read finds what its call has written."""
@@ -123,25 +178,42 @@ class _Accesses:
             raise Refuted(Wrong.WRITTEN_LATER, *(self.events.place(self._event(one)) for one in (read, later)))
         raise Refuted(Wrong.NEVER_WRITTEN, self.events.place(self._event(read)), detail=detail)
 
+    def _all_known(self, first: Ints, second: Ints, *, own: bool = False) -> NDArray[np.bool_]:
+        """Whether those of `second` know each reader of those of `first`, both as numbers of events; `own`: or are it."""
+        pair, readers = self.readers.of(first)
+        found = np.ones(len(first), bool)
+        found[pair[~self._readers_known(readers, second[pair], own=own)]] = False
+        return found
+
+    def _readers_known(self, readers: Ints, second: Ints, *, own: bool) -> NDArray[np.bool_]:
+        known = self._know(second, self.readers.who[readers], self.readers.time[readers])
+        return known | (self.readers.who[readers] == self.who[second]) if own else known
+
     def _known(self, first: Ints, second: Ints) -> NDArray[np.bool_]:
-        """Whether those of `second` know those of `first`, both as numbers of events."""
+        """Whether those of `second` know those of `first`, or are of the same program, both as numbers of events."""
         known: NDArray[np.bool_] = self.who[first] == self.who[second]
         others = np.flatnonzero(~known)
-        first, second = first[others], second[others]
-        need, time = self.clocks.turned(self.who[first], self.turn[second]), self.time[first]
-        clock = self.clock[second]
-        by = _by(clock)
+        known[others] = self._know(second[others], self.who[first[others]], self.time[first[others]])
+        return known
+
+    def _know(self, events: Ints, who: Ints, time: Ints) -> NDArray[np.bool_]:
+        """Whether events know programs at a time."""
+        need, clock = self.clocks.turned(who, self.turn[events]), self.clock[events]
+        known, by = np.empty(len(events), bool), _by(clock)
         for some in np.split(by, np.flatnonzero(np.diff(clock[by])) + 1) if len(by) else ():
-            known[others[some]] = self.clocks[int(clock[some[0]])][need[some]] >= time[some]
+            known[some] = self.clocks[int(clock[some[0]])][need[some]] >= time[some]
         return known
 
     def _ordered(self, first: Ints, second: Ints) -> None:
         known = self._known(self.which[first], self.which[second])
-        if known.all():
-            return
-        bad = int(np.flatnonzero(~known)[0])
-        one, other = int(first[bad]), int(second[bad])
-        later, earlier = (self.events.place(self._event(place)) for place in (other, one))
+        if not known.all():
+            bad = int(np.flatnonzero(~known)[0])
+            self._refute(int(first[bad]), int(second[bad]))
+
+    def _refute(self, one: int, other: int, reader: int | None = None) -> NoReturn:
+        """The second access does not know the first one, or a reader of it."""
+        first = self._event(one) if reader is None else reader
+        later, earlier = self.events.place(self._event(other)), self.events.place(first)
         waits = self._waits_before(self._event(other))
         if waits:  # what the later one has waited for, which should have told it of the earlier one
             later = replace(later, signal=self.events.plan.rows[int(self.events.row[waits[-1]])].name)
