@@ -117,7 +117,7 @@ def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -
         dtype, shares = problem.graph.values[step.value].dtype, problem.topology.num_ranks if step.shots > 1 else 1
         if fact := few_packets(loop.tile, dtype, step.protocol, shares):
             raise Illegal(fact)
-    role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
+    role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body, own_first=loop.own_first)
     if role.num_tiles > MOST_TILES:
         raise Illegal(
             f"{group.name} has {role.num_tiles:,} tiles of this shape, and at most {MOST_TILES:,} can be planned"

@@ -331,10 +331,25 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     every = product(_tiles(structure, group, tile), groups, ahead, tails, counts, sums)
     options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
     asked = _asked(pins, group.name, here, general)
+    if fields.OWN in here:
+        options += [one for one in map(_own_first, options) if asked.get(fields.OWN) or _has_own(structure, group, one)]
     legal = [one for one in options if _agrees(compute_fields(one), asked)] if asked else options
     # a sum in the epilogue is computed by the tiles of another loop
     folded = [option for option in legal if option.sum_in_epilogue]
     return [option for option in legal if not option.sum_in_epilogue or option is folded[0]]
+
+
+def _own_first(choice: ComputeChoice) -> ComputeChoice:
+    assert isinstance(choice.loop, TritonLoop), "its tiles find rows"
+    return replace(choice, loop=replace(choice.loop, own_first=True))
+
+
+def _has_own(structure: Structure, group: Group, choice: ComputeChoice) -> bool:
+    """Whether tiles of own tokens are likely, that could come first."""
+    assert isinstance(choice.loop, TritonLoop), "its tiles find rows"
+    height, ranks = choice.loop.tile.m, structure.topology.num_ranks
+    routings = (axis.routed for axis in group.anchor.axes if axis.routed is not None)
+    return any(one.likely_own_tiles(height, ranks) for one in routings)
 
 
 def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list[TileShape]:
