@@ -262,7 +262,7 @@ def _add_loops(space: Space, structure: Structure, seen: set[object]) -> None:
                 seen.add((group.name, option))
                 values = compute_fields(option)
                 for which in here:
-                    tried = (True, False) if which is fields.PREFETCH else (values[which],)
+                    tried = (True, False) if which in (fields.PREFETCH, fields.OWN) else (values[which],)
                     _add(space, (group.name, which), tried, short=which in asked_of_all(group))
         if group.matmuls and fields.TILE in here:
             space.matmuls.add(group.name)
