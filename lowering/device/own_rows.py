@@ -152,9 +152,9 @@ def place_own_rows(
         others, others_before = others_here, own_before
     else:
         bins, behind = tl.arange(0, BINS), counts + NUM_COUNTS * BINS
-        there = (bins < NUM_EXPERTS) & (program < NUM_COUNTS)
-        own_here = tl.load(counts + program * BINS + bins, mask=there, other=0)
-        others_here = tl.load(behind + program * BINS + bins, mask=there, other=0)
+        counted = (bins < NUM_EXPERTS) & (program < NUM_COUNTS)
+        own_here = tl.load(counts + program * BINS + bins, mask=counted, other=0)
+        others_here = tl.load(behind + program * BINS + bins, mask=counted, other=0)
         own, own_before = totals_of(counts, program, BINS, NUM_EXPERTS, NUM_COUNTS, COUNTS_BLOCK)
         others, others_before = totals_of(behind, program, BINS, NUM_EXPERTS, NUM_COUNTS, COUNTS_BLOCK)
     if program < NUM_COUNTS:
