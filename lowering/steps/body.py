@@ -12,7 +12,7 @@ from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.late import needed
 from tilelink.ir.enums import Protocol
-from tilelink.schedule.index import Index, Number, names_in, rank
+from tilelink.schedule.index import Index, Number, less, names_in, rank
 from tilelink.schedule.memory import Access
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Plain, Prefetch, Role
@@ -108,7 +108,8 @@ class Body(ABC):
 
     def end(self, role: Role, phase: Phase) -> str:
         """The position behind the last one."""
-        end = phase.first + phase.count
+        end, before = less(phase.count)
+        end = end if before == phase.first else phase.first + phase.count
         if not isinstance(end, int) or end == 1:
             return self.spell(end)
         made, first = self.made(phase), self.made(role.phases[0])

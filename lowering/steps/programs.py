@@ -18,7 +18,7 @@ from lowering.steps.ops import op_text
 from lowering.steps.slices import Sliced, sliced
 from tilelink.ir.enums import Protocol
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.schedule.index import Index, Number, rank
+from tilelink.schedule.index import Index, Number, rank, tables_in
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.printing import in_a_line
@@ -28,6 +28,7 @@ from tilelink.schedule.steps import Call, Compute, For, Load, Move, Order, Step,
 from tilelink.schedule.walk import read, steps_in, written
 
 BLOCK_BYTES = 32768  # per step of a copy
+_FIRST = "first_position"  # of a loop that begins where a table says
 _ORDERS = {
     Order.BARRIER: "program_barrier()",
     Order.FENCE: "fence_descriptors()",
@@ -100,6 +101,9 @@ class Programs(Loading):
     def _positions(self, role: Role, phase: Phase, all_of_them: bool) -> None:
         first, count = phase.first, phase.count
         ends = [self._first(role, first), self.end(role, phase)]
+        if tables_in(first):
+            self.out.line(f"{_FIRST} = {ends[0]}")
+            ends[0] = _FIRST
         if all_of_them:
             ends = ends[first == 0 :]
         else:
@@ -139,6 +143,8 @@ class Programs(Loading):
         first = phase.first
         if first == 0:
             return "program"
+        if tables_in(first):
+            return f"{name} + {self.spell.floored('%', f'program - {name}', programs)}"
         if not isinstance(first, int):
             return self.spell((Index("program") - first) % role.programs + first)
         ahead = -first % role.programs

@@ -54,12 +54,17 @@ def ids_checked(schedule: Schedule) -> list[str]:
 def sort_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number], str]) -> list[list[str]]:
     """What each launch is given: a kernel, its grid, and its arguments. One program needs no counts of others, and no launch
     that makes them."""
-    shapes, (counts, wrong, rows, tokens, experts, here, count) = schedule.shapes, step.tables
-    first, own, every, choices, chunk = map(spell, step.numbers)
-    (programs, bins), (most,), (places,) = shapes[counts], shapes[experts], shapes[rows]
+    shapes, (counts, wrong, rows, tokens, experts, here, count, *apart) = schedule.shapes, step.tables
+    first, own, every, choices, chunk = map(spell, step.numbers[:5])
+    (counters, bins), (most,), (places,) = shapes[counts], shapes[experts], shapes[rows]
+    programs, firsts, own_rows = counters, [first], list[str]()
+    if apart:
+        first_own, own_tokens = (spell(one * step.numbers[3]) for one in step.numbers[5:])
+        programs, firsts, own_rows = counters // 2, [first, first_own], [f"OWN_ROWS={own_tokens}"]
     cut = blocks(programs, int(chunk), bins, most)
     num_rows = math.prod(shapes[step.operands[0].buffer])
-    both = [f"NUM_ROWS={num_rows}", f"NUM_EXPERTS={own}", f"ALL_EXPERTS={every}", f"BINS={bins}", f"CHUNK={chunk}"]
+    both = [f"NUM_ROWS={num_rows}", f"NUM_EXPERTS={own}", f"ALL_EXPERTS={every}", *own_rows]
+    both += [f"BINS={bins}", f"CHUNK={chunk}"]
     sizes = [
         f"CHOICES={choices}",
         f"NUM_COUNTS={programs}",
@@ -69,12 +74,13 @@ def sort_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number]
         f"TILES_BLOCK={cut.tiles}",
         f"NONE={int(all_have_tiles(step))}",
     ]
-    tables = [f"self.{name}" for name in (wrong, rows, tokens, experts, here, count)]
+    tables = [f"self.{name}" for name in (wrong, rows, tokens, experts, here, count, *apart)]
     grid, warps = f"({programs + cut.tile_programs},)", f"num_warps={cut.warps}"
-    place = ["place_rows", grid, ids, f"self.{counts}", *tables, first, *both, *sizes, warps]
+    counting, placing = ("count_own_experts", "place_own_rows") if apart else ("count_experts", "place_rows")
+    place = [placing, grid, ids, f"self.{counts}", *tables, *firsts, *both, *sizes, warps]
     if programs == 1:
         return [place]
-    return [["count_experts", f"({programs},)", ids, f"self.{counts}", f"self.{wrong}", first, *both, warps], place]
+    return [[counting, f"({programs},)", ids, f"self.{counts}", f"self.{wrong}", *firsts, *both, warps], place]
 
 
 _LISTED_OF_WARP = 256  # tokens that a program of a warp looks at: 8 a thread

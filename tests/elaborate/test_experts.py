@@ -11,10 +11,13 @@ import pytest
 import torch
 
 import topologies
+from tests.pipeline.expert_draws import TOKENS_COME
 from tests.pipeline.expert_specs import SPECS
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
+from tilelink.planner import fields
+from tilelink.planner.choices import Pins
 from tilelink.planner.sample import sample_schedule
 from tilelink.runtime.meaning import cut, evaluate, whole_inputs
 from tilelink.runtime.reference import make_inputs
@@ -42,10 +45,10 @@ def wrong_calls(schedule: Schedule, steps: Steps, seed: int, calls: int = 3) -> 
     return sorted(set(found))
 
 
-def sized(name: str, ranks: int, rng: random.Random) -> Schedule:
+def sized(name: str, ranks: int, rng: random.Random, pins: Pins | None = None, tokens: int = 6) -> Schedule:
     known = {size: number for size, number in SIZES.items() if size in SPECS[name].spec.symbols()}
-    spec = bind(SPECS[name].spec, known | {"T": ranks * 6, "H": ranks * 8}, ranks, "fp32")
-    return sample_schedule(spec, topologies.load("laptop-switch", ranks), rng)
+    spec = bind(SPECS[name].spec, known | {"T": ranks * tokens, "H": ranks * 8}, ranks, "fp32")
+    return sample_schedule(spec, topologies.load("laptop-switch", ranks), rng, pins)
 
 
 @pytest.mark.quick(7)
@@ -55,6 +58,24 @@ def test_steps_mean_what_the_spec_does(name: str, seed: int) -> None:
     rng = random.Random(seed)
     schedule = sized(name, (2, 3)[seed % 2], rng)
     assert wrong_calls(schedule, elaborated(schedule), seed) == []
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", TOKENS_COME)
+def test_steps_with_tiles_of_own_tokens_first(name: str, seed: int) -> None:
+    rng = random.Random(seed)
+    schedule = sized(name, (2, 3)[seed % 2], rng, {("", fields.OWN): True}, tokens=20)
+    assert wrong_calls(schedule, elaborated(schedule), seed, calls=5) == []
+
+
+def test_a_call_that_is_told_other_tokens_is_seen() -> None:
+    pins = {"mover": "CopyEngine()", "transfer": "push", "own": "first"}
+    known = {"T": 64, "H": 16, "F": 32, "E": 2, "K": 2}
+    schedule = SPECS["ag_moe"].plan_for(topologies.load("laptop-switch", 2), known, "fp32", pins)
+    steps = elaborated(schedule)
+    assert wrong_calls(schedule, steps, 0) == []
+    assert wrong_calls(schedule, with_bodies(steps, lambda body: mapped(body, _one_less(SORT_ROWS, 5))), 0)
 
 
 def _one_less(function: str, number: int) -> Callable[[Step], tuple[Step, ...]]:

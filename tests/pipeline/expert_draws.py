@@ -9,6 +9,8 @@ from tests.pipeline.expert_specs import SPECS
 from tilelink.ir.nodes import CopyProgram
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
+from tilelink.planner import fields
+from tilelink.planner.choices import Pins
 from tilelink.planner.sample import sample_schedule
 
 MACHINES = ("laptop-switch", "laptop-mesh")
@@ -19,9 +21,13 @@ def known(name: str, sizes: dict[str, int]) -> dict[str, int]:
     return {size: number for size, number in sizes.items() if size in SPECS[name].spec.symbols()}
 
 
-def drawn(rng: random.Random) -> tuple[str, Schedule, str]:
-    """(spec, schedule, target). Ranks need not divide the experts."""
-    ranks, name = rng.choice([2, 3, 4, 8]), rng.choice(sorted(SPECS))
+TOKENS_COME = ("ag_moe", "ep_layer", "moe_layer", "of_functions")  # to tiles of experts, which may have own ones first
+
+
+def drawn(rng: random.Random, *, own_first: bool = False) -> tuple[str, Schedule, str]:
+    """(spec, schedule, target). Ranks need not divide the experts. `own_first`: tiles of own tokens come first, also where they
+    are not likely."""
+    ranks, name = rng.choice([2, 3, 4, 8]), rng.choice(TOKENS_COME if own_first else sorted(SPECS))
     sizes = {
         "T": ranks * rng.choice([1, 2, 5, 8, 17]),
         "H": ranks * rng.choice([8, 16, 24, 33]),
@@ -30,7 +36,8 @@ def drawn(rng: random.Random) -> tuple[str, Schedule, str]:
         "K": rng.choice([1, 2, 3, 4, 9]),
     }
     spec = bind(SPECS[name].spec, known(name, sizes), ranks, rng.choice(["bf16", "fp16", "fp32"]))
-    schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng)
+    pins: Pins = {("", fields.OWN): True} if own_first else {}
+    schedule = sample_schedule(spec, topologies.load(rng.choice(MACHINES), ranks), rng, pins)
     copies = any(isinstance(launch, CopyProgram) for launch in schedule.launches)
     # a copy stream takes an SM on Triton-distributed, and the sample leaves none
     return name, schedule, "triton" if copies else rng.choice(["triton", "triton-distributed"])

@@ -91,6 +91,7 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
     "needed rows go there and back": ("there_and_back", {"dispatch_out.mover": "NeededRows()"}),
     "needed rows for a function and a matmul": ("of_functions", {"rows_value.mover": "NeededRows()"}),
     "tiles of 16 rows": ("moe_layer", {"h.tile": "16x32x16/4w1s"}),
+    "tiles of own tokens first": ("ag_moe", {"mover": "CopyEngine()", "transfer": "push", "own": "first"}),
 }
 
 

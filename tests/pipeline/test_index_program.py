@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from lowering.device import routing
+from lowering.device import own_rows, routing
 from lowering.steps.routing import blocks
 from tilelink.emulator import World
 from tilelink.ir.routed import Routed
+from tilelink.schedule.tables import sorted_rows as by_definition
 
 Tables = dict[str, torch.Tensor]
 
@@ -36,6 +37,52 @@ def sorted_rows(ids: torch.Tensor, experts: int, height: int, seed: int, none: b
     main.launch(routing.place_rows, (programs + min(most, 3),), ids, *held, 0, **both, **more)
     world.run()
     return tables
+
+
+def own_rows_first(
+    ids: torch.Tensor, experts: int, height: int, seed: int, none: bool, chunk: int, own: range, first: int = 0
+) -> dict[str, torch.Tensor]:
+    """What the launches write that put rows of `own` tokens first, for `experts` from `first` on."""
+    tokens, choices = ids.shape
+    routed = Routed("r", "ids", tokens, choices, experts)
+    most, bins, programs = routed.most_tiles(height), routed.bins, -(-routed.rows // chunk)
+    shapes = {"counts": 2 * programs * bins, "wrong": 1, "rows": most * height, "tokens": most * height}
+    shapes |= {"experts": most, "here": most, "count": 1, "own": 1}
+    tables = {name: torch.full((size,), 77, dtype=torch.int32) for name, size in shapes.items()}
+    tables["wrong"].zero_()
+    world = World(1, num_sms=4, seed=seed)
+    main, held, firsts = world.fabrics[0].main(), list(tables.values()), (first, own.start * choices)
+    both = {"NUM_ROWS": routed.rows, "NUM_EXPERTS": experts, "ALL_EXPERTS": experts, "BINS": bins, "CHUNK": chunk}
+    both["OWN_ROWS"] = len(own) * choices
+    if programs > 1:
+        main.launch(own_rows.count_own_experts, (programs,), ids, *held[:2], *firsts, **both)
+    more = {"CHOICES": choices, "NUM_COUNTS": programs, "COUNTS_BLOCK": 2, "TILE": height}
+    more |= {"MOST_TILES": most, "TILES_BLOCK": 4, "NONE": int(none)}
+    main.launch(own_rows.place_own_rows, (programs + min(most, 3),), ids, *held, *firsts, **both, **more)
+    world.run()
+    return tables
+
+
+def check_own(
+    ids: torch.Tensor, experts: int, height: int, own: range, chunk: int | None = None, first: int = 0
+) -> None:
+    """Against the definition, and of own tiles what the law says."""
+    chunk = chunk or 1 << (ids.numel() - 1).bit_length()
+    for none in (True, False):
+        found = own_rows_first(ids, experts, height, 0, none, chunk, own, first)
+        most = len(found["here"])
+        wanted = by_definition(ids.numpy(), range(first, first + experts), height, most, of_all=none, first=own)
+        for name, entries in zip(("rows", "tokens", "experts", "here", "count", "own"), wanted, strict=True):
+            assert all(found[name][place] == entry for place, entry in entries.items()), name
+        for tile in range(int(found["own"])):
+            rows = int(found["here"][tile])
+            assert rows and all(
+                token in own for token in found["tokens"][tile * height : tile * height + rows].tolist()
+            )
+        outside = (ids < -1) | (ids >= experts)
+        assert found["experts"].min() >= 0 and found["experts"].max() <= experts and found["wrong"] == outside.sum()
+        plain = sorted_rows(ids - first, experts, height, 0, none, chunk)
+        assert found["count"] == plain["count"], "there are as many tiles"
 
 
 def check(ids: torch.Tensor, experts: int, height: int, seed: int = 0, chunk: int | None = None) -> None:
@@ -88,6 +135,26 @@ def test_tables_are_a_stable_sort(
     check(ROUTINGS[kind](tokens, choices, experts).int(), experts, height, chunk=chunk)
 
 
+@pytest.mark.quick(6)
+@pytest.mark.parametrize("kind", ROUTINGS)
+@pytest.mark.parametrize(("tokens", "choices", "experts", "height"), [(2, 1, 1, 16), (42, 3, 3, 4), (42, 3, 3, 16)])
+@pytest.mark.parametrize("chunk", [None, 32])
+def test_rows_of_own_tokens_come_first(
+    kind: str, tokens: int, choices: int, experts: int, height: int, chunk: int | None
+) -> None:
+    torch.manual_seed(tokens)
+    ids = ROUTINGS[kind](tokens, choices, experts).int()
+    half = tokens // 2
+    check_own(ids, experts, height, range(half), chunk)
+    check_own(ids, experts, height, range(half, tokens), chunk, first=-(experts // 3))
+
+
+def test_all_tokens_or_none_may_be_own() -> None:
+    torch.manual_seed(1)
+    for own in (range(40), range(0), range(7, 8)):
+        check_own(torch.randint(-1, 4, (40, 2)).int(), 4, 4, own, chunk=32)
+
+
 @pytest.mark.parametrize(
     ("rows", "chunk", "programs"),
     [(1, 128, 1), (1024, 1024, 1), (1025, 512, 3), (65536, 1024, 64), (100_000, 2048, 49), (1 << 20, 2048, 512)],
@@ -129,3 +196,6 @@ def test_random_routings(seed: int) -> None:
         seed,
         rng.choice([None, 16, 64]),
     )
+    first, last = sorted(rng.choices(range(tokens + 1), k=2))
+    height, chunk = rng.choice([4, 16, 32]), rng.choice([None, 16, 64])
+    check_own(ROUTINGS[kind](tokens, choices, experts).int(), experts, height, range(first, last), chunk)

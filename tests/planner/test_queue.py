@@ -17,9 +17,10 @@ from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import Kind, Memory
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
+from tilelink.planner.options import exchange_options
 from tilelink.planner.pins import pin_names
 from tilelink.planner.sample import sample_schedule
-from tilelink.planner.space import exchange_options, structures
+from tilelink.planner.space import structures
 from tilelink.proof.verify import verify
 
 QUEUE = load("01_queue.py:queue")

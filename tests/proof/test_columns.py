@@ -11,7 +11,8 @@ import pytest
 import topologies
 from tests.pipeline.expert_specs import SPECS
 from tests.proof.planted import Change, refuted
-from tilelink.elaborate.schedule import FIRST_TILES, elaborated
+from tilelink.elaborate.routed import FIRST_TILES
+from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.proof.verify import verify
 from tilelink.schedule.index import Index, Number, greatest, least, rank, replaced

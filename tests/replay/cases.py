@@ -223,6 +223,11 @@ def _experts() -> Iterator[Case]:
         yield _case("experts", operator, "many rows", ("h200-nvswitch", 4), many)
         yield _case("experts", operator, "few rows", ("h200-nvswitch", 2), few)
         yield _case("experts", operator, "pinned", ("h200-nvswitch", 4), many, pins, DISTRIBUTED)
+    for target in (STOCK, DISTRIBUTED):
+        pins = {"mover": "CommSms(16)", "own": "first"}
+        yield _case("experts", "07_ag_moe.py:ag_moe", "own tiles first", ("h200-nvswitch", 4), many, pins, target)
+    in_order = copies | {"own": "in order"}
+    yield _case("experts", "07_ag_moe.py:ag_moe", "tiles in order", ("h200-nvswitch", 4), many, in_order)
     small = {"T": 256, "H": 512, "F": 256, "E": 16, "K": 4}
     needed = {"rows_value.mover": "NeededRows()", "out.adder": "receiver"}
     columns = {"x_full.cut": "columns", "x_full.chunks": "2"}

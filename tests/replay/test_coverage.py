@@ -44,6 +44,7 @@ COVER = (
     "bench ag_gemm: numbered words, h200-nvswitch x4, triton",
     "bench gemm_rs: numbered words of tiles, h200-nvswitch x4, triton",
     "bench gemm_rs: library, chunk by chunk, h200-nvswitch x4, triton",
+    "07_ag_moe.py:ag_moe: own tiles first, h200-nvswitch x4, triton",
     "08_moe_rs.py:moe_rs: many rows, h200-nvswitch x4, triton",
     "09_ep_layer.py:ep_layer: receiver, h200-nvswitch x4, triton",
     "09_ep_layer.py:ep_layer: needed rows, h200-nvswitch x4, triton",

@@ -29,13 +29,14 @@ _ACCESS = {
 @dataclass(frozen=True)
 class Tiles:
     """A role as its steps see it. `own` are the axes whose segment is the own one here. `cut`: which of how many slices of
-    columns of a tile."""
+    columns of a tile. `own_rows`: rows that a routing finds are those of own tokens."""
 
     schedule: Schedule
     role: ComputeRole
     own: tuple[str, ...] = ()
     halves: bool = False
     cut: tuple[int, int] = (0, 1)
+    own_rows: bool = False
 
     @cached_property
     def written(self) -> tuple[nodes.Axis, ...]:
@@ -152,6 +153,8 @@ def region(tiles: Tiles, operand: Operand) -> Region:
 def own_region(tiles: Tiles, operand: Operand) -> Region:
     """What the tile reads of `operand.own`, which holds the own part."""
     starts, extents = box(tiles, operand)
+    if any(operand.along):  # tokens count from the first one of all ranks
+        starts[0] = starts[0] - rank * tiles.schedule.buffer(operand.own).shape[0]
     number: Number | None = rank if operand.own_slots > 1 else None
     return part(tiles.schedule, operand.own, number, starts, extents, access=operand.access)
 

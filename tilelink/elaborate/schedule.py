@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
-from itertools import groupby
 
-from tilelink.elaborate import movers, signals
+from tilelink.elaborate import movers, routed, signals
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
-from tilelink.elaborate.positions import TILE, lets, tile_name
-from tilelink.elaborate.regions import Tiles, own_experts, tables_of
+from tilelink.elaborate.positions import TILE, lets
+from tilelink.elaborate.regions import Tiles
 from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
 from tilelink.elaborate.user_body import functions
-from tilelink.errors import LARGEST_SIZE
 from tilelink.ir import nodes
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
@@ -32,11 +29,10 @@ from tilelink.ir.nodes import (
     PushRows,
     TellPlace,
 )
-from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule as Planned
-from tilelink.ir.steps import IfOwn, MatmulBody, SlotNotify, SlotWait, SumPackets
-from tilelink.schedule.index import Index, call, greatest, least, rank
-from tilelink.schedule.memory import Buffer, Law, Memory, Region, Table
+from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumPackets
+from tilelink.schedule.index import Index, call, rank
+from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.roles import (
     CopyEngine,
     Engine,
@@ -53,7 +49,7 @@ from tilelink.schedule.roles import (
     Sms,
     Who,
 )
-from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, Compute, For, If, Notify, Step, Wait
+from tilelink.schedule.steps import For, Notify, Step, Wait
 from tilelink.schedule.walk import steps_in
 
 MAIN = "main"
@@ -86,34 +82,10 @@ def _in_numbers(planned: Planned) -> Schedule:
     words = tuple(signal for signal in signals.declared(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
     made = tuple((node.output.name, f"src[{node.line}] {node.output.name}") for node in planned.spec.nodes)
-    tables = tuple(table for launch in planned.launches for table in _tables(launch, planned.num_ranks))
+    tables = tuple(table for launch in planned.launches for table in routed.tables_of(launch, planned.num_ranks))
     return Schedule(
         planned.name, mesh, buffers, words, launches, tables=tables, functions=functions(planned), origins=made
     )
-
-
-def _tables(launch: nodes.Launch, ranks: int) -> Iterator[Table]:
-    """What an index program makes."""
-    match launch:
-        case SortRows():
-            yield from _sorted_tables(launch)
-        case ListRows(sent):
-            yield Table(sent.listed, (ranks, sent.blocks, sent.rows), sent.rows, (Law.DIFFERS,), Memory.LOCAL)
-            yield Table(sent.here, (ranks, sent.blocks), sent.rows + 1, (), Memory.LOCAL)
-
-
-def _sorted_tables(launch: SortRows) -> Iterator[Table]:
-    """For tiles of a height."""
-    routed, names = launch.routed, launch.tables
-    most = routed.most_tiles(launch.height)
-    yield Table(names.counts, (routed.programs, routed.bins), routed.rows + 1, (), Memory.LOCAL)
-    yield Table(names.wrong, (1,), LARGEST_SIZE, (), Memory.LOCAL)
-    laws = (Law.DIFFERS, Law.APART) if routed.parts > 1 else (Law.DIFFERS,)
-    yield Table(names.rows, (most * launch.height,), routed.rows, laws, Memory.LOCAL)
-    yield Table(names.tokens, (most * launch.height,), routed.tokens, (), Memory.LOCAL)
-    yield Table(names.experts, (most,), routed.experts + 1, (), Memory.LOCAL)
-    yield Table(names.here, (most,), launch.height + 1, (), Memory.LOCAL)
-    yield Table(names.count, (1,), most + 1, (), Memory.LOCAL)
 
 
 def _words_of(launch: Launch) -> Iterator[Wait | Notify]:
@@ -202,9 +174,9 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case LibraryGemm():
                 yield Launch(MAIN, (movers.library_gemm(planned, launch),))
             case SortRows():
-                yield Launch(MAIN, (_sort_rows(launch),))
+                yield Launch(MAIN, (routed.sort_rows(launch, int(planned.num_ranks)),))
             case ListRows():
-                yield Launch(MAIN, (_list_rows(launch.sent),))
+                yield Launch(MAIN, (routed.list_rows(launch.sent),))
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
             case PacketCollective(within=False):
@@ -217,20 +189,6 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 if ending or streams:
                     engine: Engine = CopyEngine() if launch.by_copy else Sms(1, 1, 1) if ending else Host()
                     yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
-
-
-def _sort_rows(launch: SortRows) -> Role:
-    routed, names = launch.routed, launch.tables
-    ids = Region(routed.ids, (0, 0), (routed.tokens, routed.choices))
-    numbers = (*own_experts(routed), routed.every, routed.choices, routed.chunk)
-    step = Call(SORT_ROWS, (), (ids,), names.all, numbers)
-    return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
-
-
-def _list_rows(sent: Sent) -> Role:
-    ids = Region(sent.ids, (0, 0), (sent.tokens, sent.choices))
-    step = Call(LIST_ROWS, (), (ids,), (sent.listed, sent.here), (sent.experts, sent.choices))
-    return Role(sent.listed, Host(), (Phase(1, (step,), title="rows that go to each rank"),))
 
 
 def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
@@ -311,7 +269,6 @@ def _gather_first(planned: Planned, launch: PacketCollective) -> list[Phase]:
 
 
 OWN_SEGMENT = "tiles of the own segment"
-FIRST_TILES = "the first tile of each program, as columns of all ranks come"
 
 
 def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
@@ -324,9 +281,9 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         how = PingPong(4, _stages(planned, role))
     elif role.prefetch:
         how = Prefetch(role.counts_late)
-    routed = next((axis for axis in role.axes if axis.routed is not None), None)
-    if routed is not None:
-        yield from _routed_phases(tiles, role, routed)
+    by_routing = next((axis for axis in role.axes if axis.routed is not None), None)
+    if by_routing is not None:
+        yield from routed.phases(tiles, role, by_routing, _title(role))
         return
     branch = role.body[-1]
     if role.prefetch and isinstance(branch, IfOwn):
@@ -354,42 +311,6 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         halves = Tiles(planned, role, halves=True)
         let = (("half", TILE % 2), *lets(role, role.whole + TILE // 2, halves=True), *items)
         yield Phase(2 * role.halved, body(halves, role.body), let, pipelining=how, title="the last tiles, in halves")
-
-
-def _routed_phases(tiles: Tiles, role: ComputeRole, axis: nodes.Axis) -> Iterator[Phase]:
-    """Programs wait for all that any tile may read, then go through tiles as far as there are any: tiles come in groups, of
-    which the last one may have some without rows."""
-    waits = tuple(step for step in role.body if isinstance(step, ir.Wait))
-    if waits:
-        yield Phase(1, body(tiles, waits), every=True, title="rows of all ranks")
-    tables, others = tables_of(axis), role.num_tiles // axis.tiles
-    here = Index(tables.here, (Index(tile_name(axis.name)),))
-    work = [step for step in role.body if step not in waits]
-    groups = (Index(tables.count, (0,)) + role.order.group - 1) // role.order.group
-    count, first = least(groups * (role.order.group * others), role.num_tiles), 0
-    if any(isinstance(step, MatmulBody) and step.waits for step in work):
-        steps, first = body(tiles, work), role.programs
-        yield Phase(first, _where_rows(here, steps), lets(role, TILE), title=FIRST_TILES)
-        work = [replace(step, waits=()) if isinstance(step, MatmulBody) else step for step in work]
-        count = greatest(count - first, 0)
-    yield Phase(count, _where_rows(here, body(tiles, work)), lets(role, TILE), first, title=_title(role))
-
-
-def _where_rows(here: Index, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Steps of a tile where it has rows; it waits in any case, and begins what goes on behind waits."""
-    if not _waits(steps):
-        return (If(here, 0, (), steps),)
-    found: list[Step] = []
-    for always, some in groupby(steps, lambda step: _waits((step,)) or isinstance(step, Compute)):
-        if not always:
-            found.append(If(here, 0, (), tuple(some)))
-            continue
-        found += (replace(step, body=_where_rows(here, step.body)) if isinstance(step, For) else step for step in some)
-    return tuple(found)
-
-
-def _waits(steps: tuple[Step, ...]) -> bool:
-    return any(isinstance(step, Wait) for step in steps_in(steps))
 
 
 def _title(role: ComputeRole) -> str:

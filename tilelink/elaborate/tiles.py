@@ -231,7 +231,7 @@ def in_tiles(role: ComputeRole, step: ir.Notify, exchange: Exchange, own: tuple[
 def _loaded(tiles: Tiles, result: str, operand: Operand) -> tuple[Step, ...]:
     there = Load(result, region(tiles, operand))
     segment = tiles.segment(operand.slot) if operand.slot else 0
-    if not operand.own:
+    if not operand.own or (any(operand.along) and not tiles.own_rows):
         return (there,)
     own = Load(result, own_region(tiles, operand))
     if not isinstance(segment, Index) or segment == rank:

@@ -34,14 +34,21 @@ class LibraryGemm:
 
 @dataclass(frozen=True, slots=True)
 class SortRows:
-    """The index program of a routing, for tiles of `height` rows: it makes their tables on the compute stream."""
+    """The index program of a routing, for tiles of `height` rows: it makes their tables on the compute stream. `own_first`: rows
+    of own tokens come first."""
 
     routed: Routed
     height: int
+    own_first: bool = False
 
     @property
     def tables(self) -> Tables:
         return Tables(self.routed.name, self.height)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Names of the tables that it makes."""
+        return (*self.tables.all, self.tables.own) if self.own_first else self.tables.all
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,13 +51,15 @@ class TritonLoop:
     `prefetch`: operands of the next tile are loaded before this one is stored (`ComputeRole.prefetch`).
     `halves`: tiles that are left when all programs have had as many are computed in halves (`ComputeRole.halved`); None
     while it is open, in the search.
-    `late`: tiles are counted when the next one is computed (`ComputeRole.counts_late`); None as above."""
+    `late`: tiles are counted when the next one is computed (`ComputeRole.counts_late`); None as above.
+    `own_first`: tiles with rows of own tokens only come before the wait for those of peers (`ComputeRole.own_first`)."""
 
     tile: TileShape
     group: int
     prefetch: bool
     halves: bool | None = False
     late: bool | None = False
+    own_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,9 @@ class ComputeRole:
     multiplies while the other one does all that comes behind the matmul of its tile. What comes before the matmul is done by
     the one that loads. Products of a program come one after the other, in the order of its tiles; what comes behind the
     product of a tile ends before the product of the next but one begins.
+
+    `own_first`, of an axis that a routing orders: tiles that have rows of own tokens only, which lie in the source of the
+    exchange, come before all waits, and all others behind them.
     """
 
     name: str
@@ -186,6 +189,7 @@ class ComputeRole:
     counts_late: bool = False
     warpgroups: int = 1
     first: int = 0
+    own_first: bool = False
 
     def axis(self, name: str) -> Axis:
         """Raises NoSuchName."""

@@ -8,11 +8,18 @@ for tiles of a height (`Tables`); their entries are laws, which `lowering/device
   `num_experts`. Where experts are those of a rank, which may have none, tiles of these have no rows: nobody reads what becomes
   of them. So a tile with rows names an expert that the rank has.
 - `count[0]` tiles have rows.
+
+Own tokens are an equal share of all, those of this rank. Where their rows come first, tiles come in two parts, each by experts,
+and are no more than without:
+
+- rows of an expert that are of own tokens come before the others, each in the order of assignments;
+- tiles 0 to `own[0]` - 1 have rows of own tokens only, whole tiles but for an expert that has no other rows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice
@@ -88,6 +95,22 @@ class Routed:
             one += math.erfc((first + 0.5 - mean) / spread) / 2
             first += height
         return max(1, min(self.most_tiles(height), round(self.experts * one)))
+
+    def likely_own_tiles(self, height: int, ranks: int) -> int:
+        """Of these, tiles that have rows of the tokens of one of so many ranks only."""
+        return round(self.experts * sum(self._likely_own(height, ranks)))
+
+    def likely_apart(self, height: int, ranks: int) -> float:
+        """Of these experts, those that have such a tile."""
+        return next(self._likely_own(height, ranks), 0.0)
+
+    def _likely_own(self, height: int, ranks: int) -> Iterator[float]:
+        """How likely an expert has one tile of rows of a rank's tokens, or more, or two or more, ..."""
+        mean = self.rows / self.every / ranks
+        spread, first = math.sqrt(2 * mean), height
+        while first < mean + 4 * spread:
+            yield math.erfc((first - 0.5 - mean) / spread) / 2
+            first += height
 
 
 MOST_SENT_ROWS = 16  # own tokens of a block, a power of two: rows of 128 KB, of 4,096 elements of 2 bytes
@@ -172,6 +195,11 @@ class Tables:
     @property
     def count(self) -> str:
         return self._named("tiles")
+
+    @property
+    def own(self) -> str:
+        """Of how many of these all rows are of own tokens, where those come first."""
+        return self._named("own_tiles")
 
     @property
     def counts(self) -> str:

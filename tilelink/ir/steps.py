@@ -29,7 +29,8 @@ class Operand:
     one of `own_slots`; other elements of the tile have no place there. `item`: the axis whose tiles are the items of a bounded
     exchange; the tile lies in the slot of its item, and positions along that axis count from the start of the slot.
     `window`: where all tiles together lie along each dimension, [first, end), in a part if there are parts; positions count
-    from its start. Empty: everywhere. `along`: how dimensions follow their axis by a routing, None as usual; empty: all do.
+    from its start. Empty: everywhere. `along`: how dimensions follow their axis by a routing, None as usual; empty: all do. Tiles
+    of rows of own tokens only find these in `own`, if there is one.
     """
 
     buffer: str

@@ -21,7 +21,7 @@ from tilelink.ir.steps import (
     cut_axes,
 )
 from tilelink.ir.user_op import UserOp
-from tilelink.planner.layout import Problem, make_exchange, source_of
+from tilelink.planner.layout import Illegal, Problem, make_exchange, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Space:
     segments: dict[str, int]
     tiles: dict[str, int]
     local: tuple[str, ...] = ()  # axes whose own segment is all there is (tiles folded into another role)
+    own_first: bool = False  # tiles of own tokens come before rows of others do
 
     def whole_tiles(self, axis: str) -> bool:
         """No tile along `axis` reaches past the end of its segment into the next one."""
@@ -69,7 +70,8 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
         ragged = any(space.extents[axis] % max(1, space.tiles.get(axis, 0)) for axis in index[1:])
         if along[0] is Follows.EXPERT and not ragged and shape[0] * shape[1] <= LARGEST_SIZE:
             access = access_of(problem, read.value, index[1:], space, shape[1:])
-        return Operand(read.value, index, access, local=space.local, along=along)
+        own = _own_rows(problem, relation) if space.own_first and relation is not None else ""
+        return Operand(read.value, index, access, own=own, local=space.local, along=along)
     if relation is None or problem.structure.is_plain(relation) or reads_whole(op, read, relation):
         access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape, window)
         return Operand(read.value, index, access, local=space.local, window=window)
@@ -86,6 +88,14 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
         return Operand(exchange.source, index, access, slot, own_slots=parts, local=local, remote=True, window=window)
     own = "" if exchange.own_copied else exchange.source
     return Operand(exchange.target, index, access, slot, own, parts, space.local, window=window)
+
+
+def _own_rows(problem: Problem, relation: Relation) -> str:
+    """The buffer that holds rows of own tokens and no others. Raises Illegal."""
+    exchange = make_exchange(problem, relation)
+    if exchange.source in ("", exchange.target):
+        raise Illegal(f"own rows of {relation.name} are stored among those of peers, and have no tensor of their own")
+    return exchange.source
 
 
 def access_of(

@@ -47,9 +47,8 @@ from tilelink.planner.library_matmul import library_gemm
 from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share
 from tilelink.planner.roles import compute_role, loop_of
 from tilelink.planner.rules import NOTHING_ELSE, peer_atomics
-from tilelink.planner.tile_loops import known_loop, parts_of
+from tilelink.planner.tile_loops import known_loops, parts_of
 from tilelink.planner.tile_run import TileLoop
-from tilelink.planner.tile_work import programs_of
 
 
 def build(problem: Problem) -> Schedule:
@@ -98,11 +97,7 @@ class Builder:
 
     def loops(self) -> dict[str, TileLoop]:
         """Tile loops by kernel, after `launches`."""
-        return {
-            kernel.name: known_loop(seen, index, kernel.compute.programs, programs_of(kernel), kernel.compute.first)
-            for index, seen, kernel in self.kernels
-            if kernel.compute is not None
-        }
+        return known_loops(self.kernels, self.out)
 
     def launches(self) -> tuple[Launch, ...]:
         """Begin, what inputs feed, then each group with what it needs before and what it feeds after, Finish."""

@@ -57,8 +57,8 @@ def exchange_fields(choice: ExchangeChoice) -> dict[AnyField, object]:
 def compute_fields(choice: ComputeChoice) -> dict[AnyField, object]:
     """Values of all fields that some loop has; see `group_fields` for those that a certain one has."""
     match choice.loop:
-        case TritonLoop(tile, group, prefetch, halves, late):
-            values = (False, tile, group, prefetch, bool(halves), bool(late), choice.sum_in_epilogue)
+        case TritonLoop(tile, group, prefetch, halves, late, own_first):
+            values = (False, tile, group, prefetch, bool(halves), bool(late), own_first, choice.sum_in_epilogue)
             return dict(zip(fields.OF_LOOPS, values, strict=True))
         case LibraryCompute():
             return {fields.COMPUTE: True}
@@ -74,11 +74,12 @@ def group_fields(structure: Structure, group: Group) -> tuple[AnyField, ...]:
         return ()  # its tiles are the items of the queue
     graph = structure.graph
     if isinstance(group.anchor.operation, Matmul) and any(axis.routed is not None for axis in group.anchor.axes):
-        return (fields.COMPUTE, fields.TILE, fields.GROUP)
+        own = (fields.OWN,) if structure.finds_own_rows(group) else ()
+        return (fields.COMPUTE, fields.TILE, fields.GROUP, *own)
     if isinstance(group.anchor.operation, Matmul):
         sent = any(group.makes(one.source) and not one.library for one in graph.relations())
         ahead = structure.topology.gpu.tensor_descriptors
-        has = {fields.PREFETCH: ahead, fields.COUNT: ahead and sent, fields.SUM: False}
+        has = {fields.PREFETCH: ahead, fields.COUNT: ahead and sent, fields.OWN: False, fields.SUM: False}
         return tuple(field for field in fields.OF_LOOPS if has.get(field, True))
     relation = graph.relation(group.anchor.reads[0].value)
     summed = isinstance(group.anchor.operation, Sum) and relation is not None and relation.kind is Kind.SCATTER

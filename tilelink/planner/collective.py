@@ -8,6 +8,7 @@ from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.enums import WARP
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Begin, Exchange, Kernel, Kind, Launch, PushRows
+from tilelink.ir.routed import Routed
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.rules import NOTHING_ELSE
 
@@ -60,16 +61,20 @@ def pushed_first(problem: Problem, exchanges: tuple[Exchange, ...], index: int, 
 
 def with_tables(launches: list[Launch], exchanges: tuple[Exchange, ...]) -> list[Launch]:
     """`launches` with the tables of routings: of rows that are sent, first; for the tiles of all loops, as soon as the ids are
-    there."""
+    there. Loops whose tiles have one height share tables; it is the same to the others if own tokens come first for one."""
     roles = [one.compute for one in launches if isinstance(one, Kernel) and one.compute is not None]
-    axes = [axis for role in roles for axis in role.axes if axis.routed is not None]
+    made: dict[tuple[Routed, int], bool] = {}
+    for role in roles:
+        for axis in role.axes:
+            if axis.routed is not None:
+                made[axis.routed, axis.tile] = made.get((axis.routed, axis.tile), False) or role.own_first
     found = list(launches)
-    for one in dict.fromkeys(SortRows(axis.routed, axis.tile) for axis in axes if axis.routed is not None):
-        made = [
+    for one in (SortRows(routed, height, own_first) for (routed, height), own_first in made.items()):
+        there = [
             at for at, launch in enumerate(found) if isinstance(launch, CollectiveCall) and launch.out == one.routed.ids
         ]
         first = next((at for at, launch in enumerate(found) if not isinstance(launch, SortRows)), 0)
-        found.insert(made[-1] + 1 if made else first, one)
+        found.insert(there[-1] + 1 if there else first, one)
     begins = sum(isinstance(launch, Begin) for launch in found)
     found[begins:begins] = [ListRows(one.sent) for one in exchanges if one.sent is not None]
     return found

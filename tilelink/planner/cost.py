@@ -39,7 +39,7 @@ from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
 from tilelink.planner.links import LIST_US, SIGNAL_COPY_US, index_us, library_us, packets_us, queue_us
 from tilelink.planner.loop import Index, Times, last_ends
-from tilelink.planner.tile_run import TileLoop, run_tiles, tile_loop
+from tilelink.planner.tile_run import TileLoop, in_two_parts, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
 from tilelink.planner.transfers import Transfers
 from topologies.topology import Topology
@@ -143,7 +143,9 @@ class Model:
         self.gemms: dict[str, LibraryMatmul] = {}  # by what they make
         for launch in draft.launches:
             if isinstance(launch, Kernel) and launch.compute is not None and launch.name not in self.loops:
-                self.loops[launch.name] = tile_loop(draft.parts, topology, launch.compute, programs_of(launch))
+                role, on = launch.compute, programs_of(launch)
+                two_parts = in_two_parts(draft.launches, role)
+                self.loops[launch.name] = tile_loop(draft.parts, topology, role, on, two_parts=two_parts)
             elif isinstance(launch, LibraryGemm):
                 self.gemms[launch.out.buffer] = self._matmul(launch)
         self.gpu = topology.gpu

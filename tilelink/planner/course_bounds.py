@@ -104,13 +104,15 @@ class _Course:
         for one in around.fed:
             if self.least[one].beside:
                 self._feed(one, self.now + self.launch_us)
-        if not busy.library:  # no tile begins before
+        if not busy.library and busy.rest is None:  # no tile begins before
             self.now = max([self.now, *(self._first(one) - self.launch_us for one in around.chosen)])
         self.begun[name] = self.now
         for before in self.behind:
             self.behind[before] += busy.us
         self.behind[name] = 0.0
         self.now += busy.us
+        if busy.rest is not None:
+            self.now = max([self.now, *(self.arrived.get(one, 0.0) + busy.rest for one in around.chosen)])
         if not busy.library:
             self.now = max([self.now, *(self.arrived.get(one, 0.0) for one in around.reads)])
 

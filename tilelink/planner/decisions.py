@@ -10,8 +10,9 @@ from tilelink.planner import fields
 from tilelink.planner.choices import Pin, Pins, compute_fields, exchange_fields, group_fields
 from tilelink.planner.collectives import collective_pins
 from tilelink.planner.layout import exchange_of
+from tilelink.planner.options import compute_options, exchange_options
 from tilelink.planner.rules import why_no_loop, why_not_beside
-from tilelink.planner.space import compute_options, exchange_options, structure_with
+from tilelink.planner.space import structure_with
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 

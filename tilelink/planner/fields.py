@@ -120,8 +120,9 @@ GROUP = Field("group", _TILED, _number, str)
 PREFETCH = _words("prefetch", "matmuls, on GPUs with tensor descriptors", {True: "yes", False: "no"})
 TAIL = _words("tail", "matmuls", {True: "halves", False: "whole"})
 COUNT = _words("count", "matmuls whose tiles are sent to peers", {True: "late", False: "at once"})
+OWN = _words("own", "matmuls of experts whose rows come by token from other ranks", {True: "first", False: "in order"})
 SUM = _words("sum", "sums of a reduce_scatter or an all_reduce", {True: "epilogue", False: "kernel"})
-OF_LOOPS: tuple[AnyField, ...] = (COMPUTE, TILE, GROUP, PREFETCH, TAIL, COUNT, SUM)
+OF_LOOPS: tuple[AnyField, ...] = (COMPUTE, TILE, GROUP, PREFETCH, TAIL, COUNT, OWN, SUM)
 
 _JOINED = "matmuls of one left operand whose results come together elementwise"
 LOOP = _words("loop", _JOINED, {True: "shared", False: "own"})  # whether it runs in the loop over k of another matmul

@@ -53,7 +53,8 @@ Around = tuple[tuple[str, ExchangeChoice], ...]  # exchanges whose parts a loop 
 class Busy(NamedTuple):
     """Microseconds of the compute stream, and of busy tensor cores; of all tiles by the average program, without what own tiles
     add. `adds`: of the program that has most to add, from the first parts on. `first_own`, `last_own`: until the first chunk of
-    own tiles is done, and the last one. `tile`: its rows and columns. `most_tensor`: of `tensor`, not at least but at most."""
+    own tiles is done, and the last one. `tile`: its rows and columns. `most_tensor`: of `tensor`, not at least but at most.
+    `rest`: of tiles that wait for rows of other ranks, where others come first."""
 
     us: float = 0.0
     tensor: float = 0.0
@@ -65,6 +66,7 @@ class Busy(NamedTuple):
     programs: int = 0
     library: bool = False
     most_tensor: float = math.inf
+    rest: float | None = None
 
 
 @remembered
@@ -161,7 +163,15 @@ class _Bound:
         # there may be more programs than tiles are likely
         least = tensor / (self.sms * tile.per_sm if self.routed else self.programs)
         shape, most = (tile.m, tile.n), tensor / self.programs
-        return Busy(gpu.kernel_launch_us + us, least, tiles, adds, first, last, shape, self.programs, most_tensor=most)
+        rest = tiles * self._waiting() if loop.own_first else None
+        busy = Busy(gpu.kernel_launch_us + us, least, tiles, adds, first, last, shape, self.programs, rest=rest)
+        return busy._replace(most_tensor=most)
+
+    def _waiting(self) -> float:
+        """Of tiles of rows that a routing finds, the share of those that are not of own tokens only."""
+        routed, height = self.routed, self.loop.tile.m
+        own = routed.likely_own_tiles(height, self.topology.num_ranks) if routed is not None else 0
+        return 1.0 - own / routed.likely_tiles(height) if routed is not None else 1.0
 
     def shared(self) -> Busy:
         """A matmul whose launch may be that of others, whose programs share all tiles evenly."""

@@ -94,6 +94,7 @@ FIELDS: tuple[Field, ...] = (
     _compute("tile", kind=lambda tile: getattr(tile, "warpgroups", 0)),
     _compute("group"),
     _compute("prefetch"),
+    _compute("own_first", when=When.THEN),
     _compute("halves", when=When.LAST),
     _compute("late", when=When.LAST),
 )

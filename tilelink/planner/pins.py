@@ -32,8 +32,9 @@ from tilelink.planner.choices import (
 )
 from tilelink.planner.collectives import collective_pins, legal_collectives, why_none_fits
 from tilelink.planner.fields import likely, pin_text
+from tilelink.planner.options import compute_options, exchange_options
 from tilelink.planner.search import descent_of
-from tilelink.planner.space import compute_options, exchange_options, structures
+from tilelink.planner.space import structures
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
@@ -262,7 +263,7 @@ def _add_loops(space: Space, structure: Structure, seen: set[object]) -> None:
                 seen.add((group.name, option))
                 values = compute_fields(option)
                 for which in here:
-                    tried = (True, False) if which is fields.PREFETCH else (values[which],)
+                    tried = (True, False) if which in (fields.PREFETCH, fields.OWN) else (values[which],)
                     _add(space, (group.name, which), tried, short=which in asked_of_all(group))
         if group.matmuls and fields.TILE in here:
             space.matmuls.add(group.name)

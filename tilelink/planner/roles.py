@@ -117,7 +117,7 @@ def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -
         dtype, shares = problem.graph.values[step.value].dtype, problem.topology.num_ranks if step.shots > 1 else 1
         if fact := few_packets(loop.tile, dtype, step.protocol, shares):
             raise Illegal(fact)
-    role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body)
+    role = ComputeRole(group.name, programs, axes, order, prefetch=False, body=body, own_first=loop.own_first)
     if role.num_tiles > MOST_TILES:
         raise Illegal(
             f"{group.name} has {role.num_tiles:,} tiles of this shape, and at most {MOST_TILES:,} can be planned"
@@ -341,6 +341,8 @@ def _by_columns(problem: Problem, op: TileOp, wait: Wait, space: Space, axis: st
     exchange = make_exchange(problem, relation)
     if exchange.cut is not Cut.COLUMNS or op.reads[0].value != wait.exchange:
         return False
+    if space.own_first:
+        raise Illegal(f"tiles of {op.name} with own rows come first, or all of them go by columns of {wait.exchange}")
     if exchange.chunk_cols % space.tiles[axis]:
         fact = f"chunks of {exchange.chunk_cols} columns of {wait.exchange}"
         raise Illegal(f"{fact} are no whole steps of {space.tiles[axis]} of the loop over k of {op.name}")

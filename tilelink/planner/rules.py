@@ -160,13 +160,15 @@ RULES: tuple[Rule, ...] = (
 @dataclass(frozen=True, slots=True)
 class Tiled:
     """A tile loop, as far as rules are about it. `counted`: its tiles are, since they make what an exchange sends. `adds`: parts
-    that the tiles of another loop make. `folded`: in the epilogue of the tiles that make them."""
+    that the tiles of another loop make. `folded`: in the epilogue of the tiles that make them. `finds`: rows of tokens by a
+    routing, and it waits for nothing else."""
 
     name: str
     loop: TritonLoop
     counted: bool
     adds: bool
     folded: bool
+    finds: bool
 
 
 TILE_RULES: tuple[tuple[Callable[[Tiled], bool], Callable[[Tiled], str]], ...] = (
@@ -189,6 +191,12 @@ TILE_RULES: tuple[tuple[Callable[[Tiled], bool], Callable[[Tiled], str]], ...] =
             "and are counted at once"
         ),
     ),
+    (
+        lambda x: x.loop.own_first and not x.finds,
+        lambda x: (
+            f"tiles of {x.name} wait for nothing but rows of tokens that come from other ranks, or own ones are not first"
+        ),
+    ),
 )
 
 
@@ -200,7 +208,7 @@ def why_no_loop(structure: Structure, group: Group, choice: ComputeChoice) -> st
     counted = any(not structure.in_place(one) for one in sent)
     added = structure.graph.relation(group.anchor.reads[0].value)
     adds = added is not None and added.kind is Kind.SCATTER and structure.by_tiles(added.source)
-    x = Tiled(group.name, choice.loop, counted, adds, choice.sum_in_epilogue)
+    x = Tiled(group.name, choice.loop, counted, adds, choice.sum_in_epilogue, structure.finds_own_rows(group))
     return next((reason(x) for broken, reason in TILE_RULES if broken(x)), "")
 
 

@@ -6,26 +6,21 @@ of SMs, any tile) is added to the options.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import product
 
-from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
+from tilelink.ir.choices import Choices, LibraryCompute
 from tilelink.ir.collective import Adder, Collective, Landing
 from tilelink.ir.counting import packets_sent
 from tilelink.ir.enums import Protocol
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, Transfer
-from tilelink.ir.nodes import Kind, TileShape
-from tilelink.ir.order import Cut, Nest
 from tilelink.ir.slices import as_carried_out
-from tilelink.ir.spec import AllGather, BoundSpec, Combine, Matmul
-from tilelink.ir.steps import SMALLEST_DOT
+from tilelink.ir.spec import AllGather, BoundSpec, Matmul
 from tilelink.planner import fields
 from tilelink.planner.choices import (
-    ITEM_TILE,
     REUSED,
     Pin,
     Pins,
@@ -37,20 +32,15 @@ from tilelink.planner.choices import (
 )
 from tilelink.planner.collectives import collective_names, collective_pins, fits, legal_collectives, operation_of
 from tilelink.planner.fields import AnyField
-from tilelink.planner.group import Group, group_ops, shareable
-from tilelink.planner.rules import item_counts, peer_atomics
+from tilelink.planner.group import group_ops, shareable
+from tilelink.planner.options import compute_options, exchange_options, pinned_of
 from tilelink.planner.structure import Structure
-from tilelink.planner.tiles import COMBINE_TILES, STREAM_TILES, matmul_tiles, suits, worth_trying
-from topologies.topology import Fabric, Topology
+from topologies.topology import Topology
 
 # fields of all options of a relation, whose source tiles make or not: all that they depend on, and most structures have
 # relations in common
 Known = dict[tuple[Relation, bool], list[dict[AnyField, object]]]
 
-_GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
-_CHUNKS = (1, 2, 4, 8, 16)
-_ITEM_ROWS = 128  # at most, of the items that are tried
-_SLOTS = (1, 8, 32, 128)
 _MOST_SENT = 512 << 10  # packets that a rank sends in a call (LL, 2 x H200): beyond, packets are planned if pinned
 
 
@@ -220,7 +210,7 @@ def _held(structure: Structure, pins: Pins, known: Known) -> Iterator[tuple[str,
     for name, shared in structure.loops:
         yield name, fields.LOOP, True, {shared}
     for relation in structure.relations:
-        asked = _asked(pins, relation.name, fields.OF_EXCHANGES)
+        asked = pinned_of(pins, relation.name, fields.OF_EXCHANGES)
         key = relation, structure.by_tiles(relation.source)
         if asked and key not in known:
             known[key] = list(map(exchange_fields, exchange_options(structure, relation, pins)))
@@ -229,18 +219,10 @@ def _held(structure: Structure, pins: Pins, known: Known) -> Iterator[tuple[str,
                 yield relation.name, field, True, {one[field] for one in known[key] if field in one}
     for group in structure.groups:
         general = asked_of_all(group)
-        asked = _asked(pins, group.name, group_fields(structure, group), general)
+        asked = pinned_of(pins, group.name, group_fields(structure, group), general)
         options = list(map(compute_fields, compute_options(structure, group, pins))) if asked else []
         for field in asked:
             yield group.name, field, field in general, {one[field] for one in options}
-
-
-def _asked(
-    pins: Pins, name: str, some: Iterable[AnyField], general: Collection[AnyField] | None = None
-) -> dict[AnyField, object]:
-    """What is pinned of some fields; pins without a name are about those that are `general`, or all."""
-    found = ((field, pinned(pins, name, field, of_all=general is None or field in general)) for field in some)
-    return {field: value for field, value in found if value is not None}
 
 
 def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
@@ -249,146 +231,3 @@ def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
         chosen = dict(zip(matmuls, flags, strict=True))
         if all(fixed[name] in (None, flag) for name, flag in chosen.items()):
             yield frozenset(name for name, flag in chosen.items() if flag)
-
-
-def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> list[ExchangeChoice]:
-    """Options for one relation, copy engines first."""
-    topology = structure.topology
-    if relation.kind is Kind.SHIFT:
-        return _bounded_options(relation, topology, pins)
-    if relation.kind is Kind.RETURN:
-        return _kept([ExchangeChoice(Fused(), Transfer.PUSH, 1, Nest.RANK_MAJOR)], relation.name, pins)
-    listed = structure.sent(relation) is not None
-    movers = [mover for kind in MOVERS if listed or not kind.listed for mover in kind.tried(topology.gpu)]
-    chunks = _cuts(structure, relation, pins)
-    wanted = pinned(pins, relation.name, fields.MOVER)
-    if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
-        movers = [wanted]
-    streams, asked = pinned(pins, relation.name, fields.STREAMS), pinned(pins, relation.name, fields.CUT)
-    atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
-    options = []
-    for mover, transfer, (cut, count), nest in product(movers, Transfer, chunks, Nest):
-        if nest is Nest.CHUNK_MAJOR and mover.issuer is Issuer.TILES and count == 1:
-            continue
-        if not atomics and mover.why_not_without_atomics(transfer, by_tiles=by_tiles):
-            continue
-        copied = mover.issuer is Issuer.STREAMS and transfer is Transfer.PUSH
-        if (
-            cut is Cut.COLUMNS and not copied and not asked
-        ):  # where columns are asked for, a rule says why these are illegal
-            continue
-        per_peer = streams_per_peer(topology, nest) if streams is None else streams
-        if mover.issuer is Issuer.STREAMS:
-            options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer, cut=cut))
-        elif streams is None:  # it is pinned of copies
-            options.append(ExchangeChoice(mover, transfer, count, nest, cut=cut))
-    return _kept(options, relation.name, pins)
-
-
-def _cuts(structure: Structure, relation: Relation, pins: Pins) -> list[tuple[Cut | None, int]]:
-    """What the chunks of a part are and how many; what they are is open where a routing finds rows in all parts."""
-    asked = pinned(pins, relation.name, fields.CHUNKS)
-
-    def counts(extent: int, few: Sequence[int]) -> list[int]:
-        if asked is not None and asked <= extent:
-            return [asked]
-        return [n for n in few if (n - 1) * -(-extent // n) < extent]
-
-    rows = counts(relation.part[0], _CHUNKS)
-    if relation.kind is not Kind.GATHER or not structure.by_routing(relation):
-        return [(None, n) for n in rows]
-    found = [(Cut.ROWS if n > 1 else None, n) for n in rows]
-    if not structure.by_tiles(relation.source) and len(relation.part) == 2:
-        found += ((Cut.COLUMNS, n) for n in counts(relation.part[1], _CHUNKS) if n > 1)
-    wanted = pinned(pins, relation.name, fields.CUT)
-    return [(cut, n) for cut, n in found if wanted in (None, cut)]
-
-
-def streams_per_peer(topology: Topology, nest: Nest) -> bool:
-    """Whether a copy program has a stream for each peer unless a pin says so: where peers have links of their own and get
-    their chunks in turns. Where all chunks leave through the same port it was not measured to be faster."""
-    return topology.levels[0].fabric is Fabric.FULL_MESH and nest is Nest.CHUNK_MAJOR
-
-
-def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list[ExchangeChoice]:
-    """Options for a relation through a bounded number of slots: producers of a few numbers, items from small to large."""
-    atomics = peer_atomics(topology)
-    rows = relation.part[0]
-    producers = [one for kind in MOVERS if kind.issuer is Issuer.PROGRAMS for one in kind.tried(topology.gpu)]
-    producers = [one for one in producers if one.sms]
-    producers = producers or [CommSms(1)]
-    counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]
-    slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
-    wanted = pinned(pins, relation.name, fields.MOVER)
-    if isinstance(wanted, ChunkMover) and 0 < wanted.sms < topology.gpu.num_sms:
-        producers = [wanted]
-    if not atomics:
-        producers = [one for one in producers if not one.why_not_without_atomics(Transfer.PUSH, by_tiles=False)]
-    items, places = pinned(pins, relation.name, fields.CHUNKS), pinned(pins, relation.name, fields.SLOTS)
-    counts = counts if items is None or items > rows else [items]
-    slots = slots if places is None else [places]
-    consumers = pinned(pins, relation.name, fields.CONSUMERS) or 0
-    options = [
-        ExchangeChoice(some, Transfer.PUSH, count, Nest.RANK_MAJOR, place, consumers)
-        for some, count, place in product(producers, counts, slots)
-    ]
-    return _kept(options, relation.name, pins)
-
-
-def compute_options(structure: Structure, group: Group, pins: Pins) -> list[ComputeChoice]:
-    """Options for one group, large tiles first."""
-    here, general = group_fields(structure, group), asked_of_all(group)
-    if not here:
-        return [ComputeChoice(TritonLoop(ITEM_TILE, 1, False), False)]
-    if group.anchor.name in structure.library:
-        return [ComputeChoice(LibraryCompute(), False)]
-    tile = pinned(pins, group.name, fields.TILE, of_all=fields.TILE in general)
-    number = pinned(pins, group.name, fields.GROUP, of_all=fields.GROUP in general)
-    groups = [number or (_GROUP if group.matmuls else 4)]
-    ahead = [pinned(pins, group.name, fields.PREFETCH) is not False] if fields.PREFETCH in here else [False]
-    tails = [False, True] if fields.TAIL in here else [False]
-    counts = [False, True] if fields.COUNT in here and True in ahead else [False]
-    sums = [True, False] if fields.SUM in here else [False]
-    every = product(_tiles(structure, group, tile), groups, ahead, tails, counts, sums)
-    options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
-    asked = _asked(pins, group.name, here, general)
-    legal = [one for one in options if _agrees(compute_fields(one), asked)] if asked else options
-    # a sum in the epilogue is computed by the tiles of another loop
-    folded = [option for option in legal if option.sum_in_epilogue]
-    return [option for option in legal if not option.sum_in_epilogue or option is folded[0]]
-
-
-def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list[TileShape]:
-    """The tile that is wanted, or those worth trying."""
-    if wanted is not None:
-        return [wanted] if (wanted.k >= SMALLEST_DOT) is bool(group.matmuls) else []
-    written = [axis for axis in group.anchor.axes if not axis.reduction]
-    rows, cols = written[0].extent, written[-1].extent
-    combines = isinstance(group.anchor.operation, Combine)
-    table = matmul_tiles(group.matmuls) if group.matmuls else COMBINE_TILES if combines else STREAM_TILES
-    tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
-    if group.matmuls:
-        dtype = structure.graph.values[group.name].dtype
-        tiles = [tile for tile in tiles if worth_trying(tile, dtype, structure.topology.gpu, group.matmuls)] or [
-            table[-1]
-        ]
-    if not _leaves(
-        structure, group.name
-    ):  # nothing but a store comes behind the matmul: level with other loops (one H200)
-        tiles = [tile for tile in tiles if tile.warpgroups == 1]
-    return tiles
-
-
-def _leaves(structure: Structure, name: str) -> bool:
-    """Whether tiles of `name` are parts for other ranks, so that they are counted, and parts of peers may be added to them."""
-    return any(relation.source == name for relation in structure.graph.relations())
-
-
-def _kept(options: list[ExchangeChoice], name: str, pins: Pins) -> list[ExchangeChoice]:
-    """The options that have what is pinned, of the fields that they have."""
-    asked = _asked(pins, name, fields.OF_EXCHANGES)
-    return [one for one in options if _agrees(exchange_fields(one), asked)] if asked else options
-
-
-def _agrees(values: Mapping[AnyField, object], asked: Mapping[AnyField, object]) -> bool:
-    return all(values.get(field, value) == value for field, value in asked.items())

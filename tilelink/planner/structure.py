@@ -163,6 +163,18 @@ class Structure:
                 found[relation.name] = Sent(relation.name, ids.source, tokens, one.choices, one.experts, rows)
         return found
 
+    def finds_own_rows(self, group: Group) -> bool:
+        """Whether tiles of `group` find rows of tokens by a routing, and all that they wait for are such rows."""
+        reads = [(read, self.graph.relation(read.value)) for op in group.ops for read in op.reads]
+        awaited = [(read, relation) for read, relation in reads if relation is not None and not relation.library]
+        return bool(awaited) and all(
+            relation.kind is Kind.GATHER
+            and read.along
+            and read.along[0] is not None
+            and read.along[0].how is Follows.TOKEN
+            for read, relation in awaited
+        )
+
     def goes_on(self, index: int) -> bool:
         """Whether a matmul may run in the launch of the one before: neither needs the other, and nothing of them is sent."""
         if not 0 < index < len(self.groups):

@@ -88,14 +88,22 @@ def again_us(computed: float, memory: float, rounds: int, *, others: bool) -> fl
 
 
 class TileCost:
-    """Times of the tiles of one kernel. `routed`: the axis of some of them, in the order of a routing."""
+    """Times of the tiles of one kernel. `routed`: the axis of some of them, in the order of a routing. `again`: the share of its
+    experts whose tiles come in two parts, so that weights are read again."""
 
     def __init__(
-        self, parts: Parts, topology: Topology, role: ComputeRole, on: Programs, routed: Routed | None = None
+        self,
+        parts: Parts,
+        topology: Topology,
+        role: ComputeRole,
+        on: Programs,
+        routed: Routed | None = None,
+        again: float = 0.0,
     ) -> None:
         combined = (step.routed for step in flat(role.body) if isinstance(step, CombineBody))
         self.routed = routed or next(combined, None)
         self.share = routed.likely_share if routed is not None else 1.0  # of weights of experts
+        self.again = again
         self.parts = parts
         self.topology = topology
         self.role = role
@@ -122,9 +130,8 @@ class TileCost:
             again = 0.0 if role.prefetch else again_us(computed, memory, rounds, others=self._other_weights)
             both = max(memory, (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS))
         loaded = max(both, self._missed_us())
-        turns = (
-            role.warpgroups > 1
-        )  # the rest is done while the next tile is multiplied, but for stores that fill the link
+        # in turns the rest is done while the next tile is multiplied, but for stores that fill the link
+        turns = role.warpgroups > 1
         if turns:
             start, again = TURN_US, 0.0
         busy = loaded if turns else max(loaded, self._remote_us())
@@ -262,8 +269,9 @@ class TileCost:
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
         waits = any(isinstance(step, Wait) and step.slot == role.order.major for step in role.body)
         for step in role.body:
-            # weights of an expert are read by few tiles, at once
-            if isinstance(step, MatmulBody) and not step.right.along:
+            if isinstance(step, MatmulBody) and step.right.along:  # of an expert: few tiles read it, at once in each part
+                traffic += read_again(round(self.again * self._bytes(step.right.buffer, ())), self.topology)
+            elif isinstance(step, MatmulBody):
                 size = self._bytes(step.right.buffer, step.right.window)
                 # tiles that wait for their part follow the others through the right operand, and find what the L2 still has
                 follow = waits and size > 2 * self.topology.gpu.l2_bytes

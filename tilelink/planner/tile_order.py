@@ -35,7 +35,7 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
     if isinstance(anchor.operation, Matmul):
         tiles["k"] = loop.tile.k
     extents = {axis.name: axis.extent // segments[axis.name] for axis in anchor.axes}
-    return Space(extents, segments, tiles)
+    return Space(extents, segments, tiles, own_first=loop.own_first)
 
 
 def renamed(group: Group) -> list[tuple[TileOp, dict[str, str]]]:

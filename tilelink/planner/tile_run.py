@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilelink.ir.calls import SortRows
 from tilelink.ir.movers import Issuer, Transfer
-from tilelink.ir.nodes import Axis, ComputeRole, Exchange, Kind
+from tilelink.ir.nodes import Axis, ComputeRole, Exchange, Kind, Launch
 from tilelink.ir.order import Cut, Nest
 from tilelink.ir.steps import MatmulBody, Notify, Place, Store, SumParts, Wait
 from tilelink.ir.walk import flat
@@ -26,12 +28,14 @@ SKEW_SHARE, SKEW_US = 0.03, 7.0  # how late a peer may be with a part: a share o
 
 @dataclass(frozen=True, eq=False)
 class TileLoop:
-    """A tile loop by itself: what does not depend on when it begins; `runs`: those that were computed, by what they found."""
+    """A tile loop by itself: what does not depend on when it begins; `alone`: its first positions, as many as are likely of tiles
+    that do not wait for rows of other ranks; `runs`: those that were computed, by what they found."""
 
     parts: Parts
     role: ComputeRole
     cost: TileCost
     at: Positions
+    alone: int = 0
     runs: dict[tuple[float, float, State, tuple[float, ...]], tuple[Transfers, Times]] = field(
         default_factory=dict, repr=False
     )
@@ -95,11 +99,24 @@ class TileLoop:
         return self.at.last_chunk(self.parts.exchange(waits[0].exchange)) if len(waits) == 1 else None
 
 
-def tile_loop(parts: Parts, topology: Topology, role: ComputeRole, on: Programs) -> TileLoop:
-    """The tile loop of `role` on these programs."""
-    routed = next((axis.routed for axis in role.axes if axis.routed is not None), None)
+def tile_loop(
+    parts: Parts, topology: Topology, role: ComputeRole, on: Programs, *, two_parts: bool = False
+) -> TileLoop:
+    """The tile loop of `role` on these programs; `two_parts`: its tables put tiles of own tokens before all others."""
+    axis = next((one for one in role.axes if one.routed is not None), None)
     role = replace(role, axes=tuple(map(_likely, role.axes)))
-    return TileLoop(parts, role, TileCost(parts, topology, role, on, routed), positions(role))
+    if axis is None or axis.routed is None:
+        return TileLoop(parts, role, TileCost(parts, topology, role, on), positions(role))
+    again = axis.routed.likely_apart(axis.tile, topology.num_ranks) if two_parts else 0.0
+    cost = TileCost(parts, topology, role, on, axis.routed, again)
+    own = axis.routed.likely_own_tiles(axis.tile, topology.num_ranks) if role.own_first else 0
+    return TileLoop(parts, role, cost, positions(role), own * (role.num_tiles // role.axis(axis.name).tiles))
+
+
+def in_two_parts(launches: Iterable[Launch], role: ComputeRole) -> bool:
+    """Whether the tables of a loop put tiles of own tokens before all others, for this loop or for another one that has them."""
+    made = {(one.routed, one.height) for one in launches if isinstance(one, SortRows) and one.own_first}
+    return any((axis.routed, axis.tile) in made for axis in role.axes)
 
 
 def _likely(axis: Axis) -> Axis:
@@ -191,7 +208,10 @@ class TileRun:
             rows_known = wait.rows == self.loop.role.order.major and self.loop.segments == 1
             if rows_known and wait.every:
                 return np.asarray(arrivals.max(axis=0)[self.loop.at.last_chunk(exchange)])
-            return float(arrivals.max(initial=0.0))
+            there = float(arrivals.max(initial=0.0))
+            return (
+                np.where(np.arange(len(self.loop.at.place)) < self.loop.alone, 0.0, there) if self.loop.alone else there
+            )
         place = self.loop.at.place - (1 if self.loop.own_place == 0 else 0)
         needed = arrivals[np.clip(place, 0, len(arrivals) - 1), self.loop.at.last_chunk(exchange)]
         return np.where(self.loop.at.place == self.loop.own_place, 0.0, needed)

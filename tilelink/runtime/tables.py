@@ -23,8 +23,7 @@ def tables_of(schedule: Schedule) -> tuple[str, ...]:
     found = list[str]()
     for launch in schedule.launches:
         if isinstance(launch, SortRows):
-            names = launch.tables
-            found += [names.rows, names.tokens, names.experts, names.here, names.count]
+            found += launch.made[2:]  # counts are what it makes them of
         elif isinstance(launch, ListRows):
             found += [launch.sent.listed, launch.sent.here]
     return tuple(found)
@@ -53,14 +52,16 @@ def _entries(
         made = listed_rows(inputs[rank][sent.ids].numpy(), sent.experts, (schedule.num_ranks, sent.blocks, sent.rows))
         yield from _named((sent.listed, sent.here), made)
         return
-    routed, names, height = launch.routed, launch.tables, launch.height
+    routed, height = launch.routed, launch.height
     calls = (one for one in schedule.launches if isinstance(one, CollectiveCall) and one.out == routed.ids)
     gathered = next(calls, None)
     parts = [inputs[rank][routed.ids]] if gathered is None else [one[gathered.operand] for one in inputs]
     own = share(routed.every, routed.parts, rank if routed.parts > 1 else 0)
     whole, tiles = torch.cat(parts).numpy(), routed.most_tiles(height)
-    found = sorted_rows(whole, own, height, tiles, of_all=routed.parts == 1)
-    yield from _named((names.rows, names.tokens, names.experts, names.here, names.count), found)
+    each = routed.tokens // schedule.num_ranks
+    first = range(rank * each, (rank + 1) * each) if launch.own_first else None
+    found = sorted_rows(whole, own, height, tiles, of_all=routed.parts == 1, first=first)
+    yield from _named(launch.made[2:], found)
 
 
 def _named(names: Sequence[str], made: Sequence[Entries]) -> Iterator[Entry]:

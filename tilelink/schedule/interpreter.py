@@ -36,7 +36,7 @@ from tilelink.schedule.steps import (
     Sync,
     Wait,
 )
-from tilelink.schedule.tables import Entries, all_have_tiles, listed_rows, sorted_rows
+from tilelink.schedule.tables import made_tables
 
 Array = NDArray[np.float64]
 Op = Callable[..., Array | tuple[Array, ...]]
@@ -308,12 +308,7 @@ class _Program:
         ids, shapes = self.load(step.operands[0], env, -1).astype(np.int64), self.run.schedule.shapes
         tables = {name: np.full(shapes[name], -1, np.int64) for name in step.tables}
         numbers = [self.number(one, env) for one in step.numbers]
-        if step.function == LIST_ROWS:
-            found: tuple[Entries, ...] = listed_rows(ids, numbers[0], tables[step.tables[0]].shape)
-        else:
-            first, own, *_ = numbers
-            (places,), (tiles,) = shapes[step.tables[2]], shapes[step.tables[4]]
-            found = sorted_rows(ids, range(first, first + own), places // tiles, tiles, of_all=all_have_tiles(step))
+        found = made_tables(step, ids, numbers, shapes)
         for name, made in zip(step.tables[-len(found) :], found, strict=True):
             for place, entry in made.items():
                 tables[name][place] = entry

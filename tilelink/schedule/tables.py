@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tilelink.schedule.index import Ints
-from tilelink.schedule.steps import Call
+from tilelink.schedule.steps import LIST_ROWS, Call
 
 Entries = dict[tuple[int, ...], int]
 
@@ -17,26 +17,48 @@ def all_have_tiles(step: Call) -> bool:
     return step.numbers[0] == 0
 
 
+def made_tables(
+    step: Call, ids: Ints, numbers: Sequence[int], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Entries, ...]:
+    """The last tables of `step`, an index program that is told these ids and numbers."""
+    if step.function == LIST_ROWS:
+        return listed_rows(ids, numbers[0], shapes[step.tables[0]])
+    first, own, _, _, _, *apart = numbers
+    (places,), (tiles,) = shapes[step.tables[2]], shapes[step.tables[4]]
+    mine = range(apart[0], sum(apart)) if apart else None
+    experts, of_all = range(first, first + own), all_have_tiles(step)
+    return sorted_rows(ids, experts, places // tiles, tiles, of_all=of_all, first=mine)
+
+
 def sorted_rows(
-    ids: Ints, own: Sequence[int], height: int, tiles: int, *, of_all: bool
-) -> tuple[Entries, Entries, Entries, Entries, Entries]:
+    ids: Ints, own: Sequence[int], height: int, tiles: int, *, of_all: bool, first: Sequence[int] | None = None
+) -> tuple[Entries, ...]:
     """(rows, tokens, experts, here, count) of ids [tokens, choices]: rows of the `own` experts in `tiles` of `height`, of which
-    the last ones may have none. `of_all`: rows that none of these takes have tiles behind them, as of one more expert."""
+    the last ones may have none. `of_all`: rows that none of these takes have tiles behind them, as of one more expert.
+
+    `first`: tokens whose rows come first, each expert's, and tiles of these alone before all others; how many is one more table.
+    """
     choices, flat = ids.shape[1], [int(one) for one in ids.ravel()]
     groups = [[number for number, one in enumerate(flat) if one == expert] for expert in own]
-    if of_all:
-        groups.append([number for number, one in enumerate(flat) if one not in own])
-    rows, tokens, experts, here = Entries(), Entries(), Entries(), Entries()
-    tile = 0
-    for expert, group in enumerate(groups):
+    chosen = [[row for row in group if row // choices in (first or ())] for group in groups]
+    groups = [mine + [row for row in group if row not in mine] for mine, group in zip(chosen, groups, strict=True)]
+    parts = list[tuple[int, list[int]]](), list[tuple[int, list[int]]]()  # of an expert, the rows of a tile
+    for expert, (mine, group) in enumerate(zip(chosen, groups, strict=True)):
         for begin in range(0, len(group), height):
             part = group[begin : begin + height]
-            experts[tile,], here[tile,] = expert, len(part)
-            for row, number in enumerate(part):
-                rows[tile * height + row,], tokens[tile * height + row,] = number, number // choices
-            tile += 1
-    here |= {(behind,): 0 for behind in range(tile, tiles)}
-    return rows, tokens, experts, here, {(0,): tile}
+            parts[not set(part) <= set(mine)].append((expert, part))
+    if of_all:
+        none = [number for number, one in enumerate(flat) if one not in own]
+        parts[1].extend((len(own), none[begin : begin + height]) for begin in range(0, len(none), height))
+    rows, tokens, experts, here = Entries(), Entries(), Entries(), Entries()
+    for tile, (expert, part) in enumerate((*parts[0], *parts[1])):
+        experts[tile,], here[tile,] = expert, len(part)
+        for row, number in enumerate(part):
+            rows[tile * height + row,], tokens[tile * height + row,] = number, number // choices
+    count = len(parts[0]) + len(parts[1])
+    here |= {(behind,): 0 for behind in range(count, tiles)}
+    apart = () if first is None else ({(0,): len(parts[0])},)
+    return rows, tokens, experts, here, {(0,): count}, *apart
 
 
 def listed_rows(ids: Ints, experts: int, shape: tuple[int, ...]) -> tuple[Entries, Entries]:

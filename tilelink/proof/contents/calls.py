@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilelink.ir.spec import BoundNode, Matmul
-from tilelink.proof.contents import routed
+from tilelink.ir.spec import AllGather, BoundNode, Matmul
+from tilelink.proof.contents import orders
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory
 from tilelink.proof.contents.tile import ANY_RANK, Term, Tile
 from tilelink.proof.contents.trace import Done
@@ -38,10 +38,12 @@ def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: st
             call.reduce_scatter()
         case "all_reduce":
             call.all_reduce()
-        case routed.REORDERED:
+        case orders.REORDERED:
             call.reordered()
-        case routed.RETURNED:
+        case orders.RETURNED:
             call.returned()
+        case orders.OWN_ROWS:
+            call.own_rows()
         case steps.SORT_ROWS | steps.LIST_ROWS:
             call.index_rows()
         case _:
@@ -147,13 +149,33 @@ class _Call:
         self._all_of(part, value, (0, 1))
         nodes, first = self.values.spec.nodes, self.values.first
         node = next(
-            (one for one in nodes if isinstance(one.operation, routed.Returned) and first[one.inputs[0]] == value), None
+            (one for one in nodes if isinstance(one.operation, orders.Returned) and first[one.inputs[0]] == value), None
         )
         if node is None or tile.term.summed:
             raise Mismatch(f"{tile.term} is no value whose rows return")
         zero = np.zeros(len(self.ranks), np.int64)
         start, extent = (zero, zero), tuple(zero + one for one in node.output.local)
         self.write(out, Tile(self.values.term(node), (0, 1), self.ranks, start, extent, start, zero == 0))
+
+    def own_rows(self) -> None:
+        """Rows of what a gather makes of the whole operand, in the order that the name of the result says: as many as are own."""
+        source, out = self.step.reads[0], self.step.writes[0]
+        tile = self.tile(source)
+        value, first = tile.term.name, self.values.first
+        part = self.values.part(tile, value)
+        self._here(part, value)
+        self._all_of(part, value, (0, 1))
+        order = out.buffer.removeprefix(source.buffer).removesuffix(orders.OF_OWN)
+        gathers = (one for one in self.values.spec.nodes if one.operation == AllGather(0))
+        rows = (
+            f"{first[one.output.name]}{order}" for one in gathers if first.get(one.inputs[0], one.inputs[0]) == value
+        )
+        found = next((one for one in rows if one in self.values.shapes), "")
+        if not found or tile.term.summed:
+            raise Mismatch(f"nothing gathers {tile.term} whose rows come in that order")
+        zero = np.zeros(len(self.ranks), np.int64)
+        start, extent = (zero, zero), (zero + out.sizes[0], zero + self.values.shapes[found][1])
+        self.write(out, Tile(Term(first.get(found, found)), (0, 1), self.ranks, start, extent, start, zero == 0))
 
     def _rows(self, left: Access, value: str) -> tuple[Ints, Ints]:
         """First row of `value` in what the call multiplies, and how many; its columns are all there."""

@@ -4,6 +4,7 @@ Tables of a routing keep to laws (`tilelink.ir.routed`): `rows` has each assignm
 `experts` the expert of all rows of a tile. So what lies in the order of the tables is what lies by assignment, in another order:
 
     left = x[tokens[p + lane] : +here[i], k]      ->  left = x_by_tokens[p : +height, k]
+    left = x[tokens[p + lane] - rank * T : ...]   ->  left = x_own[p : +height, k], which has the first tiles only
     right = w[experts[i], k, n]                   ->  right = w_by_experts[i * K + k, n]
     store h -> h[rows[p + lane] : +here[i], n]    ->  store h -> h_by_rows[p : +height, n]
     h = grouped_matmul(x, w, routing)             ->  h_by_rows[p] = x_by_tokens[p] @ w_by_experts[i * K : +K]
@@ -13,7 +14,9 @@ Tables of a routing keep to laws (`tilelink.ir.routed`): `rows` has each assignm
 
 Calls of `REORDERED` stand for the laws: where a tensor lies whole in one order, it lies whole in the other one. Calls of
 `RETURNED` stand for another one, that each row is of an expert of one rank: all rows of a rank's tokens come, if each rank stores
-all of its own at each rank, from the first row of its tokens on.
+all of its own at each rank, from the first row of its tokens on. Calls of `OWN_ROWS` stand for a third one: the first tiles have
+rows of own tokens, which a gather brings as they are. How many such tiles there are, a routing says; here each rank has another
+number of them.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilelink.ir.ops.op import Inferred, Op
 from tilelink.ir.spec import (
     BoundNode,
     BoundSpec,
@@ -34,6 +36,16 @@ from tilelink.ir.spec import (
     Spread,
 )
 from tilelink.proof.contents.listed import with_all_rows
+from tilelink.proof.contents.orders import (
+    OF_OWN,
+    OWN_ROWS,
+    REORDERED,
+    RETURNED,
+    BlockMatmul,
+    CombineChoices,
+    Reordered,
+    Returned,
+)
 from tilelink.proof.contents.tables import Sorts, is_of, sorts
 from tilelink.schedule.index import Index, Number, least, less, names_in, rank, replaced, tables_in
 from tilelink.schedule.instance import with_indices
@@ -41,61 +53,6 @@ from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.roles import Host, Launch, Phase, Role, Schedule
 from tilelink.schedule.steps import SORT_ROWS, Call, If, Load, Step, Store
 from tilelink.schedule.walk import all_steps, mapped, with_bodies, with_phases
-
-REORDERED, RETURNED = "reordered", "returned"
-
-
-class _OfProof(Op):
-    """An operation of the proof, which no spec has."""
-
-    __slots__ = ()
-
-    def infer(self, operands: object, location: object) -> Inferred:
-        raise AssertionError("no spec has it")
-
-
-@dataclass(frozen=True, slots=True)
-class Reordered(_OfProof):
-    """The same elements in another order. `by`: the end of the names of what lies in that order."""
-
-    by: str
-
-    @property
-    def word(self) -> str:
-        return f"order of {self.by}"
-
-
-@dataclass(frozen=True, slots=True)
-class BlockMatmul(_OfProof):
-    """Rows of block i of the left operand times block i of the right one; blocks have `height` and `depth` rows."""
-
-    height: int
-    depth: int
-
-    @property
-    def word(self) -> str:
-        return "grouped_matmul"
-
-
-@dataclass(frozen=True, slots=True)
-class Returned(_OfProof):
-    """Rows of the own tokens, each from the rank of its expert, of rows in the order of tables."""
-
-    @property
-    def word(self) -> str:
-        return "return"
-
-
-@dataclass(frozen=True, slots=True)
-class CombineChoices(_OfProof):
-    """Rows [T, choices * N] of all choices of a token, one behind the other, each times its weight."""
-
-    choices: int
-    route: Route
-
-    @property
-    def word(self) -> str:
-        return "combine"
 
 
 def in_order_of_tables(schedule: Schedule, spec: BoundSpec) -> tuple[Schedule, BoundSpec]:
@@ -119,6 +76,12 @@ class _Tables:
     tiles: int
     ids: str
     told: Sorts
+    own: str = ""  # where rows of own tokens come first
+
+    @property
+    def own_tiles(self) -> Number:
+        """How many tiles of them there are: no multiple of a group's on two ranks that follow each other."""
+        return least(self.tiles // 2 + rank, self.tiles)
 
     @property
     def height(self) -> int:
@@ -132,21 +95,24 @@ class _Reordering:
         self.buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in schedule.buffers}
         self.tables: list[_Tables] = []
         for step in made:
-            _, _, rows, tokens, experts, here, count = step.tables
+            _, _, rows, tokens, experts, here, count, *own = step.tables
             places, tiles = self.shapes[rows][0], self.shapes[experts][0]
             ids, told = step.operands[0].buffer, sorts(schedule, step)  # both of the spec, as `tables.py` has found
-            self.tables.append(_Tables(rows, tokens, experts, here, count, places, tiles, ids, told))
+            self.tables.append(_Tables(rows, tokens, experts, here, count, places, tiles, ids, told, *own))
         self.new: dict[str, Buffer] = {}
         self.before: list[tuple[str, str]] = []  # (buffer, the same in an order): read there
         self.after: list[tuple[str, str]] = []  # written there
         self.back: list[tuple[str, str]] = []  # rows of it are written there, a copy for each rank
+        self.own: dict[tuple[str, str], _Tables] = {}  # rows of own tokens are read there
 
     def both(self) -> tuple[Schedule, BoundSpec]:
         known: dict[Number, Number] = {Index(one.count, (0,)): one.tiles for one in self.tables}
+        known |= {Index(one.own, (0,)): one.own_tiles for one in self.tables if one.own}
         schedule = with_indices(self.schedule, lambda index: _with(index, known))
         schedule = with_bodies(schedule, self._without_guards)
         schedule = with_phases(schedule, lambda _, phase: replace(phase, body=mapped(phase.body, self._step)))
         first = tuple(self._call(f"before_{new}", new, old) for old, new in dict.fromkeys(self.before))
+        first += tuple(self._own_rows(new, old, one) for (old, new), one in self.own.items())
         last = tuple(self._call(f"after_{new}", old, new) for old, new in dict.fromkeys(self.after))
         last += tuple(self._call(f"after_{new}", old, new, RETURNED) for old, new in dict.fromkeys(self.back))
         buffers = (*schedule.buffers, *self.new.values())
@@ -156,6 +122,12 @@ class _Reordering:
         regions = (self._whole(out), self._whole(source))
         step = Call(function, (regions[0],), (regions[1],))
         return Launch("main", (Role(name, Host(), (Phase(1, (step,)),)),))
+
+    def _own_rows(self, out: str, source: str, tables: _Tables) -> Launch:
+        """Rows of own tokens in the order of their places, as far as these are those of the first tiles."""
+        places, width = tables.own_tiles * tables.height, self.new[out].shape[1]
+        step = Call(OWN_ROWS, (Region(out, (0, 0), (places, width)),), (self._whole(source),))
+        return Launch("main", (Role(f"before_{out}", Host(), (Phase(1, (step,)),)),))
 
     def _whole(self, name: str) -> Region:
         shape = self.new[name].shape if name in self.new else self.shapes[name]
@@ -185,9 +157,9 @@ class _Reordering:
 
     def _region(self, region: Region, used: list[tuple[str, str]]) -> Region:
         first, before = less(region.start[0])
-        if before != 0 and used is self.after:
-            return self._returned(region, first, before)
-        if before != 0 or not isinstance(first, Index) or not (tables_in(first) or "lane" in names_in(first)):
+        if before != 0:
+            return (self._returned if used is self.after else self._of_own)(region, first, before)
+        if not isinstance(first, Index) or not (tables_in(first) or "lane" in names_in(first)):
             return region
         for one in self.tables:
             if first.op == one.experts:
@@ -230,6 +202,20 @@ class _Reordering:
                 return replace(region, buffer=name, start=start, extent=(1, extent, region.extent[1]), at=rank)
         return region
 
+    def _of_own(self, region: Region, first: Number, before: Number) -> Region:
+        """Rows of own tokens, which count from the first one of this rank."""
+        each, width = self.shapes[region.buffer]
+        own = tuple((number * each, each) for number in range(self.schedule.num_ranks))
+        for one in self.tables:
+            if not isinstance(first, Index) or first.op != one.tokens or before != rank * each:
+                continue
+            if one.told.tokens == own and region.at == rank and (extent := self._rows(region, first, one)) is not None:
+                name = self._made(region.buffer, "tokens", one, (one.places, width), own=True)
+                self.own[region.buffer, name] = one
+                start = (replaced(first.args[0], {"lane": 0}), region.start[1])
+                return replace(region, buffer=name, start=start, extent=(extent, region.extent[1]))
+        return region
+
     def _choices(self, region: Region, first: Index, used: list[tuple[str, str]]) -> Region:
         """Rows `(t + lane) * choices + j`, of tokens from t on."""
         rows, width = self.shapes[region.buffer]
@@ -243,8 +229,10 @@ class _Reordering:
         extent = (region.extent[0], least(region.extent[1], width - column))
         return replace(region, buffer=name, start=(token, choice * width + column), extent=extent)
 
-    def _made(self, buffer: str, what: str, tables: _Tables | None, shape: tuple[int, ...]) -> str:
-        name = _name(buffer, what, tables)
+    def _made(
+        self, buffer: str, what: str, tables: _Tables | None, shape: tuple[int, ...], *, own: bool = False
+    ) -> str:
+        name = _name(buffer, what, tables) + (OF_OWN if own else "")
         self.new[name] = Buffer(name, Memory.LOCAL, shape, self.buffers[buffer].dtype)
         return name
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tilelink.ir.routed import Routed
+from tilelink.ir.routed import Routed, Tables
 from tilelink.ir.spec import BoundSpec, Route
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
@@ -25,13 +25,14 @@ from tilelink.schedule.walk import phases, steps_in
 @dataclass(frozen=True, slots=True)
 class Sorts:
     """What a call is told: the first expert of each rank, how many it has, how many there are, choices of a token, ids that one
-    program goes through."""
+    program goes through; and of each rank the first token, and how many, whose rows come first."""
 
     first: tuple[int, ...]
     own: tuple[int, ...]
     every: int
     choices: int
     chunk: int
+    tokens: tuple[tuple[int, int], ...] = ()
 
 
 def sorts(schedule: Schedule, step: Call) -> Sorts:
@@ -40,9 +41,15 @@ def sorts(schedule: Schedule, step: Call) -> Sorts:
     def number(one: Number, rank: int) -> int:
         return int(evaluate(one, {"rank": rank} | schedule.sizes))
 
-    first, own, every, choices, chunk = step.numbers
-    firsts, owns = (tuple(number(one, rank) for rank in range(schedule.num_ranks)) for one in (first, own))
-    return Sorts(firsts, owns, *(number(one, 0) for one in (every, choices, chunk)))
+    def of_ranks(one: Number) -> tuple[int, ...]:
+        return tuple(number(one, rank) for rank in range(schedule.num_ranks))
+
+    first, own, every, choices, chunk, *tokens = step.numbers
+    found = Sorts(of_ranks(first), of_ranks(own), number(every, 0), number(choices, 0), number(chunk, 0))
+    if len(step.tables) == len(Tables("", 0).all):
+        return found
+    begin, many = map(of_ranks, tokens)
+    return replace(found, tokens=tuple(zip(begin, many, strict=True)))
 
 
 def is_of(told: Sorts, route: Route) -> bool:
@@ -91,7 +98,7 @@ def _apart(told: Sorts) -> bool:
 
 def _sizes(schedule: Schedule, step: Call, routed: Routed, told: Sorts) -> Iterator[str]:
     """Room for every routing, and no entry that is larger than is taken for granted. `routed`: of the most experts of a rank."""
-    counts, _, rows, tokens, experts, here, count = step.tables
+    counts, _, rows, tokens, experts, here, count, *apart = step.tables
     shapes, below = schedule.shapes, {one.name: value_of(one.below, schedule.sizes) for one in schedule.tables}
     (tiles,), (places,) = shapes[experts], shapes[rows]
     height = places // max(1, tiles)
@@ -101,7 +108,7 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, told: Sorts) -> Itera
         experts: (tiles, routed.experts + 1),
         here: (tiles, height + 1),
         count: (1, tiles + 1),
-    }
+    } | dict.fromkeys(apart, (1, tiles + 1))
     for name, (size, least) in room.items():
         if math.prod(shapes[name]) != size or below[name] < least:
             yield f"table {name} {list(shapes[name])} below {below[name]} is to have {size} entries below {least}"
@@ -112,7 +119,8 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, told: Sorts) -> Itera
     for name in step.tables:
         for law in laws[name] - (known if name == rows else set()):
             yield f"of table {name} it is not true that it has {law.value}"
-    programs, bins = shapes[counts]
+    counters, bins = shapes[counts]
+    programs = counters // (2 if apart else 1)  # which count rows of own tokens by themselves
     if programs * told.chunk < routed.rows or bins < routed.experts or bins & (bins - 1):
         few = f"counts {list(shapes[counts])} of {told.chunk} ids each are too few"
         yield f"{few} for {routed.rows} ids of {routed.experts} experts"

@@ -29,7 +29,7 @@ from tilelink.ir.spec import (
     SendRecv,
     Slice,
 )
-from tilelink.proof.contents.routed import BlockMatmul, CombineChoices
+from tilelink.proof.contents.orders import BlockMatmul, CombineChoices
 from tilelink.proof.contents.tile import ANY_RANK, Flags, Product, Term, Tile, Weighted
 from tilelink.schedule.index import Ints
 

@@ -10,6 +10,7 @@ one table are some of them, and in the same order. What circles and words do doe
     store y -> back[token[s, rank, i]]@s        ->  store y -> back[0 : +all]@s
     move x[tile] -> recv[row[tile]]@to[tile]    ->  for each rank: move x[tile] -> recv[0 : +all]@(that rank)
     if kind[tile] == 1: ... else: ...           ->  ... and ...
+    tiles rows[0] to n - 1                      ->  tiles 0 to n - 1
 
 Whoever reads a row is to find one that this call has written, where a table says which are. Rows that are written and read in
 loops `for i < rows[...]` only are looked at once more, with the entry of the table and the round as further dimensions: what is
@@ -28,7 +29,7 @@ from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.by_place import by_place, written_by_place
 from tilelink.proof.happens_before.check import Outcome, ordered, unlike_move
 from tilelink.proof.happens_before.refuted import Refutation
-from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, tables_in, terms
+from tilelink.schedule.index import Index, Number, less, names_in, rank, replaced, spelled, tables_in, terms
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.printing import in_a_line
@@ -132,10 +133,14 @@ class _Everything:
 
     def _phase(self, phase: Phase) -> Phase:
         let, names = self._let(phase.let, {})
-        count, body = self._count("tile", phase.count, phase.body, f"{spelled(phase.count)} positions", names)
+        first, count = phase.first, phase.count
+        if tables_in(first):  # from the first position of all on, to the same end
+            end, before = less(count)
+            first, count = 0, end if before == first else count + self._most(first)
+        count, body = self._count("tile", count, phase.body, f"{spelled(count)} positions", names)
         if not isinstance(phase.pipelining, Plain) and len(body) != len(phase.body):
             raise Dynamic("a branch of a pipelined phase")
-        return replace(phase, count=count, let=let, body=body)
+        return replace(phase, count=count, let=let, first=first, body=body)
 
     def _count(
         self, variable: str, count: Number, body: tuple[Step, ...], where: str, names: Mapping[str, Number]

@@ -1,0 +1,138 @@
+"""What a routing orders: the index programs with their tables, and loops over tiles of rows by experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+
+from tilelink.elaborate import regions
+from tilelink.elaborate.positions import TILE, lets, tile_name
+from tilelink.elaborate.regions import Tiles, own_experts
+from tilelink.elaborate.tiles import body
+from tilelink.errors import LARGEST_SIZE
+from tilelink.ir import steps as ir
+from tilelink.ir.calls import ListRows, SortRows
+from tilelink.ir.nodes import Axis, ComputeRole, Launch
+from tilelink.ir.routed import Sent
+from tilelink.schedule.index import Index, Number, greatest, least, rank
+from tilelink.schedule.memory import Law, Memory, Region, Table
+from tilelink.schedule.roles import Host, Phase, Role
+from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, Compute, For, If, Step, Wait
+from tilelink.schedule.walk import steps_in
+
+# ---- index programs ----------------------------------------------------------------------------------------------------
+
+
+def tables_of(launch: Launch, ranks: int) -> Iterator[Table]:
+    """What an index program makes."""
+    match launch:
+        case SortRows():
+            yield from _sorted_tables(launch)
+        case ListRows(sent):
+            yield Table(sent.listed, (ranks, sent.blocks, sent.rows), sent.rows, (Law.DIFFERS,), Memory.LOCAL)
+            yield Table(sent.here, (ranks, sent.blocks), sent.rows + 1, (), Memory.LOCAL)
+
+
+def _sorted_tables(launch: SortRows) -> Iterator[Table]:
+    """For tiles of a height."""
+    routed, names = launch.routed, launch.tables
+    most = routed.most_tiles(launch.height)
+    counters = routed.programs * (2 if launch.own_first else 1)
+    yield Table(names.counts, (counters, routed.bins), routed.rows + 1, (), Memory.LOCAL)
+    yield Table(names.wrong, (1,), LARGEST_SIZE, (), Memory.LOCAL)
+    laws = (Law.DIFFERS, Law.APART) if routed.parts > 1 else (Law.DIFFERS,)
+    yield Table(names.rows, (most * launch.height,), routed.rows, laws, Memory.LOCAL)
+    yield Table(names.tokens, (most * launch.height,), routed.tokens, (), Memory.LOCAL)
+    yield Table(names.experts, (most,), routed.experts + 1, (), Memory.LOCAL)
+    yield Table(names.here, (most,), launch.height + 1, (), Memory.LOCAL)
+    yield Table(names.count, (1,), most + 1, (), Memory.LOCAL)
+    if launch.own_first:
+        yield Table(names.own, (1,), most + 1, (), Memory.LOCAL)
+
+
+def sort_rows(launch: SortRows, ranks: int) -> Role:
+    """It is told experts, and which tokens come first."""
+    routed = launch.routed
+    ids = Region(routed.ids, (0, 0), (routed.tokens, routed.choices))
+    numbers: tuple[Number, ...] = (*own_experts(routed), routed.every, routed.choices, routed.chunk)
+    if launch.own_first:
+        each = routed.tokens // ranks
+        numbers = (*numbers, rank * each, each)
+    step = Call(SORT_ROWS, (), (ids,), launch.made, numbers)
+    return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
+
+
+def list_rows(sent: Sent) -> Role:
+    """It is told how many experts a rank has."""
+    ids = Region(sent.ids, (0, 0), (sent.tokens, sent.choices))
+    step = Call(LIST_ROWS, (), (ids,), (sent.listed, sent.here), (sent.experts, sent.choices))
+    return Role(sent.listed, Host(), (Phase(1, (step,), title="rows that go to each rank"),))
+
+
+# ---- loops over tiles --------------------------------------------------------------------------------------------------
+
+OWN_TOKENS = "tiles of own tokens"
+FIRST_TILES = "the first tile of each program, as columns of all ranks come"
+
+
+def phases(tiles: Tiles, role: ComputeRole, axis: Axis, title: str) -> Iterator[Phase]:
+    """Programs wait for all that any tile may read, then go through tiles as far as there are any: tiles come in groups, of
+    which the last one may have some without rows.
+
+    Tiles of own tokens are the first ones, and may come before the waits. The group in which the others begin is then gone
+    through twice, before and behind the waits: so each position stays that of the same program, and none has a tile more.
+
+    Where a loop over k waits for columns, only the first tile of each program does: later ones find them all.
+    """
+    waits = tuple(step for step in role.body if isinstance(step, ir.Wait))
+    steps = [step for step in role.body if step not in waits]
+    tables, tile = regions.tables_of(axis), Index(tile_name(axis.name))
+    own = Index(tables.own, (0,))
+    is_own = Index("max", (own - tile, 0))  # 0: it is not
+    if role.own_first:
+        alone = If(is_own, 0, (), body(replace(tiles, own_rows=True), steps))
+        yield Phase(_positions(role, axis, own), (alone,), lets(role, TILE), title=OWN_TOKENS)
+    if waits:
+        yield Phase(1, body(tiles, waits), every=True, title="rows of all ranks")
+    here, end = Index(tables.here, (tile,)), _positions(role, axis, Index(tables.count, (0,)))
+    if any(isinstance(step, ir.MatmulBody) and step.waits for step in steps):
+        programs = role.programs
+        yield Phase(programs, _where_rows(here, body(tiles, steps)), lets(role, TILE), title=FIRST_TILES)
+        steps = [replace(step, waits=()) if isinstance(step, ir.MatmulBody) else step for step in steps]
+        later = If(here, 0, (), body(tiles, steps))
+        yield Phase(greatest(end - programs, 0), (later,), lets(role, TILE), programs, title=title)
+        return
+    some = If(here, 0, (), body(tiles, steps))
+    if not role.own_first:
+        yield Phase(end, (some,), lets(role, TILE), title=title)
+        return
+    first = own // role.order.group * _of_group(role, axis)
+    yield Phase(end - first, (If(is_own, 0, (some,)),), lets(role, TILE), first, title=title)
+
+
+def _where_rows(here: Index, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Steps of a tile where it has rows; it waits in any case, and begins what goes on behind waits."""
+    if not _waits(steps):
+        return (If(here, 0, (), steps),)
+    found: list[Step] = []
+    for always, some in groupby(steps, lambda step: _waits((step,)) or isinstance(step, Compute)):
+        if not always:
+            found.append(If(here, 0, (), tuple(some)))
+            continue
+        found += (replace(step, body=_where_rows(here, step.body)) if isinstance(step, For) else step for step in some)
+    return tuple(found)
+
+
+def _waits(steps: tuple[Step, ...]) -> bool:
+    return any(isinstance(step, Wait) for step in steps_in(steps))
+
+
+def _positions(role: ComputeRole, axis: Axis, tiles: Index) -> Number:
+    """Of the groups in which so many tiles along a routed axis lie."""
+    group = role.order.group
+    return least((tiles + group - 1) // group * _of_group(role, axis), role.num_tiles)
+
+
+def _of_group(role: ComputeRole, axis: Axis) -> int:
+    return role.order.group * (role.num_tiles // axis.tiles)

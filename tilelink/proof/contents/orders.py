@@ -1,0 +1,64 @@
+"""Operations of the proof, which no spec has: of values in the order of tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilelink.ir.ops.op import Inferred, Op
+from tilelink.ir.spec import Route
+
+REORDERED, RETURNED, OWN_ROWS = "reordered", "returned", "own_rows"
+OF_OWN = ", of own tokens"  # the end of the name of what has their rows only
+
+
+class _OfProof(Op):
+    """An operation of the proof, which no spec has."""
+
+    __slots__ = ()
+
+    def infer(self, operands: object, location: object) -> Inferred:
+        raise AssertionError("no spec has it")
+
+
+@dataclass(frozen=True, slots=True)
+class Reordered(_OfProof):
+    """The same elements in another order. `by`: the end of the names of what lies in that order."""
+
+    by: str
+
+    @property
+    def word(self) -> str:
+        return f"order of {self.by}"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMatmul(_OfProof):
+    """Rows of block i of the left operand times block i of the right one; blocks have `height` and `depth` rows."""
+
+    height: int
+    depth: int
+
+    @property
+    def word(self) -> str:
+        return "grouped_matmul"
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(_OfProof):
+    """Rows of the own tokens, each from the rank of its expert, of rows in the order of tables."""
+
+    @property
+    def word(self) -> str:
+        return "return"
+
+
+@dataclass(frozen=True, slots=True)
+class CombineChoices(_OfProof):
+    """Rows [T, choices * N] of all choices of a token, one behind the other, each times its weight."""
+
+    choices: int
+    route: Route
+
+    @property
+    def word(self) -> str:
+        return "combine"
