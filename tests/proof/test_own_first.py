@@ -71,8 +71,9 @@ def each_step(change: Change) -> OnSteps:
 
 def loads(buffer: str, new: Callable[[Region], Region]) -> OnSteps:
     def change(step: Step) -> tuple[Step, ...]:
-        there = isinstance(step, Load) and step.region.buffer == buffer
-        return (replace(step, region=new(step.region)),) if there else (step,)  # type: ignore[union-attr, type-var, call-arg]
+        if not isinstance(step, Load) or step.region.buffer != buffer:
+            return (step,)
+        return (replace(step, region=new(step.region)),)
 
     return each_step(change)
 
