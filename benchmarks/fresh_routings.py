@@ -81,17 +81,32 @@ ANSWERS: dict[str, Callable[[Given], Answer]] = {
     "experts, reduce": _summed,
     "experts, layer of cut experts": _layer,
     "experts, layer of experts of ranks": _layer,
+    "experts, gather of columns": _columns,
+    "experts, own tiles first": _columns,
+    "experts, layer by columns": _layer,
+    "experts, layer with own tiles first": _layer,
     "experts, there and back": _back,
 }
 
 
 _LAYER = "experts, layer of experts of ranks"
+_COLUMNS, _FIRST = "experts, layer by columns", "experts, layer with own tiles first"
 PINS: dict[str, tuple[dict[str, object], ...]] = {
     _LAYER: (
         {"out.adder": "sender"},
         {"out.adder": "receiver"},
         {"out.adder": "sender", "rows_value.mover": "NeededRows()"},
         {"out.adder": "receiver", "rows_value.mover": "NeededRows()"},
+    ),
+    "experts, gather of columns": tuple({"x_full.cut": "columns", "x_full.chunks": chunks} for chunks in ("2", "4")),
+    "experts, own tiles first": tuple(
+        {"out.own": "first", "x_full.mover": one} for one in ("CopyEngine()", "CommSms(8)")
+    ),
+    _COLUMNS: tuple({"rows_value.cut": "columns", "out.adder": adder} for adder in ("sender", "receiver")),
+    _FIRST: (
+        {"h.own": "first", "rows_value.mover": "CopyEngine()", "out.adder": "receiver", "h.tile": "16x64x64/4w4s"},
+        {"h.own": "first", "rows_value.mover": "NeededRows()", "out.adder": "receiver", "h.tile": "16x64x64/4w4s"},
+        {"h.own": "first", "rows_value.mover": "NeededRows()", "out.adder": "sender"},
     ),
     "experts, there and back": ({}, {"dispatch_out.mover": "NeededRows()"}),
 }
@@ -107,7 +122,7 @@ def run(name: str, sizes: dict[str, int], calls: int, seed: int, pins: Mapping[s
     rank, ranks, family = dist.get_rank(), dist.get_world_size(), EXPERTS[name]
     schedule, operator = _operator(family.spec, sizes, pins)
     one_rank = None
-    if name == _LAYER and pins.get("out.adder") == "receiver":
+    if name in (_LAYER, _COLUMNS, _FIRST) and pins.get("out.adder") == "receiver":
         tiles = {pin: value for pin, value in schedule.choices if pin in ("h.tile", "grouped_matmul_out_3.tile")}
         _, one_rank = _operator(alone, sizes, tiles)
     whole, values = whole_inputs(schedule, 0), schedule.spec.inputs

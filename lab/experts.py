@@ -74,21 +74,19 @@ _GROUPED, _FUSED = "NCCL, grouped", "NCCL, fused"
 _START = time.monotonic()
 _Made = TypeVar("_Made")
 ROWS = {"ag_moe": _CUT, "moe_rs": _CUT, "ep_layer": _EXPERTS}
-_TILES = (
-    *("128x128x64/4w3s2p", "128x256x64/8w3s", "64x256x64/4w4s", "256x128x64/8w3s", "128x128x64/8w3s"),
-    *("64x128x64/4w4s", "16x128x64/4w5s"),
-)
 _PINNED: dict[str, tuple[dict[str, str], ...]] = {
     "ag_moe": (
-        {"x_full.chunks": "1", "x_full.mover": "CopyEngine()"},
-        *({"x_full.cut": "columns", "x_full.chunks": chunks} for chunks in ("2", "4")),
-        *({"out.tile": tile} for tile in _TILES),
+        {"x_full.chunks": "1", "x_full.mover": "CopyEngine()", "out.own": "in order"},
+        {"x_full.cut": "columns"},
+        {"out.own": "first"},
     ),
-    "moe_rs": tuple({"grouped_matmul_out.tile": tile} for tile in _TILES),
+    "moe_rs": tuple(
+        {"grouped_matmul_out.tile": tile} for tile in ("128x128x64/4w3s2p", "128x256x64/8w3s", "64x256x64/4w4s")
+    ),
     "ep_layer": (
-        {"rows_value.mover": "NeededRows()"},
-        {"rows_value.mover": "CopyEngine()", "rows_value.chunks": "1"},
+        {"rows_value.chunks": "1", "rows_value.mover": "CopyEngine()", "h.own": "in order"},
         {"rows_value.cut": "columns"},
+        {"h.own": "first"},
     ),
 }
 

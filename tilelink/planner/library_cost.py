@@ -9,8 +9,7 @@ import math
 from dataclasses import dataclass
 
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.planner.tile_cost import read_again
-from tilelink.planner.tile_work import tile_share
+from tilelink.planner.tile_work import read_again, tile_share
 from topologies.topology import Topology
 
 _STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
@@ -41,7 +40,7 @@ def library_matmul(topology: Topology, rows: int, cols: int, k: int, dtype: str,
     gpu, size = topology.gpu, DTYPE_BYTES[dtype]
     compute = 2 * rows * k * cols / (gpu.tflops(dtype) * gpu.gemm_efficiency) / 1e6
     weights = k * cols * size
-    traffic = (rows * (k + cols) + k * cols) * size + (pieces - 1) * read_again(weights, topology)
+    traffic = (rows * (k + cols) + k * cols) * size + (pieces - 1) * read_again(weights, topology.gpu)
     memory = traffic / gpu.memory_gb_per_s / 1e3
     splits = _splits(rows / pieces, cols, gpu.num_sms)
     least = k / 64 / splits * _STEP_US

@@ -32,13 +32,13 @@ from tilelink.planner.tile_cost import (
     STORES_HIDDEN,
     WIDE_TILE,
     WIDE_WEIGHTS,
-    again_us,
 )
 from tilelink.planner.tile_order import tile_space
 from tilelink.planner.tile_work import (
     START_US,
     Programs,
     Work,
+    again_us,
     compute_us,
     flops_us,
     least_tile_us,

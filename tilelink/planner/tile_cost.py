@@ -33,24 +33,23 @@ from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, tile_packet
 from tilelink.planner.tile_work import (
     MEMORY_SHARE,
     PREFETCHED_START_US,
-    SOFTNESS,
     START_US,
     TURN_US,
     Programs,
     TileParts,
     Work,
+    again_us,
     compute_us,
     flops_us,
+    of_experts_us,
     operands_of,
+    read_again,
+    softly,
     stream_share,
     tile_share,
 )
 from topologies.topology import Topology
 
-_AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
-_AGAIN_SHARE = (
-    0.03  # of a product, the same where each tile reads weights of its own, up to as much (matmuls of experts)
-)
 _HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
@@ -63,28 +62,12 @@ _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 WIDE_WEIGHTS, NARROW = 128, 1.1  # columns of weights that each tile has for itself; what fewer cost (2 x H100)
 STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
-ROWS_DRAG = 0.07  # the same of rows that go to the ranks of their tokens: peers are told at the end (2 x H100)
+ROWS_DRAG = 0.05  # the same of rows that go to the ranks of their tokens: peers are told at the end (2 x H100)
 STORES_EXPOSED = 0.85  # of the time that stores to peers take, not hidden behind loads of the next tile
 STORES_HIDDEN = 0.9  # of it, the most that is hidden where a tile waits for its stores, to tell of them
 LAST_EXPOSED = 0.75  # of the stores of the last round of own tiles, which no later round hides
 SHARED_LINK = 1.6  # stores to peers beside movers take so much longer; fitted to 4 x H200
 WIDE_TILE = 128 * 256  # elements of a tile that hides any
-_KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
-
-
-def read_again(size: int, topology: Topology) -> float:
-    """Bytes of a right operand that are read from memory when it is read once more. It is read from the beginning each
-    time, so that of a large one what comes evicts what is wanted next."""
-    return min(float(size), max(0.0, 2.0 * (size - _KEPT * topology.gpu.l2_bytes)))
-
-
-def again_us(computed: float, memory: float, rounds: int, *, others: bool) -> float:
-    """Until loads of a tile are under way that is computed for `computed` us behind another one, which loads for `memory` us.
-    `others`: each tile reads weights of its own."""
-    if memory <= computed and not others:
-        return 0.0
-    most = min(_AGAIN_US, _AGAIN_SHARE * max(computed, memory)) if others else _AGAIN_US
-    return most * (rounds - 1) / rounds
 
 
 class TileCost:
@@ -128,7 +111,7 @@ class TileCost:
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
             again = 0.0 if role.prefetch else again_us(computed, memory, rounds, others=self._other_weights)
-            both = max(memory, (computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS))
+            both = max(memory, softly(computed, memory), self._of_experts_us(memory))
         loaded = max(both, self._missed_us())
         # in turns the rest is done while the next tile is multiplied, but for stores that fill the link
         turns = role.warpgroups > 1
@@ -149,6 +132,19 @@ class TileCost:
             counts=0.0 if turns else count * self._counts(),
             packets=0.0 if turns else self._packets_us(),
         )
+
+    def _of_experts_us(self, memory: float) -> float:
+        """What a tile takes at least that reads weights of its own, and of which a round loads `memory` us."""
+        if not self._other_weights or self.routed is None:
+            return 0.0
+        rows = self.routed.likely_rows / self.routed.likely_tiles(self._work.m)
+        on_gpu = self.parts.dtype, self.topology.gpu
+        return of_experts_us(self._work, self.on, *on_gpu, memory, min(self._work.m, rows))
+
+    @property
+    def _returns(self) -> bool:
+        """Whether rows go to the ranks of their tokens, which `_held_up_us` accounts for."""
+        return any(isinstance(step, Store) and step.place is Place.TOKEN for step in self._others)
 
     @property
     def _other_weights(self) -> bool:
@@ -172,7 +168,7 @@ class TileCost:
         of what they take, or in pieces what is more than they are spread over, since loads wait behind stores that the link
         does not take. `rest`: what else the tile takes."""
         sent = self._to_peers_us(self._others)
-        if any(isinstance(step, Store) and step.place is Place.TOKEN for step in self._others):
+        if self._returns:
             return max(ROWS_DRAG * sent, sent - product - rest)
         if not self._parts_in_pieces:
             return STORES_EXPOSED * sent
@@ -269,14 +265,15 @@ class TileCost:
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
         waits = any(isinstance(step, Wait) and step.slot == role.order.major for step in role.body)
         for step in role.body:
-            if isinstance(step, MatmulBody) and step.right.along:  # of an expert: few tiles read it, at once in each part
-                traffic += read_again(round(self.again * self._bytes(step.right.buffer, ())), self.topology)
+            # of an expert: few tiles read it, at once in each part
+            if isinstance(step, MatmulBody) and step.right.along:
+                traffic += read_again(round(self.again * self._bytes(step.right.buffer, ())), self.topology.gpu)
             elif isinstance(step, MatmulBody):
                 size = self._bytes(step.right.buffer, step.right.window)
                 # tiles that wait for their part follow the others through the right operand, and find what the L2 still has
                 follow = waits and size > 2 * self.topology.gpu.l2_bytes
                 times = max(again, major.segments - 1.0) if follow else again
-                traffic += times * read_again(size, self.topology)
+                traffic += times * read_again(size, self.topology.gpu)
         return traffic
 
     def _share(self, buffer: str, along: tuple[Follows | None, ...]) -> float:

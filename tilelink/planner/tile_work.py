@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,6 +23,10 @@ _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock,
 SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _REDUCTION_STEP_US = 0.27  # a step along k takes at least this long, however small the tile
 _LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
+_ROWS_GB_PER_S = 80.0  # at which a tile of rows of an expert stores them (42 loops on 2 x H200, 7 on one H100)
+_AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
+_AGAIN_SHARE = 0.03  # of a product, the same where each tile reads weights of its own, up to as much
+_KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
 _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
 _ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
 _INTENSITY = 85.3  # m n / (m + n) of a 128 x 256 tile: flops an operand element
@@ -86,9 +91,12 @@ class TileParts(NamedTuple):
 
 def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
     """What an SM does for a tile while all else is there."""
-    step = max(_REDUCTION_STEP_US, _LOAD_US / on.stages)
-    steps = work.bodies * work.reduction / work.step * step
-    return max(flops_us(work, on, dtype, gpu), _shared_us(work, on, dtype), steps)
+    return max(flops_us(work, on, dtype, gpu), _shared_us(work, on, dtype), steps_us(work, on))
+
+
+def steps_us(work: Work, on: Programs) -> float:
+    """What the steps along k take at least, since loads take their time and stages hold few."""
+    return work.bodies * work.reduction / work.step * max(_REDUCTION_STEP_US, _LOAD_US / on.stages)
 
 
 def flops_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
@@ -118,7 +126,34 @@ def least_tile_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float,
     if work.turns:
         return max(computed, memory) + TURN_US
     start = PREFETCHED_START_US if prefetch else START_US
-    return float((computed**SOFTNESS + memory**SOFTNESS) ** (1 / SOFTNESS)) + start
+    return softly(computed, memory) + start
+
+
+def softly(one: float, other: float) -> float:
+    """The longer of two times, neither of which hides the other completely."""
+    return float((one**SOFTNESS + other**SOFTNESS) ** (1 / SOFTNESS))
+
+
+def of_experts_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float, rows: float) -> float:
+    """What a tile takes at least that has `rows` rows and weights of its own, of which a round loads `memory` us: it stores its
+    rows before it loads the next ones, and few loads in flight keep memory from its rate."""
+    stored = rows * work.n * DTYPE_BYTES[dtype] / _ROWS_GB_PER_S / 1e3
+    return max(softly(compute_us(work, on, dtype, gpu) + stored, memory), math.hypot(steps_us(work, on), memory))
+
+
+def read_again(size: int, gpu: Gpu) -> float:
+    """Bytes of a right operand that are read from memory when it is read once more. It is read from the beginning each
+    time, so that of a large one what comes evicts what is wanted next."""
+    return min(float(size), max(0.0, 2.0 * (size - _KEPT * gpu.l2_bytes)))
+
+
+def again_us(computed: float, memory: float, rounds: int, *, others: bool) -> float:
+    """Until loads of a tile are under way that is computed for `computed` us behind another one, which loads for `memory` us.
+    `others`: each tile reads weights of its own."""
+    if memory <= computed and not others:
+        return 0.0
+    most = min(_AGAIN_US, _AGAIN_SHARE * max(computed, memory)) if others else _AGAIN_US
+    return most * (rounds - 1) / rounds
 
 
 def matmul_memory_us(num_bytes: float, gpu: Gpu) -> float:
