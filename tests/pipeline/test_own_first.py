@@ -216,6 +216,7 @@ def test_the_search_chooses_it_where_it_hides_rows_on_their_way() -> None:
     assert own_first(schedule) and schedule.predicted_us < other.predicted_us - 5
 
 
+@pytest.mark.slow
 def test_the_search_does_not_where_no_tile_has_own_tokens_alone() -> None:
     schedule = SPECS["ep_layer"].plan_for(topologies.load("h100-nvswitch", 2), FEW, "bf16", {})
     assert not own_first(schedule)
