@@ -244,3 +244,21 @@ def test_ranks_share_as_torch_does(size: int, ranks: int) -> None:
 def test_nothing_is_computed_in_integers() -> None:
     with pytest.raises(UnknownDtype):
         bound("ag_moe", dtype="int32")
+
+
+@pytest.mark.parametrize(
+    ("rows", "experts", "height", "ranks"), [(8192, 8, 128, 2), (16384, 16, 64, 4), (1000, 8, 128, 2)]
+)
+def test_likely_own_tiles_are_those_of_drawn_routings(rows: int, experts: int, height: int, ranks: int) -> None:
+    """Tiles of the tokens of one rank alone, of experts that have other tokens, too."""
+    drawn = torch.Generator().manual_seed(1)
+    own = torch.stack(
+        [
+            torch.bincount(torch.randint(experts, (rows // ranks,), generator=drawn), minlength=experts)
+            for _ in range(200)
+        ]
+    )
+    routed = Routed("r", "ids", rows, 1, experts)
+    found = (own // height).sum(1).double().mean().item()
+    assert abs(routed.likely_own_tiles(height, ranks) - found) <= max(1, 0.1 * found)
+    assert abs(routed.likely_apart(height, ranks) - (own >= height).double().mean().item()) < 0.1

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 import lowering
+import tilelink
 import topologies
 from tests.pipeline.expert_draws import drawn, known
 from tests.pipeline.expert_specs import OF_RANKS, SPECS, by_definition
 from tests.pipeline.test_emitted import compiles
 from tests.pipeline.workloads import STOCK_FIRST
+from tilelink import Shard, Tensor, dims
 from tilelink.adversary.small import small_form
 from tilelink.elaborate.routed import OWN_TOKENS
 from tilelink.emulator import World
@@ -174,6 +176,36 @@ def test_it_is_a_choice_of_what_exchanges_bring() -> None:
             planned("ag_moe", 2, dict(pins))
 
 
+T, D, H, F, E, K = dims("T D H F E K")
+
+
+@tilelink.overlap
+def of_made_rows(
+    x: Tensor(T, D, placement=Shard(0)),  # type: ignore[valid-type]
+    a: Tensor(D, H),  # type: ignore[valid-type]
+    ids: Tensor(T, K, dtype="int32"),  # type: ignore[valid-type]
+    w: Tensor(E, H, F, placement=Shard(2)),  # type: ignore[valid-type]
+) -> Tensor:
+    """Rows of tokens are made in the call."""
+    rows = tilelink.all_gather(tilelink.matmul(x, a), dim=0)
+    return tilelink.grouped_matmul(rows, w, tilelink.route(ids, num_experts=E))
+
+
+def of_rows(mover: str) -> Schedule:
+    pins = FIRST | {"rows_value.mover": mover, "rows_value.transfer": "push", "matmul_out.compute": "triton"}
+    return of_made_rows.plan_for(topologies.load("laptop-switch", 2), SIZES | {"T": 40, "D": 32}, "bf16", pins)
+
+
+def test_own_rows_that_are_made_in_the_call_are_read_where_they_were_made() -> None:
+    check(of_rows("CommSms(2)"))
+    check(of_rows("CopyEngine()"))
+
+
+def test_rows_that_tiles_store_among_those_of_peers_are_no_own_ones() -> None:
+    with pytest.raises((IllegalPin, NoLegalSchedule), match="stored among those of peers"):
+        of_rows("Fused()")
+
+
 A, FEW = {"T": 4096, "H": 4096, "F": 14336, "E": 8, "K": 2}, {"T": 2048, "H": 2048, "F": 1536, "E": 160, "K": 6}
 
 
@@ -184,6 +216,7 @@ def test_the_search_chooses_it_where_it_hides_rows_on_their_way() -> None:
     assert own_first(schedule) and schedule.predicted_us < other.predicted_us - 5
 
 
+@pytest.mark.slow
 def test_the_search_does_not_where_no_tile_has_own_tokens_alone() -> None:
     schedule = SPECS["ep_layer"].plan_for(topologies.load("h100-nvswitch", 2), FEW, "bf16", {})
     assert not own_first(schedule)

@@ -177,6 +177,7 @@ BUGS: dict[str, OnSteps] = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PINS)
 def test_schedules_are_proved(name: str) -> None:
     schedule = planned(name)
@@ -186,6 +187,7 @@ def test_schedules_are_proved(name: str) -> None:
     assert sum(is_own(phase) for one in steps.launches for role in one.roles for phase in role.phases) == 1
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_is_found(bug: str) -> None:
     schedule = planned()
@@ -208,6 +210,7 @@ def test_rows_that_programs_push_are_waited_for_by_others() -> None:
     assert check_all_tables(each_step(change)(steps)).refutation is not None
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("own", [0, 1, 2, 3, 4, 7, 1000])
 def test_it_is_the_same_for_every_number_of_own_tiles(own: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof looks at one number a rank: others would do as well, for what is right and for what is wrong."""

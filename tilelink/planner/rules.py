@@ -194,7 +194,8 @@ TILE_RULES: tuple[tuple[Callable[[Tiled], bool], Callable[[Tiled], str]], ...] =
     (
         lambda x: x.loop.own_first and not x.finds,
         lambda x: (
-            f"tiles of {x.name} wait for nothing but rows of tokens that come from other ranks, or own ones are not first"
+            f"tiles of {x.name} find no rows of tokens that an exchange brings, or wait for something else, too: "
+            "none has own tokens only that could come first"
         ),
     ),
 )

@@ -80,7 +80,7 @@ class _Tables:
 
     @property
     def own_tiles(self) -> Number:
-        """How many tiles of them there are: no multiple of a group's on two ranks that follow each other."""
+        """How many tiles have their rows only: more by one on the next rank, so that this is no multiple of a group's on each."""
         return least(self.tiles // 2 + rank, self.tiles)
 
     @property
