@@ -9,10 +9,13 @@ import pytest
 import torch
 
 import lowering
+import tilelink
 import topologies
 from tests.pipeline.expert_draws import drawn, known
 from tests.pipeline.expert_specs import OF_RANKS, SPECS, by_definition
+from tests.pipeline.test_emitted import compiles
 from tests.pipeline.workloads import STOCK_FIRST
+from tilelink import Shard, Tensor, dims
 from tilelink.emulator import World
 from tilelink.errors import IdlePin, IllegalIds, NoLegalSchedule
 from tilelink.ir.calls import SortRows
@@ -116,6 +119,41 @@ def test_columns_come_one_chunk_after_the_other(name: str, ranks: int) -> None:
 
 def test_columns_come_on_the_other_target() -> None:
     check(planned("ag_moe", 2, {"x_full.cut": "columns", "x_full.chunks": "2"}, H=64), "triton-distributed")
+
+
+T, H, F, E, K = dims("T H F E K")
+
+
+@tilelink.overlap
+def with_bias(
+    x: Tensor(T, H, placement=Shard(0)),  # type: ignore[valid-type]
+    ids: Tensor(T, K, dtype="int32"),  # type: ignore[valid-type]
+    w: Tensor(E, H, F, placement=Shard(2)),  # type: ignore[valid-type]
+    bias: Tensor(1, F, placement=Shard(1)),  # type: ignore[valid-type]
+) -> Tensor:
+    """Tiles load something behind the matmul."""
+    rows = tilelink.all_gather(x, dim=0)
+    return tilelink.grouped_matmul(rows, w, tilelink.route(ids, num_experts=E)) + bias
+
+
+COLUMNS = {"rows_value.cut": "columns", "rows_value.chunks": "2"}
+
+
+def test_what_tiles_load_behind_the_matmul_stands_where_they_have_rows() -> None:
+    """A first tile waits without rows, too, and compiles: what a branch loads is used in it."""
+    small = with_bias.plan_for(topologies.load("laptop-switch", 3), SIZES | {"H": 96}, "bf16", COLUMNS)
+    check(small)
+    large = {"T": 1024, "H": 512, "F": 1024, "E": 16, "K": 4}
+    schedule = with_bias.plan_for(topologies.load("h200-nvswitch", 4), large, "bf16", COLUMNS)
+    assert any("bias" in str(kernel.compute) for kernel in schedule.kernels() if "rows_value" in str(kernel.compute))
+    compiles(lowering.emit(schedule), "h200-nvswitch", "sm_90")
+
+
+@pytest.mark.parametrize("target", STOCK_FIRST)
+def test_loops_by_columns_compile(target: str) -> None:
+    sizes = {"T": 1024, "H": 512, "F": 256, "E": 16, "K": 4}
+    schedule = SPECS["ep_layer"].plan_for(topologies.load("h200-nvswitch", 4), sizes, "bf16", COLUMNS)
+    compiles(lowering.emit(schedule, target), "h200-nvswitch", "sm_90")
 
 
 REFUSED = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby
 
 from tilelink.elaborate import regions
 from tilelink.elaborate.positions import TILE, lets, tile_name
@@ -18,7 +17,7 @@ from tilelink.ir.routed import Sent
 from tilelink.schedule.index import Index, Number, greatest, least, rank
 from tilelink.schedule.memory import Law, Memory, Region, Table
 from tilelink.schedule.roles import Host, Phase, Role
-from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, Compute, For, If, Step, Wait
+from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, For, If, Step, Wait
 from tilelink.schedule.walk import steps_in
 
 # ---- index programs ----------------------------------------------------------------------------------------------------
@@ -112,20 +111,14 @@ def phases(tiles: Tiles, role: ComputeRole, axis: Axis, title: str) -> Iterator[
 
 
 def _where_rows(here: Index, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Steps of a tile where it has rows; it waits in any case, and begins what goes on behind waits."""
-    if not _waits(steps):
+    """Steps of a tile where it has rows; it waits in any case, in loops over chunks, and so makes what these go on with."""
+    waits = [any(isinstance(one, Wait) for one in steps_in((step,))) for step in steps]
+    if not any(waits):
         return (If(here, 0, (), steps),)
-    found: list[Step] = []
-    for always, some in groupby(steps, lambda step: _waits((step,)) or isinstance(step, Compute)):
-        if not always:
-            found.append(If(here, 0, (), tuple(some)))
-            continue
-        found += (replace(step, body=_where_rows(here, step.body)) if isinstance(step, For) else step for step in some)
-    return tuple(found)
-
-
-def _waits(steps: tuple[Step, ...]) -> bool:
-    return any(isinstance(step, Wait) for step in steps_in(steps))
+    last = len(waits) - waits[::-1].index(True)
+    loops = (replace(step, body=_where_rows(here, step.body)) if isinstance(step, For) else step for step in steps[:last])
+    behind = steps[last:]
+    return (*loops, If(here, 0, (), behind)) if behind else tuple(loops)
 
 
 def _positions(role: ComputeRole, axis: Axis, tiles: Index) -> Number:
