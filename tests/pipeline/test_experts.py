@@ -133,7 +133,8 @@ def with_bias(
 ) -> Tensor:
     """Tiles load something behind the matmul."""
     rows = tilelink.all_gather(x, dim=0)
-    return tilelink.grouped_matmul(rows, w, tilelink.route(ids, num_experts=E)) + bias
+    biased: Tensor = tilelink.grouped_matmul(rows, w, tilelink.route(ids, num_experts=E)) + bias
+    return biased
 
 
 COLUMNS = {"rows_value.cut": "columns", "rows_value.chunks": "2"}
@@ -147,6 +148,18 @@ def test_what_tiles_load_behind_the_matmul_stands_where_they_have_rows() -> None
     schedule = with_bias.plan_for(topologies.load("h200-nvswitch", 4), large, "bf16", COLUMNS)
     assert any("bias" in str(kernel.compute) for kernel in schedule.kernels() if "rows_value" in str(kernel.compute))
     compiles(lowering.emit(schedule), "h200-nvswitch", "sm_90")
+
+
+def test_who_waits_for_all_columns_gains_nothing_by_them() -> None:
+    """A sum of dispatched rows has no loop over k."""
+    where, sizes = topologies.load("h100-nvswitch", 2), {"T": 8192, "H": 4096, "E": 16, "K": 1}
+    pins = {"mover": "CopyEngine()", "transfer": "push", "chunks": "4", "nest": "chunk by chunk"}
+    named = {f"dispatch_out.{one}": value for one, value in pins.items()} | {"out.adder": "sender"}
+    of_rows, of_columns = (
+        SPECS["there_and_back"].plan_for(where, sizes, "bf16", {**named, "dispatch_out.cut": one})
+        for one in ("rows", "columns")
+    )
+    assert of_rows.predicted_us == of_columns.predicted_us
 
 
 @pytest.mark.parametrize("target", STOCK_FIRST)

@@ -84,6 +84,11 @@ class TileLoop:
         return [s for s in flat(self.role.body) if isinstance(s, SumParts) and s.onto and s.wait is not None]
 
     @cached_property
+    def along_k(self) -> list[Wait]:
+        """Of these, those in loops over k."""
+        return [wait for step in flat(self.role.body) if isinstance(step, MatmulBody) for wait in step.waits]
+
+    @cached_property
     def waits(self) -> list[Wait]:
         return _waits(self.role)
 
@@ -202,7 +207,7 @@ class TileRun:
         """When what each tile awaits by that is there, or when it is for all of them."""
         exchange = self.loop.parts.exchange(wait.exchange)
         arrivals = self._arrivals(exchange)
-        if exchange.cut is Cut.COLUMNS:
+        if exchange.cut is Cut.COLUMNS and wait in self.loop.along_k:
             return self._by_columns(arrivals)
         if self.loop.own_place < 0 or wait.slot != self.loop.role.order.major or wait.every:
             rows_known = wait.rows == self.loop.role.order.major and self.loop.segments == 1
