@@ -116,7 +116,9 @@ def _where_rows(here: Index, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     if not any(waits):
         return (If(here, 0, (), steps),)
     last = len(waits) - waits[::-1].index(True)
-    loops = (replace(step, body=_where_rows(here, step.body)) if isinstance(step, For) else step for step in steps[:last])
+    loops = (
+        replace(step, body=_where_rows(here, step.body)) if isinstance(step, For) else step for step in steps[:last]
+    )
     behind = steps[last:]
     return (*loops, If(here, 0, (), behind)) if behind else tuple(loops)
 

@@ -127,13 +127,14 @@ def wait(tiles: Tiles, step: ir.Wait) -> tuple[Step, ...]:
 
 def _every_wait(tiles: Tiles, step: ir.Wait) -> tuple[Step, ...]:
     """Chunk by chunk, so that the words of all ranks stand together."""
-    first, ranks = (0 if step.own else 1), tiles.schedule.num_ranks
-    made = _waiting(tiles, step, Index(segment_name(step.slot)))
-    order = _each_part(tiles, step.slot, first)
     exchange = tiles.schedule.exchange(step.exchange)
-    return _chunks(
-        tiles, exchange, step.rows, step.slot, lambda chunk: For("step", ranks - first, (made(chunk),), order)
-    )
+    return _chunks(tiles, exchange, step.rows, step.slot, lambda chunk: _of_all(tiles, step, chunk))
+
+
+def _of_all(tiles: Tiles, step: ir.Wait, chunk: Number) -> For:
+    """The wait for a chunk of every rank, but for the own one, unless `own`."""
+    first, made = (0 if step.own else 1), _waiting(tiles, step, Index(segment_name(step.slot)))
+    return For("step", tiles.schedule.num_ranks - first, (made(chunk),), _each_part(tiles, step.slot, first))
 
 
 def _each_part(tiles: Tiles, axis: str, first: int = 0) -> tuple[tuple[str, Number], ...]:
@@ -262,24 +263,17 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     k = Index(first.axis)
     step = Index(f"{first.axis}_tile")
     loop = For(step.op, axis.tiles, tuple(rounds), ((k.op, step * axis.tile),))
-    if axis.segments == 1 and first.waits:
+    if axis.segments == 1 and first.waits:  # for columns, chunk by chunk of all ranks
         (wait,) = first.waits
-        cols = tiles.schedule.exchange(wait.exchange).chunk_cols
+        exchange = tiles.schedule.exchange(wait.exchange)
+        cols = exchange.chunk_cols
         loop = replace(loop, count=cols // axis.tile, let=((k.op, CHUNK * cols + step * axis.tile),))
-        return (*zeros, _by_columns(tiles, wait, loop), *back)
+        loop = For(CHUNK.op, exchange.chunks, (_of_all(tiles, wait, CHUNK), loop))
     if axis.segments == 1:
         return (*zeros, loop, *back)
     place = Index(f"{first.axis}_place")
     let = ((segment_name(first.axis), rank_at(tiles.role.order.minor_ranks, place)),)
     return (*zeros, For(place.op, axis.segments, (*body(tiles, first.waits), loop), let), *back)
-
-
-def _by_columns(tiles: Tiles, wait: ir.Wait, loop: For) -> For:
-    """The loop over k, chunk by chunk of the columns of all ranks, each when it is there."""
-    exchange = tiles.schedule.exchange(wait.exchange)
-    made = _waiting(tiles, wait, Index(segment_name(wait.slot)))
-    ranks = For("step", tiles.schedule.num_ranks - 1, (made(CHUNK),), _each_part(tiles, wait.slot, 1))
-    return For(CHUNK.op, exchange.chunks, (ranks, loop))
 
 
 def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:

@@ -111,17 +111,17 @@ class EmulatedStream(StandIn):
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """Enqueue a copy of contiguous views; needs an SM only if both are local. Raises `IllegalCopy`."""
-        whole = dst.is_contiguous() and src.is_contiguous()
-        self._copy(dst, src, "" if whole else "a view is not contiguous")
+        self._copy(dst, src, dst.is_contiguous() and src.is_contiguous(), "a view is not contiguous")
 
     def copy_2d(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         """Enqueue a copy of matrices whose rows are contiguous. Raises `IllegalCopy`."""
-        rows = dst.shape == src.shape and dst.dim() == 2 and dst.stride(1) == src.stride(1) == 1
-        self._copy(dst, src, "" if rows else "these are no two matrices of a shape whose rows are contiguous")
+        legal = dst.shape == src.shape and dst.dim() == 2 and dst.stride(1) == src.stride(1) == 1
+        self._copy(dst, src, legal, "these are no two matrices of a shape whose rows are contiguous")
 
-    def _copy(self, dst: torch.Tensor, src: torch.Tensor, reason: str) -> None:
-        if reason:
-            pass
+    def _copy(self, dst: torch.Tensor, src: torch.Tensor, legal: bool, why_not: str) -> None:
+        reason = ""
+        if not legal:
+            reason = why_not
         elif dst.dtype != src.dtype:
             reason = "the dtypes differ"
         elif dst.numel() != src.numel():

@@ -138,13 +138,7 @@ class TileCost:
         if not self._other_weights or self.routed is None:
             return 0.0
         rows = self.routed.likely_rows / self.routed.likely_tiles(self._work.m)
-        on_gpu = self.parts.dtype, self.topology.gpu
-        return of_experts_us(self._work, self.on, *on_gpu, memory, min(self._work.m, rows))
-
-    @property
-    def _returns(self) -> bool:
-        """Whether rows go to the ranks of their tokens, which `_held_up_us` accounts for."""
-        return any(isinstance(step, Store) and step.place is Place.TOKEN for step in self._others)
+        return of_experts_us(self._work, self.on, self.parts.dtype, self.topology.gpu, memory, min(self._work.m, rows))
 
     @property
     def _other_weights(self) -> bool:
@@ -168,7 +162,7 @@ class TileCost:
         of what they take, or in pieces what is more than they are spread over, since loads wait behind stores that the link
         does not take. `rest`: what else the tile takes."""
         sent = self._to_peers_us(self._others)
-        if self._returns:
+        if any(isinstance(step, Store) and step.place is Place.TOKEN for step in self._others):
             return max(ROWS_DRAG * sent, sent - product - rest)
         if not self._parts_in_pieces:
             return STORES_EXPOSED * sent
