@@ -66,12 +66,12 @@ class Body(ABC):
 
     def branches(self, step: If, steps: Callable[[tuple[Step, ...]], None]) -> None:
         """A branch, whose bodies `steps` prints."""
-        left, right = self.spell(step.left), self.spell(step.right)
         if step.body:
-            with self.out.block(f"if {left} == {right}:"), self.scope.inside():
+            with self.out.block(f"if {step.text(self.spell, equal=True)}:"), self.scope.inside():
                 steps(step.body)
         if step.others:
-            with self.out.block("else:" if step.body else f"if {left} != {right}:"), self.scope.inside():
+            otherwise = f"if {step.text(self.spell, equal=False)}:"
+            with self.out.block("else:" if step.body else otherwise), self.scope.inside():
                 steps(step.others)
 
     def let(self, let: Let) -> None:
@@ -108,7 +108,10 @@ class Body(ABC):
 
     def end(self, role: Role, phase: Phase) -> str:
         """The position behind the last one."""
-        end, before = less(phase.count)
+        count = phase.count
+        if isinstance(count, Index) and count.op == "max" and count.args[1] == 0:
+            count = count.args[0]  # a loop that would end before it begins has no rounds
+        end, before = less(count)
         end = end if before == phase.first else phase.first + phase.count
         if not isinstance(end, int) or end == 1:
             return self.spell(end)

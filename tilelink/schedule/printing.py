@@ -145,12 +145,10 @@ def _steps(body: tuple[Step, ...], indent: str) -> Iterator[str]:
                 yield from _steps(step.body, indent + INDENT)
             case If():
                 if step.body:
-                    yield f"{indent}if {spelled(step.left)} == {spelled(step.right)}:"
+                    yield f"{indent}if {step.text(spelled, equal=True)}:"
                     yield from _steps(step.body, indent + INDENT)
                 if step.others:
-                    yield (
-                        f"{indent}else:" if step.body else f"{indent}if {spelled(step.left)} != {spelled(step.right)}:"
-                    )
+                    yield f"{indent}else:" if step.body else f"{indent}if {step.text(spelled, equal=False)}:"
                     yield from _steps(step.others, indent + INDENT)
             case _:
                 yield indent + in_a_line(step)
@@ -185,7 +183,7 @@ def in_a_line(step: Step) -> str:
         case For():
             return f"for {step.variable} < {spelled(step.count)}"
         case If():
-            return f"if {spelled(step.left)} == {spelled(step.right)}"
+            return f"if {step.text(spelled, equal=True)}"
 
 
 def region_text(region: Region) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice
-from tilelink.schedule.index import Index, Number
+from tilelink.schedule.index import Index, Number, less
 from tilelink.schedule.memory import Region
 from tilelink.schedule.names import BufferName, FunctionName, OpName, SignalName, ValueName
 
@@ -128,6 +129,14 @@ class If:
     right: Number
     body: tuple[Step, ...]
     others: tuple[Step, ...] = ()
+
+    def text(self, spell: Callable[[Number], str], *, equal: bool) -> str:
+        """The condition of one of its sides: `a < b` is that max(b - a, 0) is not 0."""
+        left = self.left
+        if (left.op, self.right) == ("max", 0) and left.args[1] == 0:
+            more, by = less(left.args[0])
+            return f"{spell(by)} {'>=' if equal else '<'} {spell(more)}"
+        return f"{spell(left)} {'==' if equal else '!='} {spell(self.right)}"
 
 
 Step = Wait | Notify | Load | Store | Move | Compute | Call | Sync | For | If
