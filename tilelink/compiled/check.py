@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 
+from tilelink.compiled.apart import order_unseen
 from tilelink.compiled.errors import CannotFollow
 from tilelink.compiled.events import Descriptor, Event, Kind, Memory
 from tilelink.compiled.guards import Regions, number_of, unguarded
@@ -97,7 +98,10 @@ def _programs(grid: int) -> list[int]:
 
 
 def _check_kernel(report: CompiledReport, kernel: Prepared, waits_ahead: bool) -> None:
-    written, compiled = parse(kernel.written), parse(kernel.ttgir)
+    written = parse(kernel.written)
+    if order_unseen(written, kernel):
+        return
+    compiled = parse(kernel.ttgir)
     sources, memories = {}, {}
     for program in _programs(kernel.grid):
         memories[program] = kernel.memory()
