@@ -262,3 +262,25 @@ def test_likely_own_tiles_are_those_of_drawn_routings(rows: int, experts: int, h
     found = (own // height).sum(1).double().mean().item()
     assert abs(routed.likely_own_tiles(height, ranks) - found) <= max(1, 0.1 * found)
     assert abs(routed.likely_apart(height, ranks) - (own >= height).double().mean().item()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("rows", "experts", "height", "ranks"),
+    [(128, 128, 16, 2), (16, 128, 16, 2), (128, 64, 128, 8), (2048, 128, 16, 2), (8192, 8, 128, 2), (1024, 8, 64, 1)],
+)
+def test_likely_tiles_are_those_of_the_busiest_rank_in_three_calls_of_four(
+    rows: int, experts: int, height: int, ranks: int
+) -> None:
+    drawn = torch.Generator().manual_seed(1)
+    counts = torch.stack(
+        [torch.bincount(torch.randint(experts, (rows,), generator=drawn), minlength=experts) for _ in range(600)]
+    ).view(600, ranks, -1)
+    routed = Routed("r", "ids", rows, 1, experts // ranks, ranks)
+
+    def close(found: float, drawn_of_ranks: torch.Tensor) -> bool:
+        wanted = drawn_of_ranks.sum(2).max(1).values.double().quantile(0.75).item()
+        return abs(found - wanted) <= max(1.0, 0.04 * wanted)
+
+    assert close(routed.likely_tiles(height), -(-counts // height))
+    assert close(routed.likely_rows, counts)
+    assert close(routed.likely_share * experts / ranks, (counts > 0).long())

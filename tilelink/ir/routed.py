@@ -9,6 +9,9 @@ for tiles of a height (`Tables`); their entries are laws, which `lowering/device
   of them. So a tile with rows names an expert that the rank has.
 - `count[0]` tiles have rows.
 
+What is likely is so where every assignment goes to any expert alike. It is said of the rank with the most, for which others wait,
+and in three calls of four no rank has more.
+
 Own tokens are an equal share of all, those of this rank. Where their rows come first, tiles come in two parts, each by experts,
 and are no more than without:
 
@@ -21,10 +24,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from tilelink.ir.enums import Choice
 
 _ALONE = 1024  # ids that one program sorts in one launch, sooner than several do in two
+_SURE = 0.75
 _FEWEST_ALONE, _FEWEST_IDS, _MOST_IDS, _MANY_PROGRAMS, _FEWEST_BINS = 128, 512, 2048, 64, 16
 
 
@@ -78,23 +83,41 @@ class Routed:
 
     @property
     def likely_share(self) -> float:
-        """Of these experts, those that have rows, where every assignment goes to any expert alike."""
-        return 1 - math.exp(-self.rows / self.every)
+        """Of these experts, those that have rows."""
+        return self._of_busiest(1 - math.exp(-self._mean), math.exp(-self._mean))
 
     @property
     def likely_rows(self) -> float:
-        """Of the first rank's experts, which are as many as any other's, where every assignment goes to any expert alike."""
-        return self.rows * self.experts / self.every
+        """Of these experts, of which the first rank has as many as any other."""
+        share = self.experts / self.every
+        return self.rows * share + self._away * math.sqrt(self.rows * share * (1 - share))
 
     def likely_tiles(self, height: int) -> int:
-        """Tiles of `height` rows where every assignment goes to any expert alike, and is none of no expert."""
-        mean = self.rows / self.every
-        spread = math.sqrt(2 * mean)
-        one, first = 1 - math.exp(-mean), height  # tile j is there with more than j * height rows
-        while first < mean + 4 * spread:
-            one += math.erfc((first + 0.5 - mean) / spread) / 2
-            first += height
-        return max(1, min(self.most_tiles(height), round(self.experts * one)))
+        """Tiles of `height` rows of these experts, where no assignment is of no expert."""
+        spread = math.sqrt(2 * self._mean)
+        mean = square = 1 - math.exp(-self._mean)
+        number, first = 1, height  # tile j is there with more than j * height rows
+        while first < self._mean + 4 * spread:
+            there = math.erfc((first + 0.5 - self._mean) / spread) / 2
+            mean, square = mean + there, square + (2 * number + 1) * there
+            number, first = number + 1, first + height
+        variance = max(0.0, square - mean * mean)
+        likely = self.experts * mean + self._away * math.sqrt(self.experts * variance)
+        return max(1, min(self.most_tiles(height), round(likely)))
+
+    @property
+    def _mean(self) -> float:
+        """Rows of an expert."""
+        return self.rows / self.every
+
+    @property
+    def _away(self) -> float:
+        """By how many standard deviations the busiest rank is away from the mean, or is less in `_SURE` of all calls."""
+        return NormalDist().inv_cdf(_SURE ** (1 / self.parts))
+
+    def _of_busiest(self, likely: float, unlikely: float) -> float:
+        """Of these experts on the busiest rank, those of which something is true that is so likely of each."""
+        return min(1.0, likely + self._away * math.sqrt(likely * unlikely / self.experts))
 
     def likely_own_tiles(self, height: int, ranks: int) -> int:
         """Of these, tiles that have rows of the tokens of one of so many ranks only."""
@@ -106,7 +129,7 @@ class Routed:
 
     def _likely_own(self, height: int, ranks: int) -> Iterator[float]:
         """How likely an expert has one tile of rows of a rank's tokens, or more, or two or more, ..."""
-        mean = self.rows / self.every / ranks
+        mean = self._mean / ranks
         spread, first = math.sqrt(2 * mean), height
         while first < mean + 4 * spread:
             yield math.erfc((first - 0.5 - mean) / spread) / 2

@@ -39,6 +39,7 @@ from tilelink.planner.tile_work import (
     Programs,
     Work,
     again_us,
+    combine_share,
     compute_us,
     flops_us,
     least_tile_us,
@@ -136,10 +137,11 @@ class _Bound:
     def matmul(self) -> Busy:
         gpu, tile, loop = self.topology.gpu, self.loop.tile, self.loop
         reduction = next(axis.extent for axis in self.group.anchor.axes if axis.reduction)
-        work = Work(tile.m, tile.n, 2, self.group.matmuls, 1, reduction, max(64, tile.k), self.turns)
+        by_expert = self.routed is not None  # each tile has weights of its own
+        work = Work(tile.m, tile.n, 2, self.group.matmuls, 1, reduction, max(64, tile.k), self.turns, by_expert)
         on = Programs(tile.warps, tile.stages, tile.per_sm, beside=False)
         dtype = self.graph.values[self.graph.inputs[0]].dtype
-        rounds, by_expert = -(-self.tiles // self.programs), self.routed is not None  # each tile has weights of its own
+        rounds = -(-self.tiles // self.programs)
         memory = matmul_memory_us(self._moved(), gpu) / rounds
         memory *= NARROW if by_expert and tile.n < WIDE_WEIGHTS else 1.0
         one = least_tile_us(work, on, dtype, gpu, memory, prefetch=loop.prefetch)
@@ -160,8 +162,7 @@ class _Bound:
             others = 0.0 if self.chunked else (ranks - 1) / ranks * tiles  # of warpgroups in turns: own tiles come last
             us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
         tensor = flops_us(work, on, dtype, gpu) * self.tiles
-        # there may be more programs than tiles are likely
-        least = tensor / (self.sms * tile.per_sm if self.routed else self.programs)
+        least = 0.0 if self.routed else tensor / self.programs  # tiles of experts may be no sooner at higher clocks
         shape, most = (tile.m, tile.n), tensor / self.programs
         rest = tiles * self._waiting() if loop.own_first else None
         busy = Busy(gpu.kernel_launch_us + us, least, tiles, adds, first, last, shape, self.programs, rest=rest)
@@ -206,8 +207,9 @@ class _Bound:
                 moved += part * (self.topology.num_ranks if scatters else 1)
             elif exchange.target and self._reads_whole(relation):
                 moved += part * (1 if relation.kind is Kind.RETURN else self.topology.num_ranks)
-        chosen = self.routed is not None and self.routed.parts > 1
-        rate = gpu.memory_gb_per_s * stream_share(1 if chosen else self.loop.tile.per_sm)
+        per_sm = self.loop.tile.per_sm
+        share = combine_share(per_sm, self.routed) if self.routed else stream_share(per_sm)
+        rate = gpu.memory_gb_per_s * share
         one = max(moved / self.tiles / (rate / self.programs) / 1e3, self._summed_us()) + self._sent_us(0.0)
         one += START_US + self._counts() * COUNT_US + self._packets_us()
         us = gpu.kernel_launch_us + self.rounds * one

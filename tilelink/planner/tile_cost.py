@@ -39,12 +39,15 @@ from tilelink.planner.tile_work import (
     TileParts,
     Work,
     again_us,
+    combine_share,
     compute_us,
     flops_us,
+    not_hidden,
     of_experts_us,
     operands_of,
     read_again,
     softly,
+    start_us,
     stream_share,
     tile_share,
 )
@@ -111,7 +114,10 @@ class TileCost:
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
             again = 0.0 if role.prefetch else again_us(computed, memory, rounds, others=self._other_weights)
-            both = max(memory, softly(computed, memory), self._of_experts_us(memory))
+            both = max(memory, softly(computed, memory))
+            if self._other_weights and self.routed is not None:
+                both = self._of_experts_us(memory, rounds)
+                start = start_us(memory, both, rounds)
         loaded = max(both, self._missed_us())
         # in turns the rest is done while the next tile is multiplied, but for stores that fill the link
         turns = role.warpgroups > 1
@@ -133,12 +139,16 @@ class TileCost:
             packets=0.0 if turns else self._packets_us(),
         )
 
-    def _of_experts_us(self, memory: float) -> float:
-        """What a tile takes at least that reads weights of its own, and of which a round loads `memory` us."""
-        if not self._other_weights or self.routed is None:
-            return 0.0
-        rows = self.routed.likely_rows / self.routed.likely_tiles(self._work.m)
-        return of_experts_us(self._work, self.on, self.parts.dtype, self.topology.gpu, memory, min(self._work.m, rows))
+    def _of_experts_us(self, memory: float, rounds: int) -> float:
+        """What a tile takes that reads weights of its own, where a round loads `memory` us: the average of rounds in which all
+        programs load, and of one in which the last tiles do, and memory waits."""
+        work, role, routed = self._work, self.role, self.routed
+        rows = min(work.m, routed.likely_rows / routed.likely_tiles(work.m)) if routed is not None else work.m
+        whole, rest = divmod(role.num_tiles, role.programs)
+        load = memory * rounds / (whole + rest / role.programs)
+        each = [(whole, load), (1, load * rest / role.programs)] if rest else [(whole, load)]
+        gpu, dtype = self.topology.gpu, self.parts.dtype
+        return sum(times * of_experts_us(work, self.on, dtype, gpu, us, rows) for times, us in each) / rounds
 
     @property
     def _other_weights(self) -> bool:
@@ -177,9 +187,7 @@ class TileCost:
         """What the tiles of a round move between memory and L2, while all programs do."""
         rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
-            # rows of own experts are loaded when it is known which they are (2 x H100)
-            chosen = self.routed is not None and self.routed.parts > 1
-            share = stream_share(1 if chosen else self.on.per_sm)
+            share = combine_share(self.on.per_sm, self.routed) if self.routed else stream_share(self.on.per_sm)
             return traffic / self.role.num_tiles / (rate * share / self.role.programs) / 1e3
         traffic *= NARROW if self._other_weights and self._work.n < WIDE_WEIGHTS else 1.0
         return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
@@ -197,8 +205,11 @@ class TileCost:
 
     @cached_property
     def tensor_us(self) -> float:
-        """How long the tensor cores of an SM are busy with all tiles at the sustained clock."""
-        return self._flops_us() * self.role.num_tiles / self.role.programs
+        """How long the tensor cores of an SM are busy with all tiles at the sustained clock, as far as others would be sooner."""
+        busy = self._flops_us() * self.role.num_tiles / self.role.programs
+        if self.routed is None or not self._other_weights:
+            return busy
+        return busy * not_hidden(self._memory_us(), self.parts_us.computed + self.parts_us.memory)
 
     def _loads_us(self) -> float:
         """What a tile loads when its matmul is over, at the rate of one SM: nothing hides it."""
@@ -221,6 +232,7 @@ class TileCost:
             reduction=self._reduction(),
             step=max([64, *(axis.tile for axis in self.role.axes if axis.reduction)]),
             turns=self.role.warpgroups > 1,
+            others=self._other_weights,
         )
 
     def _compute_us(self) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilelink.ir.nodes import Kernel
+from tilelink.ir.routed import Routed
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import CombineBody, Load, MatmulBody, Operand, Step, Store, SumParts, UserBody
 from topologies.topology import Gpu
@@ -17,12 +18,14 @@ START_US = 1.2  # fill and drain of the software pipeline of one tile
 PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
 MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
 _STREAM_SHARE = 0.72  # of it, loops that load and store
+_COMBINE_SHARE, _OWN_SHARE = 0.5, 0.72  # of it, sums over choices; of that, of rows of own experts
 _TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
 TURN_US = 0.2  # between the products of two warpgroups
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
 SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _REDUCTION_STEP_US = 0.27  # a step along k takes at least this long, however small the tile
 _LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
+_EXPERT_STEP_US, _EXPERT_LOAD_US = 0.19, 1.1  # the same two of tiles with weights of their own (48 loops on 2 x H200)
 _ROWS_GB_PER_S = 80.0  # at which a tile of rows of an expert stores them (42 loops on 2 x H200, 7 on one H100)
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
 _AGAIN_SHARE = 0.03  # of a product, the same where each tile reads weights of its own, up to as much
@@ -37,6 +40,12 @@ def stream_share(per_sm: int) -> float:
     """Of the memory rate, what a loop reaches that loads and stores: of several programs on an SM one loads while others add or
     store (2 x H100)."""
     return 1.0 - (1.0 - _STREAM_SHARE) / per_sm
+
+
+def combine_share(per_sm: int, routed: Routed) -> float:
+    """The same of a loop over the rows of all choices, which loads one row behind the other; rows of own experts are loaded when
+    it is known which they are (one H100, 2 x H100)."""
+    return (1.0 - (1.0 - _COMBINE_SHARE) / per_sm) * (_OWN_SHARE if routed.parts > 1 else 1.0)
 
 
 def tile_share(m: int, n: int, warps: int) -> float:
@@ -72,6 +81,7 @@ class Work:
     reduction: int
     step: int
     turns: bool  # two warpgroups, in turns
+    others: bool  # each tile reads weights of its own
 
 
 class TileParts(NamedTuple):
@@ -96,7 +106,8 @@ def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
 
 def steps_us(work: Work, on: Programs) -> float:
     """What the steps along k take at least, since loads take their time and stages hold few."""
-    return work.bodies * work.reduction / work.step * max(_REDUCTION_STEP_US, _LOAD_US / on.stages)
+    step, load = (_EXPERT_STEP_US, _EXPERT_LOAD_US) if work.others else (_REDUCTION_STEP_US, _LOAD_US)
+    return work.bodies * work.reduction / work.step * max(step, load / on.stages)
 
 
 def flops_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
@@ -126,7 +137,7 @@ def least_tile_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float,
     if work.turns:
         return max(computed, memory) + TURN_US
     start = PREFETCHED_START_US if prefetch else START_US
-    return softly(computed, memory) + start
+    return softly(computed, memory) + (0.0 if work.others else start)
 
 
 def softly(one: float, other: float) -> float:
@@ -134,11 +145,25 @@ def softly(one: float, other: float) -> float:
     return float((one**SOFTNESS + other**SOFTNESS) ** (1 / SOFTNESS))
 
 
+def start_us(memory: float, both: float, rounds: int) -> float:
+    """Fill and drain of the pipeline of a tile with weights of its own: behind the first one, where tiles of other programs load
+    meanwhile for as long as memory takes, it is hidden."""
+    return START_US * max(1.0 / rounds, not_hidden(memory, both))
+
+
+def not_hidden(memory: float, both: float) -> float:
+    """By how much a tile is done sooner, as a share, that takes `both` us and loads for `memory`, when what SMs do takes less."""
+    return float((1.0 - min(1.0, memory / both) ** SOFTNESS) ** (1.0 - 1.0 / SOFTNESS))
+
+
 def of_experts_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float, rows: float) -> float:
     """What a tile takes at least that has `rows` rows and weights of its own, of which a round loads `memory` us: it stores its
     rows before it loads the next ones, and few loads in flight keep memory from its rate."""
     stored = rows * work.n * DTYPE_BYTES[dtype] / _ROWS_GB_PER_S / 1e3
-    return max(softly(compute_us(work, on, dtype, gpu) + stored, memory), math.hypot(steps_us(work, on), memory))
+    computed = compute_us(work, on, dtype, gpu)
+    return max(
+        memory, softly(computed, memory), softly(computed + stored, memory), math.hypot(steps_us(work, on), memory)
+    )
 
 
 def read_again(size: int, gpu: Gpu) -> float:
