@@ -4,7 +4,8 @@
 
 Contenders are timed in turns. `planned` is what the planner picks, others are pinned tiles. Baselines (`expert_baselines.py`) do
 all index work inside of the time, as ours do. `NCCL, fused` takes the fastest of a few tiles, which are timed on the same routing
-before the comparison.
+before the comparison. `triton_kernels` is a layer by Triton's own package of this name, where it can be imported, for example by
+PYTHONPATH (`triton_kernels_layer.py` says which one). Without it the run is the same but for this contender.
 
 Routings are drawn by a skew (`routings.py`): `uniform`; `zipf`, where the expert at place p of a random order is as likely as
 1 / (1 + p); `hot4` and `hot7`, where experts of rank 0, an eighth of all and at least one, are 4 or 7 times as likely as the
@@ -20,6 +21,7 @@ thousandths. A contender that raises is named in `failed`, and the run goes on.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import time
 import traceback
@@ -70,7 +72,7 @@ _EXPERTS: tuple[_Row, ...] = (
 _EXPERTS += ((2048, 4096, 14336, 8, 2),)
 _CALLS = 5  # that are looked at kernel by kernel
 _DRAWINGS = 4  # of a skew, which replays take in turns
-_GROUPED, _FUSED = "NCCL, grouped", "NCCL, fused"
+_GROUPED, _FUSED, _PACKAGE = "NCCL, grouped", "NCCL, fused", "triton_kernels"
 _START = time.monotonic()
 _Made = TypeVar("_Made")
 ROWS = {"ag_moe": _CUT, "moe_rs": _CUT, "ep_layer": _EXPERTS}
@@ -181,13 +183,23 @@ def distances(calls: Mapping[str, Call], failed: dict[str, str]) -> dict[str, fl
     return found
 
 
+def with_package(operator: Operator) -> Call:
+    """Imported here, since most machines do not have the package."""
+    from lab.triton_kernels_layer import with_triton_kernels
+
+    return with_triton_kernels(operator)
+
+
 class Contenders:
-    """Of a row: ours and the grouped baseline as graphs, and the fused one, whose tile is tuned for each skew."""
+    """Of a row: ours and baselines of one form as graphs, and the fused one, whose tile is tuned for each skew."""
 
     def __init__(self, operator: Operator, ours: Mapping[str, Call], failed: dict[str, str]) -> None:
         self.calls, self.graphs = dict(ours), dict[str, torch.cuda.CUDAGraph]()
         grouped = attempt(_GROUPED, failed, lambda: with_grouped_matmul(operator))
         self.calls |= {_GROUPED: grouped} if grouped else {}
+        if operator.name == "ep_layer" and importlib.util.find_spec(_PACKAGE):
+            package = attempt(_PACKAGE, failed, lambda: with_package(operator))
+            self.calls |= {_PACKAGE: package} if package else {}
         self.fused: Fused | None = attempt(_FUSED, failed, lambda: with_fused_loop(operator))
         for label, call in list(self.calls.items()):
             self._capture(label, call, failed)
