@@ -105,6 +105,10 @@ class Routed:
         likely = self.experts * mean + self._away * math.sqrt(self.experts * variance)
         return max(1, min(self.most_tiles(height), round(likely)))
 
+    def likely_height(self, height: int) -> float:
+        """Rows of a tile of `height` rows: fewer where those of an expert end in it."""
+        return min(height, self.likely_rows / self.likely_tiles(height))
+
     @property
     def _mean(self) -> float:
         """Rows of an expert."""

@@ -310,7 +310,9 @@ class _Bound:
     def _sent_us(self, product: float) -> float:
         """What stores to peers hold a tile up, behind a product of so long."""
         sent = max((self._stored_us(r) for r, x in self.exchanges if self._leaves(r) and not x.source), default=0.0)
-        exposed = (ROWS_DRAG if self._returns else STORES_EXPOSED) * sent
+        height = self.loop.tile.m
+        likely = ROWS_DRAG * self.routed.likely_height(height) / height if self._returns and self.routed else 0.0
+        exposed = (likely or STORES_EXPOSED) * sent
         if not self.turns:
             return exposed
         mixed = 0.0

@@ -63,6 +63,7 @@ _MISSED = 0.35  # of what programs with several tiles at hand load, comes from m
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
 _REMOTE_US = 1.0  # from a load over the link to its data
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
+_MOVED_BESIDE = 1.06  # what those take longer that load weights of their own (2 x H100, 16 tokens)
 WIDE_WEIGHTS, NARROW = 128, 1.1  # columns of weights that each tile has for itself; what fewer cost (2 x H100)
 STORES_DRAG = 0.2  # of the time that stores to peers take, they hold up the tile that is computed meanwhile
 ROWS_DRAG = 0.05  # the same of rows that go to the ranks of their tokens: peers are told at the end (2 x H100)
@@ -116,7 +117,8 @@ class TileCost:
             again = 0.0 if role.prefetch else again_us(computed, memory, rounds, others=self._other_weights)
             both = max(memory, softly(computed, memory))
             if self._other_weights and self.routed is not None:
-                both = self._of_experts_us(memory, rounds)
+                work, gpu, rows = self._work, self.topology.gpu, self.routed.likely_height(self._work.m)
+                both = of_experts_us(work, self.on, self.parts.dtype, gpu, memory, rows, role.num_tiles / role.programs)
                 start = start_us(memory, both, rounds)
         loaded = max(both, self._missed_us())
         # in turns the rest is done while the next tile is multiplied, but for stores that fill the link
@@ -138,17 +140,6 @@ class TileCost:
             counts=0.0 if turns else count * self._counts(),
             packets=0.0 if turns else self._packets_us(),
         )
-
-    def _of_experts_us(self, memory: float, rounds: int) -> float:
-        """What a tile takes that reads weights of its own, where a round loads `memory` us: the average of rounds in which all
-        programs load, and of one in which the last tiles do, and memory waits."""
-        work, role, routed = self._work, self.role, self.routed
-        rows = min(work.m, routed.likely_rows / routed.likely_tiles(work.m)) if routed is not None else work.m
-        whole, rest = divmod(role.num_tiles, role.programs)
-        load = memory * rounds / (whole + rest / role.programs)
-        each = [(whole, load), (1, load * rest / role.programs)] if rest else [(whole, load)]
-        gpu, dtype = self.topology.gpu, self.parts.dtype
-        return sum(times * of_experts_us(work, self.on, dtype, gpu, us, rows) for times, us in each) / rounds
 
     @property
     def _other_weights(self) -> bool:
@@ -189,7 +180,8 @@ class TileCost:
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
             share = combine_share(self.on.per_sm, self.routed) if self.routed else stream_share(self.on.per_sm)
             return traffic / self.role.num_tiles / (rate * share / self.role.programs) / 1e3
-        traffic *= NARROW if self._other_weights and self._work.n < WIDE_WEIGHTS else 1.0
+        if self._other_weights:
+            traffic *= (NARROW if self._work.n < WIDE_WEIGHTS else 1.0) * (_MOVED_BESIDE if self.on.beside else 1.0)
         return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
 
     def _packets_us(self) -> float:
@@ -360,12 +352,15 @@ class TileCost:
     def _to_peers_us(self, steps: Iterable[Step]) -> float:
         written = [axis for axis in self.role.axes if not axis.reduction]
         ranks = self.topology.num_ranks
-        most, pieces = 0.0, False
+        most, pieces, rows = 0.0, False, 0.0
         for step in steps:
             if isinstance(step, Store) and step.place in (Place.PEER, Place.EVERY_PEER, Place.TOKEN):
                 size = DTYPE_BYTES[self.parts.buffer(step.operand.buffer).dtype]
                 copies = ranks - 1 if step.place is Place.EVERY_PEER else (ranks - 1) / ranks
-                most = max(most, copies * written[0].tile * written[-1].tile * size)
+                rows = written[0].tile
+                if step.place is Place.TOKEN and self.routed is not None:
+                    rows = self.routed.likely_height(rows)
+                most = max(most, copies * rows * written[-1].tile * size)
                 pieces = pieces or in_pieces(step)
         rate = self.topology.link_gb_per_s(0, 1)
         rate = rate if pieces else min(rate, self.topology.push_sms.at(self.role.programs))

@@ -18,7 +18,7 @@ START_US = 1.2  # fill and drain of the software pipeline of one tile
 PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
 MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
 _STREAM_SHARE = 0.72  # of it, loops that load and store
-_COMBINE_SHARE, _OWN_SHARE = 0.5, 0.72  # of it, sums over choices; of that, of rows of own experts
+_COMBINE_SHARE, _OWN_SHARE = 0.5, 0.52  # of it, sums over choices; of that, of rows of own experts
 _TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
 TURN_US = 0.2  # between the products of two warpgroups
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
@@ -156,14 +156,19 @@ def not_hidden(memory: float, both: float) -> float:
     return float((1.0 - min(1.0, memory / both) ** SOFTNESS) ** (1.0 - 1.0 / SOFTNESS))
 
 
-def of_experts_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float, rows: float) -> float:
-    """What a tile takes at least that has `rows` rows and weights of its own, of which a round loads `memory` us: it stores its
-    rows before it loads the next ones, and few loads in flight keep memory from its rate."""
+def of_experts_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float, rows: float, rounds: float) -> float:
+    """What a tile takes at least that has `rows` rows and weights of its own, of which a round loads `memory` us on average: it
+    stores its rows before it loads the next ones, and few loads in flight keep memory from its rate. The last of `rounds` may
+    have less tiles than programs, and memory waits for these."""
+    whole, rest = int(rounds), rounds % 1
+    computed, steps = compute_us(work, on, dtype, gpu), steps_us(work, on)
     stored = rows * work.n * DTYPE_BYTES[dtype] / _ROWS_GB_PER_S / 1e3
-    computed = compute_us(work, on, dtype, gpu)
-    return max(
-        memory, softly(computed, memory), softly(computed + stored, memory), math.hypot(steps_us(work, on), memory)
-    )
+
+    def of_round(loaded: float) -> float:
+        return max(loaded, softly(computed + stored, loaded), math.hypot(steps, loaded))
+
+    load = memory * math.ceil(rounds) / rounds
+    return (whole * of_round(load) + (of_round(rest * load) if rest else 0.0)) / math.ceil(rounds)
 
 
 def read_again(size: int, gpu: Gpu) -> float:
