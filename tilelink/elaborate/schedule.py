@@ -179,9 +179,9 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 yield Launch(MAIN, (routed.list_rows(launch.sent),))
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
-            case PacketCollective(within=False):
-                phases, warps = packet_collective(planned, launch), Blocks(planned, launch).warps
-                yield Launch(MAIN, (Role(launch.out, Sms(launch.programs, warps, 1, launch.per_sm), phases),))
+            case PacketCollective(within=False, beside=False):
+                roles = (_packet_role(planned, one) for one in planned.one_launch(launch))
+                yield Launch(MAIN, tuple(roles))
             case Kernel(joined=False):
                 yield _kernel(planned, launch, finish)
             case Finish():
@@ -189,6 +189,11 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 if ending or streams:
                     engine: Engine = CopyEngine() if launch.by_copy else Sms(1, 1, 1) if ending else Host()
                     yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
+
+
+def _packet_role(planned: Planned, launch: PacketCollective) -> Role:
+    engine = Sms(launch.programs, Blocks(planned, launch).warps, 1, launch.per_sm)
+    return Role(launch.out, engine, packet_collective(planned, launch))
 
 
 def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:

@@ -80,6 +80,7 @@ class PacketCollective(CollectiveCall):
     Each of `programs` programs stores its blocks of `block` packets at every peer, before it waits for the same blocks of the
     peers: so no rank waits for one that waits. An all_reduce in two `shots` sends part p of the summands to peer p, and then
     its sum to every peer, which is less where there are more than two ranks; a program sends sums when it has added its blocks.
+    One that is `beside` the call before it has programs of its own in the launch of that one.
     An all_gather can be carried out `within` the kernel behind it, by all of its programs before their tiles, none of which goes
     on before all have done their blocks.
     There are two sets of packets, for calls in turn. A program comes to the second call after this one only when every peer has
@@ -93,6 +94,7 @@ class PacketCollective(CollectiveCall):
     protocol: Protocol = Protocol.LL
     shots: int = 1
     within: bool = False
+    beside: bool = False
 
     @property
     def sms(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from tilelink.errors import NotASchedule
 from tilelink.ir import calls, choices, collective, enums, movers, nodes, order, placement, routed, spec, steps, user_op
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.choices import NONE, Choices, LibraryCompute
 from tilelink.ir.nodes import BeforeKernel, Buffer, CopyProgram, Exchange, Finish, Kernel, Launch, Machine, named
 from tilelink.ir.serialize import decode, to_json
@@ -87,6 +88,15 @@ class Schedule:
         at = next(index for index, launch in enumerate(self.launches) if launch is copies)
         before = [x for x in self.launches[:at] if isinstance(x, CopyProgram) and x.tells_end]
         return sum(launch.streams for launch in before)
+
+    def one_launch(self, call: PacketCollective) -> tuple[PacketCollective, ...]:
+        """`call`, and those that have programs of their own in its launch."""
+        found = [call]
+        for launch in self.launches[next(i for i, one in enumerate(self.launches) if one is call) + 1 :]:
+            if not isinstance(launch, PacketCollective) or not launch.beside:
+                break
+            found.append(launch)
+        return tuple(found)
 
     def joined_to(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """`kernel`, and the kernels with which its programs go on, in order."""

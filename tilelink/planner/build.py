@@ -30,7 +30,7 @@ from tilelink.ir.spec import Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.choices import texts
-from tilelink.planner.collective import collective, gather_within, pushed_first, with_tables
+from tilelink.planner.collective import collective, gather_within, pushed_first, side_by_side, with_tables
 from tilelink.planner.cost import draft_us
 from tilelink.planner.decisions import decided
 from tilelink.planner.draft import Draft
@@ -119,7 +119,7 @@ class Builder:
                     self._after_source(op.name)
         if self.before_tiles:
             raise Illegal(f"no tile loop reads {self.before_tiles[0].name}")
-        self.out = with_tables(self.out, self.exchanges)
+        self.out = with_tables(side_by_side(self.out, self.graph, self._free_sms()), self.exchanges)
         if self.exchanges:
             by_copy = not peer_atomics(self.problem.topology)
             programs = self.turns and by_programs(self.exchanges)

@@ -7,6 +7,7 @@ import math
 from tilelink.ir.counting import packets_sent
 from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.graph import Relation, TileGraph
+from tilelink.ir.nodes import Kind
 from tilelink.planner.collective import FUNCTIONS
 from tilelink.planner.links import library_us, packets_us
 from tilelink.planner.memo import remembered
@@ -18,14 +19,17 @@ def call_us(graph: TileGraph, relation: Relation, topology: Topology) -> float:
     """What the call for `relation` takes."""
     if relation.by_packets:
         packets = packets_sent(relation, graph.values[relation.name].dtype)
-        return packets_us(topology, packets, relation.shots, within=False)
+        return packets_us(topology, packets, relation.shots)
     elements = max(math.prod(graph.values[name].shape) for name in (relation.source, relation.name))
     return library_us(topology, FUNCTIONS[relation.kind], elements * DTYPE_BYTES[graph.values[relation.name].dtype])
 
 
 @remembered
 def calls_us(structure: Structure, maker: int | None = None) -> float:
-    """What calls take, of which one follows the other; those behind group `maker` (-1: of inputs), or all."""
+    """What calls take at least, of which one follows the other; those behind group `maker` (-1: of inputs), or all. Gathers of
+    packets may be one launch, if they are of one maker or of inputs."""
     calls = (relation for relation in structure.graph.relations() if relation.by_call)
-    wanted = (one for one in calls if maker in (None, structure.maker(one.source)))
-    return sum(call_us(structure.graph, one, structure.topology) for one in wanted)
+    wanted = [one for one in calls if maker in (None, structure.maker(one.source))]
+    gathers = [structure.maker(one.source) for one in wanted if one.by_packets and one.kind is Kind.GATHER]
+    launched = packets_us(structure.topology, 0, 1) * (len(gathers) - len(set(gathers)))
+    return sum(call_us(structure.graph, one, structure.topology) for one in wanted) - launched

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilelink.ir.calls import CollectiveCall, LibraryCollective, ListRows, PacketCollective, SortRows
 from tilelink.ir.counting import block_shape, in_registers, packets_sent
 from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.enums import WARP
-from tilelink.ir.graph import Relation
+from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import Begin, Exchange, Kernel, Kind, Launch, PushRows
 from tilelink.ir.routed import Routed
 from tilelink.planner.layout import Illegal, Problem
@@ -47,6 +49,58 @@ def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -
     return PacketCollective("all_gather", relation.name, source, packets, kernel.programs, block, kernel.per_sm, *by)
 
 
+def side_by_side(launches: list[Launch], graph: TileGraph, sms: int) -> list[Launch]:
+    """`launches`, in which gathers by packets that follow each other are one launch: as wide as the one with the fewest packets
+    lets their programs be, as long as all blocks are on their way at once."""
+    found = list[Launch]()
+    for launch in launches:
+        run = _run(found)
+        if isinstance(launch, PacketCollective) and run and (joined := _in_one_launch([*run, launch], graph, sms)):
+            found[-len(run) :] = joined
+        else:
+            found.append(launch)
+    return found
+
+
+def _run(launches: list[Launch]) -> list[PacketCollective]:
+    """The last ones, as far as they are one launch of gathers."""
+    run = list[PacketCollective]()
+    for launch in reversed(launches):
+        if not isinstance(launch, PacketCollective) or launch.within or launch.function != "all_gather":
+            break
+        run.insert(0, launch)
+        if not launch.beside:
+            return run
+    return []
+
+
+def _in_one_launch(run: list[PacketCollective], graph: TileGraph, sms: int) -> list[PacketCollective]:
+    """Nothing where it cannot be: one gathers what another one has, or their blocks are too many."""
+    *before, last = run
+    if last.function != "all_gather" or last.within or last.operand in {one.out for one in before}:
+        return []
+
+    def held(one: PacketCollective, block: int) -> int:
+        """Packets of a block in registers, each by a thread of its own."""
+        relation = graph.relation(one.out)
+        assert relation is not None, "a collective has a relation"
+        in_packet = one.protocol.data_bytes // DTYPE_BYTES[graph.values[one.out].dtype]
+        return in_registers(block_shape(relation.part, block * in_packet)[-2:]) // in_packet
+
+    block = max(WARP, min(_BLOCK, *(held(one, _BLOCK) for one in run)))
+    if any(held(one, block) < block for one in run) and block > WARP:
+        return []
+    programs = [-(-one.packets // block) for one in run]
+    fits = (per_sm for per_sm in range(1, _MOST_PER_SM + 1) if sum(-(-one // per_sm) for one in programs) <= sms)
+    per_sm = next(fits, 0)
+    if not per_sm:
+        return []
+    return [
+        replace(one, programs=number, block=block, per_sm=per_sm, beside=place > 0)
+        for place, (one, number) in enumerate(zip(run, programs, strict=True))
+    ]
+
+
 def pushed_first(problem: Problem, exchanges: tuple[Exchange, ...], index: int, kernel: Kernel) -> list[PushRows]:
     """Rows that programs of `kernel`, of group `index`, push before their tiles: those that it is the first to read. Raises
     Illegal."""
@@ -74,7 +128,10 @@ def with_tables(launches: list[Launch], exchanges: tuple[Exchange, ...]) -> list
             at for at, launch in enumerate(found) if isinstance(launch, CollectiveCall) and launch.out == one.routed.ids
         ]
         first = next((at for at, launch in enumerate(found) if not isinstance(launch, SortRows)), 0)
-        found.insert(there[-1] + 1 if there else first, one)
+        behind = there[-1] + 1 if there else first
+        while behind < len(found) and isinstance(other := found[behind], PacketCollective) and other.beside:
+            behind += 1
+        found.insert(behind, one)
     begins = sum(isinstance(launch, Begin) for launch in found)
     found[begins:begins] = [ListRows(one.sent) for one in exchanges if one.sent is not None]
     return found

@@ -225,8 +225,8 @@ class Model:
                 return LIST_US
             case LibraryCollective(function, out, operand):
                 return library_us(self.topology, function, max(self._bytes(out), self._bytes(operand)))
-            case PacketCollective(packets=packets, shots=shots, within=within):
-                return packets_us(self.topology, packets, shots, within=within)
+            case PacketCollective(packets=packets, shots=shots, within=within, beside=beside):
+                return packets_us(self.topology, packets, shots, within=within, beside=beside)
             case LibraryGemm(out=out):
                 return self.gpu.kernel_launch_us + self.gemms[out.buffer].total_us
             case Kernel(name, compute=role, joined=joined):

@@ -87,15 +87,17 @@ def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consume
     return exchange.chunks * each + there
 
 
-def packets_us(topology: Topology, packets: int, shots: int, *, within: bool) -> float:
+def packets_us(topology: Topology, packets: int, shots: int, *, within: bool = False, beside: bool = False) -> float:
     """A collective that sends and receives so many packets to and from each peer in each of so many shots, with its launch, or
-    with what its programs wait for each other `within` a kernel. A packet takes as long whatever of it is data."""
+    with what its programs wait for each other `within` a kernel; `beside` others, what their launch takes longer. A packet takes
+    as long whatever of it is data."""
     ranks = topology.num_ranks
     link = topology.slowest_link_gb_per_s * num_links(topology)
     there = max(level.signal_us for level in topology.levels)
     start = _ALL_PROGRAMS_US if within else _PACKET_LAUNCH_SHARE * topology.gpu.kernel_launch_us
     start += _SHOT_US * (shots - 1)
-    return start + shots * (there + (ranks - 1) * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3)
+    passed = shots * (ranks - 1) * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3
+    return passed if beside else start + shots * there + passed
 
 
 def tile_packets_us(
