@@ -175,7 +175,10 @@ def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list
     written = [axis for axis in group.anchor.axes if not axis.reduction]
     rows, cols = written[0].extent, written[-1].extent
     combines = isinstance(group.anchor.operation, Combine)
-    table = matmul_tiles(group.matmuls) if group.matmuls else COMBINE_TILES if combines else STREAM_TILES
+    table: tuple[TileShape, ...] = COMBINE_TILES if combines else STREAM_TILES
+    if group.matmuls:
+        routed = next((axis.routed for axis in group.anchor.axes if axis.routed is not None), None)
+        table = matmul_tiles(group.matmuls, routed.rows / routed.every if routed is not None else 0.0)
     tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
     if group.matmuls:
         dtype = structure.graph.values[group.name].dtype
