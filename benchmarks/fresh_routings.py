@@ -85,6 +85,7 @@ ANSWERS: dict[str, Callable[[Given], Answer]] = {
     "experts, own tiles first": _columns,
     "experts, layer by columns": _layer,
     "experts, layer with own tiles first": _layer,
+    "experts, layer in packets": _layer,
     "experts, there and back": _back,
 }
 
@@ -107,6 +108,10 @@ PINS: dict[str, tuple[dict[str, object], ...]] = {
         {"h.own": "first", "rows_value.mover": "CopyEngine()", "out.adder": "receiver", "h.tile": "16x64x64/4w4s"},
         {"h.own": "first", "rows_value.mover": "NeededRows()", "out.adder": "receiver", "h.tile": "16x64x64/4w4s"},
         {"h.own": "first", "rows_value.mover": "NeededRows()", "out.adder": "sender"},
+    ),
+    "experts, layer in packets": tuple(
+        {"ids_full.protocol": "ll", "rows_value.protocol": one, "weights_full.protocol": one}
+        for one in ("ll", "lamport")
     ),
     "experts, there and back": ({}, {"dispatch_out.mover": "NeededRows()"}),
 }

@@ -58,6 +58,7 @@ _MOVERS = ("CopyEngine()", "CommSms(8)", "Fused()")
 _CUT = _sizes((1024, 256, 512, 8, 2), (512, 512, 256, 64, 4), (64, 256, 256, 8, 3))
 _SUMS = _sizes((1024, 512, 256, 8, 2), (512, 256, 512, 64, 4), (64, 256, 256, 8, 3))
 _LAYER = _sizes((512, 256, 512, 8, 2), (256, 512, 256, 32, 4), (16, 256, 256, 8, 3))
+_FEW = _sizes((16, 256, 256, 8, 4), (64, 512, 256, 32, 2), (4, 256, 256, 8, 8), (256, 1024, 256, 16, 2))
 _UNEVEN = _sizes((64, 256, 256, 7, 3), (32, 256, 256, 1, 1))  # ranks do not divide the experts, or have none
 
 EXPERTS = {
@@ -113,6 +114,18 @@ EXPERTS = {
             "h.own": ("first",),
             "h.tile": ("16x64x64/4w4s", "64x128x64/4w3s"),
             "out.adder": ("sender", "receiver"),
+        },
+    ),
+    "experts, layer in packets": Family(
+        SPECS["ep_layer"],
+        layer,
+        Shard(0),
+        _FEW,
+        {
+            "ids_full.protocol": ("ll",),
+            "rows_value.protocol": ("ll", "lamport"),
+            "weights_full.protocol": ("ll", "lamport"),
+            "h.tile": _TILES[:2],
         },
     ),
     "experts, there and back": Family(
