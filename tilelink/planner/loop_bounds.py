@@ -145,8 +145,8 @@ class _Bound:
         memory = matmul_memory_us(self._moved(), gpu) / rounds
         memory *= NARROW if by_expert and tile.n < WIDE_WEIGHTS else 1.0
         one = least_tile_us(work, on, dtype, gpu, memory, prefetch=loop.prefetch)
-        if not self.turns and not loop.prefetch:
-            one += again_us(compute_us(work, on, dtype, gpu), memory, rounds, others=by_expert)
+        if not (self.turns or loop.prefetch or by_expert):
+            one += again_us(compute_us(work, on, dtype, gpu), memory, rounds)
         one += 0.0 if self.turns else self._packets_us()
         one = one if self.turns else max(one, self._pulled_us(reduction))
         one += self._sent_us(one) + self._counts() * (LATE_COUNT_US if loop.late else COUNT_US)

@@ -42,12 +42,10 @@ from tilelink.planner.tile_work import (
     combine_share,
     compute_us,
     flops_us,
-    not_hidden,
     of_experts_us,
     operands_of,
     read_again,
     softly,
-    start_us,
     stream_share,
     tile_share,
 )
@@ -114,12 +112,12 @@ class TileCost:
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
-            again = 0.0 if role.prefetch else again_us(computed, memory, rounds, others=self._other_weights)
+            again = 0.0 if role.prefetch else again_us(computed, memory, rounds)
             both = max(memory, softly(computed, memory))
             if self._other_weights and self.routed is not None:
                 work, gpu, rows = self._work, self.topology.gpu, self.routed.likely_height(self._work.m)
                 both = of_experts_us(work, self.on, self.parts.dtype, gpu, memory, rows, role.num_tiles / role.programs)
-                start = start_us(memory, both, rounds)
+                start = again = 0.0  # in it
         loaded = max(both, self._missed_us())
         # in turns the rest is done while the next tile is multiplied, but for stores that fill the link
         turns = role.warpgroups > 1
@@ -201,7 +199,7 @@ class TileCost:
         busy = self._flops_us() * self.role.num_tiles / self.role.programs
         if self.routed is None or not self._other_weights:
             return busy
-        return busy * not_hidden(self._memory_us(), self.parts_us.computed + self.parts_us.memory)
+        return busy * self.parts_us.computed / (self.parts_us.computed + self.parts_us.memory)
 
     def _loads_us(self) -> float:
         """What a tile loads when its matmul is over, at the rate of one SM: nothing hides it."""

@@ -23,12 +23,13 @@ _TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in tu
 TURN_US = 0.2  # between the products of two warpgroups
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
 SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
+_EXPERT_SOFTNESS = 3.0  # the same of tiles with weights of their own
 _REDUCTION_STEP_US = 0.27  # a step along k takes at least this long, however small the tile
 _LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
-_EXPERT_STEP_US, _EXPERT_LOAD_US = 0.19, 1.1  # the same two of tiles with weights of their own (48 loops on 2 x H200)
+# the same two of tiles with weights of their own: 140 times of loops, on 2 x H200 and 2 x H100
+_EXPERT_STEP_US, _EXPERT_LOAD_US, _ROW_US = 0.17, 0.9, 0.006  # and for each row, which is found by a table
 _ROWS_GB_PER_S = 80.0  # at which a tile of rows of an expert stores them (42 loops on 2 x H200, 7 on one H100)
 _AGAIN_US = 5.0  # until loads are under way again, of a loop that waits for memory and begins another tile
-_AGAIN_SHARE = 0.03  # of a product, the same where each tile reads weights of its own, up to as much
 _KEPT = 0.5  # of the L2: a right operand of so many bytes stays there until read again; of one twice as large, nothing
 _ACCUMULATORS = 128  # fp32 sums a thread, with which the tensor cores are fed best
 _ACCUMULATOR_EXPONENT, _INTENSITY_EXPONENT = 0.06, 0.16
@@ -106,7 +107,9 @@ def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
 
 def steps_us(work: Work, on: Programs) -> float:
     """What the steps along k take at least, since loads take their time and stages hold few."""
-    step, load = (_EXPERT_STEP_US, _EXPERT_LOAD_US) if work.others else (_REDUCTION_STEP_US, _LOAD_US)
+    step, load = _REDUCTION_STEP_US, _LOAD_US
+    if work.others:
+        step, load = _EXPERT_STEP_US, _EXPERT_LOAD_US + _ROW_US * work.m
     return work.bodies * work.reduction / work.step * max(step, load / on.stages)
 
 
@@ -137,38 +140,24 @@ def least_tile_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float,
     if work.turns:
         return max(computed, memory) + TURN_US
     start = PREFETCHED_START_US if prefetch else START_US
-    return softly(computed, memory) + (0.0 if work.others else start)
+    return softly(computed + start, memory) if work.others else softly(computed, memory) + start
 
 
-def softly(one: float, other: float) -> float:
+def softly(one: float, other: float, softness: float = SOFTNESS) -> float:
     """The longer of two times, neither of which hides the other completely."""
-    return float((one**SOFTNESS + other**SOFTNESS) ** (1 / SOFTNESS))
-
-
-def start_us(memory: float, both: float, rounds: int) -> float:
-    """Fill and drain of the pipeline of a tile with weights of its own: behind the first one, where tiles of other programs load
-    meanwhile for as long as memory takes, it is hidden."""
-    return START_US * max(1.0 / rounds, not_hidden(memory, both))
-
-
-def not_hidden(memory: float, both: float) -> float:
-    """By how much a tile is done sooner, as a share, that takes `both` us and loads for `memory`, when what SMs do takes less."""
-    return float((1.0 - min(1.0, memory / both) ** SOFTNESS) ** (1.0 - 1.0 / SOFTNESS))
+    return float((one**softness + other**softness) ** (1 / softness))
 
 
 def of_experts_us(work: Work, on: Programs, dtype: str, gpu: Gpu, memory: float, rows: float, rounds: float) -> float:
-    """What a tile takes at least that has `rows` rows and weights of its own, of which a round loads `memory` us on average: it
-    stores its rows before it loads the next ones, and few loads in flight keep memory from its rate. The last of `rounds` may
+    """What a tile takes that has `rows` rows and weights of its own, of which a round loads `memory` us on average. Nothing of it
+    is under way before the last one is stored: memory waits for programs, and programs wait for memory. The last of `rounds` may
     have less tiles than programs, and memory waits for these."""
     whole, rest = int(rounds), rounds % 1
-    computed, steps = compute_us(work, on, dtype, gpu), steps_us(work, on)
     stored = rows * work.n * DTYPE_BYTES[dtype] / _ROWS_GB_PER_S / 1e3
-
-    def of_round(loaded: float) -> float:
-        return max(loaded, softly(computed + stored, loaded), math.hypot(steps, loaded))
-
+    busy = compute_us(work, on, dtype, gpu) + stored + START_US
     load = memory * math.ceil(rounds) / rounds
-    return (whole * of_round(load) + (of_round(rest * load) if rest else 0.0)) / math.ceil(rounds)
+    last = softly(busy, rest * load, _EXPERT_SOFTNESS) if rest else 0.0
+    return (whole * softly(busy, load, _EXPERT_SOFTNESS) + last) / math.ceil(rounds)
 
 
 def read_again(size: int, gpu: Gpu) -> float:
@@ -177,13 +166,9 @@ def read_again(size: int, gpu: Gpu) -> float:
     return min(float(size), max(0.0, 2.0 * (size - _KEPT * gpu.l2_bytes)))
 
 
-def again_us(computed: float, memory: float, rounds: int, *, others: bool) -> float:
-    """Until loads of a tile are under way that is computed for `computed` us behind another one, which loads for `memory` us.
-    `others`: each tile reads weights of its own."""
-    if memory <= computed and not others:
-        return 0.0
-    most = min(_AGAIN_US, _AGAIN_SHARE * max(computed, memory)) if others else _AGAIN_US
-    return most * (rounds - 1) / rounds
+def again_us(computed: float, memory: float, rounds: int) -> float:
+    """Until loads of a tile are under way that is computed for `computed` us behind another one, which loads for `memory` us."""
+    return 0.0 if memory <= computed else _AGAIN_US * (rounds - 1) / rounds
 
 
 def matmul_memory_us(num_bytes: float, gpu: Gpu) -> float:
