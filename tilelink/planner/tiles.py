@@ -49,8 +49,9 @@ _PAIRS = (
     TileShape(16, 128, 64, 4, 5),
     TileShape(16, 64, 128, 4, 5),
 )
-# These loops load nothing of the next tile before they store one, which leaves room for a fourth stage. 8,192 rows of 4,096 by
-# 7,168 columns behind a gather took 866 us with it, 887 without (2 x H100).
+# Of experts with as many rows as this tile or more: lower ones load weights again (8 experts of 128 rows, 2,048 by 14,336: 298 us
+# by tiles of 64 rows, 270 by this one, with the sum; 2 x H100). These loops load nothing of the next tile before they store one,
+# which leaves room for a fourth stage: 8,192 rows of 4,096 by 7,168 columns behind a gather took 866 us with it, 887 without.
 _OF_EXPERTS = replace(MATMUL_TILES[0], stages=4)
 # For ops that stream through memory once.
 STREAM_TILES = (
@@ -79,11 +80,15 @@ _FP32_ACCUMULATORS = 64  # a thread: fp32 products run on the ordinary cores, wh
 def matmul_tiles(matmuls: int, rows: float = 0.0) -> tuple[TileShape, ...]:
     """Tile shapes worth trying for so many matmuls in one loop, each of which has such a tile. `rows`: of an expert, where tiles
     have weights of experts."""
-    if matmuls == 1:
-        return MATMUL_TILES if rows < _OF_EXPERTS.m else (_OF_EXPERTS, *MATMUL_TILES[1:])
-    shallow = [tile for tile in MATMUL_TILES if tile.k <= _DEEP_STEP]
-    narrow = [replace(tile, n=1 << ((tile.n // matmuls).bit_length() - 1)) for tile in shallow]
-    return tuple(dict.fromkeys([*_PAIRS, *(tile for tile in narrow if tile.n >= SMALLEST_DOT)]))
+    tiles: tuple[TileShape, ...] = MATMUL_TILES
+    many = rows >= _OF_EXPERTS.m
+    if matmuls > 1:
+        shallow = [tile for tile in MATMUL_TILES if tile.k <= _DEEP_STEP]
+        narrow = [replace(tile, n=1 << ((tile.n // matmuls).bit_length() - 1)) for tile in shallow]
+        tiles = tuple(dict.fromkeys([*_PAIRS, *(tile for tile in narrow if tile.n >= SMALLEST_DOT)]))
+    elif many:
+        tiles = (_OF_EXPERTS, *MATMUL_TILES[1:])
+    return tuple(tile for tile in tiles if tile.m >= _OF_EXPERTS.m) if many else tiles
 
 
 def suits(tile: TileShape, rows: int, cols: int) -> bool:
