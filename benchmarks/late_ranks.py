@@ -96,8 +96,6 @@ def main() -> int:
     join()
     torch.backends.cuda.matmul.allow_tf32 = False
     found = measure(arguments)
-    if dist.get_rank() == 0 and arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1))
     dist.barrier()
     torch.cuda.synchronize()
     dist.destroy_process_group()
@@ -112,6 +110,22 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     )
     todo = cases(topology, arguments.seed, arguments.only)
     rows: list[dict[str, Any]] = []
+
+    def found() -> dict[str, Any]:
+        return {
+            "machine": machine(),
+            "torch": torch.__version__,
+            "commit": arguments.commit,
+            "seed": arguments.seed,
+            "planned": len(todo),
+            "schedules": len(rows),
+            "calls": sum(row["calls"] for row in rows),
+            "wrong_calls": sum(row["wrong_calls"] for row in rows),
+            "wrong_elements": sum(row["wrong_elements"] for row in rows),
+            "seconds": time.perf_counter() - start,
+            "rows": rows,
+        }
+
     for case in todo:
         going = torch.tensor([float(time.perf_counter() - start < arguments.seconds)], device="cuda")
         dist.broadcast(going, 0)
@@ -120,19 +134,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         rows.append(run(case, arguments.calls))
         if dist.get_rank() == 0:
             print(json.dumps(rows[-1]), flush=True)
-    return {
-        "machine": machine(),
-        "torch": torch.__version__,
-        "commit": arguments.commit,
-        "seed": arguments.seed,
-        "planned": len(todo),
-        "schedules": len(rows),
-        "calls": sum(row["calls"] for row in rows),
-        "wrong_calls": sum(row["wrong_calls"] for row in rows),
-        "wrong_elements": sum(row["wrong_elements"] for row in rows),
-        "seconds": time.perf_counter() - start,
-        "rows": rows,
-    }
+            if arguments.json:  # after each, so that a run that is cut off leaves what it has found
+                Path(arguments.json).write_text(json.dumps(found(), indent=1))
+    return found()
 
 
 def run(case: Case, calls: int) -> dict[str, Any]:
