@@ -19,7 +19,11 @@ from tilelink import Shard, Tensor, dims
 from tilelink.emulator import World
 from tilelink.errors import IdlePin, IllegalIds, NoLegalSchedule
 from tilelink.ir.calls import SortRows
+from tilelink.ir.choices import TritonLoop
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
+from tilelink.planner.options import compute_options
+from tilelink.planner.space import structures
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.meaning import cut, whole_inputs
@@ -295,3 +299,20 @@ def test_tables_of_a_call_are_those_of_its_ids_even_where_results_are_right(bug:
     outcome = run_emulated(schedule, source.replace(old, new), calls=5)
     assert not outcome.equal and not outcome.differences
     assert table in outcome.first_off, outcome.lines()
+
+
+@pytest.mark.parametrize(("tokens", "least"), [(512, 128), (64, 16)])
+def test_tiles_are_no_lower_than_the_rows_of_an_expert(tokens: int, least: int) -> None:
+    """Up to 128 rows; experts with fewer may have lower tiles."""
+    spec = bind(SPECS["moe_rs"].spec, {"T": tokens, "H": 2048, "F": 4096, "E": 8, "K": 2}, 2, "bf16")
+    structure = next(structures(spec, topologies.load("h200-nvswitch", 2), {}))
+    group = next(one for one in structure.groups if one.name == "grouped_matmul_out")
+    loops = (one.loop for one in compute_options(structure, group, {}))
+    assert min(loop.tile.m for loop in loops if isinstance(loop, TritonLoop)) == least
+
+
+def test_there_are_tiles_where_high_ones_do_not_fit() -> None:
+    """A laptop has little shared memory."""
+    name, schedule, target = drawn(random.Random(20261128000006))
+    assert name == "of_functions" and dict(schedule.spec.sizes)["T"] * 9 / 2 > 128
+    check(schedule, target, calls=2)

@@ -27,7 +27,7 @@ from tilelink.planner.fields import AnyField
 from tilelink.planner.group import Group
 from tilelink.planner.rules import item_counts, peer_atomics
 from tilelink.planner.structure import Structure
-from tilelink.planner.tiles import COMBINE_TILES, STREAM_TILES, matmul_tiles, suits, worth_trying
+from tilelink.planner.tiles import COMBINE_TILES, STREAM_TILES, matmul_tiles, not_low, suits, worth_trying
 from topologies.topology import Fabric, Topology
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
@@ -176,20 +176,21 @@ def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list
     rows, cols = written[0].extent, written[-1].extent
     combines = isinstance(group.anchor.operation, Combine)
     table: tuple[TileShape, ...] = COMBINE_TILES if combines else STREAM_TILES
+    of_expert = 0.0
     if group.matmuls:
         routed = next((axis.routed for axis in group.anchor.axes if axis.routed is not None), None)
-        table = matmul_tiles(group.matmuls, routed.rows / routed.every if routed is not None else 0.0)
+        of_expert = routed.rows / routed.every if routed is not None else 0.0
+        table = matmul_tiles(group.matmuls, of_expert)
     tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
     if group.matmuls:
         dtype = structure.graph.values[group.name].dtype
-        tiles = [tile for tile in tiles if worth_trying(tile, dtype, structure.topology.gpu, group.matmuls)] or [
-            table[-1]
-        ]
+        fit = [tile for tile in tiles if worth_trying(tile, dtype, structure.topology.gpu, group.matmuls)]
+        tiles = fit or [table[-1]]
     if not _leaves(
         structure, group.name
     ):  # nothing but a store comes behind the matmul: level with other loops (one H200)
         tiles = [tile for tile in tiles if tile.warpgroups == 1]
-    return tiles
+    return not_low(tiles, of_expert)
 
 
 def _leaves(structure: Structure, name: str) -> bool:

@@ -80,15 +80,16 @@ _FP32_ACCUMULATORS = 64  # a thread: fp32 products run on the ordinary cores, wh
 def matmul_tiles(matmuls: int, rows: float = 0.0) -> tuple[TileShape, ...]:
     """Tile shapes worth trying for so many matmuls in one loop, each of which has such a tile. `rows`: of an expert, where tiles
     have weights of experts."""
-    tiles: tuple[TileShape, ...] = MATMUL_TILES
-    many = rows >= _OF_EXPERTS.m
-    if matmuls > 1:
-        shallow = [tile for tile in MATMUL_TILES if tile.k <= _DEEP_STEP]
-        narrow = [replace(tile, n=1 << ((tile.n // matmuls).bit_length() - 1)) for tile in shallow]
-        tiles = tuple(dict.fromkeys([*_PAIRS, *(tile for tile in narrow if tile.n >= SMALLEST_DOT)]))
-    elif many:
-        tiles = (_OF_EXPERTS, *MATMUL_TILES[1:])
-    return tuple(tile for tile in tiles if tile.m >= _OF_EXPERTS.m) if many else tiles
+    if matmuls == 1:
+        return (_OF_EXPERTS, *MATMUL_TILES[1:]) if rows >= _OF_EXPERTS.m else MATMUL_TILES
+    shallow = [tile for tile in MATMUL_TILES if tile.k <= _DEEP_STEP]
+    narrow = [replace(tile, n=1 << ((tile.n // matmuls).bit_length() - 1)) for tile in shallow]
+    return tuple(dict.fromkeys([*_PAIRS, *(tile for tile in narrow if tile.n >= SMALLEST_DOT)]))
+
+
+def not_low(tiles: list[TileShape], rows: float) -> list[TileShape]:
+    """Of these, if there are any, tiles that load weights of an expert no more often than need be."""
+    return [tile for tile in tiles if rows < _OF_EXPERTS.m or tile.m >= _OF_EXPERTS.m] or tiles
 
 
 def suits(tile: TileShape, rows: int, cols: int) -> bool:
