@@ -41,8 +41,9 @@ class Told:
 
     def pairs(self, some: Ints) -> Iterator[tuple[int, list[int]]]:
         """The clocks of some raises, and the turns of each, ascending."""
-        if len(some) == 1:
-            yield int(self.clocks[some[0]]), [int(self.turns[some[0]])]
+        if len(self.clocks) == 1 or len(some) == 1:
+            one = some[0]
+            yield self.clocks.item(one), [self.turns.item(one)]
             return
         turns: dict[int, list[int]] = {}
         for clock, turn in sorted(set(zip(self.clocks[some].tolist(), self.turns[some].tolist(), strict=True))):
@@ -107,6 +108,10 @@ class Clocks:
         """Programs as their own rank names them, that the owner of a word sees as `programs`."""
         return (programs + turn * self.period) % self.size
 
+    def knows(self, clock: int, turn: int, program: int, time: int) -> bool:
+        """Whether `clock`, turned by `turn`, has a program of the owner of a word at this time."""
+        return bool(self[clock][(program + turn * self.period) % self.size] >= time)
+
     def unaware(self, told: Told, programs: Ints, times: Ints) -> int:
         """The first raise whose makers did not know these programs at these times, and are not them; -1: all did."""
         found = len(told.clocks)
@@ -129,6 +134,8 @@ class Clocks:
     def joined(self, clock: int, told: Told) -> int:
         """`clock` and what was known at the raises. Who knows a raise knows what its raisers knew, so those are skipped."""
         now = self[clock]
+        if len(told.programs) == 1:
+            return self._joined_one(clock, now, told)
         unknown = now[told.programs] < told.times
         if not unknown.any():
             return clock
@@ -140,6 +147,16 @@ class Clocks:
         if new is now:
             new = now.copy()
         np.maximum.at(new, told.programs, told.times.astype(new.dtype))
+        return self._added(new, clock)
+
+    def _joined_one(self, clock: int, now: Clock, told: Told) -> int:
+        """The same with a raise that one program has made."""
+        program, time = told.programs.item(), told.times.item()
+        if now[program] >= time:
+            return clock
+        known, turn = told.clocks.item(), told.turns.item()
+        new = now.copy() if known == clock and not turn else self._maximum(now, self[known], [turn])
+        new[program] = max(new[program], time)
         return self._added(new, clock)
 
     def _maximum(self, one: Clock, known: Clock, turns: list[int]) -> Clock:

@@ -21,6 +21,8 @@ from tilelink.proof.happens_before.refuted import Place, Refuted, Wrong
 from tilelink.proof.happens_before.rows import Kind
 from tilelink.schedule.index import Ints
 
+_FIRST: Ints = np.zeros(1, np.int64)
+
 
 @dataclass(slots=True)
 class Word:
@@ -60,6 +62,8 @@ class Words:
 
     def told(self, raises: Sequence[int]) -> Told:
         ops = self.operations
+        if len(raises) == 1:
+            return self._told_by(raises[0])
         at = np.array(raises, np.int64)
         clocks, turns = self.clock_of[ops.segment[at]], ops.turn[at]
         of = np.arange(len(at))
@@ -69,6 +73,17 @@ class Words:
             of = np.repeat(of, [len(one) for one in members])
             at = np.array([one for some in members for one in some], np.int64)
         return Told(clocks, turns, of, ops.seen[at], ops.time[at], ops.since[at])
+
+    def _told_by(self, one: int) -> Told:
+        """The same of one raise, of which there are most: views of what operations have, where one program makes it."""
+        ops, here = self.operations, slice(one, one + 1)
+        members = self._members.get(one)
+        if members is None:
+            clocks = self.clock_of[ops.segment[here]]
+            return Told(clocks, ops.turn[here], _FIRST[:1], ops.seen[here], ops.time[here], ops.since[here])
+        at, clocks = np.array(members, np.int64), np.array([self._met[one]])
+        of = np.zeros(len(at), np.int64)
+        return Told(clocks, ops.turn[here], of, ops.seen[at], ops.time[at], ops.since[at])
 
     def together(self, last: int, members: list[int]) -> None:
         """Several raise at once, with the operation `last`."""
@@ -99,8 +114,18 @@ class Words:
 
     def _follows(self, one: int, other: int) -> bool:
         """Whether the makers of a raise knew those of another raise of the word, or are them."""
+        if not {one, other} & self._members.keys():
+            return self._follows_one(one, other)
         before = self.told([other])
         return self.clocks.unaware(self.told([one]), before.programs, before.times) < 0
+
+    def _follows_one(self, one: int, other: int) -> bool:
+        """The same of raises by one program each."""
+        ops = self.operations
+        program, time = ops.seen.item(other), ops.time.item(other)
+        if ops.seen.item(one) == program and ops.time.item(one) >= time:
+            return True
+        return self.clocks.knows(self.clock_of.item(ops.segment.item(one)), ops.turn.item(one), program, time)
 
     def place(self, operation: int) -> Place:
         return self.events.place(int(self.operations.event[operation]))
