@@ -45,6 +45,19 @@ class ThreadState:
     registers: dict[str, Number] = field(default_factory=dict)
     barriers: Counter[bool] = field(default_factory=Counter)
     own: dict[int, Number] = field(default_factory=dict)
+    gave: list[tuple[tuple[int, int], int, set[Number]]] = field(default_factory=list)
+
+    def give(self, time: tuple[int, int], size: int, value: Number) -> None:
+        """Into shared memory, for any thread."""
+        if not self.gave or self.gave[-1][:2] != (time, size):
+            self.gave.append((time, size, set()))
+        self.gave[-1][2].add(value)
+
+    def given(self, before: tuple[int, int], size: int) -> Number:
+        """What a thread that is not traced has stored before: threads hold the same, as far as addresses and conditions go, if
+        this one has stored one value then."""
+        values = next((found for time, bits, found in reversed(self.gave) if bits == size and time < before), set())
+        return next(iter(values)) if len(values) == 1 else None
 
     def value(self, operand: str | tuple[str, ...]) -> Number:
         if isinstance(operand, tuple):

@@ -144,7 +144,14 @@ def _shared_load(thread: Thread, targets: Sequence[str], where: Number, opcode: 
             found = [_byte(thread, address, before) for address in range(where + at * size, where + (at + 1) * size)]
             known = [byte for byte in found if byte is not None]
             value = int.from_bytes(known, "little") if len(known) == size else None
+            if not _is_stored(thread, where + at * size, before):
+                value = thread.given(before, size)
         thread.put(one, value)
+
+
+def _is_stored(thread: Thread, address: int, before: tuple[int, int]) -> bool:
+    """Whether a thread that is traced has stored there."""
+    return address in thread.own or any(time < before for time, _ in thread.shared.stored.get(address, ()))
 
 
 def _byte(thread: Thread, address: int, before: tuple[int, int]) -> Number:
@@ -164,6 +171,7 @@ def _store(thread: Thread, instruction: Instruction, taken: bool | None) -> None
             time = (thread.barriers[True], thread.barriers[False])
             for at, one in enumerate(value if isinstance(value, tuple) else (value,)):
                 found = thread.value(one) if taken else None
+                thread.give(time, size, found)
                 for byte in range(size):
                     part = None if found is None else found >> 8 * byte & 255
                     thread.own[where + at * size + byte] = part
