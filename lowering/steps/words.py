@@ -133,8 +133,12 @@ class Words:
 
 
 def kernel_name(launch: Launch) -> str:
-    """The kernel of a launch has the name of its last role, without what says that it computes tiles."""
-    name = [role.name for role in launch.roles if not by_host(role)][-1].removesuffix("_tiles")
+    """The kernel of a launch has the name of its last role, without what says that it computes tiles; that of several roles none
+    of which does, the name of the first one."""
+    names = [role.name for role in launch.roles if not by_host(role)]
+    name = names[-1].removesuffix("_tiles")
+    if len(names) > 1 and name == names[-1] and not name.endswith("_kernel"):
+        name = f"{names[0]}_and_others"
     return name if name.endswith("_kernel") else f"{name}_kernel"
 
 
