@@ -11,6 +11,38 @@ def place(ids, table, other, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def filled_in_loop(ids, table, other, BLOCK: tl.constexpr):
+    for first in range(0, 4 * BLOCK, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        tl.store(table + at, tl.load(ids + at))
+
+
+@triton.jit
+def filled_from_where_data_say(ids, table, other, BLOCK: tl.constexpr):
+    for first in range(tl.load(ids), 4 * BLOCK, BLOCK):
+        tl.store(table + first + tl.arange(0, BLOCK), first)
+
+
+@triton.jit
+def by_branch(ids, table, other, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    if tl.program_id(0) == 0:
+        there = tl.load(ids + at)
+        tl.store(other + there, there + at)
+    else:
+        for number in range(4):
+            there = at + number * BLOCK
+            tl.store(table + there, there + at)
+
+
+@triton.jit
+def counted_in_loop(ids, table, other, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    for _ in range(4):
+        tl.atomic_add(table, tl.sum(tl.load(ids + at)))
+
+
+@triton.jit
 def place_in_loop(ids, table, other, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     ahead = table
@@ -33,6 +65,12 @@ def stored_by(table, at):
 @triton.jit
 def place_elsewhere(ids, table, other, BLOCK: tl.constexpr):
     stored_by(table, tl.load(ids + tl.arange(0, BLOCK)))
+
+
+@triton.jit
+def place_elsewhere_in_loop(ids, table, other, BLOCK: tl.constexpr):
+    for number in range(4):
+        stored_by(table, tl.load(ids + number + tl.arange(0, BLOCK)))
 
 
 @triton.jit

@@ -21,9 +21,18 @@ from tilelink.runtime.aot import RecordedLaunch, written_ir
 IDS, TABLE, OTHER = 1, 2, 3  # allocations
 SIZES = {"H": 64, "F": 64, "E": 8, "K": 2}
 
-
-UNSEEN = (kernels.place, kernels.place_in_loop, kernels.counted, kernels.place_elsewhere)
+UNSEEN = (
+    kernels.place,
+    kernels.filled_in_loop,
+    kernels.by_branch,
+    kernels.counted,
+    kernels.counted_in_loop,
+    kernels.place_elsewhere,
+)
 SEEN = (
+    kernels.place_in_loop,
+    kernels.place_elsewhere_in_loop,
+    kernels.filled_from_where_data_say,
     kernels.read_back,
     kernels.read_back_elsewhere,
     kernels.stored_twice,
@@ -72,6 +81,10 @@ def test_what_others_access_meanwhile_has_an_order(written: tuple[int, ...], rea
         ("moe_rs", 2048, {}),
         ("ep_layer", 64, {}),
         ("ep_layer", 2048, {"rows_value.mover": "NeededRows()"}),
+        # threads hold table entries of rows that others load
+        ("ep_layer", 2048, {"rows_value.mover": "NeededRows()", "h.tile": "128x64x64/4w5s"}),
+        ("ag_moe", 2048, {"out.tile": "128x64x64/4w4s", "out.own": "first"}),
+        ("moe_rs", 2048, {"grouped_matmul_out.tile": "128x64x64/4w3s2p"}),
     ],
 )
 def test_every_kernel_of_experts_is_followed_or_has_no_order(name: str, tokens: int, pins: dict[str, str]) -> None:

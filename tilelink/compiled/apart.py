@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilelink.compiled.events import STORAGE_BITS, Descriptor
 from tilelink.compiled.launches import Prepared
-from tilelink.compiled.mlir import Function, Op, Region, callee, carried
+from tilelink.compiled.mlir import Function, Op, Region, callee, carried, every_op
 
-_Roots = frozenset[int]  # allocations that an address may be in
+_Roots = frozenset[int]  # allocations that an address may be in, and _DATA if it depends on what has been loaded
 _NOWHERE: _Roots = frozenset()
-_ENDS = ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return")
-_KNOWN = ("arith.", "math.", "scf.", "ub.")
+_DATA = -1
+_ENDS = ("scf.yield", "tt.return", "tt.reduce.return", "tt.scan.return")
+_KNOWN = ("arith.", "math.", "ub.")
+_KNOWN_OF_SCF = ("scf.for", "scf.if", "scf.yield")
 _KNOWN_OF_TRITON = re.compile(
     r"tt\.(addptr|bitcast|broadcast|call|cat|expand_dims|gather|get_num_programs|get_program_id|histogram|join|make_range"
     r"|reduce(\.return)?|reshape|return|scan(\.return)?|splat|split|trans)"
@@ -27,7 +29,8 @@ _KNOWN_OF_TRITON = re.compile(
 
 @dataclass(slots=True)
 class _Accesses:
-    """Allocations that a kernel loads, and how many operations store or count in each; `strange`: it does something else."""
+    """Allocations that a kernel loads, how many operations store in each, and where it only counts; `strange`: it does something
+    else. One that may come to an address again, in a loop and where data say, stores twice."""
 
     loaded: set[int] = field(default_factory=set)
     stored: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -40,7 +43,7 @@ def order_unseen(functions: Mapping[str, Function], kernel: Prepared) -> bool:
     memory. False where that is not known.
 
     It is so where no allocation is loaded that the launch or somebody beside it writes, none that somebody beside it reads is
-    written, and one operation at most writes each. An atomic operation whose result nobody reads counts as one that writes.
+    written, and one operation at most writes each, once. An atomic operation whose result nobody reads may be done again.
     """
     entry = next(function for function in functions.values() if function.public)
     addresses = [one for one in kernel.arguments if not isinstance(one, Descriptor)]
@@ -62,47 +65,82 @@ def order_unseen(functions: Mapping[str, Function], kernel: Prepared) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An operation in names of one function, each of which stands for one value: MLIR numbers values of two branches alike.
+    `inside`: what a loop defines for its body; `ends`: what its regions result in; `looped`: it stands in a loop."""
+
+    op: Op
+    operands: list[str]
+    results: list[str]
+    inside: list[str]
+    ends: list[str]
+    looped: bool
+
+
+def _steps(region: Region, names: dict[str, str], found: list[_Step], *, looped: bool = False) -> list[str]:
+    """Adds the operations of a region in which these names are known; what the region results in."""
+    ends = list[str]()
+    for op in (op for block in region.blocks for op in block.ops):
+        operands = [names.get(name, name) for name in op.operands]
+        loop = op.name == "scf.for"
+        bound = [op.operands[0], *(name for name, _ in carried(op))] if loop else []
+        inner = names | {name: f"{name} of {len(found)}" for name in bound}
+        of_regions = [end for one in op.regions for end in _steps(one, dict(inner), found, looped=looped or loop)]
+        results = [f"{name} of {len(found)}" for name in op.results]
+        names |= dict(zip(op.results, results, strict=True))
+        found.append(_Step(op, operands, results, [inner[name] for name in bound], of_regions, looped))
+        ends += operands if op.name in _ENDS else []
+    return ends
+
+
 class _Flow:
     """Where addresses come from, whichever way the control flow goes."""
 
     def __init__(self, functions: Mapping[str, Function], found: _Accesses) -> None:
         self.functions, self.found = functions, found
 
-    def run(self, function: Function, given: Sequence[_Roots]) -> _Roots:
-        """Adds the accesses of a call; what it returns may point to these allocations."""
+    def run(self, function: Function, given: Sequence[_Roots], *, again: bool = False) -> _Roots:
+        """Adds the accesses of a call, which is done `again` in a loop; what it returns may point to these allocations."""
         roots: dict[str, _Roots] = {name: one for (name, _), one in zip(function.parameters, given, strict=True)}
-        ops = list(_every(function.body))
-        read = {name for op in ops for name in op.operands}
-        returned, before = _NOWHERE, -1
+        steps = list[_Step]()
+        returned = _steps(function.body, {name: name for name in roots}, steps)
+        read = {name for step in steps for name in step.operands}
+        before = -1
         while before != (before := sum(map(len, roots.values()))):
-            for op in ops:
-                if op.name != "tt.call":
-                    returned |= self._pass_on(op, roots)
-        for op in ops:
-            self._access(op, roots, read)
-            if op.name == "tt.call":
-                inner = self.functions.get(callee(op))
-                arguments = [roots.get(name, _NOWHERE) for name in op.operands]
-                if inner is None or len(inner.parameters) != len(arguments) or self.run(inner, arguments):
+            for step in steps:
+                self._pass_on(step, roots)
+        for step in steps:
+            many = again or step.looped
+            self._access(step, roots, read, again=many)
+            if step.op.name == "tt.call":
+                inner = self.functions.get(callee(step.op))
+                arguments = [roots.get(name, _NOWHERE) for name in step.operands]
+                known = inner is not None and len(inner.parameters) == len(arguments)
+                if inner is None or not known or self.run(inner, arguments, again=many) - {_DATA}:
                     self.found.strange = True  # a function that is not known, or that returns an address
-        return returned
+        return _NOWHERE.union(*(roots.get(name, _NOWHERE) for name in returned))
 
-    @staticmethod
-    def _pass_on(op: Op, roots: dict[str, _Roots]) -> _Roots:
-        """Results of `op`, and what a loop carries, point where its operands do; what it returns does."""
-        if op.name == "tt.load":
-            return _NOWHERE
-        into = [*op.results, *(name for name, _ in carried(op))] if op.name.startswith("scf.") else op.results
-        names = [*op.operands, *(name for inner in _ends(op) for name in inner.operands)]
-        reached = _NOWHERE.union(*(roots.get(name, _NOWHERE) for name in names))
+    def _pass_on(self, step: _Step, roots: dict[str, _Roots]) -> None:
+        """Results, and what a loop defines, point where operands do, or what regions result in."""
+        reached = _NOWHERE.union(*(roots.get(name, _NOWHERE) for name in (*step.operands, *step.ends)))
+        if step.op.name in ("tt.load", "tt.atomic_rmw"):
+            reached = frozenset({_DATA})
+        elif step.op.name == "tt.call":
+            reached = frozenset({_DATA}) if _DATA in reached or self._loads(callee(step.op)) else _NOWHERE
         if reached:
-            for name in into:
+            for name in (*step.results, *step.inside):
                 roots[name] = roots.get(name, _NOWHERE) | reached
-        return reached if op.name == "tt.return" else _NOWHERE
 
-    def _access(self, op: Op, roots: Mapping[str, _Roots], read: set[str]) -> None:
-        name, found = op.name.removeprefix("tt."), self.found
-        at = roots.get(op.operands[0], _NOWHERE) if op.operands else _NOWHERE
+    def _loads(self, name: str) -> bool:
+        """Whether a function loads anything, or one that it calls does."""
+        ops = list(every_op(self.functions[name].body)) if name in self.functions else []
+        return any(op.name == "tt.load" or (op.name == "tt.call" and self._loads(callee(op))) for op in ops)
+
+    def _access(self, step: _Step, roots: Mapping[str, _Roots], read: set[str], *, again: bool) -> None:
+        name, found = step.op.name.removeprefix("tt."), self.found
+        address = roots.get(step.operands[0], _NOWHERE) if step.operands else _NOWHERE
+        at = address - {_DATA}
         match name:
             case "load" | "store" | "atomic_rmw" if not at:
                 found.strange = True
@@ -110,25 +148,12 @@ class _Flow:
                 found.loaded |= at
             case "store":
                 for one in at:
-                    found.stored[one] += 1
-            case "atomic_rmw" if not read & set(op.results):
+                    found.stored[one] += 2 if again and _DATA in address else 1
+            case "atomic_rmw" if not read & set(step.results):
                 found.counted |= at
-            case _ if op.name.startswith(_KNOWN) or _KNOWN_OF_TRITON.fullmatch(op.name):
+            case _ if step.op.name in _KNOWN_OF_SCF or step.op.name.startswith(_KNOWN):
+                pass
+            case _ if _KNOWN_OF_TRITON.fullmatch(step.op.name):
                 pass
             case _:
                 found.strange = True
-
-
-def _every(region: Region) -> Iterator[Op]:
-    for block in region.blocks:
-        for op in block.ops:
-            yield op
-            for inner in op.regions:
-                yield from _every(inner)
-
-
-def _ends(op: Op) -> Iterator[Op]:
-    """Operations that say what regions of `op` result in."""
-    for region in op.regions:
-        for block in region.blocks:
-            yield from (one for one in block.ops if one.name in _ENDS)

@@ -207,18 +207,19 @@ def call_arguments(op: Op) -> list[str]:
     return _VALUES.findall(_inside(text[found.end() :], "("))
 
 
-def _walk(region: Region) -> Iterable[Op]:
+def every_op(region: Region) -> Iterable[Op]:
+    """The operations of a region and of those in it, in the order of the text."""
     for block in region.blocks:
         for op in block.ops:
             yield op
             for inner in op.regions:
-                yield from _walk(inner)
+                yield from every_op(inner)
 
 
 def _without_unread(region: Region) -> None:
     """Drop pure operations whose results nobody reads, such as checks for overflow that are switched off."""
     while True:
-        read = {name for op in _walk(region) for name in op.operands}
+        read = {name for op in every_op(region) for name in op.operands}
         if not _keep(region, lambda op, read=read: not op.name.startswith(_PURE) or any(r in read for r in op.results)):  # type: ignore[misc]
             return
 

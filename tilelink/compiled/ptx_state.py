@@ -54,10 +54,12 @@ class ThreadState:
         self.gave[-1][2].add(value)
 
     def given(self, before: tuple[int, int], size: int) -> Number:
-        """What a thread that is not traced has stored before: threads hold the same, as far as addresses and conditions go, if
-        this one has stored one value then."""
-        values = next((found for time, bits, found in reversed(self.gave) if bits == size and time < before), set())
-        return next(iter(values)) if len(values) == 1 else None
+        """What a thread that is not traced has stored behind the barrier before the last one: threads hold the same, as far as
+        addresses and conditions go, if this one has stored one value then."""
+        for time, bits, values in reversed(self.gave):
+            if bits == size and sum(time) == sum(before) - 1:
+                return next(iter(values)) if len(values) == 1 else None
+        return None
 
     def value(self, operand: str | tuple[str, ...]) -> Number:
         if isinstance(operand, tuple):
