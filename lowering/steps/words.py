@@ -133,13 +133,13 @@ class Words:
 
 
 def kernel_name(launch: Launch) -> str:
-    """The kernel of a launch has the name of its last role, without what says that it computes tiles; that of several roles none
-    of which does, the name of the first one."""
-    names = [role.name for role in launch.roles if not by_host(role)]
-    name = names[-1].removesuffix("_tiles")
-    if len(names) > 1 and name == names[-1] and not name.endswith("_kernel"):
-        name = f"{names[0]}_and_others"
-    return name if name.endswith("_kernel") else f"{name}_kernel"
+    """The kernel of a launch has the name of its last role, without what says that it computes tiles. Where none does, and there
+    are several, it has that of the first one `and_others`."""
+    first, *others = [role.name for role in launch.roles if not by_host(role)]
+    last = others[-1] if others else first
+    if others and not last.endswith(("_tiles", "_kernel")):
+        last = f"{first}_and_others"
+    return f"{last.removesuffix('_tiles').removesuffix('_kernel')}_kernel"
 
 
 def laid_out(schedule: Schedule, in_packet: dict[str, int], anew: Mapping[str, Anew], taken: frozenset[str]) -> Words:
