@@ -29,7 +29,7 @@ from statistics import NormalDist
 from tilelink.ir.enums import Choice
 
 _ALONE = 1024  # ids that one program sorts in one launch, sooner than several do in two
-_SURE = 0.75
+_SURE = 0.75  # of all calls: no rank has more than is likely
 _FEWEST_ALONE, _FEWEST_IDS, _MOST_IDS, _MANY_PROGRAMS, _FEWEST_BINS = 128, 512, 2048, 64, 16
 
 
@@ -84,7 +84,9 @@ class Routed:
     @property
     def likely_share(self) -> float:
         """Of these experts, those that have rows."""
-        return self._of_busiest(1 - math.exp(-self._mean), math.exp(-self._mean))
+        without = math.exp(-self._mean)
+        spread = math.sqrt(without * (1 - without) / self.experts)
+        return min(1.0, 1 - without + self._away * spread)
 
     @property
     def likely_rows(self) -> float:
@@ -116,12 +118,8 @@ class Routed:
 
     @property
     def _away(self) -> float:
-        """By how many standard deviations the busiest rank is away from the mean, or is less in `_SURE` of all calls."""
+        """So many standard deviations from the mean is the busiest rank, or less."""
         return NormalDist().inv_cdf(_SURE ** (1 / self.parts))
-
-    def _of_busiest(self, likely: float, unlikely: float) -> float:
-        """Of these experts on the busiest rank, those of which something is true that is so likely of each."""
-        return min(1.0, likely + self._away * math.sqrt(likely * unlikely / self.experts))
 
     def likely_own_tiles(self, height: int, ranks: int) -> int:
         """Of these, tiles that have rows of the tokens of one of so many ranks only."""

@@ -39,12 +39,11 @@ from tilelink.planner.tile_work import (
     Programs,
     Work,
     again_us,
-    combine_share,
     compute_us,
     flops_us,
     least_tile_us,
     matmul_memory_us,
-    stream_share,
+    rows_share,
 )
 
 _NOTHING = Choices((), (), ())  # of a problem of which only the structure is looked at
@@ -207,9 +206,8 @@ class _Bound:
                 moved += part * (self.topology.num_ranks if scatters else 1)
             elif exchange.target and self._reads_whole(relation):
                 moved += part * (1 if relation.kind is Kind.RETURN else self.topology.num_ranks)
-        per_sm = self.loop.tile.per_sm
-        share = combine_share(per_sm, self.routed) if self.routed else stream_share(per_sm)
-        rate = gpu.memory_gb_per_s * share
+        combines = isinstance(self.group.anchor.operation, Combine)
+        rate = gpu.memory_gb_per_s * rows_share(self.loop.tile.per_sm, self.routed, combines=combines)
         one = max(moved / self.tiles / (rate / self.programs) / 1e3, self._summed_us()) + self._sent_us(0.0)
         one += START_US + self._counts() * COUNT_US + self._packets_us()
         us = gpu.kernel_launch_us + self.rounds * one

@@ -39,12 +39,12 @@ from tilelink.planner.tile_work import (
     TileParts,
     Work,
     again_us,
-    combine_share,
     compute_us,
     flops_us,
     of_experts_us,
     operands_of,
     read_again,
+    rows_share,
     softly,
     stream_share,
     tile_share,
@@ -176,7 +176,8 @@ class TileCost:
         """What the tiles of a round move between memory and L2, while all programs do."""
         rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
-            share = combine_share(self.on.per_sm, self.routed) if self.routed else stream_share(self.on.per_sm)
+            combines = any(isinstance(step, CombineBody) for step in flat(self.role.body))
+            share = rows_share(self.on.per_sm, self.routed, combines=combines)
             return traffic / self.role.num_tiles / (rate * share / self.role.programs) / 1e3
         if self._other_weights:
             traffic *= (NARROW if self._work.n < WIDE_WEIGHTS else 1.0) * (_MOVED_BESIDE if self.on.beside else 1.0)
@@ -195,7 +196,8 @@ class TileCost:
 
     @cached_property
     def tensor_us(self) -> float:
-        """How long the tensor cores of an SM are busy with all tiles at the sustained clock, as far as others would be sooner."""
+        """How long the tensor cores of an SM are busy with all tiles at the sustained clock. Of tiles of experts, only as far as
+        these are done sooner where products take less, beside what memory takes."""
         busy = self._flops_us() * self.role.num_tiles / self.role.programs
         if self.routed is None or not self._other_weights:
             return busy

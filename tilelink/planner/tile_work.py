@@ -43,9 +43,11 @@ def stream_share(per_sm: int) -> float:
     return 1.0 - (1.0 - _STREAM_SHARE) / per_sm
 
 
-def combine_share(per_sm: int, routed: Routed) -> float:
-    """The same of a loop over the rows of all choices, which loads one row behind the other; rows of own experts are loaded when
-    it is known which they are (one H100, 2 x H100)."""
+def rows_share(per_sm: int, routed: Routed | None, *, combines: bool) -> float:
+    """The same of a loop that finds rows by a routing. One that `combines` those of all choices loads one row behind the other.
+    Rows of own experts are loaded when it is known which they are (one H100, 2 x H100)."""
+    if routed is None or not combines:
+        return stream_share(1 if routed is not None and routed.parts > 1 else per_sm)
     return (1.0 - (1.0 - _COMBINE_SHARE) / per_sm) * (_OWN_SHARE if routed.parts > 1 else 1.0)
 
 
