@@ -32,7 +32,6 @@ SLOW = (
     "tilelink verify",
     "tilelink mutate",
     "tilelink demo",
-    "tilelink run",
     "M=8192 K=4096 N=4096 --ranks 8",
 )  # many structures to plan, many runs
 VARIES = re.compile(r"\d\.\de[+-]\d\d|\d+\.\d s\b|\d+ ms\b", re.MULTILINE)  # errors and seconds of a run
