@@ -86,12 +86,14 @@ ANSWERS: dict[str, Callable[[Given], Answer]] = {
     "experts, layer by columns": _layer,
     "experts, layer with own tiles first": _layer,
     "experts, layer in packets": _layer,
+    "experts, rows are fetched": _layer,
     "experts, there and back": _back,
 }
 
 
 _LAYER = "experts, layer of experts of ranks"
 _COLUMNS, _FIRST = "experts, layer by columns", "experts, layer with own tiles first"
+_FETCHED = "experts, rows are fetched"
 PINS: dict[str, tuple[dict[str, object], ...]] = {
     _LAYER: (
         {"out.adder": "sender"},
@@ -113,7 +115,15 @@ PINS: dict[str, tuple[dict[str, object], ...]] = {
         {"ids_full.protocol": "ll", "rows_value.protocol": one, "weights_full.protocol": one}
         for one in ("ll", "lamport")
     ),
-    "experts, there and back": ({}, {"dispatch_out.mover": "NeededRows()"}),
+    _FETCHED: tuple(
+        {"rows_value.mover": mover, "rows_value.transfer": "pull", "out.adder": "receiver", "out_rows.transfer": back}
+        for mover, back in (("NeededRows()", "push"), ("NeededRows()", "pull"), ("CopyEngine()", "pull"))
+    ),
+    "experts, there and back": (
+        {},
+        {"dispatch_out.mover": "NeededRows()"},
+        {"dispatch_out.mover": "NeededRows()", "dispatch_out.transfer": "pull", "out_rows.transfer": "pull"},
+    ),
 }
 
 
@@ -127,7 +137,7 @@ def run(name: str, sizes: dict[str, int], calls: int, seed: int, pins: Mapping[s
     rank, ranks, family = dist.get_rank(), dist.get_world_size(), EXPERTS[name]
     schedule, operator = _operator(family.spec, sizes, pins)
     one_rank = None
-    if name in (_LAYER, _COLUMNS, _FIRST) and pins.get("out.adder") == "receiver":
+    if name in (_LAYER, _COLUMNS, _FIRST, _FETCHED) and pins.get("out.adder") == "receiver":
         tiles = {pin: value for pin, value in schedule.choices if pin in ("h.tile", "grouped_matmul_out_3.tile")}
         _, one_rank = _operator(alone, sizes, tiles)
     whole, values = whole_inputs(schedule, 0), schedule.spec.inputs

@@ -128,11 +128,28 @@ EXPERTS = {
             "h.tile": _TILES[:2],
         },
     ),
+    "experts, rows are fetched": Family(
+        SPECS["ep_layer"],
+        layer,
+        Shard(0),
+        _LAYER + _UNEVEN,
+        {
+            "rows_value.mover": (_MOVERS[0], _NEEDED),
+            "rows_value.transfer": ("pull",),
+            "h.tile": _TILES[:2],
+            "out.adder": ("receiver",),
+            "out_rows.transfer": ("push", "pull"),
+        },
+    ),
     "experts, there and back": Family(
         SPECS["there_and_back"],
         back,
         Shard(0),
         tuple({size: one[size] for size in "THEK"} for one in _LAYER),
-        {"dispatch_out.mover": (_MOVERS[0], _NEEDED), "out.adder": ("sender", "receiver")},
+        {
+            "dispatch_out.mover": (_MOVERS[0], _NEEDED),
+            "dispatch_out.transfer": ("push", "pull"),
+            "out.adder": ("sender", "receiver"),
+        },
     ),
 }

@@ -38,9 +38,14 @@ from tilelink.runtime.ranks import join
 # tokens a rank, hidden, experts, experts of a token
 ROWS = ((4096, 4096, 16, 1), (128, 4096, 16, 1), (4096, 4096, 16, 8), (128, 4096, 16, 8), (128, 7168, 256, 8))
 _MOVER, _TILE = "dispatch_out.mover", "dispatch_out_spread.tile"
+_FETCHED, _SUM = "out_rows.transfer", "out.tile"
+_SUM_TILES = ("16x128x0/4w1s8p", "16x256x0/4w1s8p", "32x128x0/4w1s8p", "16x512x0/8w1s4p", "32x256x0/8w1s4p")
 _TILES = ("32x512x0/16w1s", "32x128x0/8w1s4p", "16x256x0/4w1s8p", "32x256x0/8w1s2p")
 PINNED: tuple[dict[str, str], ...] = (
     *({_MOVER: "NeededRows()", _TILE: tile} for tile in _TILES),
+    *({_MOVER: "NeededRows()", _FETCHED: "pull", _SUM: tile} for tile in _SUM_TILES),
+    {_MOVER: "NeededRows()", "dispatch_out.transfer": "pull"},
+    {_MOVER: "NeededRows()", "dispatch_out.transfer": "pull", _FETCHED: "pull"},
     {_MOVER: "CopyEngine()", _TILE: "32x128x0/8w1s4p"},
     {_MOVER: "CommSms(32)", "dispatch_out.transfer": "push"},
 )

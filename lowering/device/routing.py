@@ -200,6 +200,36 @@ def list_rows(
 
 
 @triton.jit
+def list_needed_rows(
+    ids,
+    listed,
+    here,
+    reader,
+    NUM_TOKENS: tl.constexpr,
+    CHOICES: tl.constexpr,
+    NUM_EXPERTS: tl.constexpr,
+    NUM_BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    """Program (i, p) lists which of the NUM_TOKENS tokens of rank p have an expert on rank `reader`, in BLOCKS blocks of ROWS
+    tokens from block i * BLOCKS on. Entries are as those of `list_rows`."""
+    owner = tl.program_id(1)
+    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[:, None]
+    row = tl.arange(0, ROWS)[None, :]
+    token = block * ROWS + row
+    comes = tl.zeros((BLOCKS, ROWS), tl.int32)
+    for choice in tl.static_range(CHOICES):
+        entry = (owner * NUM_TOKENS + token) * CHOICES + choice
+        expert = tl.load(ids + entry, mask=token < NUM_TOKENS, other=-1)
+        comes = comes | is_one_of(expert, NUM_EXPERTS, reader * NUM_EXPERTS).to(tl.int32)
+    there = owner * NUM_BLOCKS + block
+    place = tl.cumsum(comes, 1) - 1
+    tl.store(listed + there * ROWS + place, row + tl.zeros_like(comes), mask=comes > 0)
+    tl.store(here + there, tl.sum(comes, 1)[:, None], mask=block < NUM_BLOCKS)
+
+
+@triton.jit
 def is_one_of(expert, num_experts, first_expert):
     """Whether it is one of `num_experts` from `first_expert` on."""
     return (expert >= first_expert) & (expert < first_expert + num_experts)

@@ -87,16 +87,18 @@ _LISTED_OF_WARP = 256  # tokens that a program of a warp looks at: 8 a thread
 
 
 def list_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number], str]) -> list[list[str]]:
-    """What the launch is given: a kernel, its grid, and its arguments. A program lists the rows of some blocks for a rank."""
+    """What the launch is given: a kernel, its grid, and its arguments. A program lists the rows of some blocks for a rank,
+    or those of a rank."""
     listed, here = step.tables
     ranks, blocks, rows = schedule.shapes[listed]
-    experts, choices = map(spell, step.numbers)
+    experts, choices, *reader = map(spell, step.numbers)
     each = min(_power(blocks), _LISTED_OF_WARP // rows)
-    tokens = schedule.shapes[step.operands[0].buffer][0]
+    tokens = blocks * rows
     grid = f"({-(-blocks // each)}, {ranks})"
     sizes = [f"NUM_TOKENS={tokens}", f"CHOICES={choices}", f"NUM_EXPERTS={experts}", f"NUM_BLOCKS={blocks}"]
     tables = [f"self.{listed}", f"self.{here}"]
-    return [["list_rows", grid, ids, *tables, *sizes, f"ROWS={rows}", f"BLOCKS={each}", "num_warps=1"]]
+    kernel = "list_needed_rows" if reader else "list_rows"
+    return [[kernel, grid, ids, *tables, *reader, *sizes, f"ROWS={rows}", f"BLOCKS={each}", "num_warps=1"]]
 
 
 INDEX_PROGRAMS = {SORT_ROWS: sort_rows, LIST_ROWS: list_rows}

@@ -81,6 +81,7 @@ def test_what_others_access_meanwhile_has_an_order(written: tuple[int, ...], rea
         ("moe_rs", 2048, {}),
         ("ep_layer", 64, {}),
         ("ep_layer", 2048, {"rows_value.mover": "NeededRows()"}),
+        ("ep_layer", 2048, {"rows_value.mover": "NeededRows()", "rows_value.transfer": "pull"}),
         # threads hold table entries of rows that others load
         ("ep_layer", 2048, {"rows_value.mover": "NeededRows()", "h.tile": "128x64x64/4w5s"}),
         ("ag_moe", 2048, {"out.tile": "128x64x64/4w4s", "out.own": "first"}),

@@ -95,6 +95,25 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "needed rows come": ("ep_layer", {"rows_value.mover": "NeededRows()", "out.adder": "sender"}),
     "needed rows come, and return": ("ep_layer", {"rows_value.mover": "NeededRows()", "out.adder": "receiver"}),
+    "needed rows are pulled": (
+        "ep_layer",
+        {"rows_value.mover": "NeededRows()", "rows_value.transfer": "pull", "out.adder": "sender"},
+    ),
+    "needed rows are pulled, and return": (
+        "there_and_back",
+        {"dispatch_out.mover": "NeededRows()", "dispatch_out.transfer": "pull", "out.adder": "receiver"},
+    ),
+    "rows are fetched, and added": ("ep_layer", {"out.adder": "receiver", "out_rows.transfer": "pull"}),
+    "needed rows are pulled, and fetched": (
+        "ep_layer",
+        {
+            "rows_value.mover": "NeededRows()",
+            "rows_value.transfer": "pull",
+            "out.adder": "receiver",
+            "out_rows.transfer": "pull",
+        },
+    ),
+    "rows of one choice are fetched": ("there_and_back", {"out.adder": "receiver", "out_rows.transfer": "pull"}),
     "needed rows go there and back": ("there_and_back", {"dispatch_out.mover": "NeededRows()"}),
     "needed rows for a function and a matmul": ("of_functions", {"rows_value.mover": "NeededRows()"}),
     "tiles of 16 rows": ("moe_layer", {"h.tile": "16x32x16/4w1s"}),

@@ -75,10 +75,12 @@ def test_a_layer_gives_what_its_definition_says(target: str, adder: str, ranks: 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("ranks", "experts"), [(3, 2), (4, 5)])
+@pytest.mark.parametrize("transfer", ["push", "pull"])
 @pytest.mark.parametrize("adder", ADDERS)
-def test_only_needed_rows_travel(adder: str, ranks: int, experts: int) -> None:
+def test_only_needed_rows_travel(adder: str, transfer: str, ranks: int, experts: int) -> None:
     """To a rank without experts none do."""
-    check(planned(ranks, experts, {"rows_value.mover": "NeededRows()", "out.adder": adder}))
+    pins: dict[str, object] = {"rows_value.mover": "NeededRows()", "rows_value.transfer": transfer, "out.adder": adder}
+    check(planned(ranks, experts, pins))
 
 
 @pytest.mark.slow

@@ -29,7 +29,8 @@ PEER = Index("peer")
 
 
 def planned() -> Planned:
-    return SPECS["ep_layer"].plan_for(topologies.load("laptop-switch", RANKS), SIZES, "bf16", {"out.adder": "receiver"})
+    pins = {"out.adder": "receiver", "out_rows.transfer": "push"}
+    return SPECS["ep_layer"].plan_for(topologies.load("laptop-switch", RANKS), SIZES, "bf16", pins)
 
 
 def is_back(step: Step) -> bool:

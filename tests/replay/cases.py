@@ -233,6 +233,8 @@ def _experts() -> Iterator[Case]:
     columns = {"x_full.cut": "columns", "x_full.chunks": "2"}
     for target in (STOCK, DISTRIBUTED):
         yield _case("experts", "09_ep_layer.py:ep_layer", "needed rows", ("h200-nvswitch", 4), small, needed, target)
+        pulled = needed | {"rows_value.transfer": "pull"}
+        yield _case("experts", "09_ep_layer.py:ep_layer", "pulled rows", ("h200-nvswitch", 4), small, pulled, target)
         yield _case("experts", "07_ag_moe.py:ag_moe", "columns", ("h200-nvswitch", 4), small, columns, target)
     for adder, target in (("receiver", STOCK), ("receiver", DISTRIBUTED), ("sender", STOCK)):
         pins = {"out.adder": adder}

@@ -112,9 +112,9 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True, title=title)
 
 
-def pushed(schedule: Schedule, name: str, programs: int) -> Phase:
-    """Rows that each rank needs, block by block; each program moves those of its share of the blocks. Programs begin with other
-    ranks, so that links are in use all the time."""
+def moved_rows(schedule: Schedule, name: str, programs: int) -> Phase:
+    """Rows that each rank needs, or that this one needs of each, block by block; each program moves those of its share of the
+    blocks. Programs begin with other ranks, so that links are in use all the time."""
     exchange = schedule.exchange(name)
     sent = exchange.sent
     assert sent is not None, "its rows are listed"
@@ -122,14 +122,19 @@ def pushed(schedule: Schedule, name: str, programs: int) -> Phase:
     share = (("begin", first), ("share", sent.blocks * (PROGRAM + 1) // programs - first))
     block, row = Index("block"), Index(sent.listed, (PEER, Index("block"), LANE))
     rows = rows_box(exchange, (block * sent.rows + row, Index(sent.here, (PEER, block))))
-    source = chunk_region(schedule, exchange.source, exchange, None, rows)
-    target = chunk_region(schedule, exchange.target, exchange, rank, rows, PEER)
+    pulled = exchange.transfer is Transfer.PULL
+    source = chunk_region(schedule, exchange.source, exchange, None, rows, PEER if pulled else rank)
+    target = chunk_region(schedule, exchange.target, exchange, PEER if pulled else rank, rows, rank if pulled else PEER)
     move = For("number", Index("share"), (Move((source,), (target,)),), (("block", Index("begin") + Index("number")),))
-    told = Notify(signals.arrived(exchange.name), (rank, 0), PEER, call, programs)
+    owner, reader = (PEER, rank) if pulled else (rank, PEER)
+    told = Notify(signals.arrived(exchange.name), (owner, 0), reader, call, programs)
+    wait = Wait(signals.ready(exchange.name), (PEER, 0), call, (exchange.source,))
+    waits = (If(PEER, rank, (), (wait,)),) if pulled else ()
     ranks = schedule.num_ranks
     let = ("peer", rank_at(exchange.order.ranks, (TILE + PROGRAM) % ranks)), *share
     title = "each program moves the rows that ranks need of its share of the tokens"
-    return Phase(ranks, (move, told), let, every=True, title=title)
+    title = "each program fetches its share of the rows that this rank needs" if pulled else title
+    return Phase(ranks, (*waits, move, told), let, every=True, title=title)
 
 
 def _items(schedule: Schedule, exchange: Exchange) -> Phase:

@@ -62,11 +62,14 @@ def sort_rows(launch: SortRows, ranks: int) -> Role:
     return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
 
 
-def list_rows(sent: Sent) -> Role:
-    """It is told how many experts a rank has."""
-    ids = Region(sent.ids, (0, 0), (sent.tokens, sent.choices))
-    step = Call(LIST_ROWS, (), (ids,), (sent.listed, sent.here), (sent.experts, sent.choices))
-    return Role(sent.listed, Host(), (Phase(1, (step,), title="rows that go to each rank"),))
+def list_rows(sent: Sent, ranks: int) -> Role:
+    """It is told how many experts a rank has, and of tokens of all ranks for which rank it lists them."""
+    tokens = sent.tokens * ranks if sent.pulled else sent.tokens
+    ids = Region(sent.ids, (0, 0), (tokens, sent.choices))
+    numbers = (sent.experts, sent.choices, rank) if sent.pulled else (sent.experts, sent.choices)
+    step = Call(LIST_ROWS, (), (ids,), (sent.listed, sent.here), numbers)
+    title = "rows that come from each rank" if sent.pulled else "rows that go to each rank"
+    return Role(sent.listed, Host(), (Phase(1, (step,), title=title),))
 
 
 # ---- loops over tiles --------------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from tilelink.ir.nodes import (
     CopyProgram,
     Finish,
     Kernel,
+    MoveRows,
     Publish,
-    PushRows,
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule as Planned
@@ -176,7 +176,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case SortRows():
                 yield Launch(MAIN, (routed.sort_rows(launch, int(planned.num_ranks)),))
             case ListRows():
-                yield Launch(MAIN, (routed.list_rows(launch.sent),))
+                yield Launch(MAIN, (routed.list_rows(launch.sent, planned.num_ranks),))
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
             case PacketCollective(within=False, beside=False):
@@ -217,9 +217,9 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
                 first.append(
                     Phase(1, movers.tell_place(planned, exchange), who=Who.FIRST, title="peers may store here")
                 )
-            case PushRows(exchange):
+            case MoveRows(exchange):
                 assert kernel.compute is not None, "its programs compute tiles"
-                first.append(movers.pushed(planned, exchange, kernel.compute.programs))
+                first.append(movers.moved_rows(planned, exchange, kernel.compute.programs))
             case PacketCollective():
                 first += _gather_first(planned, carried)
             case Finish():
@@ -244,15 +244,21 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
 
 
 def _returned(planned: Planned, kernel: Kernel) -> Iterator[Phase]:
-    """Of rows that tiles send to the ranks of their tokens peers are told when the last tile is done: nobody but the device knows
-    how many tiles there are, and a rank without any tells its peers, too."""
+    """Of rows that tiles send to the ranks of their tokens, or keep for these, peers are told when the last tile is done: nobody
+    but the device knows how many tiles there are, and a rank without any tells its peers, too."""
     steps = kernel.compute.body if kernel.compute is not None else ()
-    targets = {one.operand.buffer for one in steps if isinstance(one, ir.Store) and one.place is ir.Place.TOKEN}
+    stored = {one.operand.buffer for one in steps if isinstance(one, ir.Store)}
     peer = (rank + 1 + STEP) % planned.num_ranks
     for exchange in planned.exchanges:
-        if exchange.target in targets:
-            told = Notify(signals.arrived(exchange.name), (rank, 0), peer, call)
-            yield Phase(1, (For("step", planned.num_ranks - 1, (told,)),), who=Who.LAST, title=ALL_RETURNED)
+        if exchange.kind is nodes.Kind.RETURN and (exchange.source or exchange.target) in stored:
+            word, title = signals.arrived(exchange.name), ALL_RETURNED
+            if exchange.source:
+                word, title = (
+                    signals.ready(exchange.name),
+                    "all rows of this rank are there for the ranks of their tokens",
+                )
+            told = Notify(word, (rank, 0), peer, call)
+            yield Phase(1, (For("step", planned.num_ranks - 1, (told,)),), who=Who.LAST, title=title)
 
 
 def _mover(planned: Planned, comm: CommRole) -> str:

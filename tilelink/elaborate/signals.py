@@ -61,6 +61,8 @@ def awaited(planned: Planned, exchange: Exchange) -> tuple[SignalName, Number]:
             return ready(exchange.name), call
         case Issuer.STREAMS:
             return arrived(exchange.name), call
+        case Issuer.PROGRAMS if exchange.sent is not None:  # the last one of them tells
+            return arrived(exchange.name), call
         case Issuer.PROGRAMS:
             roles = (comm for kernel in planned.kernels() for comm in kernel.comm)
             return arrived(exchange.name), call * sum(one.programs for one in roles if one.exchange == exchange.name)

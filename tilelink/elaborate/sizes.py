@@ -97,6 +97,8 @@ class Sizes:
         if exchange.kind is Kind.GATHER and source and source != target:
             dims = len(self.shapes[source[0]])
         if exchange.kind is Kind.RETURN:  # rows lie by assignment, and not part by part
+            if source:  # those of all ranks
+                return
             dims = len(self.shapes[target[0]])
         for buffer in source + ([] if exchange.slots else target):  # slots have the rows of an item
             self._join(rows, self._dim(buffer, min(dims, len(self.shapes[buffer]))))

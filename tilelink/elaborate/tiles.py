@@ -277,8 +277,10 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
 
 
 def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
-    """Choice by choice; rows without an expert may hold anything."""
+    """Choice by choice; rows without an expert may hold anything. Of remote rows, those of each rank's experts."""
     shape, choices = tuple(tiles.width(one.name) for one in tiles.written), step.routed.choices
+    remote, ranks = step.rows.remote, tiles.schedule.num_ranks
+    tokens = tiles.axis(step.rows.index[0])
 
     def loaded(name: str, operand: Operand) -> tuple[Step, ...]:
         return mapped(_loaded(tiles, name, operand), lambda one: (of_choice(one, operand),))
@@ -293,15 +295,21 @@ def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
         names: dict[str, Number] = {"choices": choices, "choice": CHOICE}
         if choices == 1:  # rows of tokens follow each other
             names |= {"choice": 0, "lane": 0}
-        return replace(one, region=replace(found, start=tuple(replaced(index, names) for index in found.start)))
+        if remote:  # among those of all ranks
+            names |= {tokens.name: rank * (tokens.extent * tokens.segments) + Index(tokens.name)}
+        start = tuple(replaced(index, names) for index in found.start)
+        return replace(one, region=replace(found, start=start, at=PEER if remote else found.at))
 
     first, many = own_experts(step.routed)
-    rounds = (
-        *loaded("expert", step.ids),
-        *loaded("weight", step.weights),
+    if remote:
+        first, many = (replaced(number, {"rank": PEER}) for number in (first, many))
+    rows: tuple[Step, ...] = (
         *loaded("part", step.rows),
         Compute((step.result,), "combined", (step.result, "part", "weight", "expert", many, first)),
     )
+    if remote:
+        rows = (For("step", ranks, rows, _peers(tiles), unrolled=ranks <= _MOST_AT_ONCE),)
+    rounds = (*loaded("expert", step.ids), *loaded("weight", step.weights), *rows)
     loop = For(CHOICE.op, choices, rounds, unrolled=choices <= _MOST_AT_ONCE)
     return Compute((step.result,), "zeros", shape=shape), loop
 

@@ -153,7 +153,7 @@ class CommSms(ChunkMover):
 
 @dataclass(frozen=True, slots=True)
 class NeededRows(ChunkMover):
-    """All programs of the tiles that read rows by a routing push them first: those that the receiver needs, as a table says."""
+    """All programs of the tiles that read rows by a routing move them first: those that the receiver needs, as a table says."""
 
     issuer: ClassVar[Issuer] = Issuer.PROGRAMS
     listed: ClassVar[bool] = True

@@ -298,8 +298,8 @@ class TellPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class PushRows:
-    """Rows of `exchange` that ranks need go to them, those of the own rank as well.
+class MoveRows:
+    """Rows of `exchange` that ranks need go to them, or are fetched by them, those of the own rank as well.
 
     It has no launch of its own: all programs of the kernel behind it do it, each a share of the blocks of tokens.
     """
@@ -350,9 +350,9 @@ class Finish:
     meets: bool = False
 
 
-_Between = Begin | AwaitPeers | Publish | TellPlace | PushRows | Finish  # ranks
+_Between = Begin | AwaitPeers | Publish | TellPlace | MoveRows | Finish  # ranks
 # programs of the kernel behind them may carry these out, before all else: `within`
-BeforeKernel = AwaitPeers | Publish | TellPlace | PushRows | PacketCollective
+BeforeKernel = AwaitPeers | Publish | TellPlace | MoveRows | PacketCollective
 _Index = SortRows | ListRows
 Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | PacketCollective | _Index
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from tilelink.ir.enums import Choice
@@ -54,6 +54,11 @@ class Routed:
     def every(self) -> int:
         """Experts of all parts."""
         return self.experts * self.parts - self.missing
+
+    def on_ranks(self, ranks: int) -> Routed:
+        """The same where each rank has its part of the experts."""
+        most = -(-self.every // ranks)
+        return replace(self, experts=most, parts=ranks, missing=most * ranks - self.every)
 
     @property
     def rows(self) -> int:
@@ -148,6 +153,9 @@ class Sent:
 
     Tables of exchange `name`, of whole blocks of `rows` tokens: of block b, here[p, b] go to rank p, and their places in the
     block are listed[p, b, 0], listed[p, b, 1], ... in order.
+
+    `pulled`: rows come from each rank, those of its tokens with an expert here. `ids` are then those of all tokens, and block b
+    is one of rank p's.
     """
 
     name: str
@@ -156,6 +164,7 @@ class Sent:
     choices: int
     experts: int
     rows: int
+    pulled: bool = False
 
     @property
     def blocks(self) -> int:

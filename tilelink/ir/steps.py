@@ -115,7 +115,7 @@ class UserBody:
 @dataclass(frozen=True, slots=True)
 class CombineBody:
     """`result` = the sum over the choices of rows by assignment, each times its weight, of those whose id in `ids` is an expert
-    of this rank. The tile has rows of tokens."""
+    of this rank. The tile has rows of tokens. Where `rows` are remote, each lies at the rank of its expert, and all are added."""
 
     result: str
     rows: Operand

@@ -70,6 +70,10 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
         ragged = any(space.extents[axis] % max(1, space.tiles.get(axis, 0)) for axis in index[1:])
         if along[0] is Follows.EXPERT and not ragged and shape[0] * shape[1] <= LARGEST_SIZE:
             access = access_of(problem, read.value, index[1:], space, shape[1:])
+        if relation is not None and relation.kind is Kind.RETURN:
+            exchange = make_exchange(problem, relation)
+            buffer, remote = exchange.target or exchange.source, not exchange.target
+            return Operand(buffer, index, access, local=space.local, remote=remote, along=along)
         own = _own_rows(problem, relation) if space.own_first and relation is not None else ""
         return Operand(read.value, index, access, own=own, local=space.local, along=along)
     if relation is None or problem.structure.is_plain(relation) or reads_whole(op, read, relation):
@@ -156,7 +160,8 @@ def send_steps(
     exchange = make_exchange(problem, relation)
     if relation.kind is Kind.RETURN:
         along = tuple(None if by is None else by.how for by in op.write.along)
-        return (Store(op.name, Operand(exchange.target, index, Access.POINTER, along=along), Place.TOKEN),)
+        operand = Operand(exchange.source or exchange.target, index, Access.POINTER, along=along)
+        return (Store(op.name, operand, Place.HERE if exchange.source else Place.TOKEN),)
     target = Place.PEER if relation.kind is Kind.SCATTER else Place.EVERY_PEER
     if exchange.met:
         operand = Operand(exchange.target, index, Access.POINTER, local=space.local)

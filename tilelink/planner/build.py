@@ -20,8 +20,8 @@ from tilelink.ir.nodes import (
     Kind,
     Launch,
     Machine,
+    MoveRows,
     Publish,
-    PushRows,
     TellPlace,
 )
 from tilelink.ir.order import Die
@@ -30,7 +30,7 @@ from tilelink.ir.spec import Elementwise
 from tilelink.ir.steps import Store, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.choices import texts
-from tilelink.planner.collective import collective, gather_within, pushed_first, side_by_side, with_tables
+from tilelink.planner.collective import collective, gather_within, moved_first, side_by_side, with_tables
 from tilelink.planner.cost import draft_us
 from tilelink.planner.decisions import decided
 from tilelink.planner.draft import Draft
@@ -177,7 +177,7 @@ class Builder:
                 steps = flat(role.body) if role is not None else []
                 stored = any(isinstance(step, Store) and step.operand.buffer in symmetric for step in steps)
                 return bool(comm) or stored
-            case Publish() | TellPlace() | PushRows() | Finish():
+            case Publish() | TellPlace() | MoveRows() | Finish():
                 return True
             case LibraryGemm(out=out):
                 return out.buffer in symmetric
@@ -280,7 +280,7 @@ class Builder:
             self.before_tiles.remove(relation)
             dtype = self.graph.values[relation.name].dtype
             self.out.append(gather_within(relation, source_of(problem, relation), dtype, kernel))
-        self.out += pushed_first(problem, self.exchanges, index, kernel)
+        self.out += moved_first(problem, self.exchanges, index, kernel)
         self.out.append(kernel)
         self.kernels.append((index, seen, kernel))
 

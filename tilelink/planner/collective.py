@@ -9,7 +9,7 @@ from tilelink.ir.counting import block_shape, in_registers, packets_sent
 from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.enums import WARP
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.nodes import Begin, Exchange, Kernel, Kind, Launch, PushRows
+from tilelink.ir.nodes import Begin, Exchange, Kernel, Kind, Launch, MoveRows
 from tilelink.ir.routed import Routed
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.rules import NOTHING_ELSE
@@ -101,13 +101,13 @@ def _in_one_launch(run: list[PacketCollective], graph: TileGraph, sms: int) -> l
     ]
 
 
-def pushed_first(problem: Problem, exchanges: tuple[Exchange, ...], index: int, kernel: Kernel) -> list[PushRows]:
-    """Rows that programs of `kernel`, of group `index`, push before their tiles: those that it is the first to read. Raises
+def moved_first(problem: Problem, exchanges: tuple[Exchange, ...], index: int, kernel: Kernel) -> list[MoveRows]:
+    """Rows that programs of `kernel`, of group `index`, move before their tiles: those that it is the first to read. Raises
     Illegal."""
     listed = [one.name for one in exchanges if one.sent is not None]
-    found = [PushRows(name) for name in listed if min(map(problem.host, problem.structure.readers(name))) == index]
+    found = [MoveRows(name) for name in listed if min(map(problem.host, problem.structure.readers(name))) == index]
     if found and kernel.comm:
-        raise Illegal(f"programs of {kernel.name} communicate, and rows of {found[0].exchange} are pushed first")
+        raise Illegal(f"programs of {kernel.name} communicate, and rows of {found[0].exchange} are moved first")
     if found and kernel.compute is not None and kernel.compute.warpgroups > 1:
         raise Illegal(NOTHING_ELSE)
     return found
@@ -123,15 +123,22 @@ def with_tables(launches: list[Launch], exchanges: tuple[Exchange, ...]) -> list
             if axis.routed is not None:
                 made[axis.routed, axis.tile] = made.get((axis.routed, axis.tile), False) or role.own_first
     found = list(launches)
+    listed = [one.sent for one in exchanges if one.sent is not None]
     for one in (SortRows(routed, height, own_first) for (routed, height), own_first in made.items()):
-        there = [
-            at for at, launch in enumerate(found) if isinstance(launch, CollectiveCall) and launch.out == one.routed.ids
-        ]
-        first = next((at for at, launch in enumerate(found) if not isinstance(launch, SortRows)), 0)
-        behind = there[-1] + 1 if there else first
-        while behind < len(found) and isinstance(other := found[behind], PacketCollective) and other.beside:
-            behind += 1
-        found.insert(behind, one)
+        found.insert(_behind_ids(found, one.routed.ids), one)
+    for sent in listed:
+        if sent.pulled:
+            found.insert(_behind_ids(found, sent.ids), ListRows(sent))
     begins = sum(isinstance(launch, Begin) for launch in found)
-    found[begins:begins] = [ListRows(one.sent) for one in exchanges if one.sent is not None]
+    found[begins:begins] = [ListRows(sent) for sent in listed if not sent.pulled]
     return found
+
+
+def _behind_ids(launches: list[Launch], ids: str) -> int:
+    """Where ids are there: behind the call that gathers them, or behind other tables of the first ones."""
+    there = [at for at, launch in enumerate(launches) if isinstance(launch, CollectiveCall) and launch.out == ids]
+    first = next((at for at, launch in enumerate(launches) if not isinstance(launch, SortRows)), 0)
+    behind = there[-1] + 1 if there else first
+    while behind < len(launches) and isinstance(other := launches[behind], PacketCollective) and other.beside:
+        behind += 1
+    return behind

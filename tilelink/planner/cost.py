@@ -27,8 +27,8 @@ from tilelink.ir.nodes import (
     Kernel,
     Kind,
     Launch,
+    MoveRows,
     Publish,
-    PushRows,
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
@@ -180,7 +180,7 @@ class Model:
                         self.transfers.made[name][:] = self.now + STREAM_US
                     if name not in self.transfers.arrivals:
                         self.transfers.move(self.parts.exchange(name))
-                case PushRows(name):
+                case MoveRows(name):
                     self.transfers.made[name][:] = self.now + self.gpu.kernel_launch_us
                     self.transfers.move(self.parts.exchange(name))
                 case Kernel():
@@ -233,7 +233,7 @@ class Model:
                 begin = -_JOINED_US if joined else self.gpu.kernel_launch_us
                 begin = 0.0 if role is not None and role.first else begin
                 return begin + self.loops[name].least_us if role is not None else 0.0
-            case Finish() | Publish() | PushRows() | CopyProgram():
+            case Finish() | Publish() | MoveRows() | CopyProgram():
                 return 0.0
 
     def _finish(self, finish: Finish) -> None:

@@ -81,8 +81,11 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
     if not exchange.target:  # tiles load every part once at least: no mover
         moved = (peers if scatters else 1) * math.prod(relation.part) * size
         loads = moved / (topology.link_gb_per_s(0, 1) * SUM_LOAD_SHARE) / 1e3
+        returns = relation.kind is Kind.RETURN
+        loads *= peers / topology.num_ranks if returns else 1.0
         counted = scatters and exchange.counted
-        return Least(loads, publish=publish, made=peers / topology.num_ranks if counted else 0.0, counted=counted)
+        made = peers / topology.num_ranks if counted else 0.0
+        return Least(loads, publish=publish, made=made, counted=counted, returns=returns)
     made = by_tiles or structure.split_source(relation, choice)
     waits = exchange.transfer is Transfer.PULL or (made and not topology.gpu.stream_wait_value)
     hidden = COPY_START_US if choice.per_peer else 0.0

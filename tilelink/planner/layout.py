@@ -175,14 +175,14 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         by=relation.by,
         slots=choice.slots if bounded else 0,
         counted=made and not bounded and not (in_place and not source),
-        sent=structure.sent(relation) if choice.mover.listed else None,
+        sent=structure.sent(relation, choice.transfer) if choice.mover.listed else None,
         cut=choice.cut or Cut.ROWS,
     )
 
 
 def copies_own(exchange: Exchange) -> bool:
     """Whether a launch copies the own part to those that have come from peers: tiles that push store it there themselves, and
-    programs that push rows move own ones as well."""
+    programs that move listed rows move own ones as well."""
     return exchange.own_copied and exchange.mover.issuer is not Issuer.TILES and exchange.sent is None
 
 

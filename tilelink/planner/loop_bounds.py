@@ -356,8 +356,11 @@ class _Bound:
         value, peers = self.group.anchor.reads[0].value, self.topology.num_ranks - 1
         for relation, exchange in self.exchanges:
             if relation.name == value and not exchange.target:
-                one = 1 if self._reads_whole(relation) else 0
-                count = peers if isinstance(self.group.anchor.operation, Sum) else one
+                count: float = 1 if self._reads_whole(relation) else 0
+                if isinstance(self.group.anchor.operation, Sum):
+                    count = peers
+                elif relation.kind is Kind.RETURN and self.routed is not None:
+                    count = self.routed.choices * peers / self.topology.num_ranks
                 return self._link_us(count * self._elements() * self._size(relation), SUM_LOAD_SHARE)
         return 0.0
 

@@ -50,7 +50,7 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
     if relation.kind is Kind.SHIFT:
         return _bounded_options(relation, topology, pins)
     if relation.kind is Kind.RETURN:
-        return _kept([ExchangeChoice(Fused(), Transfer.PUSH, 1, Nest.RANK_MAJOR)], relation.name, pins)
+        return _kept([ExchangeChoice(Fused(), one, 1, Nest.RANK_MAJOR) for one in Transfer], relation.name, pins)
     listed = structure.sent(relation) is not None
     movers = [mover for kind in MOVERS if listed or not kind.listed for mover in kind.tried(topology.gpu)]
     chunks = _cuts(structure, relation, pins)

@@ -313,6 +313,8 @@ def _op_steps(
         case Combine():
             rows, weights, ids = (_by_pointer(operand(read)) for read in op.reads)
             routed = next(one for one in problem.graph.routings if one.ids == op.reads[2].value)
+            if rows.remote:  # which lie at the ranks of their experts
+                routed = routed.on_ranks(problem.num_ranks)
             return [*early, CombineBody(op.name, rows, weights, ids, routed)]
         case Sum():
             wait = early[0] if early else None

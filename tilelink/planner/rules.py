@@ -98,8 +98,11 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.topology.name} has several nodes, between which no slots lie",
     ),
     (
-        lambda x: x.returned and not (x.fused and x.push and x.chunks == 1),
-        lambda x: f"rows of {x.name} go to the ranks of their tokens from the tiles that make them, and all at once",
+        lambda x: x.returned and not (x.fused and x.chunks == 1),
+        lambda x: (
+            f"rows of {x.name} go to the ranks of their tokens from the tiles that make them, or to the tiles that add them, "
+            "and all at once"
+        ),
     ),
     (
         lambda x: x.returned and not x.by_experts,
@@ -112,8 +115,8 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"no routing says which rows of {x.name} a rank needs: only dispatched rows are listed",
     ),
     (
-        lambda x: x.mover.listed and not (x.push and x.chunks == 1 and not x.by_tiles),
-        lambda x: f"listed rows of {x.name} are pushed by their owner, which has them all, in one chunk",
+        lambda x: x.mover.listed and not (x.chunks == 1 and not x.by_tiles),
+        lambda x: f"listed rows of {x.name} go in one chunk, from their owner, which has them all when the call begins",
     ),
     (
         lambda x: x.cut is Cut.COLUMNS and not x.routed,
@@ -151,7 +154,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"the first reader of {x.name} is no tile loop beside which SMs could communicate",
     ),
     (
-        lambda x: x.fused and not x.push and x.read_whole,
+        lambda x: x.fused and not x.push and x.read_whole and not x.returned,
         lambda x: f"{x.name} is read whole, so its tiles cannot be loaded from peers one by one",
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilelink.ir.choices import ExchangeChoice
@@ -136,9 +136,13 @@ class Structure:
     def _found_by_routing(self) -> frozenset[str]:
         return frozenset(read.value for op in self.graph.ops() for read in op.reads if any(read.along))
 
-    def sent(self, relation: Relation) -> Sent | None:
+    def sent(self, relation: Relation, transfer: Transfer = Transfer.PUSH) -> Sent | None:
         """Rows of a gather that its readers need, if all of them find rows of tokens by one routing to experts of ranks."""
-        return self._sent.get(relation.name)
+        found = self._sent.get(relation.name)
+        if found is None or transfer is Transfer.PUSH:
+            return found
+        gathered = next(one.name for one in self.graph.relations() if one.source == found.ids)
+        return replace(found, ids=gathered, pulled=True)
 
     @cached_property
     def _sent(self) -> dict[str, Sent]:

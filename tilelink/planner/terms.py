@@ -25,8 +25,8 @@ from tilelink.ir.nodes import (
     Finish,
     Kernel,
     Launch,
+    MoveRows,
     Publish,
-    PushRows,
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
@@ -353,7 +353,7 @@ def _name(launch: Launch) -> str:
             return f"telling peers the place of {name}"
         case CopyOwn(exchange=name):
             return f"copy of the own part of {name}"
-        case PushRows(exchange=name):
+        case MoveRows(exchange=name):
             return f"start of rows of {name} that ranks need"
         case Publish(exchange=name):
             return f"publication of {name}"

@@ -48,6 +48,7 @@ from tilelink.planner.tile_work import (
     softly,
     stream_share,
     tile_share,
+    times_remote,
 )
 from topologies.topology import Topology
 
@@ -59,7 +60,7 @@ MIXED = 0.4  # of what the link needs for pieces of parts and of sums at once, t
 _BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
 _MISSED = 0.35  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
-_REMOTE_US = 1.0  # from a load over the link to its data
+_REMOTE_US = 1.0  # from a load over the link to its data, while other programs of an SM go on
 _BESIDE_DRAG = 0.004  # programs that copy slow the tiles on the other SMs
 _MOVED_BESIDE = 1.06  # what those take longer that load weights of their own (2 x H100, 16 tokens)
 WIDE_WEIGHTS, NARROW = 128, 1.1  # columns of weights that each tile has for itself; what fewer cost (2 x H100)
@@ -374,17 +375,17 @@ class TileCost:
                 continue  # own tiles only: counted where they end
             for operand in operands_of(step):
                 if operand.remote:
-                    sums = isinstance(step, SumParts)
-                    share = SUM_LOAD_SHARE if sums else FUSED_LOAD_SHARE
+                    adds = isinstance(step, SumParts | CombineBody)
+                    share = SUM_LOAD_SHARE if adds else FUSED_LOAD_SHARE
                     sms = self.topology.pull_sms.at(self.role.programs)
                     link = min(self.topology.link_gb_per_s(0, 1) * share, sms)
-                    elements = self.topology.num_ranks - 1 if sums else 1
+                    elements = times_remote(step, self.topology.num_ranks)
                     for name in operand.index:
                         if name:
                             axis = self.role.axis(name)
                             elements *= axis.tile if axis.tile and not axis.reduction else axis.extent
                     size = elements * DTYPE_BYTES[self.parts.buffer(operand.buffer).dtype]
-                    worst = max(worst, size / (link / self.role.programs) / 1e3 + _REMOTE_US)
+                    worst = max(worst, size / (link / self.role.programs) / 1e3 + _REMOTE_US / self.on.per_sm)
         return worst
 
     def _bytes(self, buffer: str, window: tuple[tuple[int, int], ...]) -> int:

@@ -179,7 +179,8 @@ class TileRun:
                     self.transfers.move(exchange)
             elif exchange.kind is Kind.RETURN:  # nobody is told before the last tile is done
                 self.transfers.made[exchange.name][:] = ends.max() + RETURNED_US
-                self.transfers.move(exchange)
+                if not self._pulled(exchange):
+                    self.transfers.move(exchange)
         gathered = [exchange for exchange in made if exchange.kind is Kind.GATHER]
         counted = self._counted(ends) if gathered else ends
         for exchange in gathered:

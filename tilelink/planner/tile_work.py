@@ -178,6 +178,16 @@ def matmul_memory_us(num_bytes: float, gpu: Gpu) -> float:
     return num_bytes / (gpu.memory_gb_per_s * MEMORY_SHARE) / 1e3
 
 
+def times_remote(step: Step, ranks: int) -> float:
+    """How many times what a tile has a step with remote operands loads from peers."""
+    match step:
+        case SumParts():
+            return ranks - 1
+        case CombineBody(routed=routed):
+            return routed.choices * (ranks - 1) / ranks
+    return 1
+
+
 def operands_of(step: Step) -> Iterator[Operand]:
     """What a step of a tile loads or stores."""
     match step:

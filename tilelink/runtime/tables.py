@@ -49,19 +49,25 @@ def _entries(
 ) -> Iterator[Entry]:
     if isinstance(launch, ListRows):
         sent = launch.sent
-        made = listed_rows(inputs[rank][sent.ids].numpy(), sent.experts, (schedule.num_ranks, sent.blocks, sent.rows))
+        shape = schedule.num_ranks, sent.blocks, sent.rows
+        ids = _ids(schedule, sent.ids, inputs, rank).numpy()
+        made = listed_rows(ids, sent.experts, shape, *((rank,) if sent.pulled else ()))
         yield from _named((sent.listed, sent.here), made)
         return
     routed, height = launch.routed, launch.height
-    calls = (one for one in schedule.launches if isinstance(one, CollectiveCall) and one.out == routed.ids)
-    gathered = next(calls, None)
-    parts = [inputs[rank][routed.ids]] if gathered is None else [one[gathered.operand] for one in inputs]
     own = share(routed.every, routed.parts, rank if routed.parts > 1 else 0)
-    whole, tiles = torch.cat(parts).numpy(), routed.most_tiles(height)
+    whole, tiles = _ids(schedule, routed.ids, inputs, rank).numpy(), routed.most_tiles(height)
     each = routed.tokens // schedule.num_ranks
     first = range(rank * each, (rank + 1) * each) if launch.own_first else None
     found = sorted_rows(whole, own, height, tiles, of_all=routed.parts == 1, first=first)
     yield from _named(launch.made[2:], found)
+
+
+def _ids(schedule: Schedule, name: str, inputs: Sequence[Mapping[str, torch.Tensor]], rank: int) -> torch.Tensor:
+    """Those of an input of the rank, or of all ranks where a call gathers them."""
+    calls = (one for one in schedule.launches if isinstance(one, CollectiveCall) and one.out == name)
+    gathered = next(calls, None)
+    return inputs[rank][name] if gathered is None else torch.cat([one[gathered.operand] for one in inputs])
 
 
 def _named(names: Sequence[str], made: Sequence[Entries]) -> Iterator[Entry]:

@@ -1,11 +1,15 @@
 """Rows that only some ranks need, as if all went to all ranks: for every routing at once.
 
-A call of `list_rows` lists, for each rank and block of own tokens, those with an expert there. Where readers of what is sent find
-rows by tables of the same routing, of the rank's own experts, they read listed rows and no others: whatever lies in the place of
-another row, nobody reads it. So what arrives is what would arrive if all rows were listed:
+A call of `list_rows` lists, for each rank and block of own tokens, those with an expert there; or, told a rank, those of each
+rank's tokens with an expert on that one. Where readers of what is sent find rows by tables of the same routing, of the rank's own
+experts, they read listed rows and no others: whatever lies in the place of another row, nobody reads it. So what arrives is what
+would arrive if all rows were listed:
 
     move x[b * R + listed[p, b, lane] : +here[p, b], n] -> y[f + b * R + listed[p, b, lane] : +here[p, b], n]@p
     ->   move x[b * R : +R, n] -> y[f + b * R : +R, n]@p
+
+    move x[b * R + listed[p, b, lane] : +here[p, b], n]@p -> y[f + b * R + listed[p, b, lane] : +here[p, b], n]
+    ->   move x[b * R : +R, n]@p -> y[f + b * R : +R, n]
 
 Moves that go elsewhere than their list says, or are read otherwise, stay as they are, and nobody knows what they bring.
 """
@@ -27,12 +31,14 @@ LANE = Index("lane")
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """`rows`: of a block. `tokens`: tables by which readers find rows of tokens with an expert on their rank."""
+    """`rows`: of a block. `tokens`: tables by which readers find rows of tokens with an expert on their rank. `pulled`: it is of
+    rows that come from each rank."""
 
     listed: str
     here: str
     rows: int
     tokens: frozenset[str]
+    pulled: bool
 
 
 def with_all_rows(schedule: Schedule, spec: BoundSpec) -> Schedule:
@@ -58,18 +64,23 @@ def with_all_rows(schedule: Schedule, spec: BoundSpec) -> Schedule:
 
 def _list(schedule: Schedule, spec: BoundSpec, step: Call, calls: list[Call]) -> _List:
     listed, here = step.tables
-    gathered = {
-        node.output.name
-        for node in spec.nodes
-        if node.operation == AllGather(0) and node.inputs == (step.operands[0].buffer,)
-    }
+    pulled = step.numbers[2:] == (rank,)
+    gathered = (
+        {step.operands[0].buffer}
+        if pulled
+        else {
+            node.output.name
+            for node in spec.nodes
+            if node.operation == AllGather(0) and node.inputs == (step.operands[0].buffer,)
+        }
+    )
     tokens = set[str]()
     for one in calls:
         if one.function != SORT_ROWS or one.operands[0].buffer not in gathered:
             continue
         if _all_listed(sorts(schedule, one), step):
             tokens.add(one.tables[3])
-    return _List(listed, here, schedule.shapes[listed][-1], frozenset(tokens))
+    return _List(listed, here, schedule.shapes[listed][-1], frozenset(tokens), pulled)
 
 
 def _all_listed(told: Sorts, step: Call) -> bool:
@@ -91,7 +102,9 @@ def _whole(schedule: Schedule, one: _List, source: Region, target: Region) -> tu
     begin, there = _without(source.start[0], entry), _without(target.start[0], entry)
     if begin is None or there is None or difference(begin, block * one.rows) != 0:
         return None
-    if source.at != rank or target.at != peer or not _found_by(schedule, one, target.buffer):
+    if (source.at, target.at) != ((peer, rank) if one.pulled else (rank, peer)) or not _found_by(
+        schedule, one, target.buffer
+    ):
         return None
     extent = one.rows, *source.extent[1:]
     whole = replace(source, start=(begin, *source.start[1:]), extent=extent)

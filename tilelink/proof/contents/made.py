@@ -8,7 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.ir.spec import BoundNode
-from tilelink.proof.contents.tile import ANY_RANK, Held, Nothing, Place, Product, Summands, Term, Tile, Weighted, Zero
+from tilelink.proof.contents.tile import (
+    ANY_RANK,
+    Held,
+    Nothing,
+    Place,
+    Product,
+    Row,
+    Summands,
+    Term,
+    Tile,
+    Weighted,
+    Zero,
+)
 from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.user_ops import user_tile
 from tilelink.proof.contents.values import Mismatch, Values
@@ -153,12 +165,8 @@ def _weighted(operands: Sequence[Held | str | float], numbers: Sequence[Ints]) -
             return one
     if not isinstance(total, Zero | Weighted) or not all(isinstance(one, Tile) for one in (row, weight, ids)):
         raise Mismatch("it combines no rows")
-    before: tuple[tuple[Tile, Tile, Tile], ...] = ()
-    if isinstance(total, Weighted):
-        before = total.terms
-        if (wrong := (total.experts != experts) | (total.first != first)).any():
-            raise Mismatch("its rows are of other experts", wrong)
-    return Weighted((*before, (row, weight, ids)), total.shape, experts, first)  # type: ignore[arg-type]
+    before = total.terms if isinstance(total, Weighted) else ()
+    return Weighted((*before, Row(row, weight, ids, experts, first)), total.shape)  # type: ignore[arg-type]
 
 
 def _in_lanes(number: str | float | Ints, ranks: Ints) -> Ints:

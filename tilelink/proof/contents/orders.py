@@ -54,10 +54,12 @@ class Returned(_OfProof):
 
 @dataclass(frozen=True, slots=True)
 class CombineChoices(_OfProof):
-    """Rows [T, choices * N] of all choices of a token, one behind the other, each times its weight."""
+    """Rows [T, choices * N] of all choices of a token, one behind the other, each times its weight. `apart`: rows are those of
+    tokens of all ranks, and each lies at the rank of its expert; of each rank those of its experts are added."""
 
     choices: int
     route: Route
+    apart: bool = False
 
     @property
     def word(self) -> str:

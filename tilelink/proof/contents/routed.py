@@ -319,15 +319,26 @@ class _Reordering:
     def _combined(self, node: BoundNode, made: Mapping[str, BoundValue]) -> Iterator[BoundNode]:
         rows, weights, routing = node.inputs
         ids, route = self._route(routing)
-        tokens, choices = made[ids].local
-        how = CombineChoices(choices, route)
-        width = made[rows].local[1]
+        choices = made[ids].local[1]
+        yield from self._of_choices(node, CombineChoices(choices, route), (rows, weights, ids), made)
+        back = next((one for one in self.spec.nodes if one.output.name == rows), None)
+        if back is not None and isinstance(back.operation, Return):  # rows may stay where they are, to be fetched there
+            there, table = back.inputs
+            how = CombineChoices(choices, self._route(table)[1], apart=True)
+            yield from self._of_choices(node, how, (there, weights, ids), made)
+
+    def _of_choices(
+        self, node: BoundNode, how: CombineChoices, inputs: tuple[str, str, str], made: Mapping[str, BoundValue]
+    ) -> Iterator[BoundNode]:
+        rows, *others = inputs
+        choices = how.choices
         if choices == 1:  # rows of tokens as they are
-            yield BoundNode(how, (rows, weights, ids), node.output, node.line)  # type: ignore[arg-type]
+            yield BoundNode(how, inputs, node.output, node.line)  # type: ignore[arg-type]
             return
-        left = self._value(rows, "choices", None, (tokens, choices * width), made)
+        many, width = made[rows].local
+        left = self._value(rows, "choices", None, (many // choices, choices * width), made)
         yield BoundNode(Reordered(_suffix("choices", None)), (rows,), left, node.line)  # type: ignore[arg-type]
-        yield BoundNode(how, (left.name, weights, ids), node.output, node.line)  # type: ignore[arg-type]
+        yield BoundNode(how, (left.name, *others), node.output, node.line)  # type: ignore[arg-type]
 
     def _route(self, routing: str) -> tuple[str, Route]:
         """Its ids, and what experts it has."""

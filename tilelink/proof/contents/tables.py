@@ -127,13 +127,15 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, told: Sorts) -> Itera
 
 
 def _facts_of_lists(schedule: Schedule, step: Call) -> Iterator[str]:
-    """Of lists of rows that go to ranks. Whether their experts are those of a routing is asked where they are relied on."""
+    """Of lists of rows that go to ranks, or come from them. Whether their experts are those of a routing is asked where they are
+    relied on."""
     ids, (listed, here) = step.operands[0], step.tables
+    lists = schedule.num_ranks if len(step.numbers) > 2 else 1
     shapes, tables = schedule.shapes, {one.name: one for one in schedule.tables}
     shape, (ranks, blocks, rows) = shapes[ids.buffer], shapes[listed]
     if tuple(ids.start) != (0, 0) or tuple(ids.extent) != shape or step.numbers[1] != shape[1]:
         yield f"it takes not all of {ids.buffer} {list(shape)}, by {step.numbers[1]} choices"
-    if (ranks, blocks * rows) != (schedule.num_ranks, shape[0]) or shapes[here] != (ranks, blocks):
+    if (ranks, lists * blocks * rows) != (schedule.num_ranks, shape[0]) or shapes[here] != (ranks, blocks):
         given = f"{list(shapes[listed])} and {list(shapes[here])}"
         yield f"tables {given} are not of {shape[0]} tokens for {schedule.num_ranks} ranks"
     for name, least, known in ((listed, rows, {Law.DIFFERS}), (here, rows + 1, set[Law]())):

@@ -131,18 +131,29 @@ class Summands:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
-    """The sum of rows, each times its weight where its id is an expert's: (row, weight, id) of each. Legal are `experts` ids from
-    `first` on."""
+class Row:
+    """A row times its weight, where its id is one of so many `experts` from `first` on."""
 
-    terms: tuple[tuple[Tile, Tile, Tile], ...]
-    shape: tuple[int, ...]
+    row: Tile
+    weight: Tile
+    ids: Tile
     experts: Ints
     first: Ints
 
+    def at(self, lanes: Ints) -> Row:
+        row, weight, ids = self.row.at(lanes), self.weight.at(lanes), self.ids.at(lanes)
+        return Row(row, weight, ids, self.experts[lanes], self.first[lanes])
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """The sum of rows."""
+
+    terms: tuple[Row, ...]
+    shape: tuple[int, ...]
+
     def at(self, lanes: Ints) -> Weighted:
-        terms = tuple((row.at(lanes), weight.at(lanes), ids.at(lanes)) for row, weight, ids in self.terms)
-        return Weighted(terms, self.shape, self.experts[lanes], self.first[lanes])
+        return Weighted(tuple(one.at(lanes) for one in self.terms), self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from tilelink.ir.spec import (
     Slice,
 )
 from tilelink.proof.contents.orders import BlockMatmul, CombineChoices
-from tilelink.proof.contents.tile import ANY_RANK, Flags, Product, Term, Tile, Weighted
+from tilelink.proof.contents.tile import ANY_RANK, Flags, Product, Row, Term, Tile, Weighted
 from tilelink.schedule.index import Ints
 
 Shape = tuple[int, ...]
@@ -278,21 +278,25 @@ class Values:
 
     def _combined(self, node: BoundNode, how: CombineChoices, weighted: Weighted, ranks: Ints) -> Tile:
         width, choices = node.output.local[1], how.choices
-        own = [how.route.own(rank) for rank in range(self.ranks)]
-        many, first = (np.array(each)[ranks] for each in zip(*((len(one), one.start) for one in own), strict=True))
-        if (other := (weighted.experts != many) | ((weighted.first != first) & (many > 0))).any():
-            raise Mismatch(f"{node.output.name} is of the experts of each rank, {how.route.num_experts} in all", other)
-        found: list[Part] = []
-        if len(weighted.terms) != choices:
-            raise Mismatch(f"{node.output.name} is made of {choices} choices, not of {len(weighted.terms)}")
+        times = self.ranks if how.apart else 1  # a row from each rank
+        found, owners = list[Part](), list[Ints]()
+        if len(weighted.terms) != choices * times:
+            raise Mismatch(f"{node.output.name} is made of {choices * times} rows, not of {len(weighted.terms)}")
         known = np.ones(len(ranks), bool)
-        for number, (row, weight, ids) in enumerate(weighted.terms):
+        for place, one in enumerate(weighted.terms):
+            number, row = place // times, one.row
             part = self.part(row, node.inputs[0])
-            _on(part, ranks, row, node.inputs[0])
-            known = known & row.known & weight.known & ids.known
+            if how.apart:
+                owners.append(part.owner)
+                part = replace(part, start=(part.start[0] - ranks * node.output.local[0], *part.start[1:]))
+            else:
+                _on(part, ranks, row, node.inputs[0])
+                owners.append(ranks)
+            self._of_experts(node, how, one, owners[-1])
+            known = known & row.known & one.weight.known & one.ids.known
             begins = part.start[1] - number * width
             wrong = row.some & ((begins < 0) | (begins + part.extent[1] > width))
-            for tile, name in ((weight, node.inputs[1]), (ids, node.inputs[2])):
+            for tile, name in ((one.weight, node.inputs[1]), (one.ids, node.inputs[2])):
                 other = self.part(tile, name)
                 _on(other, ranks, tile, name)
                 wrong |= row.some & ((other.start[0] != part.start[0]) | (other.extent[0] < part.extent[0]))
@@ -301,9 +305,21 @@ class Values:
             wrong |= row.some & (found[0].start[0] != found[-1].start[0]) | (found[0].start[1] != found[-1].start[1])
             if wrong.any():
                 raise Mismatch(f"rows, weights and ids of {node.output.name} are of other tokens or choices", wrong)
+        for first in range(0, len(owners) if how.apart else 0, times):
+            each = np.sort(np.stack(owners[first : first + times]), axis=0)
+            if (wrong := known & (each != np.arange(times)[:, None]).any(axis=0)).any():
+                raise Mismatch(f"{node.output.name} is not made of a row from each rank", wrong)
         extent = tuple(np.minimum.reduce([one.extent[dim] for one in found]) for dim in (0, 1))
         skip = tuple(np.maximum.reduce([one.skip[dim] for one in found]) for dim in (0, 1))
         return Tile(self.term(node), (0, 1), ranks, found[0].start, extent, skip, known, shape=weighted.shape)
+
+    def _of_experts(self, node: BoundNode, how: CombineChoices, row: Row, owner: Ints) -> None:
+        """The row counts where its expert is one of its owner's, if that has any."""
+        own = [how.route.own(rank) for rank in range(self.ranks)]
+        many, first = (np.array(each)[owner] for each in zip(*((len(one), one.start) for one in own), strict=True))
+        wrong = (owner < 0) | (row.experts != many) | ((row.first != first) & (many > 0))
+        if wrong.any():
+            raise Mismatch(f"{node.output.name} is of the experts of each rank, {how.route.num_experts} in all", wrong)
 
     @staticmethod
     def _covered(
