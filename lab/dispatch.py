@@ -25,8 +25,7 @@ import torch
 import torch.distributed as dist
 
 import topologies
-from lab.expert_baselines import Call
-from lab.experts import attempt, kernels, say
+from lab.experts import Call, attempt, kernels, say
 from lab.one_launch import contender, graph_of, timed
 from lab.written import leave, write
 from tests.pipeline.expert_specs import SPECS

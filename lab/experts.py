@@ -2,16 +2,14 @@
 
     torchrun --nproc-per-node 2 lab/experts.py --json experts.json [--only ag_moe] [--rows 0,1] [--skew all]
 
-Contenders are timed in turns. `planned` is what the planner picks, others are pinned tiles. Baselines (`expert_baselines.py`) do
-all index work inside of the time, as ours do. `NCCL, fused` takes the fastest of a few tiles, which are timed on the same routing
-before the comparison. `triton_kernels` is a layer by Triton's own package of this name, where it can be imported, for example by
-PYTHONPATH (`triton_kernels_layer.py` says which one). Without it the run is the same but for this contender.
+Contenders are timed in turns. `planned` is what the planner picks, others are pinned tiles. Baselines are those of
+`tilelink bench` (`tilelink/bench/expert_baselines.py`): `NCCL, grouped`; `NCCL, fused`, with the fastest of a few tiles for each
+skew; and `triton_kernels`, where that package can be imported, for example by PYTHONPATH. Without it the run is the same but for
+this contender.
 
-Routings are drawn by a skew (`routings.py`): `uniform`; `zipf`, where the expert at place p of a random order is as likely as
-1 / (1 + p); `hot4` and `hot7`, where experts of rank 0, an eighth of all and at least one, are 4 or 7 times as likely as the
-others. Before each replay the ids are overwritten with those of another of four drawings, outside of the time and the same for
-all contenders. The calls of a graph share a drawing. A row tells the largest share of assignments that a rank has and the most
-rows that an expert has, in any drawing.
+Routings are drawn by a skew (`tilelink/bench/routings.py`). Before each replay the ids are overwritten with those of another of
+four drawings, outside of the time and the same for all contenders. The calls of a graph share a drawing. A row tells the largest
+share of assignments that a rank has and the most rows that an expert has, in any drawing.
 
 Every element of ours is compared with the spec in float64, with evenly spread experts. With each skew all contenders are compared
 with `planned`: `distance` is the norm of the difference by the norm of the result. Rounding to bf16 explains some
@@ -21,7 +19,6 @@ thousandths. A contender that raises is named in `failed`, and the run goes on.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 import time
 import traceback
@@ -35,21 +32,16 @@ import torch
 import torch.distributed as dist
 
 import topologies
-from lab.expert_baselines import (
-    Call,
-    Fused,
-    Operator,
-    all_say,
-    placed,
-    tuned,
-    with_fused_loop,
-    with_grouped_matmul,
-)
 from lab.one_launch import contender, graph_of, timed
-from lab.routings import SKEWS, Busiest, busiest, drawn
 from lab.written import leave, write
 from tests.pipeline.expert_specs import SPECS
+from tilelink.bench.expert_baselines import missing_package, package_layer
+from tilelink.bench.expert_inputs import ExpertInputs, all_say
+from tilelink.bench.fused_loop import Fused, tuned, with_fused_loop
+from tilelink.bench.grouped_experts import shown, with_grouped_matmul
 from tilelink.bench.machine import topology_of_gpus
+from tilelink.bench.routings import DRAWINGS, Busiest, Routing, busiest, busiest_of, drawing
+from tilelink.bench.rows import Operator
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.ranks import join
@@ -71,10 +63,11 @@ _EXPERTS: tuple[_Row, ...] = (
 )
 _EXPERTS += ((2048, 4096, 14336, 8, 2),)
 _CALLS = 5  # that are looked at kernel by kernel
-_DRAWINGS = 4  # of a skew, which replays take in turns
 _GROUPED, _FUSED, _PACKAGE = "NCCL, grouped", "NCCL, fused", "triton_kernels"
 _START = time.monotonic()
 _Made = TypeVar("_Made")
+Call = Callable[[], object]
+SKEWS = tuple(one.value for one in Routing)
 ROWS = {"ag_moe": _CUT, "moe_rs": _CUT, "ep_layer": _EXPERTS}
 _PINNED: dict[str, tuple[dict[str, str], ...]] = {
     "ag_moe": (
@@ -149,21 +142,21 @@ class Routings:
     def draw(self, skew: str) -> None:
         rank = dist.get_rank() if self.of_ranks else 0
         tokens, experts, choices = len(self.held[0]), self.sizes["E"], self.sizes["K"]
-        every = [drawn(skew, tokens, experts, choices, 1000 * number + rank) for number in range(_DRAWINGS)]
+        routing = Routing(skew)
+        every = [drawing(routing, tokens, experts, choices, number, rank) for number in range(DRAWINGS)]
         self.drawings = [one.cuda() for one in every]
         self.take(0)
 
     def take(self, number: int) -> None:
         for one in self.held:
-            one.copy_(self.drawings[number % _DRAWINGS])
+            one.copy_(self.drawings[number % DRAWINGS])
 
     def busiest(self) -> Busiest:
         """The largest numbers of any drawing."""
         counts = torch.stack([one.flatten().bincount(minlength=self.sizes["E"]) for one in self.drawings])
         if self.of_ranks:
             dist.all_reduce(counts)
-        every = [busiest(one.cpu(), dist.get_world_size(), of_ranks=self.of_ranks) for one in counts]
-        return Busiest(max(one.rank_share for one in every), max(one.expert_rows for one in every))
+        return busiest_of(busiest(one.cpu(), dist.get_world_size(), of_ranks=self.of_ranks) for one in counts)
 
 
 def distances(calls: Mapping[str, Call], failed: dict[str, str]) -> dict[str, float]:
@@ -171,7 +164,7 @@ def distances(calls: Mapping[str, Call], failed: dict[str, str]) -> dict[str, fl
 
     def result(call: Call) -> torch.Tensor:
         found: Any = call()
-        return (placed(*found) if isinstance(found, tuple) else found).float()
+        return (shown(found)[0] if isinstance(found, tuple) else found).float()
 
     wanted, found = result(next(iter(calls.values()))).clone(), {}
     for label, call in calls.items():
@@ -183,24 +176,17 @@ def distances(calls: Mapping[str, Call], failed: dict[str, str]) -> dict[str, fl
     return found
 
 
-def with_package(operator: Operator) -> Call:
-    """Imported here, since most machines do not have the package."""
-    from lab.triton_kernels_layer import with_triton_kernels
-
-    return with_triton_kernels(operator)
-
-
 class Contenders:
     """Of a row: ours and baselines of one form as graphs, and the fused one, whose tile is tuned for each skew."""
 
-    def __init__(self, operator: Operator, ours: Mapping[str, Call], failed: dict[str, str]) -> None:
+    def __init__(self, layer: ExpertInputs, ours: Mapping[str, Call], failed: dict[str, str]) -> None:
         self.calls, self.graphs = dict(ours), dict[str, torch.cuda.CUDAGraph]()
-        grouped = attempt(_GROUPED, failed, lambda: with_grouped_matmul(operator))
+        grouped = attempt(_GROUPED, failed, lambda: with_grouped_matmul(layer))
         self.calls |= {_GROUPED: grouped} if grouped else {}
-        if operator.name == "ep_layer" and importlib.util.find_spec(_PACKAGE):
-            package = attempt(_PACKAGE, failed, lambda: with_package(operator))
+        if layer.on_ranks and not missing_package():
+            package = attempt(_PACKAGE, failed, lambda: package_layer(layer))
             self.calls |= {_PACKAGE: package} if package else {}
-        self.fused: Fused | None = attempt(_FUSED, failed, lambda: with_fused_loop(operator))
+        self.fused: Fused | None = attempt(_FUSED, failed, lambda: with_fused_loop(layer))
         for label, call in list(self.calls.items()):
             self._capture(label, call, failed)
 
@@ -243,7 +229,7 @@ def measure(name: str, row: tuple[int, ...], pinned: bool, skews: Sequence[str])
     routings.draw(skews[0])
     say("graphs")
     ours = {label: call for label, (call, _, _) in made.items()}
-    contenders = Contenders(Operator(name, inputs, experts), ours, failed)
+    contenders = Contenders(ExpertInputs(Operator(name), inputs, experts), ours, failed)
     for skew in skews:
         say(f"{skew}: tiles of the fused loop")
         routings.draw(skew)

@@ -23,9 +23,9 @@ and a Triton loop that gathers its rows, of the tile that was fastest of four or
 scatters sums; tokens are summed by a Triton kernel. *Package*: `triton_kernels`. Every element of `planned` was compared with the
 spec.
 
-Routings (`lab/routings.py`): *uniform*; *zipf* of exponent 1; *hot4* and *hot7*, an eighth of the experts, all on one rank, 4 and
-7 times as likely as others. *Busiest*: the share of rows of the busiest rank. *Best*: the best
-baseline over planned. *K*: experts of a token.
+Routings (`tilelink/bench/routings.py`): *uniform*; *zipf* of exponent 1; *hot4* and *hot7*, an eighth of the experts, all on one
+rank, 4 and 7 times as likely as others. *Busiest*: the share of rows of the busiest rank. *Best*: the best baseline over planned.
+*K*: experts of a token.
 
 | operator | T | hidden | width | experts | K | routing | busiest | planned | predicted | grouped | fused | package | best |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""

@@ -10,7 +10,7 @@ import torch
 
 from lowering.selfcheck.near import Near
 from tilelink.bench.contender import Contender, Kind, Mode, Setting
-from tilelink.bench.device import Call, Outputs
+from tilelink.bench.device import Call, Change, Outputs
 from tilelink.bench.measure import Problem
 from tilelink.bench.record import SCHEMA, ContenderResult, Machine, Record, RowResult, ScheduleFacts
 from tilelink.bench.rows import Operator, Row
@@ -65,15 +65,15 @@ class FakeDevice:
 
         return replay
 
-    def time(self, batch: Call, lead_in: int, batches: int) -> list[float]:
-        for _ in range(lead_in):
-            batch()
+    def time(self, batch: Call, lead_in: int, batches: int, change: Change | None = None) -> list[float]:
         found = []
-        for _ in range(batches):
+        for number in range(lead_in + batches):
+            if change is not None:
+                change(number)
             start = self.clock_us
             batch()
             found.append(self.clock_us - start)
-        return found
+        return found[lead_in:]
 
     def host_us(self, call: Call, calls: int) -> float:
         for _ in range(calls):
@@ -93,7 +93,7 @@ class FakeDevice:
 def problem(x: float = 1.0, row: Row = ROW) -> Problem:
     """The operation is `2 * x`, of one element, with a bound of 1 %; fresh activations are 3."""
     setting = Setting(row, 0, 2, (torch.tensor([x]),))
-    return Problem(setting, _near(2 * x), lambda: (torch.tensor([3.0]), _near(6.0)))
+    return Problem(setting, _near(2 * x), lambda: ((torch.tensor([3.0]),), _near(6.0)))
 
 
 def _near(value: float) -> Near:

@@ -20,12 +20,13 @@ import torch.distributed._symmetric_memory as symm_mem
 import torch.distributed.distributed_c10d as c10d
 
 from tilelink.bench.baselines import FusedOperators, baselines
-from tilelink.bench.device import Call, Texts
+from tilelink.bench.device import Call, Change, Texts
 from tilelink.bench.measure import Options, measure_row
 from tilelink.bench.ours import ours
 from tilelink.bench.plans import Candidate, Origin
 from tilelink.bench.ranks import make_problem
-from tilelink.bench.rows import Operator, select
+from tilelink.bench.routings import Routing
+from tilelink.bench.rows import WITH_EXPERTS, WITHOUT_EXPERTS, select
 
 
 class CpuDevice:
@@ -46,15 +47,15 @@ class CpuDevice:
     def capture(self, call: Call, calls: int) -> Call:
         raise RuntimeError("no graphs on the CPU")
 
-    def time(self, batch: Call, lead_in: int, batches: int) -> list[float]:
-        for _ in range(lead_in):
-            batch()
+    def time(self, batch: Call, lead_in: int, batches: int, change: Change | None = None) -> list[float]:
         found = []
-        for _ in range(batches):
+        for number in range(lead_in + batches):
+            if change is not None:
+                change(number)
             start = time.perf_counter()
             batch()
             found.append(1e6 * (time.perf_counter() - start))
-        return found
+        return found[lead_in:]
 
     def host_us(self, call: Call, calls: int) -> float:
         return self.time(partial(self._repeat, call, calls), 0, 1)[0] / calls
@@ -79,12 +80,14 @@ def main() -> None:
     device = CpuDevice()
     fused = FusedOperators(symm_mem._fused_all_gather_matmul_fallback, symm_mem._fused_matmul_reduce_scatter_fallback)
     found = {}
-    for row in select(list(Operator), ["64x32x64"], "fp32", num_ranks):
+    rows = select(WITHOUT_EXPERTS, ["64x32x64"], "fp32", num_ranks)
+    rows += select(WITH_EXPERTS, ["24x32x16x6x3"], "fp32", num_ranks, tuple(Routing))
+    for row in rows:
         problem = make_problem(row, device, torch.device("cpu"), 3)
         absent = Candidate("planned", Origin.PLANNED, None, "no GPU")
         contenders = [ours(absent), *baselines(row.operator, fused)]
         results = measure_row(device, problem, contenders, Options(rounds=2), lambda step, contender: None)
-        found[row.operator.value] = [asdict(result) for result in results]
+        found[row.key] = [asdict(result) for result in results]
     out.write_text(json.dumps(found))
     dist.destroy_process_group()
 

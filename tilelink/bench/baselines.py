@@ -10,6 +10,7 @@
 | `collective` | part: the collectives by NCCL |
 
 The gated MLP has its two first weights merged into one, as inference engines store them. Nothing here uses multicast.
+Operators with experts have other baselines: `expert_baselines.py`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ import torch.distributed._symmetric_memory as symm_mem
 from tilelink.bench.against import TWO_STREAM_CHUNKS
 from tilelink.bench.contender import Contender, Kind, Mode, Setting
 from tilelink.bench.device import Call, Outputs
-from tilelink.bench.rows import Operator
+from tilelink.bench.expert_baselines import expert_baselines
+from tilelink.bench.rows import WITH_EXPERTS, Operator
 from tilelink.bench.silu_mul import silu_mul
 from tilelink.bench.two_streams import two_streams
+
+_ELSEWHERE = "baselines of experts are in expert_baselines.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ def torch_fused() -> FusedOperators:
 
 def baselines(operator: Operator, fused: FusedOperators) -> list[Contender]:
     """All that apply to an operator, its parts last."""
+    if operator in WITH_EXPERTS:
+        return expert_baselines(operator)
     found = [Contender("nccl_cublas", Kind.BASELINE, Mode.GRAPH, sequential, host=True)]
     overlapped = partial(async_tp, fused=fused)
     found.append(Contender("async_tp", Kind.BASELINE, Mode.EAGER, overlapped, host=True))
@@ -93,6 +99,8 @@ def sequential(setting: Setting) -> Call:
             return matmul_reduce
         case Operator.MLP:
             return _sequential_mlp(setting)
+        case Operator.AG_MOE | Operator.MOE_RS | Operator.EP_LAYER:
+            raise AssertionError(_ELSEWHERE)
 
 
 def _sequential_mlp(setting: Setting) -> Call:
@@ -150,6 +158,8 @@ def async_tp(setting: Setting, fused: FusedOperators) -> Call:
                 return (fused.matmul_scatter(hidden, last, "sum", 0, group),)
 
             return mlp
+        case Operator.AG_MOE | Operator.MOE_RS | Operator.EP_LAYER:
+            raise AssertionError(_ELSEWHERE)
 
 
 def _symmetric(setting: Setting) -> torch.Tensor:
@@ -190,6 +200,8 @@ def gemm_alone(setting: Setting, k_major: bool = False) -> Call:
         case Operator.MLP:
             hidden = torch.randn_like(setting.empty(row.m, row.ffn // ranks)).mul_(0.5)
             pairs = [(setting.x.repeat(ranks, 1), merged_weight(setting)), (hidden, setting.weights[2])]
+        case Operator.AG_MOE | Operator.MOE_RS | Operator.EP_LAYER:
+            raise AssertionError(_ELSEWHERE)
     if k_major:
         pairs = [(left, right.t().contiguous().t()) for left, right in pairs]
     results = [setting.empty(left.shape[0], right.shape[1]) for left, right in pairs]

@@ -23,7 +23,8 @@ from tilelink.bench.machine import DEFAULT_TOPOLOGY, topology_of_gpus
 from tilelink.bench.measure import Options
 from tilelink.bench.plans import Candidate, Origin, PlannedRow, Request, parse_variant, plan_rows
 from tilelink.bench.record import Record, read
-from tilelink.bench.rows import Row, parse_operators, select
+from tilelink.bench.routings import Routing, parse_routings
+from tilelink.bench.rows import QUICK, Operator, Row, parse_operators, select
 from tilelink.bench.summary import wrong_or_missing
 from tilelink.bench.table import better_lines, rich_table
 from tilelink.errors import RunFailed
@@ -31,14 +32,15 @@ from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.runtime.torchrun import check_gpus
 from topologies.topology import Topology
 
-QUICK_NAMES = ("llama3-8b",)
 QUICK_ROUNDS = 3
 _HANG_S = 120.0
 _WITHOUT_GPUS = "Legal on this machine: `tilelink bench --write-plans FILE`, which plans for a run on another one."
 _UNNAMED = "bench_results.json"  # where ranks of a written job leave their results
+_FOUR = "those without experts"
 
 Operators = Annotated[
-    list[str] | None, typer.Argument(metavar="OPERATOR", help="ag_gemm, gemm_rs, gemm_ar, mlp.", show_default="all")
+    list[str] | None,
+    typer.Argument(metavar="OPERATOR", help=f"{', '.join(one.value for one in Operator)}.", show_default=_FOUR),
 ]
 Ranks = Annotated[
     int | None, typer.Option("--ranks", help="Number of GPUs.", show_default="as planned, or all of this machine")
@@ -46,7 +48,19 @@ Ranks = Annotated[
 RowNames = Annotated[
     list[str] | None,
     typer.Option(
-        "--rows", metavar="NAMES", help="llama3-8b, llama3-70b-m1024, sweep, 8192x4096x14336; comma or repeat."
+        "--rows",
+        metavar="NAMES",
+        help="llama3-8b, llama3-70b-m1024, sweep, 8192x4096x14336; with experts qwen3-30b-a3b-m256, 1024x2048x768x128x8; "
+        "comma or repeat.",
+    ),
+]
+Routings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--routing",
+        metavar="NAMES",
+        help=f"Which experts tokens choose: {', '.join(one.value for one in Routing)}; comma or repeat.",
+        show_default="uniform",
     ),
 ]
 Dtype = Annotated[str, typer.Option("--dtype", help=f"One of {', '.join(DTYPE_BYTES)}.")]
@@ -111,6 +125,7 @@ def bench(
     operators: Operators = None,
     ranks: Ranks = None,
     rows: RowNames = None,
+    routing: Routings = None,
     dtype: Dtype = "bf16",
     topology: TopologyName = None,
     json: Json = None,
@@ -135,7 +150,8 @@ def bench(
     machine = _machine(ranks, topology, held)
     num_ranks = machine.num_ranks
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
-    wanted = select(parse_operators(operators or ()), names or (QUICK_NAMES if quick else ()), dtype, num_ranks)
+    chosen, routings = _operators(operators, held), parse_routings(routing or ())
+    wanted = select(chosen, names or ((QUICK,) if quick else ()), dtype, num_ranks, routings)
     request = Request(machine, tuple(parse_variant(text) for text in variant or ()), tuned)
     turns = min(rounds, QUICK_ROUNDS) if quick else rounds
     options = Options(turns, row_budget_s, l2_cold, seed, parse_against(against), load_ms)
@@ -145,9 +161,9 @@ def bench(
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _known(held, str(plans), machine) if held is not None else {}
-    if not (names or quick):
-        chosen = parse_operators(operators or ())
-        wanted = tuple(one.row for one in known.values() if one.row.operator in chosen) or wanted
+    if held is not None and not (names or quick):
+        of_plans = [one.row for one in held.rows if one.row.operator in chosen]
+        wanted = tuple(dict.fromkeys(one for row in of_plans for one in row.with_routings(routings))) or wanted
     _check_files(files, wanted, request)
     planned = with_files(_planned(wanted, known, request), files, num_ranks)
     job = Job(
@@ -178,12 +194,19 @@ def _check_folder(path: Path) -> None:
 
 
 def _planned(wanted: tuple[Row, ...], known: dict[str, PlannedRow], request: Request) -> tuple[PlannedRow, ...]:
-    """Rows of the file as they are, the others planned now."""
-    missing = [row for row in wanted if row.key not in known]
+    """Rows of the file as they are, the others planned now; for any routing."""
+    missing = [row for row in wanted if row.planned_as.key not in known]
     if missing:
         typer.echo(f"planning {len(missing)} rows", err=True)
-    found = {**known, **{planned.row.key: planned for planned in plan_rows(missing, request)}}
-    return tuple(found[row.key] for row in wanted)
+    found = {**known, **{planned.row.planned_as.key: planned for planned in plan_rows(missing, request)}}
+    return tuple(replace(found[row.planned_as.key], row=row) for row in wanted)
+
+
+def _operators(names: list[str] | None, held: Job | None) -> tuple[Operator, ...]:
+    """What is named; where nothing is, what was planned for. Raises UnknownOperator."""
+    if names or held is None:
+        return parse_operators(names or ())
+    return tuple(dict.fromkeys(one.row.operator for one in held.rows)) or parse_operators(())
 
 
 def _machine(ranks: int | None, topology: str | None, held: Job | None) -> Topology:
@@ -196,7 +219,7 @@ def _machine(ranks: int | None, topology: str | None, held: Job | None) -> Topol
 
 
 def _known(held: Job, path: str, machine: Topology) -> dict[str, PlannedRow]:
-    """Rows of a file of plans by their keys. Raises PlannedForAnother."""
+    """Rows of a file of plans by the keys of what they are planned as. Raises PlannedForAnother."""
     if (held.num_ranks, held.topology) != (machine.num_ranks, machine.name):
         raise PlannedForAnother(
             path=path,
@@ -205,7 +228,7 @@ def _known(held: Job, path: str, machine: Topology) -> dict[str, PlannedRow]:
             num_ranks=machine.num_ranks,
             topology=machine.name,
         )
-    return {planned.row.key: planned for planned in held.rows}
+    return {planned.row.planned_as.key: planned for planned in held.rows}
 
 
 def _measure(job: Job, json: Path | None, timeout_s: float) -> None:

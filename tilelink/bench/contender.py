@@ -8,7 +8,7 @@ from enum import Enum
 
 import torch
 
-from tilelink.bench.device import Call
+from tilelink.bench.device import Call, Outputs
 from tilelink.bench.record import ScheduleFacts
 from tilelink.bench.rows import Row
 
@@ -53,6 +53,10 @@ class Setting:
         return torch.empty(shape, dtype=self.x.dtype, device=self.x.device)
 
 
+def as_they_are(outputs: Outputs) -> Outputs:
+    return outputs
+
+
 @dataclass(frozen=True, slots=True)
 class Contender:
     """One way to do a row. `prepare` allocates and compiles, all ranks together, and raises what that raises."""
@@ -63,4 +67,5 @@ class Contender:
     prepare: Callable[[Setting], Call]
     host: bool = False  # also measure how long the host takes to enqueue an eager call
     schedule: ScheduleFacts | None = None
-    failure: str = ""  # known before it starts: the planner found no schedule
+    failure: str = ""  # known before it starts: the planner found no schedule, or a package is missing
+    shown: Callable[[Outputs], Outputs] = as_they_are  # what of its outputs is compared; in no time

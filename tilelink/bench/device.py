@@ -6,7 +6,6 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -15,6 +14,7 @@ import torch.distributed.distributed_c10d as c10d
 
 Outputs = tuple[torch.Tensor, ...]
 Call = Callable[[], Outputs]  # enqueues work and returns its outputs, which are valid once the device is done
+Change = Callable[[int], object]  # enqueues other inputs for the batch of this number
 FLUSH_BYTES = 256 * 2**20  # several times any L2
 
 
@@ -39,8 +39,10 @@ class Device(Protocol):
     def capture(self, call: Call, calls: int) -> Call:
         """`calls` calls as one that is cheap to enqueue. Raises what the capture raises."""
 
-    def time(self, batch: Call, lead_in: int, batches: int) -> list[float]:
-        """us of each of `batches` batches, back to back, after `lead_in` untimed ones that absorb the ranks' skew."""
+    def time(self, batch: Call, lead_in: int, batches: int, change: Change | None = None) -> list[float]:
+        """us of each of `batches` batches, back to back, after `lead_in` untimed ones that absorb the ranks' skew.
+
+        `change` comes before each of all of them, and is not in their time."""
 
     def host_us(self, call: Call, calls: int) -> float:
         """us of the host to enqueue one call, over `calls` calls on an idle device; idle afterwards."""
@@ -116,17 +118,25 @@ class CudaDevice:
 
         return replay
 
-    def time(self, batch: Call, lead_in: int, batches: int) -> list[float]:
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(batches + 1)]  # type: ignore[no-untyped-call]
+    def time(self, batch: Call, lead_in: int, batches: int, change: Change | None = None) -> list[float]:
+        ends = [torch.cuda.Event(enable_timing=True) for _ in range(batches + 1)]  # type: ignore[no-untyped-call]
+        starts = ends[:-1]
+        if change is not None:
+            starts = [torch.cuda.Event(enable_timing=True) for _ in range(batches)]  # type: ignore[no-untyped-call]
         with _no_collection():
-            for _ in range(lead_in):
+            for number in range(lead_in):
+                if change is not None:
+                    change(number)
                 batch()
-            events[0].record()
-            for event in events[1:]:
+            ends[0].record()
+            for number, (start, end) in enumerate(zip(starts, ends[1:], strict=True), lead_in):
+                if change is not None:
+                    change(number)
+                    start.record()
                 batch()
-                event.record()
+                end.record()
         torch.cuda.synchronize()
-        return [1e3 * start.elapsed_time(end) for start, end in pairwise(events)]
+        return [1e3 * start.elapsed_time(end) for start, end in zip(starts, ends[1:], strict=True)]
 
     def host_us(self, call: Call, calls: int) -> float:
         torch.cuda.synchronize()

@@ -21,6 +21,40 @@ class UnknownRow(UserError):
     )
 
 
+class UnknownExpertRow(UserError):
+    """Facts: name, hint, legal (the names of models)."""
+
+    template = (
+        "--rows {name} names no shape of an operator with experts.{hint}\n"
+        "Legal: default, sweep, MODEL, MODEL-mTOKENS, MODEL-sweep with a MODEL of {legal}; or "
+        "TOKENSxHIDDENxWIDTHxEXPERTSxCHOICES, for example 1024x2048x768x128x8."
+    )
+
+
+class MoreChoicesThanExperts(UserError):
+    """Facts: row, choices, experts."""
+
+    template = (
+        "row {row} has {choices} different experts for each token, but there are only {experts}.\n"
+        "Legal: up to {experts} choices, the last number of --rows TOKENSxHIDDENxWIDTHxEXPERTSxCHOICES."
+    )
+
+
+class UnknownRouting(UserError):
+    """Facts: name, hint, legal."""
+
+    template = "--routing {name} is none that can be drawn.{hint}\nLegal: {legal}; several with commas."
+
+
+class RoutingWithoutExperts(UserError):
+    """Facts: routing, operators, legal."""
+
+    template = (
+        "--routing {routing} says which experts tokens choose, and {operators} has no experts.\n"
+        "Legal: leave the option out, or name an operator of {legal}."
+    )
+
+
 class RowNotDivisible(UserError):
     """Facts: row, what (a size, `M = 30`), num_ranks."""
 

@@ -12,9 +12,8 @@ from lowering.names import class_name
 from tilelink.bench.errors import FileFitsNoRow, MalformedFile, NotAnEmittedFile
 from tilelink.bench.operators import declaration
 from tilelink.bench.plans import Candidate, Origin, PlannedRow
-from tilelink.bench.problem import input_shapes
+from tilelink.bench.problem import input_dtypes, input_shapes
 from tilelink.bench.rows import Operator, Row
-from tilelink.runtime.bounds import TORCH_DTYPES
 from tilelink.runtime.load import in_dialect, load_source, operator_class
 
 
@@ -30,7 +29,7 @@ class EmittedFile:
     inputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
     def fits(self, row: Row, num_ranks: int) -> bool:
-        wanted = tuple((shape, TORCH_DTYPES[row.dtype]) for shape in input_shapes(row, num_ranks))
+        wanted = tuple(zip(input_shapes(row, num_ranks), input_dtypes(row, num_ranks), strict=True))
         # what adds and scatters takes the same inputs as what adds for all: a class that has the name of one is no other
         named = {class_name(declaration(operator, row.k_major).spec.name): operator for operator in Operator}
         other = named.get(self.operator, row.operator) is not row.operator

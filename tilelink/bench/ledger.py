@@ -13,7 +13,8 @@ from tilelink.bench.contender import Contender, Kind
 from tilelink.bench.job import Job
 from tilelink.bench.machine import describe_machine, gpu_state
 from tilelink.bench.plans import PlannedRow
-from tilelink.bench.record import SCHEMA, ContenderResult, Record, RowResult, read
+from tilelink.bench.record import SCHEMA, ContenderResult, ExpertFacts, Record, RowResult, read
+from tilelink.bench.rows import Row
 
 _LAST_WORDS_S = 10.0
 _MOST_LOSSES = 3  # of one row
@@ -107,6 +108,7 @@ class Ledger:
             failure=failure,
             lost=lost,
             contenders=tuple(contenders),
+            experts=expert_facts(row, self.job.num_ranks),
         )
         others = tuple(other for other in self.record.rows if other.key != result.key)
         self.record = replace(self.record, rows=(*others, result))
@@ -119,3 +121,11 @@ class Ledger:
     def _write(self) -> None:
         if self.rank == 0:
             self.record.write(self.job.results)
+
+
+def expert_facts(row: Row, num_ranks: int) -> ExpertFacts | None:
+    experts = row.experts
+    if experts is None:
+        return None
+    most = row.busiest(num_ranks)
+    return ExpertFacts(experts.number, experts.choices, experts.routing.value, most.rank_share, most.expert_rows)

@@ -2,7 +2,8 @@
 
     prepare, check, capture   contender by contender; a failure of any rank takes the contender out on every rank
     warm up                   one batch each; its time says how many batches a round takes
-    round 1 .. n              every contender once a round, in a new order each time, each behind the same load
+    round 1 .. n              every contender once a round, in a new order each time, each behind the same load; where a
+                              problem has changes of its inputs, one before each batch, the same ones for all
     check                     fresh activations in the static inputs, one more batch, compare its last outputs
     host time                 where asked for
 
@@ -19,12 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import torch
-
 from lowering.selfcheck.compare import Comparison, nan_when_empty, poison
 from lowering.selfcheck.near import Near
-from tilelink.bench.contender import Contender, Kind, Mode, Setting
-from tilelink.bench.device import Call, Device, Outputs
+from tilelink.bench.contender import Contender, Inputs, Kind, Mode, Setting
+from tilelink.bench.device import Call, Change, Device, Outputs
 from tilelink.bench.record import NOT_FINITE, ContenderResult
 from tilelink.bench.samples import max_over_ranks, spread
 
@@ -79,11 +78,13 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a row gives to its contenders. `wanted` is the output, `fresh` makes other activations and their output."""
+    """What a row gives to its contenders. `wanted` is the output, `fresh` makes other activations, which are the first inputs,
+    and their output. `change` makes small changes between batches, if any: the next calls compute something else."""
 
     setting: Setting
     wanted: Near
-    fresh: Callable[[], tuple[torch.Tensor, Near]]
+    fresh: Callable[[], tuple[Inputs, Near]]
+    change: Change | None = None
 
 
 def measure_row(
@@ -105,7 +106,7 @@ def measure_row(
             break
         running = [entry for entry in entries if entry.running]
         order.shuffle(running)  # the same on every rank, and another one in each row
-        _round(device, running, load, number, calls, note)
+        _round(device, running, load, problem.change, number, calls, note)
     note("fresh inputs", "")
     _check_again(device, problem, entries, note)
     for entry in entries:
@@ -152,10 +153,10 @@ def _prepare(device: Device, problem: Problem, entry: _Entry, calls: int, option
     call, entry.failure = together(device, lambda: entry.contender.prepare(problem.setting))
     if call is None:
         return
-    entry.call = call
+    entry.call, entry.note = call, getattr(call, "note", "")
     device.meet()
     _poison(device, call)
-    found, entry.failure = together(device, lambda: _compared(_first(call), problem.wanted))
+    found, entry.failure = together(device, lambda: _compared(entry.contender.shown(_first(call)), problem.wanted))
     if not entry.running:
         return
     entry.error_before = _judge(device, entry, found, "before timing")
@@ -165,7 +166,7 @@ def _prepare(device: Device, problem: Problem, entry: _Entry, calls: int, option
     if entry.contender.mode is Mode.GRAPH:
         entry.batch, failure = together(device, lambda: device.capture(timed, calls))
         entry.mode = Mode.GRAPH if entry.batch is not None else Mode.EAGER
-        entry.note = f"no graph: {failure}" if failure else ""
+        entry.note += f"{'; ' if entry.note else ''}no graph: {failure}" if failure else ""
     if entry.batch is None:
         entry.batch = _repeated(timed, calls)
     device.meet()
@@ -234,9 +235,9 @@ def _warm_up(device: Device, entries: Sequence[_Entry], note: Note) -> None:
         entry.batch_us = slowest
 
 
-def _timed(device: Device, batch: Call, lead_in: int, batches: int) -> list[float]:
+def _timed(device: Device, batch: Call, lead_in: int, batches: int, change: Change | None = None) -> list[float]:
     try:
-        return device.time(batch, lead_in, batches)
+        return device.time(batch, lead_in, batches, change)
     except Exception as error:  # the other ranks are inside the batch and wait for this one
         traceback.print_exc()
         raise DeviceLost(f"{type(error).__name__}: {error}") from error
@@ -270,14 +271,29 @@ class _Load:
             _timed(device, self.batch, self.batches, 0)
 
 
-def _round(device: Device, running: Sequence[_Entry], load: _Load, number: int, calls: int, note: Note) -> None:
+def _round(
+    device: Device,
+    running: Sequence[_Entry],
+    load: _Load,
+    change: Change | None,
+    number: int,
+    calls: int,
+    note: Note,
+) -> None:
     """In this order: what ran just before leaves the clocks and caches that it leaves."""
+
+    def later(batch: int) -> None:
+        """Rounds begin with different changes: a round may have fewer batches than there are."""
+        assert change is not None, "only then this is called"
+        change(number + batch)
+
     for entry in running:
         assert entry.batch is not None, "what runs was prepared"
         note(f"round {number + 1} of", entry.contender.name)
         load.run(device)
         device.meet()
-        entry.rounds.append([us / calls for us in _timed(device, entry.batch, 1, entry.batches)])
+        times = _timed(device, entry.batch, 1, entry.batches, later if change is not None else None)
+        entry.rounds.append([us / calls for us in times])
 
 
 def _check_again(device: Device, problem: Problem, entries: Sequence[_Entry], note: Note) -> None:
@@ -291,7 +307,8 @@ def _check_again(device: Device, problem: Problem, entries: Sequence[_Entry], no
         held.append(outputs or ())
     device.meet()
     activations, wanted = problem.fresh()
-    problem.setting.x.copy_(activations)
+    for held_input, other in zip(problem.setting.inputs, activations, strict=False):  # weights stay
+        held_input.copy_(other)
     for (entry, call, batch), static in zip(running, held, strict=True):
         for timed, memory in ((call, ()), (batch, static)):
             if entry.running:
@@ -306,9 +323,10 @@ def _check_fresh(device: Device, entry: _Entry, timed: Call, memory: Outputs, wa
     device.meet()
     _poison(device, entry.call)
     for output in memory:
-        output.fill_(math.nan)
+        if output.is_floating_point():
+            output.fill_(math.nan)
     device.meet()
-    found, entry.failure = together(device, lambda: _compared(_first(timed), wanted))
+    found, entry.failure = together(device, lambda: _compared(entry.contender.shown(_first(timed)), wanted))
     if entry.running:
         error = _judge(device, entry, found, "after timing")
         entry.error_after = error if entry.error_after is None else max(entry.error_after, error or 0.0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from tilelink.bench.errors import MalformedVariant
 from tilelink.bench.operators import declaration
-from tilelink.bench.rows import Operator, Row
+from tilelink.bench.routings import Routing
+from tilelink.bench.rows import Experts, Operator, Row
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.alternatives import alternatives
@@ -97,12 +98,16 @@ def plan_row(row: Row, request: Request) -> PlannedRow:
 
 
 def plan_rows(rows: Sequence[Row], request: Request, processes: int | None = None) -> list[PlannedRow]:
-    """`plan_row` of each row, in order; in `processes` processes, by default as many as help."""
-    wanted = processes if processes is not None else min(len(rows), os.cpu_count() or 1, _MOST_PROCESSES)
-    if wanted < 2 or len(rows) < _ROWS_WORTH_PROCESSES:
-        return [plan_row(row, request) for row in rows]
-    with fresh_processes(wanted) as pool:
-        return list(pool.map(plan_row, rows, [request] * len(rows)))
+    """`plan_row` of each row, in order, once for all routings; in `processes` processes, by default as many as help."""
+    apart = list(dict.fromkeys(row.planned_as for row in rows))
+    wanted = processes if processes is not None else min(len(apart), os.cpu_count() or 1, _MOST_PROCESSES)
+    if wanted < 2 or len(apart) < _ROWS_WORTH_PROCESSES:
+        found = [plan_row(row, request) for row in apart]
+    else:
+        with fresh_processes(wanted) as pool:
+            found = list(pool.map(plan_row, apart, [request] * len(apart)))
+    known = dict(zip(apart, found, strict=True))
+    return [replace(known[row.planned_as], row=row) for row in rows]
 
 
 def _candidate(
@@ -142,12 +147,16 @@ def planned_to_json(planned: PlannedRow) -> dict[str, object]:
         for candidate in planned.candidates
     ]
     fields = {"name": row.name, "m": row.m, "hidden": row.hidden, "ffn": row.ffn, "dtype": row.dtype}
-    return {"operator": row.operator.value, **fields, "candidates": candidates}
+    held = row.experts
+    experts = {"number": held.number, "choices": held.choices, "routing": held.routing.value} if held else None
+    return {"operator": row.operator.value, **fields, "experts": experts, "candidates": candidates}
 
 
 def planned_from_json(data: dict[str, object]) -> PlannedRow:
     sizes = {name: int(str(data[name])) for name in ("m", "hidden", "ffn")}
-    row = Row(Operator(data["operator"]), str(data["name"]), **sizes, dtype=str(data["dtype"]))
+    held = data.get("experts")  # older files have none
+    experts = Experts(held["number"], held["choices"], Routing(held["routing"])) if isinstance(held, dict) else None
+    row = Row(Operator(data["operator"]), str(data["name"]), **sizes, dtype=str(data["dtype"]), experts=experts)
     candidates = []
     listed = data["candidates"]
     assert isinstance(listed, list), "planned_to_json wrote a list"

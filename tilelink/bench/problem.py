@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 
 from lowering.selfcheck.near import Near
+from tilelink.bench import expert_problem
 from tilelink.bench.contender import Inputs
+from tilelink.bench.device import Change
+from tilelink.bench.normal import normal, seed_of
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator, Row
 from tilelink.ir.placement import Shard
@@ -13,10 +16,19 @@ from tilelink.ir.spec import bind
 from tilelink.runtime.bounds import TORCH_DTYPES, near_values
 
 
-def input_shapes(row: Row, num_ranks: int) -> list[tuple[int, int]]:
+def input_shapes(row: Row, num_ranks: int) -> list[tuple[int, ...]]:
     """Local shapes, activations first; weights as they lie."""
+    if row.experts is not None:
+        return list(expert_problem.shapes(row, num_ranks).values())
     activations, *weights = _plain_shapes(row, num_ranks)
     return [activations, *(((n, k) if row.k_major else (k, n)) for k, n in weights)]
+
+
+def input_dtypes(row: Row, num_ranks: int) -> list[torch.dtype]:
+    names = (
+        expert_problem.input_types(row) if row.experts is not None else [row.dtype] * len(input_shapes(row, num_ranks))
+    )
+    return [TORCH_DTYPES[name] for name in names]
 
 
 def _plain_shapes(row: Row, num_ranks: int) -> list[tuple[int, int]]:
@@ -28,6 +40,8 @@ def _plain_shapes(row: Row, num_ranks: int) -> list[tuple[int, int]]:
             return [(row.m, ffn), (ffn, row.hidden)]
         case Operator.MLP:
             return [(row.m // num_ranks, row.hidden), (row.hidden, ffn), (row.hidden, ffn), (ffn, row.hidden)]
+        case Operator.AG_MOE | Operator.MOE_RS | Operator.EP_LAYER:
+            raise AssertionError(f"{row.operator.value} has experts")
 
 
 def contracted(row: Row) -> list[int]:
@@ -39,25 +53,31 @@ def contracted(row: Row) -> list[int]:
             return [row.ffn]
         case Operator.MLP:
             return [row.hidden, row.hidden, row.ffn]
+        case Operator.AG_MOE | Operator.MOE_RS | Operator.EP_LAYER:
+            raise AssertionError(f"{row.operator.value} has experts")
 
 
 def make_inputs(row: Row, rank: int, num_ranks: int, seed: int, device: torch.device) -> Inputs:
     """Normal activations, and weights scaled by 1 / sqrt(K) so that results stay near 1; other ones on every rank."""
+    if row.experts is not None:
+        return expert_problem.make_expert_inputs(row, rank, num_ranks, seed, device)
     scales = [1.0, *(size**-0.5 for size in contracted(row))]
     return tuple(
-        _normal(shape, scale, (seed * 64 + rank) * 8 + number, row.dtype, device)
+        normal(shape, scale, seed_of(seed, rank, number), row.dtype, device)
         for number, (shape, scale) in enumerate(zip(input_shapes(row, num_ranks), scales, strict=True))
     )
 
 
-def make_activations(row: Row, rank: int, num_ranks: int, seed: int, device: torch.device) -> torch.Tensor:
-    """The first of the inputs with this seed."""
-    return _normal(input_shapes(row, num_ranks)[0], 1.0, (seed * 64 + rank) * 8, row.dtype, device)
+def make_activations(row: Row, rank: int, num_ranks: int, seed: int, device: torch.device) -> Inputs:
+    """What comes before weights in the inputs with this seed. Ids of experts are others than those of any inputs."""
+    if row.experts is not None:
+        return expert_problem.make_expert_activations(row, rank, num_ranks, seed, device)
+    return (normal(input_shapes(row, num_ranks)[0], 1.0, seed_of(seed, rank, 0), row.dtype, device),)
 
 
-def _normal(shape: tuple[int, int], scale: float, seed: int, dtype: str, device: torch.device) -> torch.Tensor:
-    generator = torch.Generator(device=device).manual_seed(seed)
-    return (torch.randn(shape, generator=generator, device=device) * scale).to(TORCH_DTYPES[dtype])
+def changes(row: Row, rank: int, num_ranks: int, inputs: Inputs) -> Change | None:
+    """What changes in `inputs` between replays: ids of experts."""
+    return expert_problem.changing_ids(row, rank, num_ranks, inputs) if row.experts is not None else None
 
 
 def reference(row: Row, rank_inputs: list[Inputs], rank: int) -> Near:

@@ -24,7 +24,7 @@ from lowering.selfcheck.near import Near
 from tilelink.bench import problem as problems
 from tilelink.bench.against import chosen
 from tilelink.bench.baselines import baselines, group_name, torch_fused
-from tilelink.bench.contender import Setting
+from tilelink.bench.contender import Inputs, Setting
 from tilelink.bench.device import CudaDevice, Device
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.ledger import Ledger
@@ -106,15 +106,20 @@ def make_problem(row: Row, device: Device, torch_device: torch.device, seed: int
     def wanted(change: int) -> Near:
         rank_inputs = [problems.make_inputs(row, rank, device.num_ranks, seed, torch_device) for rank in ranks]
         if change:
-            rank_inputs = [(activations(rank, change), *rank_inputs[rank][1:]) for rank in ranks]
+            rank_inputs = [with_activations(rank_inputs[rank], activations(rank, change)) for rank in ranks]
         return problems.reference(row, rank_inputs, device.rank)
 
-    def activations(rank: int, change: int) -> torch.Tensor:
+    def activations(rank: int, change: int) -> Inputs:
         return problems.make_activations(row, rank, device.num_ranks, seed + change, torch_device)
 
     inputs = problems.make_inputs(row, device.rank, device.num_ranks, seed, torch_device)
     setting = Setting(row, device.rank, device.num_ranks, inputs)
-    return Problem(setting, wanted(0), lambda: (activations(device.rank, 1), wanted(1)))
+    change = problems.changes(row, device.rank, device.num_ranks, inputs)
+    return Problem(setting, wanted(0), lambda: (activations(device.rank, 1), wanted(1)), change)
+
+
+def with_activations(inputs: Inputs, activations: Inputs) -> Inputs:
+    return (*activations, *inputs[len(activations) :])
 
 
 if __name__ == "__main__":

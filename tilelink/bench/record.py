@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilelink.bench.errors import NotABenchmarkFile
+from tilelink.bench.rows import row_key
 
 SCHEMA = 2
 _READABLE = (1, SCHEMA)
@@ -36,7 +37,7 @@ class ScheduleFacts:
 class ContenderResult:
     """What one contender did in one row."""
 
-    name: str  # stable: "planned", "nccl_cublas", ... : see tilelink/bench/baselines.py
+    name: str  # stable: "planned", "nccl_cublas", ... : see tilelink/bench/baselines.py, expert_baselines.py
     kind: str  # "ours", "baseline" (the whole operation), "part" (one side of it, for the physical limit)
     mode: str  # "graph": replays of a CUDA graph; "eager"
     calls_per_sample: int  # calls between two events, back to back
@@ -51,6 +52,17 @@ class ContenderResult:
     failure: str  # empty, or why its time does not count
     note: str  # empty, or what else is worth knowing: why no graph was captured
     schedule: ScheduleFacts | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertFacts:
+    """What a row of an operator with experts has besides. The busiest are those of any drawing that was timed."""
+
+    experts: int  # of all ranks
+    choices: int  # experts of a token
+    routing: str  # how likely experts are: see tilelink/bench/routings.py
+    busiest_rank_share: float  # of all assignments
+    busiest_expert_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +82,11 @@ class RowResult:
     failure: str  # empty, or why the row has no results: the ranks hung, the device was lost
     lost: tuple[str, ...]  # contenders that did that; the row was tried again without them
     contenders: tuple[ContenderResult, ...]
+    experts: ExpertFacts | None = None  # older files have none
 
     @property
     def key(self) -> str:
-        return f"{self.operator} {self.name} {self.dtype}"
+        return row_key(self.operator, self.name, self.experts.routing if self.experts is not None else "", self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +148,9 @@ def _row(data: dict[str, object]) -> RowResult:
     if not isinstance(lost, list):
         raise TypeError("lost is no list")
     contenders = tuple(_contender(entry) for entry in listed)
-    return RowResult(**{**data, "contenders": contenders, "lost": tuple(lost)})  # type: ignore[arg-type]
+    held = data.get("experts")
+    experts = ExpertFacts(**held) if isinstance(held, dict) else None
+    return RowResult(**{**data, "contenders": contenders, "lost": tuple(lost), "experts": experts})  # type: ignore[arg-type]
 
 
 def _contender(data: dict[str, object]) -> ContenderResult:

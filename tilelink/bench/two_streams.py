@@ -117,3 +117,5 @@ def two_streams(setting: Setting, chunks: int) -> Call:
                 return (last.enqueue(),)
 
             return mlp
+        case Operator.AG_MOE | Operator.MOE_RS | Operator.EP_LAYER:
+            raise AssertionError("baselines of experts are in expert_baselines.py")

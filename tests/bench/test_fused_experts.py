@@ -13,8 +13,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
-from lab import fused_experts
-from lab.fused_experts import Tile, tiles_for
+from tilelink.bench import fused_experts
+from tilelink.bench.fused_experts import Tile, tiles_for
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SHARED_BYTES = 227 << 10  # that a program of an H100 can have
@@ -25,7 +25,7 @@ _TILES = sorted({tile for rows in (1, 50, 500) for tile in tiles_for(rows)}, key
 def test_it_gives_what_the_definition_gives() -> None:
     """The interpreter has to be chosen before Triton is imported."""
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(_ROOT)}
-    command = [sys.executable, "-m", "tests.lab.interpreted"]
+    command = [sys.executable, "-m", "tests.bench.interpreted_experts"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_ROOT, env=environment)
     assert done.stdout.endswith("all\n"), done.stderr
 

@@ -45,7 +45,9 @@ from triton_kernels.tensor import (
     remap_ragged_tensor_metadata,
 )
 
-from lab.expert_baselines import Call, Operator, turned
+from tilelink.bench.device import Call, Outputs
+from tilelink.bench.expert_inputs import ExpertInputs
+from tilelink.bench.grouped_experts import turned
 
 _TOKENS = 32  # of a program that sends ids
 _WORD = 32  # experts whose bits are one word
@@ -95,9 +97,9 @@ class Exchange:
     experts: int
 
     @classmethod
-    def of(cls, operator: Operator) -> Exchange:
+    def of(cls, layer: ExpertInputs) -> Exchange:
         """All ranks have to call it."""
-        x, ids, ranks = operator.inputs["x"], operator.inputs["ids"], dist.get_world_size()
+        x, ids, ranks = layer.inputs["x"], layer.inputs["ids"], dist.get_world_size()
         tokens, choices = ranks * len(ids), ids.shape[1]
         pool = exchange.SymmetricMemoryPool()
         pool.initialize_matmul_ogs(
@@ -105,7 +107,7 @@ class Exchange:
             d_input=x.shape[1],
             d_model=x.shape[1],
             n_expts_act=choices,
-            n_expts_tot=operator.experts,
+            n_expts_tot=layer.experts,
             dtype=x.dtype,
             n_ranks=ranks,
             group=dist.group.WORLD,
@@ -113,8 +115,8 @@ class Exchange:
         )
         peers_ids = pool.make_empty((tokens, choices), torch.int16, _REGION)
         behind = pool.align_up(peers_ids[0].nbytes, pool.regions[_REGION].alignment)
-        shape = (triton.cdiv(operator.experts, _WORD), triton.cdiv(tokens, _TOKENS) * _TOKENS)
-        return cls(pool, peers_ids, pool.make_empty(shape, torch.uint32, _REGION, behind), operator.experts)
+        shape = (triton.cdiv(layer.experts, _WORD), triton.cdiv(tokens, _TOKENS) * _TOKENS)
+        return cls(pool, peers_ids, pool.make_empty(shape, torch.uint32, _REGION, behind), layer.experts)
 
     def send(self, ids: torch.Tensor) -> Chosen:
         """Every rank has the ids of all tokens then. The package uses the memory of this exchange from here on."""
@@ -143,23 +145,22 @@ def alternating(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return torch.stack((gate, up), 3).flatten(2)
 
 
-def with_triton_kernels(operator: Operator) -> Call:
+def with_triton_kernels(layer: ExpertInputs) -> Call:
     """The layer of experts on ranks. All ranks have to call it, and then its result."""
-    if operator.name != "ep_layer":
-        raise ValueError(f"{operator.name} has no experts on ranks. Legal: ep_layer.")
-    x, ids, weights = (operator.inputs[one] for one in ("x", "ids", "weights"))
-    own, choices = operator.local[1], ids.shape[1]
-    first, last = turned(alternating(operator.inputs["gate"], operator.inputs["up"])), turned(operator.inputs["down"])
+    assert layer.on_ranks, "the package has no experts that are cut over ranks"
+    x, ids, weights = (layer.inputs[one] for one in ("x", "ids", "weights"))
+    own, choices = layer.local[1], ids.shape[1]
+    first, last = turned(alternating(layer.inputs["gate"], layer.inputs["up"])), turned(layer.inputs["down"])
     ranks = dist.get_world_size()
-    owners = exchange.make_expt_dict_uniform(ranks, operator.experts)
-    assignment = exchange.make_expt_assignment(ranks, operator.experts, owners, x.device)
+    owners = exchange.make_expt_dict_uniform(ranks, layer.experts)
+    assignment = exchange.make_expt_assignment(ranks, layer.experts, owners, x.device)
     local = assignment.expt_map[dist.get_rank()]
     act = FusedActivation(FnSpecs("gated", gated, (), reduction_n=2), ())
     scale = weights[:, :, None].expand(-1, -1, x.shape[1])
-    mean_rows = max(1, round(operator.mean_rows))  # without it tiles are chosen as if rows of all ranks were own
-    sender = Exchange.of(operator)
+    mean_rows = max(1, round(layer.mean_rows))  # without it tiles are chosen as if rows of all ranks were own
+    sender = Exchange.of(layer)
 
-    def layer() -> object:
+    def call() -> Outputs:
         chosen = sender.send(ids)
         index = make_bitmatrix_metadata(chosen.ids, chosen.bits)
         everywhere = make_ragged_tensor_metadata(index.col_sum, chosen.ids.numel())
@@ -169,6 +170,6 @@ def with_triton_kernels(operator: Operator) -> Call:
         h = matmul_ogs(rows, first, None, routing, fused_activation=act)
         y = matmul_ogs(h, last, None, routing)
         back = exchange.convert_ep_to_dp(y, assignment, chosen.ids, index.col_sorted_indx)
-        return reduce(back.view(-1, choices, back.shape[1]), dim=1, scale=scale)[0]
+        return (reduce(back.view(-1, choices, back.shape[1]), dim=1, scale=scale)[0],)
 
-    return layer
+    return call

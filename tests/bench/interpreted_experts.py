@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lab.fused_experts import Index, Tile, indexed, products, token_sums
+from tilelink.bench.fused_experts import Index, Tile, indexed, products, token_sums
 
 T, K, E, H, F = 13, 3, 5, 32, 48
 _TILES = (
