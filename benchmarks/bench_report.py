@@ -18,6 +18,12 @@ from topologies.errors import UserError
 
 TWO_STREAMS = ("two_stream_2", "two_stream_4")
 SYMMETRIC = ("one_shot", "two_shot")
+OTHERS = {"NCCL + cuBLAS": (SEQUENTIAL,), "async-TP": ASYNC_TP, "two streams": TWO_STREAMS}  # columns of baselines
+EXPERTS = {
+    "NCCL, grouped": ("nccl_grouped",),
+    "NCCL, fused": ("nccl_fused",),
+    "triton_kernels": ("triton_kernels",),
+}
 BARS = {  # what the plot compares, as a fraction of the physical limit
     "planned": ("planned",),
     "planned, outputs reused": ("reused",),
@@ -25,9 +31,14 @@ BARS = {  # what the plot compares, as a fraction of the physical limit
     "async-TP": ASYNC_TP,
     "two streams": TWO_STREAMS,
     "symmetric AllReduce": SYMMETRIC,
+    **EXPERTS,
 }
 _SHOWN = {"torch": "torch", "triton": "Triton", "nccl": "NCCL"}  # versions in the caption of a page
-COLOURS = ("#1b6ca8", "#5aa9d6", "#9aa0a6", "#e07b39", "#c9b458", "#7b5ea7")
+_OF_EXPERTS = (
+    "With experts, M are tokens, E experts and K experts of a token. Index work is in the time, and ids change between replays. "
+    "*busiest rank* is the largest share of assignments that a rank has in any drawing. *GEMM alone* is torch's grouped matmul."
+)
+COLOURS = ("#1b6ca8", "#5aa9d6", "#9aa0a6", "#e07b39", "#c9b458", "#7b5ea7", "#9aa0a6", "#e07b39", "#c9b458")
 
 
 def markdown(record: Record) -> str:
@@ -60,6 +71,8 @@ def markdown(record: Record) -> str:
         "*best / planned* above 1 means that what the planner picks is faster than every baseline. *reused* is what it picks if "
         "the next call may overwrite outputs, as `one_shot` and `two_shot` do.",
     ]
+    if any(row.experts is not None for row in record.rows):
+        lines += ["", _OF_EXPERTS]
     for operator in dict.fromkeys(row.operator for row in record.rows):
         lines += ["", f"## {operator}", "", *_table([row for row in record.rows if row.operator == operator])]
     lines += ["", "## Geometric means", "", *_means(record)]
@@ -73,36 +86,29 @@ def markdown(record: Record) -> str:
 
 
 def _table(rows: list[RowResult]) -> list[str]:
-    heads = [
-        "row",
-        "sizes",
-        "planned",
-        "predicted",
-        "reused",
-        "tuned",
-        "best baseline",
-        "NCCL + cuBLAS",
-        "async-TP",
-        "two streams",
-    ]
+    """Of one operator; those with experts have baselines of their own."""
+    has_experts = any(row.experts is not None for row in rows)
+    heads = ["row", "sizes", *(["routing", "busiest rank"] if has_experts else [])]
+    heads += ["planned", "predicted", "reused", "tuned", "best baseline", *(EXPERTS if has_experts else OTHERS)]
     heads += ["GEMM alone", "NCCL alone", "limit", "best / planned", "limit / planned"]
     return [_line(heads), _line(["---"] * len(heads)), *(_line(_cells(summarize(row))) for row in rows)]
 
 
 def _cells(found: RowSummary) -> list[str]:
-    row, ours = found.row, found.ours
+    row, ours, experts = found.row, found.ours, found.row.experts
     predicted = ours.schedule.predicted_us if ours is not None and ours.schedule is not None else None
     best = f"{us_text(found.best_us)} `{found.best.name}`" if found.best is not None else "-"
-    parts = [
-        found.us(SEQUENTIAL),
-        found.us(*ASYNC_TP),
-        found.us(*TWO_STREAMS),
-        found.us("gemm"),
-        found.us("collective"),
-    ]
+    sizes = f"M={row.m} H={row.hidden} F={row.ffn}"
+    drawn = []
+    if experts is not None:
+        sizes += f" E={experts.experts} K={experts.choices}"
+        drawn = [experts.routing, f"{experts.busiest_rank_share:.2f}"]
+    parts = [found.us(*names) for names in (OTHERS if experts is None else EXPERTS).values()]
+    parts += [found.us("gemm"), found.us("collective")]
     return [
         row.name,
-        f"M={row.m} H={row.hidden} F={row.ffn} {row.dtype}",
+        f"{sizes} {row.dtype}",
+        *drawn,
         _with_spread(ours),
         us_text(predicted),
         us_text(found.reused_us),

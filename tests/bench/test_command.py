@@ -28,6 +28,7 @@ from tilelink.runtime.torchrun import run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--ranks", "2", "--rows", "256x128x512")
+EXPERTS = ("ep_layer", "--ranks", "2", "--rows", "32x64x64x8x2")
 
 
 def bench(*args: str) -> Result:
@@ -41,6 +42,14 @@ def bench(*args: str) -> Result:
         (("--ranks", "2", "--rows", "lama3-8b"), "UnknownRow"),
         (("--ranks", "2", "--rows", "31x64x64"), "RowNotDivisible"),
         ((*SMALL, "--dtype", "fp8"), "UnknownDtype"),
+        (("ep_layer", *SMALL), "UnknownExpertRow"),
+        (("ep_layer", "--ranks", "2", "--rows", "31x64x64x8x2"), "RowNotDivisible"),
+        (("ep_layer", "--ranks", "2", "--rows", "32x64x64x7x2"), "RowNotDivisible"),
+        (("ag_moe", "--ranks", "2", "--rows", "32x64x63x8x2"), "RowNotDivisible"),
+        (("moe_rs", "--ranks", "2", "--rows", "32x64x64x8x9"), "MoreChoicesThanExperts"),
+        ((*EXPERTS, "--routing", "hot5"), "UnknownRouting"),
+        ((*SMALL, "--routing", "zipf"), "RoutingWithoutExperts"),
+        (EXPERTS, "FabricUnavailable"),
         ((*SMALL, "--against", "two_shots"), "UnknownBaseline"),
         ((*SMALL, "--variant", "pull"), "MalformedVariant"),
         ((*SMALL, "--json", "absent/r.json"), "ResultsNotWritable"),
@@ -141,12 +150,31 @@ def test_only_the_baselines_that_are_named_take_part(monkeypatch: pytest.MonkeyP
     every = baselines(Operator.GEMM_AR, FusedOperators(no_operator, no_operator))
     kept = [one.name for one in chosen(every, jobs[0].options.against)]
     assert kept == ["nccl_cublas", "two_shot", "gemm", "gemm_k_major", "collective"]
-    assert {one.name for one in every if one.kind is Kind.BASELINE} == set(BASELINE_NAMES)
+    experts = baselines(Operator.EP_LAYER, FusedOperators(no_operator, no_operator))
+    names = {one.name for one in (*every, *experts) if one.kind is Kind.BASELINE}
+    assert names == set(BASELINE_NAMES)
     assert chosen(every, "") == every
+    assert [one.name for one in chosen(experts, "nccl_grouped")] == ["nccl_grouped", "gemm", "collective"]
 
 
 def no_operator(*_: object) -> Any:
     raise AssertionError("not called")
+
+
+@pytest.mark.slow
+def test_plans_are_for_any_routing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, jobs = tmp_path / "plans.json", list[Job]()
+    bench(*EXPERTS, "--write-plans", str(plans))
+    monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
+    monkeypatch.setattr(command, "_measure", lambda job, json, timeout_s: jobs.append(job))
+    for args in ((), ("--routing", "zipf,hot7"), (*EXPERTS, "--routing", "hot4")):
+        found = bench(*args, "--plans", str(plans))
+        assert (found.exit_code, found.stderr) == (0, "")  # nothing is planned
+    keys = [[one.row.key for one in job.rows] for job in jobs]
+    name = "ep_layer 32x64x64x8x2"
+    assert keys == [[f"{name} uniform bf16"], [f"{name} zipf bf16", f"{name} hot7 bf16"], [f"{name} hot4 bf16"]]
+    (planned,) = read_job(plans).rows
+    assert all(one.candidates == planned.candidates for job in jobs for one in job.rows)
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tilelink.bench.rows import WITH_EXPERTS
+
 SCRIPT = Path(__file__).with_name("gloo_ranks.py")
 
 
@@ -36,17 +38,22 @@ def test_baselines_compute_the_operation_on_two_ranks(tmp_path: Path) -> None:
         log.close()
     first, second = (json.loads(out.read_text()) for out in outs)
     assert first == second  # what is compared and timed is shared
-    for operator, results in first.items():
+    plain = {key: results for key, results in first.items() if "x6x3" not in key}
+    assert len(plain) == 4 and len(first) == 4 + len(WITH_EXPERTS)
+    for key, results in first.items():
         by_name = {result["name"]: result for result in results}
-        for name in ("nccl_cublas", "async_tp", "gemm", "gemm_k_major", "collective"):
-            assert by_name[name]["failure"] == "", (operator, name)
+        has_experts = key not in plain
+        baselines = ("nccl_grouped",) if has_experts else ("nccl_cublas", "async_tp")
+        for name in (*baselines, "gemm", "collective", *(() if has_experts else ("gemm_k_major",))):
+            assert by_name[name]["failure"] == "", (key, name)
             assert by_name[name]["median_us"] > 0
             assert len(by_name[name]["rounds_us"]) == 2
-        for name in ("nccl_cublas", "async_tp"):
+        for name in baselines:
             assert 0 <= by_name[name]["error_before"] <= 1
             assert 0 <= by_name[name]["error_after"] <= 1
             assert by_name[name]["host_us"] > 0
-        assert "no graphs" in by_name["nccl_cublas"]["note"]
+        assert "no graphs" in by_name[baselines[0]]["note"]
         assert by_name["planned"]["failure"] == "no GPU"
-        assert by_name["two_stream_2"]["failure"].startswith("rank 0: ")
-        assert by_name["two_stream_2"]["median_us"] is None
+        needs_gpu = by_name["nccl_fused" if has_experts else "two_stream_2"]
+        assert needs_gpu["failure"].startswith("rank 0: ")
+        assert needs_gpu["median_us"] is None

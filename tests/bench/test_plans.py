@@ -16,9 +16,11 @@ from tilelink.bench.measure import Options
 from tilelink.bench.operators import declaration
 from tilelink.bench.ours import ours
 from tilelink.bench.plans import Origin, PlannedRow, Request, Variant, parse_variant, plan_row, plan_rows
-from tilelink.bench.problem import input_shapes
-from tilelink.bench.rows import Operator, select
+from tilelink.bench.problem import input_dtypes, input_shapes
+from tilelink.bench.routings import Routing
+from tilelink.bench.rows import WITH_EXPERTS, Operator, select
 from tilelink.errors import ScheduleRefuted
+from tilelink.runtime.bounds import TORCH_DTYPES
 
 H200 = topologies.load("h200-nvswitch", 4)
 SMALL = "512x256x1024"
@@ -76,18 +78,31 @@ def test_a_variant_that_is_no_schedule_is_a_failure_of_its_own(planned: PlannedR
     assert ours(bad).failure == bad.failure
 
 
-LONG = (Operator.GEMM_AR, Operator.MLP)  # to plan
+SMALL_EXPERTS = "64x256x128x8x2"
+LONG = (Operator.GEMM_AR, Operator.MLP, *WITH_EXPERTS)  # to plan
 MARKED = [pytest.param(one, marks=[pytest.mark.slow] if one in LONG else []) for one in Operator]
 
 
 @pytest.mark.parametrize("operator", MARKED)
 def test_inputs_are_those_of_the_declaration(operator: Operator) -> None:
     """The contenders share tensors: rows make them with the shapes and in the order that the schedule takes."""
-    (row,) = select([operator], [SMALL], "bf16", 4)
+    (row,) = select([operator], [SMALL_EXPERTS if operator in WITH_EXPERTS else SMALL], "bf16", 4)
     (planned,) = plan_rows([row], Request(H200))
     schedule = planned.candidates[0].schedule
     assert schedule is not None
     assert [schedule.buffer(value.name).shape for value in schedule.spec.inputs] == input_shapes(row, 4)
+    assert [TORCH_DTYPES[value.dtype] for value in schedule.spec.inputs] == input_dtypes(row, 4)
+
+
+@pytest.mark.slow
+def test_a_plan_is_made_once_for_all_routings_and_the_job_keeps_them(tmp_path: Path) -> None:
+    rows = select([Operator.EP_LAYER], [SMALL_EXPERTS], "bf16", 4, tuple(Routing))
+    found = plan_rows(rows, Request(H200), processes=1)
+    assert [planned.row for planned in found] == list(rows)
+    assert all(planned.candidates is found[0].candidates for planned in found)
+    job = Job(tuple(found), 4, "h200-nvswitch", 389.0, Options(), "abc", tmp_path / "r.json", False, 60.0)
+    job.write(tmp_path / "job.json")
+    assert read_job(tmp_path / "job.json") == job
 
 
 def test_a_job_survives_its_file(planned: PlannedRow, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.bench_report import fractions, into, markdown
 from tests.bench.fakes import record, result, row_result
 from tilelink.bench.errors import NotABenchmarkFile
-from tilelink.bench.record import SCHEMA, ContenderResult, Machine, Record, RowResult, ScheduleFacts, read
+from tilelink.bench.record import SCHEMA, ContenderResult, ExpertFacts, Machine, Record, RowResult, ScheduleFacts, read
 from tilelink.bench.summary import by_operator, failures, summarize, wrong_or_missing
 from tilelink.bench.table import better_lines, rich_table, row_line
 
@@ -162,6 +162,22 @@ def test_the_page_says_what_the_file_says() -> None:
     assert "- ag_gemm llama-7b bf16: planned: wrong result before timing: relative error 2.0e-01" in lines
     assert "**The run was cut short.**" in page
     assert "Time of the host" not in page
+
+
+def test_rows_with_experts_have_columns_of_their_own() -> None:
+    times = {"nccl_grouped": 168.0, "nccl_fused": 103.0}
+    contenders = [result("planned", 89.0, "ours", origin="planned"), *(result(*one) for one in times.items())]
+    missing = result("triton_kernels", None, failure="missing: no module triton_kernels here")
+    row = replace(row_result("ep_layer", "mine", *contenders, missing), experts=ExpertFacts(60, 4, "hot4", 0.57, 99))
+    page = markdown(record(row))
+    line = next(line for line in page.splitlines() if line.startswith("| mine |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:4] == ["M=8192 H=4096 F=14336 E=60 K=4 bf16", "hot4", "0.57"]
+    assert cells[8:12] == ["103 `nccl_fused`", "168", "103", "-"]
+    heads = next(line for line in page.splitlines() if line.startswith("| row |"))
+    assert heads.count("|") == line.count("|")
+    assert "- ep_layer mine hot4 bf16: triton_kernels: missing: no module triton_kernels here" in page
+    assert "missing" in row_line(row)
 
 
 def test_tables_of_a_row_that_lost_everything() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from tilelink.bench.routings import Routing, busiest, drawn, likelihoods
 
 
