@@ -11,7 +11,6 @@ import torch
 
 from tests.bench.fakes import FakeDevice, doubling, problem, record, result, row_result
 from tests.pipeline.expert_specs import by_definition
-from tilelink.bench import expert_baselines as package
 from tilelink.bench.contender import Contender, Inputs, Kind, Mode, Setting
 from tilelink.bench.device import Call, Outputs
 from tilelink.bench.expert_baselines import expert_baselines
@@ -150,7 +149,7 @@ def test_sums_leave_out_what_is_of_no_local_expert() -> None:
 
 def test_a_package_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for spec, failure in ((None, "missing: no module triton_kernels here"), (object(), "")):
-        monkeypatch.setattr(package.importlib.util, "find_spec", lambda name, spec=spec: spec)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name, spec=spec: spec)
         one = next(one for one in expert_baselines(Operator.EP_LAYER) if one.name == "triton_kernels")
         assert one.failure.startswith(failure) and bool(one.failure) == bool(failure)
     assert "triton_kernels" not in {one.name for one in expert_baselines(Operator.AG_MOE)}

@@ -123,7 +123,8 @@ def test_run_names_what_is_lost_and_the_first_operation_that_is_off(operator: Op
     rows, pieces = ((0, 15), 1) if operator is Operator.GEMM_RS else ((0, 79), 2)
     for one in result.differences:
         assert one.rows == rows and one.cols == (0, 63) and 900 * pieces < one.wrong <= 1024 * pieces
-    first = "y [operators.py:24], in y_staged of rank 0" if "peer" in name else "out [operators.py:"
+    line = declaration(Operator.GEMM_RS).spec.nodes[0].output.location.line
+    first = f"y [operators.py:{line}], in y_staged of rank 0" if "peer" in name else "out [operators.py:"
     assert f"first operation whose value is off: {first}" in result.first_off
     assert result.first_off in result.lines() and result.lines()[0].startswith("NOT equal: 2 emulated ranks, 2 calls")
     if operator is Operator.GEMM_RS and "peer" not in name:
@@ -229,9 +230,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneHost]:
         host.inputs[rank] = list(made)
         return made
 
-    def activations(row: Row, rank: int, *rest: object) -> torch.Tensor:
+    def activations(row: Row, rank: int, *rest: object) -> tuple[torch.Tensor, ...]:
         made = make_activations(row, rank, *rest)  # type: ignore[arg-type]
-        host.inputs[rank] = [made, *host.inputs[rank][1:]]
+        host.inputs[rank] = [*made, *host.inputs[rank][len(made) :]]
         return made
 
     monkeypatch.setattr(bench_problem, "make_inputs", all_inputs)
