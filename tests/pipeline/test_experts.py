@@ -192,6 +192,17 @@ def test_loops_by_columns_compile(target: str) -> None:
     compiles(lowering.emit(schedule, target), "h200-nvswitch", "sm_90")
 
 
+@pytest.mark.parametrize("name", ["ag_moe", "ep_layer"])
+def test_loops_by_columns_of_few_rows_compile(name: str) -> None:
+    """Tiles that compute the transposed product turn it behind the loop, where they have rows."""
+    value, loop = ("x_full", "out") if name == "ag_moe" else ("rows_value", "h")
+    pins: dict[str, object] = {f"{value}.cut": "columns", f"{value}.chunks": "2", f"{loop}.tile": "32x64x64/4w4s"}
+    sizes = {"T": 1024, "H": 512, "F": 256, "E": 16, "K": 4}
+    schedule = SPECS[name].plan_for(topologies.load("h200-nvswitch", 4), sizes, "bf16", pins)
+    compiles(lowering.emit(schedule), "h200-nvswitch", "sm_90")
+    check(planned(name, 2, {pin: value for pin, value in pins.items() if "tile" not in pin}, H=64))
+
+
 REFUSED = {
     "by programs": ({"x_full.mover": "CommSms(2)"}, "columns of x_full are pushed by copy engines"),
     "by the reader": ({"x_full.transfer": "pull"}, "columns of x_full are pushed by copy engines"),

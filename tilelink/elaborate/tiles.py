@@ -246,9 +246,11 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     beside = [step for step in tiles.role.body if isinstance(step, MatmulBody) and step.beside == first.result]
     every = [first, *beside]
     axis = tiles.axis(first.axis)
-    turned = _turned(tiles, first)
+    turned, by_columns = _turned(tiles, first), axis.segments == 1 and bool(first.waits)
     shape = tuple(tiles.width(one.name) for one in tiles.written)[:: -1 if turned else 1]
-    zeros = [Compute((one.result,), "zeros", shape=shape) for one in every]
+    # where tiles without rows go through the loop, but not on behind it, a value keeps its shape
+    sums = {one.result: f"{one.result}_turned" if turned and by_columns else one.result for one in every}
+    zeros = [Compute((one,), "zeros", shape=shape) for one in sums.values()]
     left = (*_loaded(tiles, "left", first.left), *((_trans("left"),) if turned else ()))
     rounds: list[Step] = []
     for number, one in enumerate(every):
@@ -258,12 +260,12 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
         both = (*second, *left) if turned else (*left, *second)
         rounds += second if number else both
         operands = (right, "left") if turned else ("left", right)
-        rounds.append(Compute((one.result,), "dot", (*operands, one.result)))
-    back = tuple(_trans(one.result) for one in every) if turned else ()
+        rounds.append(Compute((sums[one.result],), "dot", (*operands, sums[one.result])))
+    back = tuple(Compute((name,), "trans", (total,)) for name, total in sums.items()) if turned else ()
     k = Index(first.axis)
     step = Index(f"{first.axis}_tile")
     loop = For(step.op, axis.tiles, tuple(rounds), ((k.op, step * axis.tile),))
-    if axis.segments == 1 and first.waits:  # for columns, chunk by chunk of all ranks
+    if by_columns:  # for columns, chunk by chunk of all ranks
         (wait,) = first.waits
         exchange = tiles.schedule.exchange(wait.exchange)
         cols = exchange.chunk_cols
