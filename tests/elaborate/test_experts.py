@@ -93,7 +93,7 @@ def _one_less(function: str, number: int) -> Callable[[Step], tuple[Step, ...]]:
 @pytest.mark.parametrize(("function", "number"), [(SORT_ROWS, 0), (SORT_ROWS, 1), (LIST_ROWS, 0)])
 def test_a_call_that_is_told_other_experts_is_seen(function: str, number: int) -> None:
     """An interpreter that cannot fail would be no check."""
-    pins = {"dispatch_out.mover": "NeededRows()", "out.adder": "receiver"}
+    pins = {"dispatch_out.mover": "NeededRows()", "out.adder": "receiver", "out_rows.transfer": "push"}
     known = {"T": 24, "H": 16, "E": 4, "K": 3}
     schedule = SPECS["there_and_back"].plan_for(topologies.load("laptop-switch", 2), known, "fp32", pins)
     steps = elaborated(schedule)

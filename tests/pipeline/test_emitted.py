@@ -51,7 +51,7 @@ def test_imports(name: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("topology", ["h200-nvswitch", "mi300x-full-mesh"])
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == GEMM_RS else [pytest.mark.slow]) for n in REAL])
-@pytest.mark.quick(2)
+@pytest.mark.slow
 def test_names_are_defined_and_used(name: str, topology: str, target: str, tmp_path: Path) -> None:
     """Also names that only code on GPUs reads."""
     pins = {"mover": "CopyEngine()", **TRITON} if name == GEMM_RS else {}

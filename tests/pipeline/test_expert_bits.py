@@ -27,11 +27,12 @@ def results(operator: Overlap, ranks: int, pins: dict[str, object]) -> list[torc
     return [torch.cat([found for (found,) in outputs[: 1 if whole else None]]) for _, outputs in run.calls]
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
-def test_the_number_of_ranks_does_not_show(ranks: int) -> None:
+@pytest.mark.parametrize("transfer", ["push", "pull"])
+def test_the_number_of_ranks_does_not_show(transfer: str, ranks: int) -> None:
     wanted = results(alone, 2, {**TILES})
-    found = results(SPECS["ep_layer"], ranks, {**TILES, "out.adder": "receiver"})
+    found = results(SPECS["ep_layer"], ranks, {**TILES, "out.adder": "receiver", "out_rows.transfer": transfer})
     assert all(one.abs().sum() > 0 for one in wanted[:2])
     assert [torch.equal(*both) for both in zip(found, wanted, strict=True)] == [True] * CALLS
 

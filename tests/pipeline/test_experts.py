@@ -88,20 +88,36 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
         "ep_layer",
         {"mover": "CopyEngine()", "transfer": "push", "ids_full.mover": "Library()"},
     ),
-    "rows return and are added at the ranks of their tokens": ("ep_layer", {"out.adder": "receiver"}),
+    "rows return and are added at the ranks of their tokens": (
+        "ep_layer",
+        {"out.adder": "receiver", "out_rows.transfer": "push"},
+    ),
     "rows return, and come by copy engines": (
         "ep_layer",
-        {"out.adder": "receiver", "rows_value.mover": "CopyEngine()", "out.tile": "16x32x0/4w1s2p"},
+        {
+            "out.adder": "receiver",
+            "out_rows.transfer": "push",
+            "rows_value.mover": "CopyEngine()",
+            "out.tile": "16x32x0/4w1s2p",
+        },
     ),
     "needed rows come": ("ep_layer", {"rows_value.mover": "NeededRows()", "out.adder": "sender"}),
-    "needed rows come, and return": ("ep_layer", {"rows_value.mover": "NeededRows()", "out.adder": "receiver"}),
+    "needed rows come, and return": (
+        "ep_layer",
+        {"rows_value.mover": "NeededRows()", "out.adder": "receiver", "out_rows.transfer": "push"},
+    ),
     "needed rows are pulled": (
         "ep_layer",
         {"rows_value.mover": "NeededRows()", "rows_value.transfer": "pull", "out.adder": "sender"},
     ),
     "needed rows are pulled, and return": (
         "there_and_back",
-        {"dispatch_out.mover": "NeededRows()", "dispatch_out.transfer": "pull", "out.adder": "receiver"},
+        {
+            "dispatch_out.mover": "NeededRows()",
+            "dispatch_out.transfer": "pull",
+            "out.adder": "receiver",
+            "out_rows.transfer": "push",
+        },
     ),
     "rows are fetched, and added": ("ep_layer", {"out.adder": "receiver", "out_rows.transfer": "pull"}),
     "needed rows are pulled, and fetched": (
@@ -300,7 +316,7 @@ def test_ids_that_are_no_experts_are_counted_and_raised_when_asked() -> None:
 
 def test_rows_leave_by_one_store_where_a_tile_can_store_at_several_ranks() -> None:
     """Triton-distributed takes the address of one rank at a time."""
-    schedule = planned("ep_layer", 2, {"out.adder": "receiver"})
+    schedule = planned("ep_layer", 2, {"out.adder": "receiver", "out_rows.transfer": "push"})
     kernels = {target: lowering.emit(schedule, target) for target in ("triton", "triton-distributed")}
     assert kernels["triton"].count("on_ranks(out_rows_peers") == 1
     assert "on_ranks(" not in kernels["triton-distributed"]
@@ -320,7 +336,9 @@ WRONG_TABLES = {
 
 @pytest.mark.parametrize("bug", WRONG_TABLES)
 def test_tables_of_a_call_are_those_of_its_ids_even_where_results_are_right(bug: str) -> None:
-    schedule = planned("ep_layer", 2, {"rows_value.mover": "NeededRows()", "out.adder": "receiver"})
+    schedule = planned(
+        "ep_layer", 2, {"rows_value.mover": "NeededRows()", "out.adder": "receiver", "out_rows.transfer": "push"}
+    )
     source, (old, new, table) = lowering.emit(schedule), WRONG_TABLES[bug]
     if new is None:  # the last assignment of an expert first
         source = source.replace("assignment = first + keys % CHUNK", "assignment = first + CHUNK - 1 - keys % CHUNK")

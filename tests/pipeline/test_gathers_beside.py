@@ -66,7 +66,7 @@ def gathers(schedule: Schedule) -> list[PacketCollective]:
     ],
     ids=str,
 )
-@pytest.mark.quick(2)
+@pytest.mark.slow
 def test_results_are_those_of_the_definition(ranks: int, sizes: dict[str, int], target: str) -> None:
     schedule = layer(ranks, **sizes)
     first, *others = gathers(schedule)

@@ -70,8 +70,14 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
     "rows are pushed by programs": ("ag_moe", {"mover": "CommSms(2)", "transfer": "push"}),
     "rows are pulled by programs": ("ag_moe", {"mover": "CommSms(2)", "transfer": "pull"}),
     "needed rows": ("ep_layer", {"rows_value.mover": "NeededRows()", "out.adder": "sender"}),
-    "needed rows, and they return": ("ep_layer", {"rows_value.mover": "NeededRows()", "out.adder": "receiver"}),
-    "rows return": ("ep_layer", {"rows_value.mover": "CopyEngine()", "out.adder": "receiver"}),
+    "needed rows, and they return": (
+        "ep_layer",
+        {"rows_value.mover": "NeededRows()", "out.adder": "receiver", "out_rows.transfer": "push"},
+    ),
+    "rows return": (
+        "ep_layer",
+        {"rows_value.mover": "CopyEngine()", "out.adder": "receiver", "out_rows.transfer": "push"},
+    ),
     "a function and a matmul": ("of_functions", {"rows_value.mover": "NeededRows()"}),
     "loops of one height share tables": (
         "moe_layer",

@@ -128,7 +128,7 @@ test_many_queues = pytest.mark.slow(settings(max_examples=30)(ANY_QUEUE(check_an
 
 
 @pytest.mark.parametrize(("items", "slots", "producers", "consumers"), [(11, 4, 3, 4), (7, 1, 2, 2), (2025, 32, 16, 4)])
-@pytest.mark.quick(2)
+@pytest.mark.slow
 def test_the_api_allows_it(items: int, slots: int, producers: int, consumers: int) -> None:
     schedule = planned(4, items, 128, items, slots, producers, consumers)
     report = check_source(lowering.emit(schedule, "triton-distributed"))

@@ -108,7 +108,7 @@ def test_the_api_allows_it(name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["02_ag_gemm.py:ag_gemm", "03_gemm_rs.py:gemm_rs"])
-@pytest.mark.quick(1)
+@pytest.mark.slow
 def test_amd_raises_signals_without_notify(name: str) -> None:
     machine = topologies.load("mi300x-full-mesh", 4)
     pins = {**DIRECT, "mover": "CommSms(16)", "compute": "triton"}

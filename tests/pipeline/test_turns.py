@@ -55,7 +55,7 @@ def in_turns(schedule: Schedule) -> ComputeRole:
 @pytest.mark.parametrize(
     "mover", ["CopyEngine()", "Fused()"]
 )  # slices that leave in pieces leave from places of their own
-@pytest.mark.quick(1)
+@pytest.mark.slow
 def test_the_full_size_needs_the_shared_memory_that_is_planned(mover: str) -> None:
     machine = topologies.load("h200-nvswitch", 4)
     pins = {"y_parts.mover": mover, "y_parts.transfer": "push"}

@@ -29,7 +29,11 @@ from tilelink.runtime.run import run_emulated
 
 LAYER = SPECS["ep_layer"]
 SIZES = {"T": 24, "H": 48, "F": 96, "K": 3}
-ADDERS = ("sender", "receiver")
+ADDERS: dict[str, dict[str, object]] = {  # who adds rows, and how they come there
+    "sender": {"out.adder": "sender"},
+    "receiver": {"out.adder": "receiver", "out_rows.transfer": "push"},
+    "receiver, which fetches them": {"out.adder": "receiver", "out_rows.transfer": "pull"},
+}
 SHARES = {  # (ranks, experts) -> experts of each rank
     (2, 5): (3, 2),
     (2, 1): (1, 0),
@@ -52,13 +56,13 @@ def check(schedule: Schedule, target: str = "triton", seed: int = 0, calls: int 
     assert outcome.equal, "\n".join(outcome.lines())
 
 
-@pytest.mark.quick(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "experts"), [(3, 2), (4, 5), (2, 5), (2, 1), (8, 11), (8, 3)])
 @pytest.mark.parametrize("adder", ADDERS)
 @pytest.mark.parametrize("target", STOCK_FIRST)
 def test_a_layer_gives_what_its_definition_says(target: str, adder: str, ranks: int, experts: int) -> None:
     """With a reference that shares no code with what it checks; inputs are what ranks hold."""
-    schedule = planned(ranks, experts, {"out.adder": adder})
+    schedule = planned(ranks, experts, ADDERS[adder])
     assert verify(schedule).proved
     run = EmulatedRun(schedule, lowering.emit(schedule, target), seed=3)
     for _ in range(4):
@@ -73,13 +77,13 @@ def test_a_layer_gives_what_its_definition_says(target: str, adder: str, ranks: 
             assert ((found.double() - part).norm() <= 0.01 * part.norm() + 1e-9).item()
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "experts"), [(3, 2), (4, 5)])
 @pytest.mark.parametrize("transfer", ["push", "pull"])
 @pytest.mark.parametrize("adder", ADDERS)
 def test_only_needed_rows_travel(adder: str, transfer: str, ranks: int, experts: int) -> None:
     """To a rank without experts none do."""
-    pins: dict[str, object] = {"rows_value.mover": "NeededRows()", "rows_value.transfer": transfer, "out.adder": adder}
+    pins: dict[str, object] = {"rows_value.mover": "NeededRows()", "rows_value.transfer": transfer, **ADDERS[adder]}
     check(planned(ranks, experts, pins))
 
 
@@ -129,7 +133,7 @@ def test_a_rank_without_matrices_has_descriptors(adder: str) -> None:
 def test_ids_behind_the_last_expert_choose_none(adder: str) -> None:
     """Even where they would be an expert's if ranks had as many each."""
     ranks, experts = 2, 5
-    schedule = planned(ranks, experts, {"out.adder": adder})
+    schedule = planned(ranks, experts, ADDERS[adder])
     world = World(ranks, num_sms=schedule.machine.num_sms)
     operators = [build_operator(lowering.emit(schedule), schedule.name, fabric) for fabric in world.fabrics]
     inputs = make_inputs(schedule.spec, 0)
@@ -185,7 +189,7 @@ def test_a_small_form_has_as_many_experts_missing(ranks: int, experts: int, smal
 @pytest.mark.slow
 @pytest.mark.parametrize("adder", ADDERS)
 def test_a_small_form_is_of_uneven_experts(adder: str) -> None:
-    topology, schedule = topologies.load("laptop-switch", 4), planned(4, 5, {"out.adder": adder})
+    topology, schedule = topologies.load("laptop-switch", 4), planned(4, 5, ADDERS[adder])
     found = dict(small_form(LAYER.spec, schedule, topology).spec.sizes)
     assert (found["E"], found["K"]) == (5, SIZES["K"])
 

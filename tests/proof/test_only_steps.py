@@ -57,7 +57,7 @@ def with_the_same_steps(schedule: Schedule) -> dict[str, Schedule]:
     return found
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("label", SUBJECTS)
 def test_a_file_says_what_steps_say(label: str) -> None:
     schedule = subject(label)

@@ -31,7 +31,12 @@ TILE = {"tile": "16x16x16/4w1s", "group": "4"}
 PINS: dict[str, dict[str, object]] = {
     "ag_moe": {"mover": "CopyEngine()", "transfer": "push", "own": "first", **TILE},
     "moe_layer": {"xf.mover": "CommSms(2)", "xf.transfer": "pull", "h.own": "first"},
-    "ep_layer": {"rows_value.mover": "NeededRows()", "out.adder": "receiver", "h.own": "first"},
+    "ep_layer": {
+        "rows_value.mover": "NeededRows()",
+        "out.adder": "receiver",
+        "out_rows.transfer": "push",
+        "h.own": "first",
+    },
     "of_functions": {"rows_value.mover": "CommSms(2)", "out.adder": "sender", "own": "first"},
 }
 OWN, ALL = Index("routing_own_tiles_16", (0,)), Index("routing_tiles_16", (0,))

@@ -229,7 +229,7 @@ def _experts() -> Iterator[Case]:
     in_order = copies | {"own": "in order"}
     yield _case("experts", "07_ag_moe.py:ag_moe", "tiles in order", ("h200-nvswitch", 4), many, in_order)
     small = {"T": 256, "H": 512, "F": 256, "E": 16, "K": 4}
-    needed = {"rows_value.mover": "NeededRows()", "out.adder": "receiver"}
+    needed = {"rows_value.mover": "NeededRows()", "out.adder": "receiver", "out_rows.transfer": "push"}
     columns = {"x_full.cut": "columns", "x_full.chunks": "2"}
     for target in (STOCK, DISTRIBUTED):
         yield _case("experts", "09_ep_layer.py:ep_layer", "needed rows", ("h200-nvswitch", 4), small, needed, target)

@@ -92,7 +92,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("what", SEEN)
-@pytest.mark.quick(2)
+@pytest.mark.slow
 def test_what_a_file_does_counts(what: str) -> None:
     name, edit, into, kind = SEEN[what]
     found = differences(name, edit, into)

@@ -64,7 +64,7 @@ def right_or_unjudged(steps: Schedule, spec: BoundSpec) -> bool:
 
 
 @pytest.mark.parametrize(("workload", "ranks", "topology"), random.Random(3).sample(CASES, len(CASES)))
-@pytest.mark.quick(1)
+@pytest.mark.slow
 def test_a_wrong_mutant_whose_order_is_right_is_found(workload: str, ranks: int, topology: str) -> None:
     try:
         planned = sampled(workload, ranks, topology, 1)
