@@ -15,6 +15,7 @@ from tilelink.adversary.cuts import in_proportion
 from tilelink.adversary.sizes import choices_of_tokens, queues, uneven, uses
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.choices import Choices, ExchangeChoice, TritonLoop
+from tilelink.ir.enums import Tail
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Exchange, TileShape
 from tilelink.ir.schedule import Schedule
@@ -43,7 +44,7 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
 
     Raises NoLegalSchedule if the choices go together at no small size that was tried.
     """
-    halved = {name for name, loop in _loops(schedule.decided) if loop.halves}
+    halved = {name for name, loop in _loops(schedule.decided) if loop.tail is not Tail.WHOLE}
     choices = _small(schedule.decided, _wide(schedule, halved))
     pins = pins_of(schedule.spec, topology, choices)
     failure: UserError | None = None

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
 from tilelink.elaborate.packets import Blocks
 from tilelink.elaborate.signals import declared, raised
-from tilelink.elaborate.sizes import Key, Sizes
+from tilelink.elaborate.sizes import Key, Sizes, nodes_in
 from tilelink.elaborate.tiles import in_tiles
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import PacketCollective
@@ -288,7 +288,7 @@ class Names:
     def _role(self, role: ComputeRole) -> ComputeRole:
         before = f"{role.name}_" if len(self.roles) > 1 else ""
         axes = tuple(self._axis(role, axis, before) for axis in role.axes)
-        order, halved = role.order, role.halved
+        order, halved, split = role.order, role.halved, role.split
         title = f"programs that compute tiles of {role.name}; all are resident"
         goes_on = role.first > 0 and self.chain is not None
         programs = self.chain[0] if goes_on and self.chain else self.choice(f"{before}PROGRAMS", role.programs, title)
@@ -298,7 +298,11 @@ class Names:
         if halved:
             halved = self.choice(f"{before}HALVED", halved, f"last tiles of {role.name}, which are computed in halves")
         order = replace(order, group=group)
-        found = replace(role, programs=programs, axes=axes, order=order, halved=halved, first=first)
+        if split:
+            split = self.choice(
+                f"{before}SPLIT", split, f"last tiles of {role.name}, each by {role.splits} programs along k"
+            )
+        found = replace(role, programs=programs, axes=axes, order=order, halved=halved, split=split, first=first)
         major, minor = found.axis(order.major), found.axis(order.minor) if order.minor else None
         if major.segments > 1 and minor is not None:
             in_segment = major.tiles * (minor.segments * minor.tiles)
@@ -327,7 +331,7 @@ class Names:
         if not tile:
             return replace(axis, extent=size, segments=segments)
         title = f"extent along {name} of a tile of {role.name}"
-        waits = [step for step in _nodes(role.body) if isinstance(step, ir.SlotWait)]
+        waits = [step for step in nodes_in(role.body) if isinstance(step, ir.SlotWait)]
         items = [self.exchanges[step.exchange].chunk_rows for step in waits if step.rows == name]
         item = next((rows for rows in items if rows == tile), None)  # a tile is an item, of which there is one
         free = not waits and axis.routed is None  # tables are made for tiles of a height
@@ -346,7 +350,7 @@ class Names:
 
     def _chunks_of(self, role: ComputeRole) -> None:
         """Tiles that lie in one chunk each, of what they wait for or count."""
-        for step in _nodes(role.body):
+        for step in nodes_in(role.body):
             if not isinstance(step, ir.Wait | ir.Notify) or not step.rows:
                 continue
             exchange, axis = self.exchanges[step.exchange], role.axis(step.rows)
@@ -386,14 +390,3 @@ def _changed(node: Node, change: Callable[[object], object]) -> Node:
     values = {field.name: getattr(node, field.name) for field in fields(node)}
     new = {name: _changed(one, change) for name, one in values.items()}
     return change(replace(node, **{name: one for name, one in new.items() if one is not values[name]}))  # type: ignore[return-value]
-
-
-def _nodes(node: object) -> Iterator[object]:
-    """All nodes in `node`."""
-    if isinstance(node, tuple):
-        for one in node:
-            yield from _nodes(one)
-    elif is_dataclass(node):
-        yield node
-        for field in fields(node):
-            yield from _nodes(getattr(node, field.name))

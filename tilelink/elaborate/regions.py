@@ -29,7 +29,8 @@ _ACCESS = {
 @dataclass(frozen=True)
 class Tiles:
     """A role as its steps see it. `own` are the axes whose segment is the own one here. `cut`: which of how many slices of
-    columns of a tile. `own_rows`: rows that a routing finds are those of own tokens."""
+    columns of a tile. `own_rows`: rows that a routing finds are those of own tokens. `split`: of the reduction of a tile, what
+    one of several programs has."""
 
     schedule: Schedule
     role: ComputeRole
@@ -37,6 +38,7 @@ class Tiles:
     halves: bool = False
     cut: tuple[int, int] = (0, 1)
     own_rows: bool = False
+    split: bool = False
 
     @cached_property
     def written(self) -> tuple[nodes.Axis, ...]:

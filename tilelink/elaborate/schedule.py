@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tilelink.elaborate import movers, routed, signals
+from tilelink.elaborate import movers, routed, signals, splits
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
 from tilelink.elaborate.positions import TILE, lets
@@ -77,7 +77,8 @@ def elaborated(planned: Planned) -> Schedule:
 
 def _in_numbers(planned: Planned) -> Schedule:
     launches = tuple(_launches(planned))
-    buffers = (*(_buffer(planned, buffer) for buffer in planned.buffers), *_packets(planned))
+    beside = (*_packets(planned), *splits.buffers(planned))
+    buffers = (*(_buffer(planned, buffer) for buffer in planned.buffers), *beside)
     used = {step.signal for launch in launches for step in _words_of(launch)}
     words = tuple(signal for signal in signals.declared(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
@@ -322,6 +323,8 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         halves = Tiles(planned, role, halves=True)
         let = (("half", TILE % 2), *lets(role, role.whole + TILE // 2, halves=True), *items)
         yield Phase(2 * role.halved, body(halves, role.body), let, pipelining=how, title="the last tiles, in halves")
+    if role.split:
+        yield splits.phase(planned, role)
 
 
 def _title(role: ComputeRole) -> str:

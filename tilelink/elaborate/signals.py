@@ -8,6 +8,7 @@
 | `X_free` | at the sender of a bounded exchange | the slot of an item may be used again |
 | `X_place` | at every rank | in which place of its pool the output of this call lies |
 | `X_gathered` | here | a program has gathered its blocks |
+| `X_summed` | here | a program has stored its share of the sum of a tile of X |
 | `copied` | here | a side stream has nothing left to copy in this call |
 | `done` | at every peer | this rank has finished the call |
 """
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.movers import Issuer, Transfer
-from tilelink.ir.nodes import CopyProgram, Exchange, Finish, Kind, TellPlace
+from tilelink.ir.nodes import CopyProgram, Exchange, Finish, Kernel, Kind, TellPlace
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Number, call
 from tilelink.schedule.memory import Signal
@@ -49,6 +50,10 @@ def place(exchange: str) -> SignalName:
 
 def gathered(value: str) -> SignalName:
     return f"{value}_gathered"
+
+
+def summed(loop: str) -> SignalName:
+    return f"{loop}_summed"
 
 
 def awaited(planned: Planned, exchange: Exchange) -> tuple[SignalName, Number]:
@@ -99,3 +104,5 @@ def declared(planned: Planned) -> Iterator[Signal]:
     for launch in planned.launches:
         if isinstance(launch, PacketCollective) and launch.within:
             yield Signal(gathered(launch.out), (1,))
+        if isinstance(launch, Kernel) and launch.compute is not None and launch.compute.split:
+            yield Signal(summed(launch.compute.name), (launch.compute.split,))

@@ -28,7 +28,7 @@ class Sizes:
         self.values: dict[Key, int] = {}
         self.parent: dict[Key, Key] = {}
         self.shapes = {buffer.name: buffer.shape for buffer in schedule.buffers}
-        for one in _nodes(schedule.launches):
+        for one in nodes_in(schedule.launches):
             if isinstance(one, ComputeRole):
                 self._role(one)
         for exchange in schedule.exchanges:
@@ -69,7 +69,7 @@ class Sizes:
 
     def _role(self, role: ComputeRole) -> None:
         keys = {axis.name: self._known(("axis", role.name, axis.name), axis.extent) for axis in role.axes}
-        for node in _nodes(role.body):
+        for node in nodes_in(role.body):
             match node:
                 case ir.Operand():
                     for buffer in self._there(node.buffer, node.own):
@@ -133,12 +133,12 @@ class Sizes:
         return found
 
 
-def _nodes(node: object) -> Iterator[object]:
+def nodes_in(node: object) -> Iterator[object]:
     """All nodes in `node`."""
     if isinstance(node, tuple):
         for one in node:
-            yield from _nodes(one)
+            yield from nodes_in(one)
     elif is_dataclass(node):
         yield node
         for field in fields(node):
-            yield from _nodes(getattr(node, field.name))
+            yield from nodes_in(getattr(node, field.name))

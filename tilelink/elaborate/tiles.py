@@ -9,6 +9,7 @@ from tilelink.elaborate import signals
 from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, box, own_experts, own_region, part, region
+from tilelink.elaborate.slices import in_slices
 from tilelink.elaborate.user_body import user_body
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
@@ -25,6 +26,7 @@ _MOST_AT_ONCE = 8  # parts that are loaded without a loop: registers hold no mor
 
 STEP, PEER = Index("step"), Index("peer")
 CHOICE = Index("choice")
+K_SHARE = Index("k_share")  # of a tile, whose reduction several programs share
 CHUNK, SLOT, USE = Index("chunk"), Index("slot"), Index("use")  # of an item: names of its phase
 
 
@@ -86,24 +88,11 @@ def own_body(tiles: Tiles, branch: ir.IfOwn) -> tuple[Step, ...]:
     waits += body(tiles, (step for step in branch.own if isinstance(step, ir.AwaitPlaces)))
     told = body(tiles, (step for step in branch.own if isinstance(step, ir.Notify)))
     work = [step for step in branch.own if not isinstance(step, ir.AwaitPlaces | ir.Notify)]
-    halving, names = _halved(sums.onto, tiles.width(tiles.columns), branch.slices)
-    slices: list[Step] = []
-    for number, name in enumerate(names):
-        cut = replace(tiles, cut=(number, branch.slices))
-        alone = (replace(one, onto=name, wait=None) if one is sums else one for one in work)
-        slices += body(cut, alone)
-    return (*waits, *halving, *slices, *told)
 
+    def of_slice(cut: Tiles, name: str) -> tuple[Step, ...]:
+        return body(cut, (replace(one, onto=name, wait=None) if one is sums else one for one in work))
 
-def _halved(value: str, width: int, slices: int) -> tuple[list[Step], list[str]]:
-    """Steps that cut a tile into slices, halving by halving, and their names from left to right: by the columns they hold."""
-    steps, names, size = list[Step](), [value], width
-    while len(names) < slices:
-        size //= 2
-        halves = [f"{value}_{first}_{first + size}" for first in range(0, width, size)]
-        steps += [Compute(tuple(halves[2 * at : 2 * at + 2]), "halves", (one,)) for at, one in enumerate(names)]
-        names = halves
-    return steps, names
+    return (*waits, *in_slices(tiles, sums.onto, branch.slices, of_slice), *told)
 
 
 def places_of(exchange: str) -> str:
@@ -249,7 +238,8 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     turned, by_columns = _turned(tiles, first), axis.segments == 1 and bool(first.waits)
     shape = tuple(tiles.width(one.name) for one in tiles.written)[:: -1 if turned else 1]
     # where tiles without rows go through the loop, but not on behind it, a value keeps its shape
-    sums = {one.result: f"{one.result}_turned" if turned and by_columns else one.result for one in every}
+    made = {one.result: share_of(one.result) if tiles.split else one.result for one in every}
+    sums = {one: f"{name}_turned" if turned and (by_columns or tiles.split) else name for one, name in made.items()}
     zeros = [Compute((one,), "zeros", shape=shape) for one in sums.values()]
     left = (*_loaded(tiles, "left", first.left), *((_trans("left"),) if turned else ()))
     rounds: list[Step] = []
@@ -261,10 +251,13 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
         rounds += second if number else both
         operands = (right, "left") if turned else ("left", right)
         rounds.append(Compute((sums[one.result],), "dot", (*operands, sums[one.result])))
-    back = tuple(Compute((name,), "trans", (total,)) for name, total in sums.items()) if turned else ()
+    back = tuple(Compute((made[one],), "trans", (total,)) for one, total in sums.items()) if turned else ()
     k = Index(first.axis)
     step = Index(f"{first.axis}_tile")
     loop = For(step.op, axis.tiles, tuple(rounds), ((k.op, step * axis.tile),))
+    if tiles.split:
+        begin, end = (axis.tiles * number // tiles.role.splits for number in (K_SHARE, K_SHARE + 1))
+        loop = replace(loop, count=end - begin, let=((k.op, (begin + step) * axis.tile),))
     if by_columns:  # for columns, chunk by chunk of all ranks
         (wait,) = first.waits
         exchange = tiles.schedule.exchange(wait.exchange)
@@ -276,6 +269,11 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
     place = Index(f"{first.axis}_place")
     let = ((segment_name(first.axis), rank_at(tiles.role.order.minor_ranks, place)),)
     return (*zeros, For(place.op, axis.segments, (*body(tiles, first.waits), loop), let), *back)
+
+
+def share_of(value: str) -> str:
+    """What one of several programs has of a sum."""
+    return f"{value}_share"
 
 
 def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:

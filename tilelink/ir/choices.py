@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from tilelink.ir.collective import Collective
+from tilelink.ir.enums import Tail
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Cut, Nest
@@ -49,15 +50,14 @@ class TritonLoop:
     """A tile loop; up to `group` tiles of the major axis, but none of another chunk, are walked together (for L2).
 
     `prefetch`: operands of the next tile are loaded before this one is stored (`ComputeRole.prefetch`).
-    `halves`: tiles that are left when all programs have had as many are computed in halves (`ComputeRole.halved`); None
-    while it is open, in the search.
-    `late`: tiles are counted when the next one is computed (`ComputeRole.counts_late`); None as above.
+    `tail`: what becomes of tiles that are left when all programs have had as many (`ComputeRole.halved`, `split`).
+    `late`: tiles are counted when the next one is computed (`ComputeRole.counts_late`); None while it is open, in the search.
     `own_first`: tiles with rows of own tokens only come before the wait for those of peers (`ComputeRole.own_first`)."""
 
     tile: TileShape
     group: int
     prefetch: bool
-    halves: bool | None = False
+    tail: Tail = Tail.WHOLE
     late: bool | None = False
     own_first: bool = False
 

@@ -12,6 +12,14 @@ class Choice(Enum):
         return f"{type(self).__name__}.{self.name}"
 
 
+class Tail(Choice):
+    """What becomes of tiles that are left when all programs have had as many, and are fewer than programs."""
+
+    WHOLE = "whole"
+    HALVES = "halves"  # each is two tiles of half the width
+    SPLIT_K = "split-k"  # several programs share the reduction of each
+
+
 PACKET_BYTES = 8
 WARP = 32  # threads that run together (CUDA C++ programming guide)
 

@@ -163,6 +163,9 @@ class ComputeRole:
     The last `halved` tiles of the order are computed in *halves*, two tiles of half the extent along the minor axis:
     fewer tiles than programs are left for the last round, and more programs share them so.
 
+    Or the reduction of each of the last `split` tiles is shared by `splits` programs. All but the first one of these store what
+    they have summed; the first one adds that in order, and does all that comes behind the matmul.
+
     With `counts_late` a tile is counted (`Notify`) when the next tile of its program is computed, the last one of a program
     at the end of the loop: its stores have been performed by then, and nothing waits for them. Tiles of the own segment
     have a loop of their own, and count at once.
@@ -186,6 +189,8 @@ class ComputeRole:
     prefetch: bool
     body: tuple[Step, ...]
     halved: int = 0
+    split: int = 0
+    splits: int = 0
     counts_late: bool = False
     warpgroups: int = 1
     first: int = 0
@@ -206,7 +211,7 @@ class ComputeRole:
     @property
     def whole(self) -> int:
         """Tiles that are computed in one piece: the first ones of the order."""
-        return self.num_tiles - self.halved
+        return self.num_tiles - self.halved - self.split
 
     def in_halves(self) -> ComputeRole:
         """The role with tiles as wide as halves are; its order is still that of the whole tiles."""

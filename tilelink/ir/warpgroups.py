@@ -19,7 +19,7 @@ _ROW_BYTES = 16  # of a matrix that a descriptor is of: a multiple of them (CUDA
 
 def why_no_turns(role: ComputeRole) -> str:
     """Why warpgroups cannot compute the tiles of `role` in turns, or nothing."""
-    if role.prefetch or role.halved or role.counts_late:
+    if role.prefetch or role.halved or role.split or role.counts_late:
         return "tiles are loaded ahead, computed in halves or counted late, as those of one group are"
     matmuls = [step for step in role.body if isinstance(step, MatmulBody)]
     if len(matmuls) != 1:

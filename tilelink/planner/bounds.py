@@ -160,8 +160,9 @@ def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
 
 
 @remembered
-def may_halve(structure: Structure, name: str, choice: ComputeChoice, taken: tuple[int, ...]) -> bool:
-    """Whether the last wave of a matmul may be halves, where tiles lack one of these numbers of SMs. True if it is not known."""
+def may_cut(structure: Structure, name: str, choice: ComputeChoice, taken: tuple[int, ...]) -> bool:
+    """Whether several programs may have a piece of each tile of the last wave of a matmul, if tiles lack one of these numbers of
+    SMs. True if it is not known."""
     loop = choice.loop
     if not isinstance(loop, TritonLoop) or not isinstance(group_of(structure, name).anchor.operation, Matmul):
         return True

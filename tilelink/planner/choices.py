@@ -57,8 +57,8 @@ def exchange_fields(choice: ExchangeChoice) -> dict[AnyField, object]:
 def compute_fields(choice: ComputeChoice) -> dict[AnyField, object]:
     """Values of all fields that some loop has; see `group_fields` for those that a certain one has."""
     match choice.loop:
-        case TritonLoop(tile, group, prefetch, halves, late, own_first):
-            values = (False, tile, group, prefetch, bool(halves), bool(late), own_first, choice.sum_in_epilogue)
+        case TritonLoop(tile, group, prefetch, tail, late, own_first):
+            values = (False, tile, group, prefetch, tail, bool(late), own_first, choice.sum_in_epilogue)
             return dict(zip(fields.OF_LOOPS, values, strict=True))
         case LibraryCompute():
             return {fields.COMPUTE: True}

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.collective import Adder, Landing
-from tilelink.ir.enums import Choice, Protocol
+from tilelink.ir.enums import Choice, Protocol, Tail
 from tilelink.ir.movers import MOVERS, Library, Mover, OwnKernel, Transfer
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Cut, Nest
@@ -118,7 +118,7 @@ COMPUTE = _words("compute", "matmuls", {True: "library", False: "triton"})
 TILE = Field("tile", _TILED, _tile, _tile_text)
 GROUP = Field("group", _TILED, _number, str)
 PREFETCH = _words("prefetch", "matmuls, on GPUs with tensor descriptors", {True: "yes", False: "no"})
-TAIL = _words("tail", "matmuls", {True: "halves", False: "whole"})
+TAIL = _words("tail", "matmuls", {one: str(one.value) for one in Tail})
 COUNT = _words("count", "matmuls whose tiles are sent to peers", {True: "late", False: "at once"})
 OWN = _words("own", "matmuls of experts whose rows come by token from other ranks", {True: "first", False: "in order"})
 SUM = _words("sum", "sums of a reduce_scatter or an all_reduce", {True: "epilogue", False: "kernel"})

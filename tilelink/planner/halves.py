@@ -1,16 +1,66 @@
-"""Halves of tiles: what is left for the last round of a tile loop, shared by twice as many programs.
+"""What is left for the last round of a tile loop, shared by more programs than it has tiles.
 
-With T tiles for P programs the last round has T mod P tiles, and takes as long as a full one. Halves of few enough tiles
-fill it better. That is stream-K's aim with less: no program adds what another one has computed, so that nothing waits.
-On H200 a round of 128 x 64 takes 0.63 to 0.74 of one of 128 x 128, as long as halves of the reduction with their exchange
-of sums (`lab/experiments.md`).
+With T tiles for P programs the last round has T mod P tiles, and takes as long as a full one. That is mended in two ways:
+
+- *halves*: each is two tiles of half the width. No program adds what another one has computed, so that nothing waits. On H200 a
+  round of 128 x 64 takes 0.63 to 0.74 of one of 128 x 128 (`lab/experiments.md`).
+- *split-k*: programs share the reduction of each, as in stream-K (Osama et al., 2023) with whole tiles first. The first one adds
+  what the others have stored, always in the same order.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tilelink.ir.enums import Tail
 from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, SumPackets, Wait
 from tilelink.planner.layout import Illegal
+
+MOST_SPLITS = 8  # programs that share a tile: its first one adds what all others have summed
+
+
+def with_tail(role: ComputeRole, tail: Tail) -> ComputeRole:
+    """The role with what becomes of its last tiles. Raises Illegal."""
+    match tail:
+        case Tail.WHOLE:
+            return role
+        case Tail.HALVES:
+            return replace(role, halved=tiles_to_halve(role))
+        case Tail.SPLIT_K:
+            split, splits = tiles_to_split(role)
+            return replace(role, split=split, splits=splits)
+
+
+def tiles_to_split(role: ComputeRole) -> tuple[int, int]:
+    """Tiles of the last round, and how many programs share each. Raises Illegal where these are not several, or where one
+    program must compute a tile."""
+    reason = _why_by_one(role)
+    if reason:
+        raise Illegal(f"tiles of {role.name} cannot be split along k: {reason}")
+    left = role.num_tiles % role.programs
+    steps = min(axis.tiles for axis in role.axes if axis.reduction)
+    splits = min(role.programs // left if left else 0, steps, MOST_SPLITS)
+    if splits < 2:
+        raise Illegal(
+            f"{left} tiles of {role.name} are left for {role.programs} programs, and have {steps} steps along k: no several "
+            "programs could share one"
+        )
+    return left, splits
+
+
+def _why_by_one(role: ComputeRole) -> str:
+    matmuls = [step for step in role.body if isinstance(step, MatmulBody)]
+    if len(matmuls) != 1:
+        return "they are not those of one matmul"
+    if any(axis.routed is not None for axis in role.axes):
+        return "only the device knows how many there are"
+    if any(axis.segments > 1 for axis in role.axes if axis.reduction) or matmuls[0].waits:
+        return "their reduction goes through parts of all ranks as they come"
+    behind = role.body[role.body.index(matmuls[0]) + 1 :]
+    if any(isinstance(step, IfOwn | SlotNotify | SlotWait | SumPackets) for step in (*role.body, *behind)):
+        return "they add what others have made, or go through slots"
+    return ""
 
 
 def tiles_to_halve(role: ComputeRole) -> int:

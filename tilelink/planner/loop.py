@@ -92,8 +92,8 @@ class Loop:
     """One run of a loop: `ends[position]` is when a tile is done.
 
     `ready`: from when on a tile may start. `late`: when what own tiles add after their matmul is there, asked for when
-    the first own tile of a row of programs has come so far; `own` says which tiles these are. The last `halved` tiles are
-    two halves each, of `half_us`.
+    the first own tile of a row of programs has come so far; `own` says which tiles these are. The last `cut` tiles are as many
+    `pieces` each, of `piece_us`.
     Where `warpgroups` take tiles in turns, `tile_us` is that of the product: the next one begins when it is done, and what is
     behind it, `behind_us` and what own tiles add, or `pieces_us` of other ones, is done meanwhile. What own tiles add is bound
     by memory or links, so that of two tiles of a program one has it after the other.
@@ -103,8 +103,9 @@ class Loop:
     begin: float | Times  # of each program
     tile_us: float
     own_extra_us: float  # after the matmul of an own tile
-    halved: int = 0
-    half_us: float = 0.0
+    cut: int = 0
+    pieces: int = 2
+    piece_us: float = 0.0
     warpgroups: int = 1
     behind_us: float = 0.0
     pieces_us: float = 0.0
@@ -120,14 +121,15 @@ class Loop:
         one stage at once; None where it is asked for each row of programs."""
         if self.warpgroups > 1:
             return self._in_turns(ready, own, late)
-        whole = len(ready) - self.halved
+        whole = len(ready) - self.cut
         ends, now = np.zeros(len(ready)), np.full(self.programs, self.begin)
         for first, end in self._batches(whole, own, stages):
             found = self._rows(now, ready[first:end], own[first:end], ends, first, late)
             size = min(self.programs, end - first)
             now[:size] = found[-size:] if (end - first) % self.programs == 0 else now[:size]
-        if self.halved:
-            ends[whole:] = self._halves(np.repeat(ready[whole:], 2), now).reshape(-1, 2).max(axis=1)
+        if self.cut:
+            pieces = self._pieces(np.repeat(ready[whole:], self.pieces), now)
+            ends[whole:] = pieces.reshape(-1, self.pieces).max(axis=1)
         return ends
 
     def _batches(self, whole: int, own: NDArray[np.bool_], stages: Index | None) -> Iterator[tuple[int, int]]:
@@ -231,12 +233,12 @@ class Loop:
         done[:, 1] = np.maximum(second + one, first + 2 * one)
         return np.asarray(done.reshape(2 * pairs, self.programs)[:count].ravel())
 
-    def _halves(self, ready: Times, now: Times) -> Times:
+    def _pieces(self, ready: Times, now: Times) -> Times:
         ends = np.zeros(len(ready))
         for first in range(0, len(ready), self.programs):
             row = slice(first, min(first + self.programs, len(ready)))
             size = row.stop - first
-            ends[row] = np.maximum(now[:size], ready[row]) + self.half_us
+            ends[row] = np.maximum(now[:size], ready[row]) + self.piece_us
             now[:size] = ends[row]
         return ends
 

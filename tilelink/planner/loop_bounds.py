@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
+from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Copy, Relation, Sum
 from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
@@ -14,6 +15,7 @@ from tilelink.ir.order import Nest
 from tilelink.ir.routed import Along, Follows, Routed
 from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.planner.group import Group
+from tilelink.planner.halves import MOST_SPLITS
 from tilelink.planner.layout import Problem, exchange_of
 from tilelink.planner.library_cost import library_matmul
 from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, tile_packets_us
@@ -127,7 +129,7 @@ class _Bound:
         self.topology, self.graph = structure.topology, structure.graph
         self.tiles = num_tiles(structure, group.name, loop.tile.m, loop.tile.n)
         self.programs = min(self.tiles, sms * loop.tile.per_sm)
-        self.rounds = self.tiles // self.programs if loop.halves else -(-self.tiles // self.programs)
+        self.rounds = self.tiles // self.programs if loop.tail is not Tail.WHOLE else -(-self.tiles // self.programs)
         self.turns = loop.tile.warpgroups > 1
         found = ((structure.graph.relation(name), exchange_of(structure, name, choice)) for name, choice in around)
         self.exchanges = [(r, x) for r, x in found if r is not None and isinstance(x, Exchange) and not x.slots]
@@ -150,8 +152,8 @@ class _Bound:
         one = one if self.turns else max(one, self._pulled_us(reduction))
         one += self._sent_us(one) + self._counts() * (LATE_COUNT_US if loop.late else COUNT_US)
         us = self.rounds * one
-        if loop.halves and self.tiles % self.programs:
-            us += one / 2
+        if loop.tail is not Tail.WHOLE and self.tiles % self.programs:
+            us += one / (2 if loop.tail is Tail.HALVES else MOST_SPLITS)
         tiles, ranks, adds = self.tiles / self.programs * one, self.topology.num_ranks, 0.0
         first, last = 0.0, 0.0
         if self.folded:

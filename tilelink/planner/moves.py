@@ -95,7 +95,7 @@ FIELDS: tuple[Field, ...] = (
     _compute("group"),
     _compute("prefetch"),
     _compute("own_first", when=When.THEN),
-    _compute("halves", when=When.LAST),
+    _compute("tail", when=When.LAST),
     _compute("late", when=When.LAST),
 )
 WIDTH = 4  # of the best values of the fields that come first, those of which all that comes then is tried

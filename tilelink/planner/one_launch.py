@@ -34,7 +34,7 @@ def may_share(before: Launch | None, kernel: Kernel) -> bool:
     whole tiles."""
     if not launched_alike(before, kernel) or not isinstance(before, Kernel) or before.stages != kernel.stages:
         return False
-    return not any(one.compute is None or one.compute.halved for one in (before, kernel))
+    return not any(one.compute is None or one.compute.halved or one.compute.split for one in (before, kernel))
 
 
 def in_one_launch(launches: Sequence[Launch], kernel: Kernel, most: int) -> list[Launch]:

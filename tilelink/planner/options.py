@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
+from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Relation
 from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, Transfer
 from tilelink.ir.nodes import Kind, TileShape
@@ -139,7 +140,7 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     number = pinned(pins, group.name, fields.GROUP, of_all=fields.GROUP in general)
     groups = [number or (_GROUP if group.matmuls else 4)]
     ahead = [pinned(pins, group.name, fields.PREFETCH) is not False] if fields.PREFETCH in here else [False]
-    tails = [False, True] if fields.TAIL in here else [False]
+    tails = list(Tail) if fields.TAIL in here else [Tail.WHOLE]
     counts = [False, True] if fields.COUNT in here and True in ahead else [False]
     sums = [True, False] if fields.SUM in here else [False]
     every = product(_tiles(structure, group, tile), groups, ahead, tails, counts, sums)

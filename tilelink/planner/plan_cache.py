@@ -26,7 +26,7 @@ import tilelink.schedule
 import topologies
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.collective import Adder, Collective, Landing
-from tilelink.ir.enums import Protocol
+from tilelink.ir.enums import Protocol, Tail
 from tilelink.ir.movers import MOVERS, Library, OwnKernel, Transfer
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Cut, Nest
@@ -48,7 +48,7 @@ _MOST = 4096  # plans: about 8 MB; the oldest ones go
 _TYPES = (
     *(Choices, ExchangeChoice, ComputeChoice, TritonLoop, LibraryCompute),
     *(*MOVERS, OwnKernel, Library, TileShape, Transfer, Nest, Cut),
-    *(Adder, Collective, Landing, Protocol),
+    *(Adder, Collective, Landing, Protocol, Tail),
 )
 
 

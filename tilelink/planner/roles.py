@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tilelink.ir.choices import TritonLoop
 from tilelink.ir.counting import in_one_chunk
+from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
@@ -43,7 +44,7 @@ from tilelink.planner.access import (
     send_steps,
 )
 from tilelink.planner.group import Group
-from tilelink.planner.halves import tiles_to_halve
+from tilelink.planner.halves import with_tail
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
 from tilelink.planner.limits import MOST_TILES
 from tilelink.planner.memo import remembered
@@ -77,19 +78,19 @@ def _role(problem: Problem, index: int, programs: int) -> ComputeRole | str:
 
 def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
     loop = loop_of(problem, index)
-    if loop.halves or loop.late:  # all else is as in the loop that is neither
+    if loop.tail is not Tail.WHOLE or loop.late:  # all else is as in the loop that is neither
         name = problem.groups[index].name
-        plain = problem.with_loop(name, replace(loop, halves=False, late=False))
+        plain = problem.with_loop(name, replace(loop, tail=Tail.WHOLE, late=False))
         role = compute_role(plain, index, programs)
         if loop.tile.warpgroups > 1:
             return in_turns(role, loop, problem.topology.gpu, problem.graph.values[name].dtype, {})
-        role = replace(role, halved=tiles_to_halve(role)) if loop.halves else role
+        role = with_tail(role, loop.tail)
         return replace(role, counts_late=counted_late(role)) if loop.late else role
     return _plain_role(problem, index, programs, loop)
 
 
 def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -> ComputeRole:
-    """The role without halves, whose tiles are counted at once."""
+    """The role of whole tiles, which are counted at once."""
     group = problem.groups[index]
     space = tile_space(problem, group, loop)
     folded = [i for i in range(len(problem.groups)) if i != index and problem.host(i) == index]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
+from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Relation
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import Kind
@@ -180,7 +181,7 @@ TILE_RULES: tuple[tuple[Callable[[Tiled], bool], Callable[[Tiled], str]], ...] =
         lambda x: f"{x.name} adds no parts that a tile loop scatters, so there is no epilogue to add them in",
     ),
     (
-        lambda x: bool(x.loop.halves) and x.counted,
+        lambda x: x.loop.tail is Tail.HALVES and x.counted,
         lambda x: f"tiles of {x.name} cannot be halved: they are counted, or add what others have made",
     ),
     (
@@ -188,10 +189,10 @@ TILE_RULES: tuple[tuple[Callable[[Tiled], bool], Callable[[Tiled], str]], ...] =
         lambda x: f"tiles of {x.name} cannot be counted late: they are not counted, or not prefetched",
     ),
     (
-        lambda x: x.loop.tile.warpgroups > 1 and bool(x.loop.halves or x.loop.late),
+        lambda x: x.loop.tile.warpgroups > 1 and (x.loop.tail is not Tail.WHOLE or bool(x.loop.late)),
         lambda x: (
-            f"tiles of {x.name} cannot be computed by warpgroups in turns: they are not computed in halves, "
-            "and are counted at once"
+            f"tiles of {x.name} cannot be computed by warpgroups in turns: they are not computed in halves, nor by several "
+            "programs, and are counted at once"
         ),
     ),
     (

@@ -15,8 +15,9 @@ from itertools import product
 from typing import TypeGuard
 
 from tilelink.ir.choices import ComputeChoice, TritonLoop
+from tilelink.ir.enums import Tail
 from tilelink.ir.nodes import Kind
-from tilelink.planner.bounds import alone_us, least_of_any_us, may_halve, most_gained_us, taken_sms
+from tilelink.planner.bounds import alone_us, least_of_any_us, may_cut, most_gained_us, taken_sms
 from tilelink.planner.choices import Pins
 from tilelink.planner.decisions import Chosen, Option, Slot, legal_alone, slots_of
 from tilelink.planner.moves import (
@@ -88,7 +89,7 @@ class Descent:
         for slot, option in chosen.items():
             if options := self.last.get((slot, option)):
                 taken = taken_sms(structure, chosen)
-                legal = tuple(one for one in options if not _halves(one) or may_halve(structure, slot[1], one, taken))
+                legal = tuple(one for one in options if not _cuts_tail(one) or may_cut(structure, slot[1], one, taken))
                 if legal:
                     found[slot] = legal
         return found
@@ -276,8 +277,10 @@ def _starts(slots: Mapping[Slot, Options], outputs: tuple[str, ...]) -> Iterator
         }
 
 
-def _halves(option: Option) -> TypeGuard[ComputeChoice]:
-    return isinstance(option, ComputeChoice) and isinstance(option.loop, TritonLoop) and bool(option.loop.halves)
+def _cuts_tail(option: Option) -> TypeGuard[ComputeChoice]:
+    return (
+        isinstance(option, ComputeChoice) and isinstance(option.loop, TritonLoop) and option.loop.tail is not Tail.WHOLE
+    )
 
 
 def _place(option: Option) -> object:

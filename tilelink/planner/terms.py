@@ -34,6 +34,7 @@ from tilelink.ir.steps import CombineBody, MatmulBody, SumParts, UserBody
 from tilelink.ir.walk import flat
 from tilelink.planner.cost import Model, Span
 from tilelink.planner.draft import Draft, draft_of
+from tilelink.planner.last_tiles import pieces_of
 from tilelink.planner.loop import Times
 from tilelink.planner.tile_run import TileLoop, TileRun
 from topologies.topology import Topology
@@ -222,7 +223,8 @@ class _Chain:
         self.total_us = float(ends.max()) - begin
         self.what = _work(loop)
         self.stretches: list[_Stretch] = []
-        self.places, self.halved = self._of_last()
+        self.cut, self.pieces, self.piece_us = pieces_of(loop.cost)
+        self.places, self.in_pieces = self._of_last()
         self.own = [bool(loop.own[place]) for place in self.places]
         if self.role.warpgroups > 1:
             self._in_turns()
@@ -232,7 +234,7 @@ class _Chain:
     def terms(self) -> Iterator[tuple[Part, str, float]]:
         """What the program does, without waits."""
         name, count = self.role.name, len(self.places)
-        even = min(count, (self.role.num_tiles - self.role.halved) / self.role.programs)
+        even = min(count, (self.role.num_tiles - self.cut) / self.role.programs)
         parts = self.cost.parts_us
         memory = f"memory traffic of {name} beyond the matmul" if parts.computed else self.what
         yield Part.LOOP, self.what, even * parts.computed
@@ -245,7 +247,8 @@ class _Chain:
         yield Part.TILES, f"signals of tiles of {name}", even * parts.counts
         yield Part.SENDS, f"packets of {name} to and from peers", even * parts.packets
         yield Part.TILES, f"tail of the last wave of {name}", (count - even) * sum(parts)
-        yield Part.TILES, f"halves of the last tiles of {name}", self.cost.half_us if self.halved else 0.0
+        what = "shares along k" if self.role.split else "halves"
+        yield Part.TILES, f"{what} of the last tiles of {name}", self.piece_us if self.in_pieces else 0.0
         yield Part.LOOP, f"sum of parts into {name}", self._sums_us()
         if self.role.warpgroups > 1:
             pieces = 0.0 if self.own[-1] else self.cost.pieces_us
@@ -258,16 +261,16 @@ class _Chain:
         return sum(own) * self.cost.own_extra_us
 
     def _of_last(self) -> tuple[list[int], bool]:
-        """Its whole tiles, and whether a half comes behind them."""
+        """Its whole tiles, and whether a piece comes behind them."""
         last, programs = int(self.ends.argmax()), self.role.programs
-        whole = len(self.ends) - self.role.halved
+        whole = len(self.ends) - self.cut
         if last < whole:
             return list(range(last % programs, last + 1, programs)), False
         ready = max((float(times[last]) for times in self.ready.values()), default=self.begin)
-        for program in (2 * (last - whole), 2 * (last - whole) + 1):
+        for program in range(self.pieces * (last - whole), self.pieces * (last - whole + 1)):
             places = list(range(program, whole, programs))
             before = float(self.ends[places[-1]]) if places else self.begin
-            if abs(max(before, ready, self.begin) + self.cost.half_us - float(self.ends[last])) < _NOTHING:
+            if abs(max(before, ready, self.begin) + self.piece_us - float(self.ends[last])) < _NOTHING:
                 break
         return places, True
 
@@ -283,9 +286,9 @@ class _Chain:
                 self._paused(now + tile_us, now + tile_us + parts, *self._parts())
             self._work(end - extra, end)
             now = end
-        if self.halved:
+        if self.in_pieces:
             now = self._wait(now, len(self.ends) - 1)
-            self._work(now, now + self.cost.half_us)
+            self._work(now, now + self.piece_us)
 
     def _in_turns(self) -> None:
         """Where warpgroups take turns, all waits but the first one stand together before the last tile ends."""

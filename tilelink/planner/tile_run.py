@@ -16,6 +16,7 @@ from tilelink.ir.order import Cut, Nest
 from tilelink.ir.steps import MatmulBody, Notify, Place, Store, SumParts, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Parts
+from tilelink.planner.last_tiles import pieces_of
 from tilelink.planner.loop import Index, Loop, Positions, Times, positions
 from tilelink.planner.tile_cost import TileCost
 from tilelink.planner.tile_work import Programs
@@ -166,10 +167,10 @@ class TileRun:
         """When each tile is done; what the tiles make is then on its way."""
         loop, cost, role = self.loop, self.loop.cost, self.loop.role
         extra = cost.own_extra_us if loop.sums else 0.0
-        half_us = cost.half_us if role.halved else 0.0
+        cut = pieces_of(cost)
         turns = role.warpgroups, cost.behind_us, cost.pieces_us
         begins = self.begin if self.begins is None else self.begins
-        run = Loop(role.programs, begins, cost.tile_us, extra, role.halved, half_us, *turns)
+        run = Loop(role.programs, begins, cost.tile_us, extra, *cut, *turns)
         ends = run.run(self._ready(), loop.own, self._late, loop.stages)
         made = [loop.parts.exchange(name) for name in loop.produced]
         for exchange in made:

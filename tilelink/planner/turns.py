@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelink.ir.choices import TritonLoop
+from tilelink.ir.enums import Tail
 from tilelink.ir.nodes import Buffer, ComputeRole, turn_cols
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Access, IfOwn, Place, Step, Store, in_pieces
@@ -22,8 +23,8 @@ def in_turns(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str, at_peers
     reason = why_no_turns(role)
     if not gpu.arch.startswith("sm_9") or not gpu.tensor_descriptors:
         reason = f"the matrix products of warpgroups are those of sm_90, and this is {gpu.arch}"
-    elif loop.halves or loop.late:
-        reason = "they are not computed in halves, and are counted at once"
+    elif loop.tail is not Tail.WHOLE or loop.late:
+        reason = "they are not computed in halves, nor by several programs, and are counted at once"
     elif dtype not in TURN_DTYPES:
         reason = f"operands are {dtype}, not {' or '.join(TURN_DTYPES)}"
     if reason:

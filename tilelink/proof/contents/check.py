@@ -19,6 +19,7 @@ from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access
 from tilelink.proof.contents.memory import Memory as Cells
 from tilelink.proof.contents.routed import in_order_of_tables
 from tilelink.proof.contents.run import Run
+from tilelink.proof.contents.splits import with_shares
 from tilelink.proof.contents.tables import wrong_tables
 from tilelink.proof.contents.tile import Tile
 from tilelink.proof.contents.trace import Block, Done, traced, where
@@ -42,7 +43,7 @@ def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
     if wrong := list(wrong_tables(schedule, spec)):
         yield from wrong
         return
-    schedule, spec = in_order_of_tables(schedule, spec)
+    schedule, spec = with_shares(*in_order_of_tables(schedule, spec))
     values = Values(spec, computed=True)
     yield from _tensors(schedule, values)
     regions = (region for step in all_steps(schedule) for region in (*read(step), *written(step)))

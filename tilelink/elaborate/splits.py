@@ -1,0 +1,87 @@
+"""The last tiles of a loop, whose reductions several programs share.
+
+    k_share = tile % S                                           # S programs have one tile
+    y = product of its share of the steps along k
+    if k_share == 0:                                             else:
+      wait y_summed[last_tile] >= call * (S - 1)                   store y -> y_sums[last_tile, k_share - 1]
+      y = y + y_sums[last_tile, 0] + y_sums[last_tile, 1] + ...    notify y_summed[last_tile] += 1
+      all that comes behind the product
+
+Sums are added in the order of k, whichever program ends first: results are the same bits in each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilelink.elaborate import signals
+from tilelink.elaborate.positions import TILE, lets
+from tilelink.elaborate.regions import Tiles
+from tilelink.elaborate.slices import in_slices
+from tilelink.elaborate.tiles import K_SHARE, body, share_of
+from tilelink.ir import steps as ir
+from tilelink.ir.nodes import ComputeRole, Kernel
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.steps import MatmulBody
+from tilelink.schedule.index import Index, call, rank
+from tilelink.schedule.memory import Buffer, Memory, Region
+from tilelink.schedule.roles import Phase
+from tilelink.schedule.steps import Compute, If, Load, Notify, Step, Store, Wait
+
+NUMBER = Index("last_tile")  # of a tile among the last ones
+_SLICE = 64  # columns that are added at a time: registers hold them beside the sums of a tile
+TITLE = "the last tiles, each by several programs along k"
+
+
+def sums_of(loop: str) -> str:
+    """The buffer of what programs have summed."""
+    return f"{loop}_sums"
+
+
+def buffers(planned: Schedule) -> Iterator[Buffer]:
+    for launch in planned.launches:
+        if isinstance(launch, Kernel) and launch.compute is not None and launch.compute.split:
+            role = launch.compute
+            tile = tuple(axis.tile for axis in role.axes if not axis.reduction)
+            yield Buffer(sums_of(role.name), Memory.LOCAL, (role.split, role.splits - 1, *tile), "fp32")
+
+
+def phase(planned: Schedule, role: ComputeRole) -> Phase:
+    at, tiles = (
+        next(place for place, step in enumerate(role.body) if isinstance(step, MatmulBody)),
+        Tiles(planned, role),
+    )
+    matmul, behind = role.body[at], role.body[at + 1 :]
+    assert isinstance(matmul, MatmulBody), "it has been looked for"
+    shared = body(Tiles(planned, role, split=True), role.body[: at + 1])
+    word, value, others = signals.summed(role.name), share_of(matmul.result), role.splits - 1
+    wait = Wait(word, (NUMBER,), call * others, (sums_of(role.name),))
+    told = body(tiles, (step for step in behind if isinstance(step, ir.Notify)))
+    work = [step for step in behind if not isinstance(step, ir.Notify)]
+
+    def of_slice(cut: Tiles, name: str) -> tuple[Step, ...]:
+        more = [Load("more", _share(cut, other)) for other in range(others)]
+        sums = [
+            (load, Compute((matmul.result,), "add", (matmul.result if at else name, "more")))
+            for at, load in enumerate(more)
+        ]
+        return (*(step for both in sums for step in both), *body(cut, work))
+
+    slices = max(1, int(tiles.width(tiles.columns)) // _SLICE)
+    first = (wait, *in_slices(tiles, value, slices, of_slice), *told)
+    rest = (Store(value, _share(tiles, K_SHARE - 1)), Notify(word, (NUMBER,), rank))
+    let = (
+        (K_SHARE.op, TILE % role.splits),
+        (NUMBER.op, TILE // role.splits),
+        *lets(role, role.whole + TILE // role.splits),
+    )
+    return Phase(role.split * role.splits, (*shared, If(K_SHARE, 0, first, rest)), let, title=TITLE)
+
+
+def _share(tiles: Tiles, number: int | Index) -> Region:
+    """What one program has summed; of a slice of it, its columns."""
+    rows, cols = tiles.written
+    width = tiles.width(cols.name)
+    start = tiles.cut[0] * width
+    extents = tiles.span(rows.name)[1], tiles.span(cols.name)[1]
+    return Region(sums_of(tiles.role.name), (NUMBER, number, 0, start), (1, 1, *extents))
