@@ -90,6 +90,9 @@ BOTH = ("yes", "no")
 FEW = ({"M": 256, "K": 64, "N": 256}, {"M": 16, "K": 128, "N": 256}, {"M": 256, "K": 1024, "N": 16})
 LORA = ({"M": 4096, "K": 16, "N": 4096}, {"M": 4096, "K": 32, "N": 4096}, {"M": 4096, "K": 4096, "N": 32})
 
+# tiles are left for the last round, which several programs share
+UNEVEN = tuple({"M": m, "K": k, "N": n} for m, k, n in ((1000, 2048, 5120), (600, 1536, 7168), (2304, 1024, 4608)))
+SPLIT = {"compute": ("triton",), "tail": ("split-k",), "tile": ("128x128x64/4w4s", "128x256x64/8w3s", "64x128x64/4w4s")}
 FAMILIES = {
     "gather rows": Family(
         gather_rows, product, Shard(1), _deep(1, 2, 3), {"mover": MOVERS, "prefetch": BOTH, "tile": (*LOOPS, TURNS)}
@@ -117,6 +120,10 @@ FAMILIES = {
         scatter_rows, product, Shard(0), (*FEW, *LORA), {"mover": MOVERS, "compute": ("triton",)}
     ),
     "scatter columns": Family(scatter_columns, product, Shard(1), _deep(1, 2, parts=2), {"mover": MOVERS}),
+    "split along k, gather": Family(gather_rows, product, Shard(1), UNEVEN, {"mover": MOVERS[:3], **SPLIT}),
+    "split along k, scatter": Family(
+        scatter_rows, product, Shard(0), UNEVEN, {"mover": MOVERS, "sum": ("kernel",), **SPLIT}
+    ),
     "reduce": Family(
         reduce,
         product,

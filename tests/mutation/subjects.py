@@ -43,6 +43,19 @@ _SUBJECTS: dict[str, tuple[str, str, dict[str, int], dict[str, str]]] = {
         {"M": 128, "K": 64, "N": 512},
         {**_DIRECT, **_TILE, "mover": "CommSms(2)", "transfer": "push", "tail": "halves"},
     ),
+    "scatter, copies, split along k": (
+        "03_gemm_rs.py:gemm_rs",
+        "laptop-switch",
+        {"M": 64, "K": 128, "N": 80},
+        {
+            **_DIRECT,
+            "compute": "triton",
+            "tile": "16x16x16/4w2s",
+            "mover": "CopyEngine()",
+            "sum": "kernel",
+            "tail": "split-k",
+        },
+    ),
     "gather, library matmul": (
         "02_ag_gemm.py:ag_gemm",
         "laptop-switch",

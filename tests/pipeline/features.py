@@ -211,6 +211,30 @@ def _halves() -> Iterator[tuple[str, Feature]]:
         yield what, replace(base, sizes={"M": 64, "H": 64, "F": 2 * columns}, **second)
 
 
+def _split_k() -> Iterator[tuple[str, Feature]]:
+    """Tiles of the last round, whose reductions several programs share, on 8 SMs."""
+    tile = {"algorithm": "direct", "compute": "triton", "tile": "16x16x16/4w2s", "tail": "split-k"}
+    steps = (r"# the last tiles, each by several programs along k\n", r"k_share = tile % \d", r"if k_share == 0:")
+    told = r"notify \w+_summed\[last_tile\] \+= 1"
+    of = Feature(AG_GEMM, {"K": 72}, tile, scaled={"M": 16, "N": 160}, ranks=(2,), steps=steps)
+    base = of.but(more=(told,))
+    pushed, pulled = {**COPIES, "transfer": "push"}, {"mover": "Fused()", "transfer": "pull", "prefetch": "no"}
+    slices = of.but(more=("out_share_0_64, out_share_64_128 = halves", told))
+    yield "behind whole tiles", base.but(pushed, quick=True)
+    yield "beside programs that communicate", base.but({**SMS, "transfer": "push"})
+    yield "through pointers", base.but(pulled, scaled={"M": 20, "N": 76})
+    yield "ragged", base.but(pushed, scaled={"M": 16, "N": 152})
+    yield "added in slices", slices.but({**pushed, "tile": "16x128x16/4w2s"}, scaled={"M": 80, "N": 128})
+    scattered = {"operator": GEMM_RS, "scaled": {"M": 32, "K": 64}, "sizes": {"N": 80}}
+    counted = of.but({**COPIES, "sum": "kernel"}, **scattered, more=(r"notify \w+_parts_count\[", told))
+    yield "of tiles that are counted", counted
+    yield "of tiles that are counted late", counted.but({"count": "late", "chunks": "2"})
+    yield "of tiles that leave by themselves", base.but({**STORES, "sum": "kernel"}, **scattered)
+    yield "weights as [n, k]", base.but(pushed, operator=ag_linear)
+    pins = {"algorithm": "direct", "compute": "triton", "y.tile": "16x16x16/4w2s", "y.tail": "split-k"}
+    yield "of the second matmul", replace(base, operator=MLP, sizes={"M": 64, "H": 80, "F": 128}, scaled={}, pins=pins)
+
+
 def _late_counts() -> Iterator[tuple[str, Feature]]:
     """Tiles that are counted when the next one is computed, on 8 SMs."""
     late = {"compute": "triton", "tile": "16x16x16/4w2s", "count": "late", "chunks": "2", "transfer": "push"}
@@ -347,6 +371,7 @@ FEATURES: dict[str, Feature] = {
         "packets of tiles": features_of_packets.packets_of_tiles,
         "gather first": features_of_packets.gather_first,
         "halves": _halves,
+        "split k": _split_k,
         "late counts": _late_counts,
         "shared loops": _shared_loops,
         "one launch": _one_launch,

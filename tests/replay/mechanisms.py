@@ -113,6 +113,8 @@ def _listed() -> Iterator[tuple[str, str, Sizes, Pins, str]]:
             yield operator, label, SMALL[operator], {"algorithm": algorithm}, "h200-nvswitch"
     halves = {**_DIRECT, **_TILE, **_COPIES, "tail": "halves"}
     yield "ag_gemm", "halves", {"M": 2048, "K": 4096, "N": 14336}, halves, "h200-nvswitch"
+    split = {**_DIRECT, **_COPIES, "compute": "triton", "sum": "kernel", "tile": "128x256x64/8w3s", "tail": "split-k"}
+    yield "gemm_rs", "split along k", {"M": 1000, "K": 13824, "N": 5120}, split, "h200-nvswitch"
     late = {**_DIRECT, **_COPIES, "compute": "triton", "tile": "16x16x16/4w2s", "count": "late", "chunks": "2"}
     yield "gemm_rs", "counted late", {"M": 256, "K": 64, "N": 48}, late, "laptop-switch"
     pieces = {**_DIRECT, **_COPIES, "compute": "library", "chunks": "2"}
