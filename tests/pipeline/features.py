@@ -225,7 +225,7 @@ def _split_k() -> Iterator[tuple[str, Feature]]:
     yield "through pointers", base.but(pulled, scaled={"M": 20, "N": 76})
     yield "ragged", base.but(pushed, scaled={"M": 16, "N": 152})
     yield "added in slices", slices.but({**pushed, "tile": "16x128x16/4w2s"}, scaled={"M": 80, "N": 128})
-    scattered = {"operator": GEMM_RS, "scaled": {"M": 32, "K": 64}, "sizes": {"N": 80}}
+    scattered: dict[str, Any] = {"operator": GEMM_RS, "scaled": {"M": 32, "K": 64}, "sizes": {"N": 80}}
     counted = of.but({**COPIES, "sum": "kernel"}, **scattered, more=(r"notify \w+_parts_count\[", told))
     yield "of tiles that are counted", counted
     yield "of tiles that are counted late", counted.but({"count": "late", "chunks": "2"})
