@@ -15,7 +15,7 @@ from tilelink.declaration import Overlap
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.proof.verify import verify
-from tilelink.schedule.index import Index, Number
+from tilelink.schedule.index import Index, Number, call
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase, Schedule
@@ -71,8 +71,24 @@ def branch(new: Callable[[If], Step]) -> Change:
     return lambda step: (new(step),) if isinstance(step, If) and step.left == K_SHARE else (step,)
 
 
-def word(kind: type[Wait] | type[Notify], new: Callable[[Step], tuple[Step, ...]]) -> Change:
-    return lambda step: new(step) if isinstance(step, kind) and step.signal == "y_summed" else (step,)  # type: ignore[union-attr]
+def waits(**new: object) -> Change:
+    """The wait for shares is another one, or there is none."""
+
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Wait) and step.signal == "y_summed":
+            return (replace(step, **new),) if new else ()  # type: ignore[arg-type]
+        return (step,)
+
+    return change
+
+
+def tells(**new: object) -> Change:
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Notify) and step.signal == "y_summed":
+            return (replace(step, **new),) if new else ()  # type: ignore[arg-type]
+        return (step,)
+
+    return change
 
 
 BUGS: dict[str, Change] = {
@@ -98,11 +114,12 @@ BUGS: dict[str, Change] = {
     "the second program goes on": branch(lambda one: replace(one, right=1)),
     "nobody goes on": branch(lambda one: replace(one, body=one.others)),
     "all go on": branch(lambda one: replace(one, others=one.body)),
-    "nobody waits": word(Wait, lambda one: ()),
-    "one share is not waited for": word(Wait, lambda one: (replace(one, until=one.until - 1),)),  # type: ignore[type-var, operator, union-attr]
-    "another tile is waited for": word(Wait, lambda one: (replace(one, index=((LAST + 1) % 2,)),)),  # type: ignore[type-var]
-    "nobody tells": word(Notify, lambda one: ()),
-    "another tile is told of": word(Notify, lambda one: (replace(one, index=((LAST + 1) % 2,)),)),  # type: ignore[type-var]
+    "nobody waits": waits(),
+    "one share is not waited for": waits(until=call * 2 - 1),
+    "shares of the call before are waited for": waits(until=(call - 1) * 2),
+    "another tile is waited for": waits(index=((LAST + 1) % 2,)),
+    "nobody tells": tells(),
+    "another tile is told of": tells(index=((LAST + 1) % 2,)),
 }
 
 
