@@ -9,7 +9,7 @@ from tilelink.ir.collective import Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.functions import *  # noqa: F403  # their list stands there, once
 from tilelink.ir.location import here
-from tilelink.ir.movers import CommSms, CopyEngine, Fused, Library, NeededRows, OwnKernel, Transfer
+from tilelink.ir.movers import CommSms, CopyEngine, Fused, Library, NeededRows, OwnKernel, PlacedRows, Transfer
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.placement import Partial, Replicate, Shard
@@ -29,6 +29,7 @@ __all__ = [
     "Overlap",
     "OwnKernel",
     "Partial",
+    "PlacedRows",
     "Plan",
     "Protocol",
     "Replicate",

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilelink.schedule.index import Number
+from tilelink.schedule.index import Number, rank
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call
+from tilelink.schedule.steps import LIST_PLACES, LIST_ROWS, SORT_ROWS, Call
 from tilelink.schedule.tables import all_have_tiles
 from tilelink.schedule.walk import all_steps
 
@@ -101,4 +101,26 @@ def list_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number]
     return [[kernel, grid, ids, *tables, *reader, *sizes, f"ROWS={rows}", f"BLOCKS={each}", "num_warps=1"]]
 
 
-INDEX_PROGRAMS = {SORT_ROWS: sort_rows, LIST_ROWS: list_rows}
+def list_places(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number], str]) -> list[list[str]]:
+    """What each of two launches is given: a kernel, its grid, and its arguments."""
+    shapes, (counts, listed, _, here) = schedule.shapes, step.tables
+    share, every, choices, height, chunk = map(spell, step.numbers[2:])
+    (counters, bins), (ranks, entries), (_, pieces) = shapes[counts], shapes[listed], shapes[here]
+    chunks = counters // ranks
+    cut = blocks(counters, int(chunk), bins, 1)
+    both = [f"OWN_ROWS={entries}", f"NUM_EXPERTS={every}", f"BINS={bins}", f"CHUNK={chunk}"]
+    sizes = [
+        f"CHOICES={choices}",
+        f"SHARE={share}",
+        f"NUM_RANKS={ranks}",
+        f"TILE={height}",
+        f"PIECE={entries // pieces}",
+    ]
+    sizes += [f"CHUNKS={chunks}", f"COUNTS_BLOCK={cut.counts}", f"RANKS_BLOCK={_power(ranks)}"]
+    sizes += [f"PIECES_BLOCK={_power(-(-pieces // chunks))}"]
+    tables, warps = [f"self.{name}" for name in step.tables], f"num_warps={cut.warps}"
+    count = ["count_choices", f"({chunks}, {ranks})", ids, tables[0], *both, warps]
+    return [count, ["list_places", f"({chunks},)", ids, *tables, spell(rank), *both, *sizes, warps]]
+
+
+INDEX_PROGRAMS = {SORT_ROWS: sort_rows, LIST_ROWS: list_rows, LIST_PLACES: list_places}

@@ -187,7 +187,7 @@ class Names:
         if slots:
             slots = self.size(f"{name}_SLOTS", slots, f"slots of the ring buffer {exchange.target}")
         order = _changed(exchange.order, self._node)
-        sent = None if exchange.sent is None else self._sent(exchange.sent)
+        sent = self._sent(exchange.sent) if isinstance(exchange.sent, Sent) else exchange.sent
         found = replace(
             exchange, rows=rows, cols=self._cols(exchange), chunks=chunks, slots=slots, order=order, sent=sent
         )

@@ -12,6 +12,7 @@ from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.counting import counting_step, source_arrivals
 from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish
+from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand
 from tilelink.schedule.index import Index, Number, call, rank
@@ -117,6 +118,8 @@ def moved_rows(schedule: Schedule, name: str, programs: int) -> Phase:
     blocks. Programs begin with other ranks, so that links are in use all the time."""
     exchange = schedule.exchange(name)
     sent = exchange.sent
+    if isinstance(sent, Placed):
+        return placed_rows(schedule, exchange, sent, programs)
     assert sent is not None, "its rows are listed"
     first = sent.blocks * PROGRAM // programs
     share = (("begin", first), ("share", sent.blocks * (PROGRAM + 1) // programs - first))
@@ -135,6 +138,22 @@ def moved_rows(schedule: Schedule, name: str, programs: int) -> Phase:
     title = "each program moves the rows that ranks need of its share of the tokens"
     title = "each program fetches its share of the rows that this rank needs" if pulled else title
     return Phase(ranks, (*waits, move, told), let, every=True, title=title)
+
+
+def placed_rows(schedule: Schedule, exchange: Exchange, sent: Placed, programs: int) -> Phase:
+    """Rows of own assignments at their places, piece by piece: programs take turns, since only the first pieces of a list have
+    entries. Programs begin with other ranks, so that links are in use all the time."""
+    ranks, piece = schedule.num_ranks, Index("piece")
+    entry, many = (PEER, piece * sent.piece + LANE), Index(sent.here, (PEER, piece))
+    source = Region(exchange.source, (Index(sent.listed, entry), 0), (many, exchange.cols))
+    target = Region(exchange.target, (Index(sent.placed, entry), 0), (many, exchange.cols), PEER)
+    own = (sent.pieces - PROGRAM + programs - 1) // programs
+    let = (("piece", PROGRAM + Index("number") * programs),)
+    move = For("number", own, (Move((source,), (target,)),), let)
+    told = Notify(signals.arrived(exchange.name), (rank, 0), PEER, call, programs)
+    order = ("peer", rank_at(exchange.order.ranks, (TILE + PROGRAM) % ranks))
+    title = "each program moves pieces of the rows that ranks need, each row to its place"
+    return Phase(ranks, (move, told), (order,), every=True, title=title)
 
 
 def _items(schedule: Schedule, exchange: Exchange) -> Phase:

@@ -131,6 +131,8 @@ def _by_routing(tiles: Tiles, name: str, how: Follows) -> tuple[Number, Number]:
         segment = tiles.segment(name) * axis.extent
         return (segment + first + LANE) * Index("choices") + Index("choice"), extent
     tables = tables_of(axis)
+    if how is Follows.PLACE:  # whole tiles, of which rows that nobody has are never stored
+        return place, axis.tile
     if how is Follows.EXPERT:
         return Index(tables.experts, (number,)), 1
     found = tables.tokens if how is Follows.TOKEN else tables.rows

@@ -11,13 +11,13 @@ from tilelink.elaborate.regions import Tiles, own_experts
 from tilelink.elaborate.tiles import body
 from tilelink.errors import LARGEST_SIZE
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import ListRows, SortRows
+from tilelink.ir.calls import ListPlaces, ListRows, SortRows
 from tilelink.ir.nodes import Axis, ComputeRole, Launch
-from tilelink.ir.routed import Sent
+from tilelink.ir.routed import Placed, Sent
 from tilelink.schedule.index import Index, Number, greatest, least, rank
 from tilelink.schedule.memory import Law, Memory, Region, Table
 from tilelink.schedule.roles import Host, Phase, Role
-from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call, For, If, Step, Wait
+from tilelink.schedule.steps import LIST_PLACES, LIST_ROWS, SORT_ROWS, Call, For, If, Step, Wait
 from tilelink.schedule.walk import steps_in
 
 # ---- index programs ----------------------------------------------------------------------------------------------------
@@ -31,6 +31,8 @@ def tables_of(launch: Launch, ranks: int) -> Iterator[Table]:
         case ListRows(sent):
             yield Table(sent.listed, (ranks, sent.blocks, sent.rows), sent.rows, (Law.DIFFERS,), Memory.LOCAL)
             yield Table(sent.here, (ranks, sent.blocks), sent.rows + 1, (), Memory.LOCAL)
+        case ListPlaces(placed):
+            yield from _placed_tables(placed, ranks)
 
 
 def _sorted_tables(launch: SortRows) -> Iterator[Table]:
@@ -48,6 +50,15 @@ def _sorted_tables(launch: SortRows) -> Iterator[Table]:
     yield Table(names.count, (1,), most + 1, (), Memory.LOCAL)
     if launch.own_first:
         yield Table(names.own, (1,), most + 1, (), Memory.LOCAL)
+
+
+def _placed_tables(placed: Placed, ranks: int) -> Iterator[Table]:
+    """Of rows that go to places."""
+    shape = (ranks, placed.entries)
+    yield Table(placed.counts, (ranks * placed.chunks, placed.bins), placed.chunk + 1, (), Memory.LOCAL)
+    yield Table(placed.listed, shape, placed.tokens, (), Memory.LOCAL)
+    yield Table(placed.placed, shape, placed.places, (Law.DIFFERS, Law.APART), Memory.LOCAL)
+    yield Table(placed.here, (ranks, placed.pieces), placed.piece + 1, (), Memory.LOCAL)
 
 
 def sort_rows(launch: SortRows, ranks: int) -> Role:
@@ -70,6 +81,15 @@ def list_rows(sent: Sent, ranks: int) -> Role:
     step = Call(LIST_ROWS, (), (ids,), (sent.listed, sent.here), numbers)
     title = "rows that come from each rank" if sent.pulled else "rows that go to each rank"
     return Role(sent.listed, Host(), (Phase(1, (step,), title=title),))
+
+
+def list_places(placed: Placed) -> Role:
+    """It is told which tokens are own ones, how many experts a rank has and all have, and the height of tiles."""
+    routed, tokens = placed.routed, placed.tokens
+    ids = Region(routed.ids, (0, 0), (routed.tokens, routed.choices))
+    numbers = (rank * tokens, tokens, routed.experts, routed.every, routed.choices, placed.height, placed.chunk)
+    step = Call(LIST_PLACES, (), (ids,), (placed.counts, placed.listed, placed.placed, placed.here), numbers)
+    return Role(placed.placed, Host(), (Phase(1, (step,), title="places of rows at the ranks of their experts"),))
 
 
 # ---- loops over tiles --------------------------------------------------------------------------------------------------

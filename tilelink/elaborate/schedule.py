@@ -14,7 +14,7 @@ from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
 from tilelink.elaborate.user_body import functions
 from tilelink.ir import nodes
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
 from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -178,6 +178,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 yield Launch(MAIN, (routed.sort_rows(launch, int(planned.num_ranks)),))
             case ListRows():
                 yield Launch(MAIN, (routed.list_rows(launch.sent, planned.num_ranks),))
+            case ListPlaces(placed):
+                yield Launch(MAIN, (routed.list_places(placed),))
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
             case PacketCollective(within=False, beside=False):

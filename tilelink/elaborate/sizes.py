@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Publish
+from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
 
 Key = tuple[str, str, str | int]  # ("axis", role, name), ("rows", exchange, 0), ("buffer", name, dimension)
@@ -100,7 +101,9 @@ class Sizes:
             if source:  # those of all ranks
                 return
             dims = len(self.shapes[target[0]])
-        for buffer in source + ([] if exchange.slots else target):  # slots have the rows of an item
+        # slots have the rows of an item, and tiles that find rows at places have rows that nobody sends
+        parts = [] if exchange.slots or isinstance(exchange.sent, Placed) else target
+        for buffer in source + parts:
             self._join(rows, self._dim(buffer, min(dims, len(self.shapes[buffer]))))
         for back in range(1, dims):
             for buffer in source + target:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.enums import Protocol
 from tilelink.ir.order import RankOrder
-from tilelink.ir.routed import Routed, Sent, Tables
+from tilelink.ir.routed import Placed, Routed, Sent, Tables
 from tilelink.ir.steps import Operand, Wait
 
 
@@ -56,6 +56,13 @@ class ListRows:
     """The index program of rows that go to ranks: it makes their tables on the compute stream."""
 
     sent: Sent
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlaces:
+    """The index program of rows that go to places at ranks: it makes their tables on the compute stream."""
+
+    placed: Placed
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,13 @@ class ChunkMover(Mover, ABC):
         return 0
 
     @property
+    def tile_rows(self) -> int:
+        """Rows of the tiles in whose order the receiver gets rows; 0: it gets them in the order of their owner."""
+        return 0
+
+    @property
     def small(self) -> Self:
-        """The same for a machine of few SMs."""
+        """The same for a machine of few SMs, and for the smallest tiles."""
         return self
 
     @abstractmethod
@@ -166,6 +171,41 @@ class NeededRows(ChunkMover):
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedRows(ChunkMover):
+    """As `NeededRows()`, but each row goes once for each of its experts there, to its place in the order of tiles of `height`
+    rows, which then read rows that follow each other."""
+
+    height: int
+
+    issuer: ClassVar[Issuer] = Issuer.PROGRAMS
+    listed: ClassVar[bool] = True
+    _TRIED: ClassVar[tuple[int, ...]] = (64, 128)
+    _SMALLEST: ClassVar[int] = 16
+
+    @property
+    def tile_rows(self) -> int:
+        return self.height
+
+    @property
+    def small(self) -> Self:
+        return type(self)(self._SMALLEST)
+
+    def what(self, exchange: str) -> str:
+        return f"rows of {exchange}, each to its place"
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return _ramp(topology, transfer, topology.gpu.num_sms)
+
+    @classmethod
+    def tried(cls, gpu: Gpu) -> Iterator[Self]:
+        return (cls(height) for height in cls._TRIED)
+
+    @classmethod
+    def more(cls, gpu: Gpu) -> str:
+        return f"{cls.__name__}(n) with the rows n of the tiles that read"
+
+
+@dataclass(frozen=True, slots=True)
 class Fused(ChunkMover):
     """The compute tile itself stores to (push) or loads from (pull) the peer's buffer."""
 
@@ -182,6 +222,7 @@ MOVERS: tuple[type[ChunkMover], ...] = (
     CopyEngine,
     CommSms,
     NeededRows,
+    PlacedRows,
     Fused,
 )  # in the order in which the search tries them
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
 from tilelink.ir.enums import Choice
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Cut, Die, TileOrder
-from tilelink.ir.routed import Routed, Sent
+from tilelink.ir.routed import Placed, Routed, Sent
 from tilelink.ir.steps import Step
 
 
@@ -73,7 +73,7 @@ class Exchange:
     slots: int = 0  # of a bounded exchange; 0: `target` has a place for every chunk
     met: bool = False  # no signal of its own: `target` is complete when the ranks meet at the end of the call
     counted: bool = False  # `source` is made in the call, and counted chunk by chunk
-    sent: Sent | None = None  # only these rows travel, and programs move the own ones like those of peers
+    sent: Sent | Placed | None = None  # only these rows travel, and programs move the own ones like those of peers
     cut: Cut = Cut.ROWS
 
     @property
@@ -358,7 +358,7 @@ class Finish:
 _Between = Begin | AwaitPeers | Publish | TellPlace | MoveRows | Finish  # ranks
 # programs of the kernel behind them may carry these out, before all else: `within`
 BeforeKernel = AwaitPeers | Publish | TellPlace | MoveRows | PacketCollective
-_Index = SortRows | ListRows
+_Index = SortRows | ListRows | ListPlaces
 Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | PacketCollective | _Index
 
 

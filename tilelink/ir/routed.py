@@ -183,6 +183,91 @@ class Sent:
         return 1 - (1 - 1 / ranks) ** self.choices
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Rows of own assignments that go to the ranks of their experts, each to its place in the order of the tiles that read there.
+
+    `routed` says the experts of the tokens of all ranks, and tiles have `height` rows. Tables of exchange `name`:
+
+    - list p has the own assignments to experts of rank p, by expert and number: entry i is of own token listed[p, i], whose row
+      goes to place placed[p, i] there, at which `rows` of that rank has the assignment. So no list has a place twice, and neither
+      have lists p of two ranks;
+    - piece q of list p has here[p, q] entries, from q * piece on.
+    """
+
+    name: str
+    routed: Routed
+    height: int
+
+    @property
+    def ranks(self) -> int:
+        return self.routed.parts
+
+    @property
+    def tokens(self) -> int:
+        """Own ones."""
+        return self.routed.tokens // self.ranks
+
+    @property
+    def entries(self) -> int:
+        """Of a list, at most."""
+        return self.tokens * self.routed.choices
+
+    @property
+    def rows(self) -> int:
+        """Tokens with as many assignments as a piece has entries."""
+        return math.gcd(self.tokens, max(1, MOST_SENT_ROWS // _power(self.routed.choices)))
+
+    @property
+    def piece(self) -> int:
+        """Entries that are moved at a time."""
+        return self.rows * self.routed.choices
+
+    @property
+    def pieces(self) -> int:
+        return self.tokens // self.rows
+
+    @property
+    def chunk(self) -> int:
+        """Ids that one program sorts, all of one rank: a power of two."""
+        return replace(self.routed, tokens=self.tokens).chunk
+
+    @property
+    def chunks(self) -> int:
+        """Of the assignments of a rank."""
+        return -(-self.entries // self.chunk)
+
+    @property
+    def bins(self) -> int:
+        """Of a histogram of the experts of all ranks: a power of two."""
+        return max(_FEWEST_BINS, _power(self.routed.every))
+
+    @property
+    def places(self) -> int:
+        """Of all tiles that a rank may have."""
+        return self.routed.most_tiles(self.height) * self.height
+
+    @property
+    def counts(self) -> str:
+        return f"{self.name}_counts"
+
+    @property
+    def listed(self) -> str:
+        return f"{self.name}_listed"
+
+    @property
+    def placed(self) -> str:
+        return f"{self.name}_placed"
+
+    @property
+    def here(self) -> str:
+        return f"{self.name}_here"
+
+    def likely_share(self, ranks: int) -> float:
+        """Of as many rows as there are own tokens, those that go to a rank where every assignment goes to any expert alike."""
+        return self.routed.choices / ranks
+
+
 class Follows(Choice):
     """How a dimension of a tensor follows an axis."""
 
@@ -190,6 +275,7 @@ class Follows(Choice):
     TOKEN = "token"  # of a routed axis: the token
     EXPERT = "expert"  # of a routed axis: the expert, one for a tile
     CHOICES = "choices"  # of an axis of tokens: the rows of all choices of a token
+    PLACE = "place"  # of a routed axis: the place, so that rows of a tile follow each other
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilelink.errors import LARGEST_SIZE
 from tilelink.ir.graph import Interval, Map, Relation, Sum, TileOp, in_part
 from tilelink.ir.nodes import Kind
-from tilelink.ir.routed import Follows
+from tilelink.ir.routed import Follows, Placed
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import (
     Access,
@@ -74,6 +74,11 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
             exchange = make_exchange(problem, relation)
             buffer, remote = exchange.target or exchange.source, not exchange.target
             return Operand(buffer, index, access, local=space.local, remote=remote, along=along)
+        if relation is not None and not relation.library:
+            sent = make_exchange(problem, relation).sent
+            if isinstance(sent, Placed):
+                access = access_of(problem, read.value, index, space, (sent.places, *shape[1:]))
+                return Operand(read.value, index, access, local=space.local, along=(Follows.PLACE, *along[1:]))
         own = _own_rows(problem, relation) if space.own_first and relation is not None else ""
         return Operand(read.value, index, access, own=own, local=space.local, along=along)
     if relation is None or problem.structure.is_plain(relation) or reads_whole(op, read, relation):

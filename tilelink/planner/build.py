@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import CollectiveCall, LibraryGemm, ListRows, SortRows
+from tilelink.ir.calls import CollectiveCall, LibraryGemm, ListPlaces, ListRows, SortRows
 from tilelink.ir.graph import Copy, Relation
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import (
@@ -183,7 +183,7 @@ class Builder:
                 return out.buffer in symmetric
             case CollectiveCall(out=target):
                 return target in symmetric
-            case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | SortRows() | ListRows():
+            case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | SortRows() | ListRows() | ListPlaces():
                 return False
 
     def _check_fold(self, index: int) -> None:

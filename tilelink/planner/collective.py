@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import CollectiveCall, LibraryCollective, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import CollectiveCall, LibraryCollective, ListPlaces, ListRows, PacketCollective, SortRows
 from tilelink.ir.counting import block_shape, in_registers, packets_sent
 from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.enums import WARP
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import Begin, Exchange, Kernel, Kind, Launch, MoveRows
-from tilelink.ir.routed import Routed
+from tilelink.ir.routed import Placed, Routed
 from tilelink.planner.layout import Illegal, Problem
-from tilelink.planner.rules import NOTHING_ELSE
+from tilelink.planner.rules import NOTHING_ELSE, why_not_in_order
 
 _BLOCK = 512  # packets that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
 _MOST_PER_SM = 4  # programs of 16 warps: 2,048 threads of 32 registers fill an SM of each GPU whose links carry atomics
@@ -104,8 +104,15 @@ def _in_one_launch(run: list[PacketCollective], graph: TileGraph, sms: int) -> l
 def moved_first(problem: Problem, exchanges: tuple[Exchange, ...], index: int, kernel: Kernel) -> list[MoveRows]:
     """Rows that programs of `kernel`, of group `index`, move before their tiles: those that it is the first to read. Raises
     Illegal."""
-    listed = [one.name for one in exchanges if one.sent is not None]
-    found = [MoveRows(name) for name in listed if min(map(problem.host, problem.structure.readers(name))) == index]
+    structure, loops = problem.structure, dict(problem.choices.computes)
+    listed = [one for one in exchanges if one.sent is not None]
+    here = [one for one in listed if min(map(problem.host, structure.readers(one.name))) == index]
+    for one in here:
+        relation = structure.graph.relation(one.name)
+        assert relation is not None, "it is of an exchange"
+        if reason := why_not_in_order(structure, relation, one.mover, loops):
+            raise Illegal(reason)
+    found = [MoveRows(one.name) for one in here]
     if found and kernel.comm:
         raise Illegal(f"programs of {kernel.name} communicate, and rows of {found[0].exchange} are moved first")
     if found and kernel.compute is not None and kernel.compute.warpgroups > 1:
@@ -126,11 +133,12 @@ def with_tables(launches: list[Launch], exchanges: tuple[Exchange, ...]) -> list
     listed = [one.sent for one in exchanges if one.sent is not None]
     for one in (SortRows(routed, height, own_first) for (routed, height), own_first in made.items()):
         found.insert(_behind_ids(found, one.routed.ids), one)
-    for sent in listed:
-        if sent.pulled:
-            found.insert(_behind_ids(found, sent.ids), ListRows(sent))
     begins = sum(isinstance(launch, Begin) for launch in found)
-    found[begins:begins] = [ListRows(sent) for sent in listed if not sent.pulled]
+    for sent in reversed(listed):
+        if isinstance(sent, Placed):
+            found.insert(_behind_ids(found, sent.routed.ids), ListPlaces(sent))
+        else:
+            found.insert(_behind_ids(found, sent.ids) if sent.pulled else begins, ListRows(sent))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
 from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -37,7 +37,7 @@ from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
-from tilelink.planner.links import LIST_US, SIGNAL_COPY_US, index_us, library_us, packets_us, queue_us
+from tilelink.planner.links import LIST_US, SIGNAL_COPY_US, index_us, library_us, packets_us, places_us, queue_us
 from tilelink.planner.loop import Index, Times, last_ends
 from tilelink.planner.tile_run import TileLoop, in_two_parts, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
@@ -223,6 +223,8 @@ class Model:
                 return index_us(routed)
             case ListRows():
                 return LIST_US
+            case ListPlaces(placed):
+                return places_us(placed)
             case LibraryCollective(function, out, operand):
                 return library_us(self.topology, function, max(self._bytes(out), self._bytes(operand)))
             case PacketCollective(packets=packets, shots=shots, within=within, beside=beside):

@@ -11,7 +11,7 @@ from tilelink.planner.choices import Pin, Pins, compute_fields, exchange_fields,
 from tilelink.planner.collectives import collective_pins
 from tilelink.planner.layout import exchange_of
 from tilelink.planner.options import compute_options, exchange_options
-from tilelink.planner.rules import why_no_loop, why_not_beside
+from tilelink.planner.rules import why_no_loop, why_not_beside, why_not_in_order
 from tilelink.planner.space import structure_with
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
@@ -64,6 +64,7 @@ def why_not_together(structure: Structure, chosen: Chosen) -> str:
         option = chosen["exchange", relation.name]
         if isinstance(option, ExchangeChoice):
             reason = why_not_beside(structure, relation, option.mover, loops)
+            reason = reason or why_not_in_order(structure, relation, option.mover, loops)
             if reason:
                 return reason
     return ""

@@ -11,6 +11,7 @@ from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
 from tilelink.ir.order import ChunkOrder, Cut, Nest, RankOrder
+from tilelink.ir.routed import Placed, Sent
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
 from tilelink.planner.rules import peer_atomics, why_illegal
@@ -175,9 +176,16 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         by=relation.by,
         slots=choice.slots if bounded else 0,
         counted=made and not bounded and not (in_place and not source),
-        sent=structure.sent(relation, choice.transfer) if choice.mover.listed else None,
+        sent=_sent_rows(structure, relation, choice),
         cut=choice.cut or Cut.ROWS,
     )
+
+
+def _sent_rows(structure: Structure, relation: Relation, choice: ExchangeChoice) -> Sent | Placed | None:
+    """Rows that alone are moved, as tables say."""
+    if choice.mover.tile_rows:
+        return structure.placed(relation, choice.mover.tile_rows)
+    return structure.sent(relation, choice.transfer) if choice.mover.listed else None
 
 
 def copies_own(exchange: Exchange) -> bool:
@@ -279,4 +287,6 @@ def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> B
     parts = (problem.num_ranks, *relation.part)
     if problem.structure.by_routing(relation):  # which knows rows of the whole, and no parts
         parts = problem.graph.values[relation.name].shape
+        if isinstance(exchange.sent, Placed):
+            parts = exchange.sent.places, *parts[1:]
     return Buffer(exchange.target, memory, parts, problem.graph.values[relation.name].dtype)

@@ -8,7 +8,7 @@ from tilelink.ir.enums import PACKET_BYTES, Protocol
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import Exchange
 from tilelink.ir.order import Nest
-from tilelink.ir.routed import Routed
+from tilelink.ir.routed import Placed, Routed
 from topologies.topology import Fabric, Topology
 
 _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
@@ -116,6 +116,11 @@ def index_us(routed: Routed) -> float:
     if routed.programs == 1:
         return _INDEX_US
     return _INDEX_US + _COUNT_US + routed.rows * _ID_US
+
+
+def places_us(placed: Placed) -> float:
+    """The tables of rows that go to places: two launches, as those of a routing that is counted first. Not measured."""
+    return _INDEX_US + _COUNT_US + placed.routed.rows * _ID_US
 
 
 def bus_rate(topology: Topology) -> float:

@@ -120,6 +120,12 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"listed rows of {x.name} go in one chunk, from their owner, which has them all when the call begins",
     ),
     (
+        lambda x: x.mover.tile_rows > 0 and not x.push,
+        lambda x: (
+            f"the owner of rows of {x.name} finds their places, and pushes them there: NeededRows() may be pulled"
+        ),
+    ),
+    (
         lambda x: x.cut is Cut.COLUMNS and not x.routed,
         lambda x: (
             f"tiles that read {x.name} wait for rows; columns are of use where a routing finds rows in all parts, as it does "
@@ -233,6 +239,32 @@ def why_not_beside(
             return NOTHING_ELSE
         if isinstance(loop, TritonLoop) and (per_sm := loop.tile.per_sm) > 1:
             return f"programs that communicate take whole SMs, and {per_sm} programs of the tiles share one"
+    return ""
+
+
+def why_not_in_order(
+    structure: Structure, relation: Relation, mover: ChunkMover, loops: Mapping[str, ComputeChoice]
+) -> str:
+    """Why rows cannot lie in the order of the tiles that read them."""
+    placed = structure.placed(relation, mover.tile_rows) if mover.tile_rows else None
+    if placed is None:
+        return ""
+    kind, rows = type(mover).__name__, placed.height
+    readers = structure.readers(relation.name)
+    for index, group in enumerate(structure.groups):
+        loop = loops[group.name].loop
+        if not isinstance(loop, TritonLoop):
+            continue
+        if index in readers and loop.tile.m != rows:
+            return (
+                f"{kind}({rows}) puts rows of {relation.name} where tiles of {rows} rows read them, and those of {group.name} "
+                f"have {loop.tile.m}; legal: {kind}({loop.tile.m}), or tiles of {rows} rows"
+            )
+        if loop.own_first and loop.tile.m == rows and placed.routed in (axis.routed for axis in group.anchor.axes):
+            return (
+                f"{kind}({rows}) puts rows of {relation.name} in the order of all tokens, and tiles of own tokens come first in "
+                f"{group.name}; legal: {group.name}.own=in order, or another mover"
+            )
     return ""
 
 

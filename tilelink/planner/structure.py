@@ -11,7 +11,7 @@ from tilelink.ir.collective import Collective, Landing
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Kind
-from tilelink.ir.routed import MOST_SENT_ROWS, Follows, Sent
+from tilelink.ir.routed import MOST_SENT_ROWS, Follows, Placed, Routed, Sent
 from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.group import Group
@@ -138,14 +138,19 @@ class Structure:
 
     def sent(self, relation: Relation, transfer: Transfer = Transfer.PUSH) -> Sent | None:
         """Rows of a gather that its readers need, if all of them find rows of tokens by one routing to experts of ranks."""
-        found = self._sent.get(relation.name)
+        found, _ = self._sent.get(relation.name, (None, None))
         if found is None or transfer is Transfer.PUSH:
             return found
         gathered = next(one.name for one in self.graph.relations() if one.source == found.ids)
         return replace(found, ids=gathered, pulled=True)
 
+    def placed(self, relation: Relation, height: int) -> Placed | None:
+        """The same rows in the order of tiles of `height` rows that read them."""
+        _, routed = self._sent.get(relation.name, (None, None))
+        return None if routed is None else Placed(relation.name, routed, height)
+
     @cached_property
-    def _sent(self) -> dict[str, Sent]:
+    def _sent(self) -> dict[str, tuple[Sent, Routed]]:
         found = {}
         for relation in self.relations:
             reads = [(op, read) for op in self.graph.consumers(relation.name) for read in op.reads]
@@ -164,7 +169,7 @@ class Structure:
             if ids is not None and one.parts > 1:
                 tokens = relation.part[0]
                 rows = math.gcd(tokens, MOST_SENT_ROWS)
-                found[relation.name] = Sent(relation.name, ids.source, tokens, one.choices, one.experts, rows)
+                found[relation.name] = Sent(relation.name, ids.source, tokens, one.choices, one.experts, rows), one
         return found
 
     def finds_own_rows(self, group: Group) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
 from tilelink.ir.enums import Choice
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -368,6 +368,8 @@ def _name(launch: Launch) -> str:
             return f"rows of each expert of {routed.name}"
         case ListRows(sent):
             return f"rows of {sent.name} that ranks need"
+        case ListPlaces(placed):
+            return f"places of rows of {placed.name} at ranks"
         case CopyProgram(exchange=name):
             return f"start of copies of {name}"
         case Finish() | Kernel() | LibraryGemm():

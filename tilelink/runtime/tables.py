@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from tilelink.ir.calls import CollectiveCall, ListRows, SortRows
+from tilelink.ir.calls import CollectiveCall, ListPlaces, ListRows, SortRows
 from tilelink.ir.placement import share
 from tilelink.ir.schedule import Schedule
-from tilelink.schedule.tables import Entries, listed_rows, sorted_rows
+from tilelink.schedule.tables import Entries, listed_rows, placed_rows, sorted_rows
 
 Entry = tuple[str, tuple[int, ...], int]  # of a table, its place, and what it is by the definition
 
@@ -26,6 +26,8 @@ def tables_of(schedule: Schedule) -> tuple[str, ...]:
             found += launch.made[2:]  # counts are what it makes them of
         elif isinstance(launch, ListRows):
             found += [launch.sent.listed, launch.sent.here]
+        elif isinstance(launch, ListPlaces):
+            found += [launch.placed.listed, launch.placed.placed, launch.placed.here]
     return tuple(found)
 
 
@@ -34,7 +36,7 @@ def wrong_table(
 ) -> str:
     """The first entry of a table that is not what a call should make of its inputs, in words; empty if all are right. Inputs and
     tables are by rank, then by name."""
-    made = [launch for launch in schedule.launches if isinstance(launch, SortRows | ListRows)]
+    made = [launch for launch in schedule.launches if isinstance(launch, SortRows | ListRows | ListPlaces)]
     for launch in made:
         for rank in range(schedule.num_ranks):
             for name, place, wanted in _entries(schedule, launch, inputs, rank):
@@ -45,7 +47,10 @@ def wrong_table(
 
 
 def _entries(
-    schedule: Schedule, launch: SortRows | ListRows, inputs: Sequence[Mapping[str, torch.Tensor]], rank: int
+    schedule: Schedule,
+    launch: SortRows | ListRows | ListPlaces,
+    inputs: Sequence[Mapping[str, torch.Tensor]],
+    rank: int,
 ) -> Iterator[Entry]:
     if isinstance(launch, ListRows):
         sent = launch.sent
@@ -54,12 +59,19 @@ def _entries(
         made = listed_rows(ids, sent.experts, shape, *((rank,) if sent.pulled else ()))
         yield from _named((sent.listed, sent.here), made)
         return
+    if isinstance(launch, ListPlaces):
+        placed, routed = launch.placed, launch.placed.routed
+        own = range(rank * placed.tokens, (rank + 1) * placed.tokens)
+        ids, pieces = _ids(schedule, routed.ids, inputs, rank).numpy(), (placed.ranks, placed.pieces)
+        lists = placed_rows(ids, own, (routed.experts, routed.every), placed.height, pieces)
+        yield from _named((placed.listed, placed.placed, placed.here), lists)
+        return
     routed, height = launch.routed, launch.height
-    own = share(routed.every, routed.parts, rank if routed.parts > 1 else 0)
+    mine = share(routed.every, routed.parts, rank if routed.parts > 1 else 0)
     whole, tiles = _ids(schedule, routed.ids, inputs, rank).numpy(), routed.most_tiles(height)
     each = routed.tokens // schedule.num_ranks
     first = range(rank * each, (rank + 1) * each) if launch.own_first else None
-    found = sorted_rows(whole, own, height, tiles, of_all=routed.parts == 1, first=first)
+    found = sorted_rows(whole, mine, height, tiles, of_all=routed.parts == 1, first=first)
     yield from _named(launch.made[2:], found)
 
 

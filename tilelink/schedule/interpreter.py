@@ -21,8 +21,7 @@ from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.ranges import Range, range_of
 from tilelink.schedule.roles import Phase, Role, Schedule, Who
 from tilelink.schedule.steps import (
-    LIST_ROWS,
-    SORT_ROWS,
+    INDEX_PROGRAMS,
     Call,
     Compute,
     For,
@@ -291,7 +290,7 @@ class _Program:
         return self.values[one] if isinstance(one, str) and one in self.values else float(one)
 
     def library(self, step: Call, env: Env) -> None:
-        if step.function in (SORT_ROWS, LIST_ROWS):
+        if step.function in INDEX_PROGRAMS:
             self.index_rows(step, env)
             return
         if step.function not in ("matmul", "matmul_transposed") or len(step.operands) != 2:

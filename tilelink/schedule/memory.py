@@ -32,7 +32,7 @@ class Law(Choice):
 
     GROWS = "grows along the last dimension"  # offsets
     DIFFERS = "no value twice along the last dimension"  # rows of a permutation
-    APART = "no value on two ranks"  # rows of the experts of a rank
+    APART = "no value on two ranks"  # rows of the experts of a rank; of several dimensions, at the same places of the others
     COUNTS = "the number of entries of another table"
 
 

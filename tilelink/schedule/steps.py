@@ -95,6 +95,8 @@ class Call:
 
 SORT_ROWS = "sort_rows"  # the index program of a routing: tables of rows by experts (`tilelink.ir.routed`)
 LIST_ROWS = "list_rows"  # that of rows which go to ranks: tables of those with an expert there
+LIST_PLACES = "list_places"  # that of rows which go to places at ranks: tables of own assignments with their places
+INDEX_PROGRAMS = (SORT_ROWS, LIST_ROWS, LIST_PLACES)
 
 
 class Order(Choice):

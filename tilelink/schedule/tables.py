@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tilelink.schedule.index import Ints
-from tilelink.schedule.steps import LIST_ROWS, Call
+from tilelink.schedule.steps import LIST_PLACES, LIST_ROWS, Call
 
 Entries = dict[tuple[int, ...], int]
 
@@ -23,6 +23,9 @@ def made_tables(
     """The last tables of `step`, an index program that is told these ids and numbers."""
     if step.function == LIST_ROWS:
         return listed_rows(ids, numbers[0], shapes[step.tables[0]], *numbers[2:])
+    if step.function == LIST_PLACES:
+        begin, tokens, share, every, _, height, _ = numbers
+        return placed_rows(ids, range(begin, begin + tokens), (share, every), height, shapes[step.tables[-1]])
     first, own, _, _, _, *apart = numbers
     (places,), (tiles,) = shapes[step.tables[2]], shapes[step.tables[4]]
     mine = range(apart[0], sum(apart)) if apart else None
@@ -76,3 +79,24 @@ def listed_rows(ids: Ints, experts: int, shape: tuple[int, ...], reader: int | N
             here[rank, block] = len(places)
             listed |= {(rank, block, number): place for number, place in enumerate(places)}
     return listed, here
+
+
+def placed_rows(
+    ids: Ints, own: range, experts: tuple[int, int], height: int, shape: tuple[int, ...]
+) -> tuple[Entries, Entries, Entries]:
+    """(listed, placed, here) of ids [tokens, choices] of all ranks: for each of `shape[0]` ranks, which have a share of all
+    `experts` in order, the `own` tokens of assignments that go there, by expert and number, and their places in tiles of
+    `height`; and how many entries each of `shape[1]` pieces of the list has."""
+    (ranks, pieces), (share, every), choices = shape, experts, ids.shape[1]
+    flat, numbers = [int(one) for one in ids.ravel()], range(own.start * choices, own.stop * choices)
+    listed, placed, here = Entries(), Entries(), Entries()
+    for rank in range(ranks):
+        theirs = range(rank * share, min((rank + 1) * share, every))
+        rows, *_ = sorted_rows(ids, theirs, height, 0, of_all=False)
+        place_of = {number: place for (place,), number in rows.items()}
+        here |= {(rank, piece): 0 for piece in range(pieces)}
+        found = sorted((flat[number], number) for number in numbers if flat[number] in theirs)
+        for entry, (_, number) in enumerate(found):
+            listed[rank, entry], placed[rank, entry] = number // choices - own.start, place_of[number]
+            here[rank, entry * pieces // len(numbers)] += 1
+    return listed, placed, here

@@ -44,7 +44,7 @@ def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: st
             call.returned()
         case orders.OWN_ROWS:
             call.own_rows()
-        case steps.SORT_ROWS | steps.LIST_ROWS:
+        case steps.SORT_ROWS | steps.LIST_ROWS | steps.LIST_PLACES:
             call.index_rows()
         case _:
             raise Mismatch(f"nobody knows what {function} makes")

@@ -46,6 +46,7 @@ from tilelink.proof.contents.orders import (
     Reordered,
     Returned,
 )
+from tilelink.proof.contents.placed import with_rows_by_token
 from tilelink.proof.contents.tables import Sorts, is_of, sorts
 from tilelink.schedule.index import Index, Number, least, less, names_in, rank, replaced, tables_in
 from tilelink.schedule.instance import with_indices
@@ -60,7 +61,7 @@ def in_order_of_tables(schedule: Schedule, spec: BoundSpec) -> tuple[Schedule, B
     made = [step for step in all_steps(schedule) if isinstance(step, Call) and step.function == SORT_ROWS]
     if not made and not any(isinstance(node.operation, Combine) for node in spec.nodes):
         return schedule, spec
-    return _Reordering(with_all_rows(schedule, spec), spec, made).both()
+    return _Reordering(with_all_rows(with_rows_by_token(schedule), spec), spec, made).both()
 
 
 @dataclass(frozen=True, slots=True)

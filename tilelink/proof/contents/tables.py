@@ -7,7 +7,7 @@ has room for every routing. Which ids it reads is looked at where calls are (`ca
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ from tilelink.proof.findings import Finding
 from tilelink.schedule.index import Number, evaluate, value_of
 from tilelink.schedule.memory import Law
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import LIST_ROWS, SORT_ROWS, Call
+from tilelink.schedule.steps import LIST_PLACES, LIST_ROWS, SORT_ROWS, Call
 from tilelink.schedule.walk import phases, steps_in
 
 
@@ -38,17 +38,11 @@ class Sorts:
 def sorts(schedule: Schedule, step: Call) -> Sorts:
     """Raises ValueError where numbers are missing, KeyError where they depend on something else than the rank."""
 
-    def number(one: Number, rank: int) -> int:
-        return int(evaluate(one, {"rank": rank} | schedule.sizes))
-
-    def of_ranks(one: Number) -> tuple[int, ...]:
-        return tuple(number(one, rank) for rank in range(schedule.num_ranks))
-
-    first, own, every, choices, chunk, *tokens = step.numbers
-    found = Sorts(of_ranks(first), of_ranks(own), number(every, 0), number(choices, 0), number(chunk, 0))
+    first, own, every, choices, chunk, *tokens = (_of_ranks(schedule, one) for one in step.numbers)
+    found = Sorts(first, own, every[0], choices[0], chunk[0])
     if len(step.tables) == len(Tables("", 0).all):
         return found
-    begin, many = map(of_ranks, tokens)
+    begin, many = tokens
     return replace(found, tokens=tuple(zip(begin, many, strict=True)))
 
 
@@ -68,6 +62,9 @@ def wrong_tables(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
                     yield Finding(BugClass.WRONG_PLACE, f"role {role.name}, {step.function}", fact)
             if isinstance(step, Call) and step.function == LIST_ROWS:
                 for fact in _facts_of_lists(schedule, step):
+                    yield Finding(BugClass.WRONG_PLACE, f"role {role.name}, {step.function}", fact)
+            if isinstance(step, Call) and step.function == LIST_PLACES:
+                for fact in _facts_of_places(schedule, step):
                     yield Finding(BugClass.WRONG_PLACE, f"role {role.name}, {step.function}", fact)
 
 
@@ -131,15 +128,55 @@ def _facts_of_lists(schedule: Schedule, step: Call) -> Iterator[str]:
     relied on."""
     ids, (listed, here) = step.operands[0], step.tables
     lists = schedule.num_ranks if len(step.numbers) > 2 else 1
-    shapes, tables = schedule.shapes, {one.name: one for one in schedule.tables}
+    shapes = schedule.shapes
     shape, (ranks, blocks, rows) = shapes[ids.buffer], shapes[listed]
     if tuple(ids.start) != (0, 0) or tuple(ids.extent) != shape or step.numbers[1] != shape[1]:
         yield f"it takes not all of {ids.buffer} {list(shape)}, by {step.numbers[1]} choices"
     if (ranks, lists * blocks * rows) != (schedule.num_ranks, shape[0]) or shapes[here] != (ranks, blocks):
         given = f"{list(shapes[listed])} and {list(shapes[here])}"
         yield f"tables {given} are not of {shape[0]} tokens for {schedule.num_ranks} ranks"
-    for name, least, known in ((listed, rows, {Law.DIFFERS}), (here, rows + 1, set[Law]())):
-        if value_of(tables[name].below, schedule.sizes) < least:
-            yield f"table {name} is to have entries below {least}"
-        for law in set(tables[name].laws) - known:
+    yield from _untrue(schedule, {listed: rows, here: rows + 1}, {listed: {Law.DIFFERS}, here: set()})
+
+
+def _facts_of_places(schedule: Schedule, step: Call) -> Iterator[str]:
+    """Of lists of rows that go to places at ranks. Whether experts and places are those of a routing is asked where they are used."""
+    ids, (counts, listed, placed, here) = step.operands[0], step.tables
+    shapes, ranks, (all_tokens, choices) = schedule.shapes, schedule.num_ranks, schedule.shapes[ids.buffer]
+    try:
+        first, tokens, share, every, told, height, chunk = (_of_ranks(schedule, one) for one in step.numbers)
+    except (KeyError, ValueError):
+        yield "it is not told which tokens are own ones, and where rows go"
+        return
+    if any(len(set(one)) > 1 for one in (tokens, share, every, told, height, chunk)):
+        yield "it is told other sizes on other ranks"
+        return
+    own, entries, pieces = tokens[0], tokens[0] * choices, shapes[here][1]
+    if tuple(ids.start) != (0, 0) or tuple(ids.extent) != (all_tokens, choices) or told[0] != choices:
+        yield f"it takes not all of {ids.buffer} [{all_tokens}, {choices}], by {told[0]} choices"
+    wanted = {listed: (ranks, entries), placed: (ranks, entries), here: (ranks, pieces)}
+    if own * ranks != all_tokens or any(shapes[name] != shape for name, shape in wanted.items()) or own % pieces:
+        given = ", ".join(str(list(shapes[name])) for name in wanted)
+        yield f"tables {given} are not of {own} tokens of each of {ranks} ranks"
+    counters, bins = shapes[counts]
+    if counters != ranks * -(-entries // chunk[0]) or bins < every[0] or bins & (bins - 1):
+        yield f"counts {list(shapes[counts])} are not of {entries} ids of each rank, {chunk[0]} at a time"
+    places = Routed("", "", all_tokens, choices, share[0]).most_tiles(height[0]) * height[0]
+    apart = sorted(first) == [rank * own for rank in range(ranks)]
+    known = {Law.DIFFERS, Law.APART} if apart else {Law.DIFFERS}
+    laws = {listed: set[Law](), placed: known, here: set[Law]()}
+    least = {listed: own, placed: places, here: entries // pieces + 1}
+    yield from _untrue(schedule, least, laws)
+
+
+def _of_ranks(schedule: Schedule, one: Number) -> tuple[int, ...]:
+    return tuple(int(evaluate(one, {"rank": rank} | schedule.sizes)) for rank in range(schedule.num_ranks))
+
+
+def _untrue(schedule: Schedule, least: Mapping[str, int], known: Mapping[str, set[Law]]) -> Iterator[str]:
+    """What is taken for granted of tables and does not hold: entries are below so much at least, laws are these."""
+    tables = {one.name: one for one in schedule.tables}
+    for name, most in least.items():
+        if value_of(tables[name].below, schedule.sizes) < most:
+            yield f"table {name} is to have entries below {most}"
+        for law in set(tables[name].laws) - known[name]:
             yield f"of table {name} it is not true that it has {law.value}"

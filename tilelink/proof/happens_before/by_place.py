@@ -35,7 +35,7 @@ class Places:
         """Where an access begins: at a place, or where no place is known, so that it may be of any."""
         found, _ = less(start)
         if isinstance(found, Index) and found.op == self.table:
-            return (rank * self.each if self.ranks > 1 else 0) + replaced(found.args[0], {"lane": 0})
+            return (rank * self.each if self.ranks > 1 else 0) + replaced(found.args[-1], {"lane": 0})
         return Index(self.table, (0,))
 
 
@@ -52,15 +52,16 @@ def written_by_place(schedule: Schedule) -> dict[str, Places]:
 def _places(region: Region, laws: dict[str, tuple[Law, ...]], schedule: Schedule) -> Places | None:
     for dim, start in enumerate(region.start):
         row, before = less(start)
-        if isinstance(row, Index) and Law.DIFFERS in laws.get(row.op, ()) and len(row.args) == 1:
-            (place,) = row.args
+        if isinstance(row, Index) and Law.DIFFERS in laws.get(row.op, ()):
+            *lists, place = row.args
             one_each = isinstance(place, Index) and place.op == "+" and place.args[1] == Index("lane")
             if one_each and "lane" not in names_in(place.args[0]):  # type: ignore[union-attr]
-                each = schedule.shapes[row.op][0]
-                if region.at == rank and before == 0:
+                each = schedule.shapes[row.op][-1]
+                if region.at == rank and before == 0 and not lists:
                     return Places(dim, row.op, each)
                 at = region.at.op if isinstance(region.at, Index) and region.at.is_name else ""
-                if at and Law.APART in laws[row.op] and names_in(before) <= {at}:
+                # of a table of lists, each rank's is that of its number
+                if at and Law.APART in laws[row.op] and names_in(before) <= {at} and lists in ([], [region.at]):
                     return Places(dim, row.op, each, schedule.num_ranks, at, before)
     return None
 
