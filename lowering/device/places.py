@@ -59,8 +59,8 @@ def list_places(
     PIECES_BLOCK: tl.constexpr,
 ):
     """Of CHUNKS programs c lists chunk c of the OWN_ROWS assignments of rank `rank`. Those to the SHARE experts of rank p are in
-    row p of `listed`, as own tokens, and their places there in row p of `placed`, by expert and number. Of piece q of a row, PIECE
-    columns, here[p, q] are there."""
+    row p of `listed`, as own tokens, and their places there in row p of `placed`, by expert and number. Piece q of a row, PIECE
+    columns, has here[p, q]."""
     chunk, lanes, bins = tl.program_id(0), tl.arange(0, CHUNK), tl.arange(0, BINS)
     first, mine = chunk * CHUNK, rank * CHUNKS + chunk
     found = choices_of(ids, rank * OWN_ROWS + first, OWN_ROWS - first, CHUNK, NUM_EXPERTS)

@@ -12,7 +12,7 @@ from tilelink.ir.graph import Copy, Relation, Sum
 from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
 from tilelink.ir.order import Nest
-from tilelink.ir.routed import Along, Follows, Routed
+from tilelink.ir.routed import Along, Follows, Placed, Routed
 from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.planner.group import Group
 from tilelink.planner.halves import MOST_SPLITS
@@ -139,7 +139,10 @@ class _Bound:
         gpu, tile, loop = self.topology.gpu, self.loop.tile, self.loop
         reduction = next(axis.extent for axis in self.group.anchor.axes if axis.reduction)
         by_expert = self.routed is not None  # each tile has weights of its own
-        work = Work(tile.m, tile.n, 2, self.group.matmuls, 1, reduction, max(64, tile.k), self.turns, by_expert)
+        in_order = any(isinstance(x.sent, Placed) for _, x in self.exchanges)
+        work = Work(
+            tile.m, tile.n, 2, self.group.matmuls, 1, reduction, max(64, tile.k), self.turns, by_expert, in_order
+        )
         on = Programs(tile.warps, tile.stages, tile.per_sm, beside=False)
         dtype = self.graph.values[self.graph.inputs[0]].dtype
         rounds = -(-self.tiles // self.programs)
@@ -277,7 +280,8 @@ class _Bound:
         """Of a value, what tiles read of it where a routing says which rows."""
         how = {one.how for one in along if one is not None}
         if self.routed is None or not how or how == {Follows.TOKEN}:
-            return 1.0
+            placed = any(x.name == value and isinstance(x.sent, Placed) for _, x in self.exchanges)
+            return self.routed.likely_rows / self.graph.values[value].shape[0] if self.routed and placed else 1.0
         if Follows.EXPERT in how:
             return self.routed.likely_share
         return min(1.0, self.routed.likely_rows / self.graph.values[value].shape[0])

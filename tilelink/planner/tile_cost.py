@@ -22,7 +22,6 @@ from tilelink.ir.steps import (
     Store,
     SumPackets,
     SumParts,
-    UserBody,
     Wait,
     in_pieces,
     matmuls_together,
@@ -40,7 +39,9 @@ from tilelink.planner.tile_work import (
     Work,
     again_us,
     compute_us,
+    finds_in_order,
     flops_us,
+    loops_over_k,
     of_experts_us,
     operands_of,
     read_again,
@@ -221,11 +222,12 @@ class TileCost:
             n=written[-1],
             dims=len(written),
             matmuls=matmuls_together(self.role.body),
-            bodies=self._bodies(),
+            bodies=loops_over_k(self.role.body),
             reduction=self._reduction(),
             step=max([64, *(axis.tile for axis in self.role.axes if axis.reduction)]),
             turns=self.role.warpgroups > 1,
             others=self._other_weights,
+            in_order=finds_in_order(self.role.body),
         )
 
     def _compute_us(self) -> float:
@@ -233,13 +235,6 @@ class TileCost:
 
     def _flops_us(self) -> float:
         return flops_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
-
-    def _bodies(self) -> int:
-        """Loops over k of a tile, one after the other."""
-        loops = (
-            isinstance(step, UserBody) or (isinstance(step, MatmulBody) and not step.beside) for step in self.role.body
-        )
-        return sum(loops)
 
     def _reduction(self) -> int:
         return sum(axis.extent * axis.segments for axis in self.role.axes if axis.reduction) or 1
@@ -279,7 +274,7 @@ class TileCost:
         """Of a buffer, what tiles read or write of it where a routing says which rows."""
         if Follows.EXPERT in along:
             return self.share
-        if self.routed is None or not {Follows.ROW, Follows.CHOICES} & set(along):
+        if self.routed is None or not {Follows.ROW, Follows.PLACE, Follows.CHOICES} & set(along):
             return 1.0
         return min(1.0, self.routed.likely_rows / self.parts.buffer(buffer).shape[0])
 
@@ -295,7 +290,7 @@ class TileCost:
         """Bytes of operands that all tiles together load from the L2."""
         m, n = (axis.tile for axis in self.role.axes if not axis.reduction)
         size = DTYPE_BYTES[self.parts.dtype]
-        return self.role.num_tiles * (m + n) * self._reduction() * size * float(self._bodies())
+        return self.role.num_tiles * (m + n) * self._reduction() * size * float(loops_over_k(self.role.body))
 
     def _counts(self) -> int:
         """How often a tile counts: for each chunk that it touches."""

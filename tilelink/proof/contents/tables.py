@@ -139,7 +139,7 @@ def _facts_of_lists(schedule: Schedule, step: Call) -> Iterator[str]:
 
 
 def _facts_of_places(schedule: Schedule, step: Call) -> Iterator[str]:
-    """Of lists of rows that go to places at ranks. Whether experts and places are those of a routing is asked where they are used."""
+    """Of lists of rows that go to places at ranks. Whether experts and places are those of a routing is asked elsewhere."""
     ids, (counts, listed, placed, here) = step.operands[0], step.tables
     shapes, ranks, (all_tokens, choices) = schedule.shapes, schedule.num_ranks, schedule.shapes[ids.buffer]
     try:
