@@ -84,6 +84,8 @@ def test_what_others_access_meanwhile_has_an_order(written: tuple[int, ...], rea
         ("ep_layer", 2048, {"rows_value.mover": "NeededRows()", "rows_value.transfer": "pull"}),
         # threads hold table entries of rows that others load
         ("ep_layer", 2048, {"rows_value.mover": "NeededRows()", "h.tile": "128x64x64/4w5s"}),
+        ("ep_layer", 64, {"rows_value.mover": "PlacedRows(64)", "h.tile": "64x64x64/4w4s"}),
+        ("ep_layer", 2048, {"rows_value.mover": "PlacedRows(128)", "h.tile": "128x64x64/4w4s"}),
         ("ag_moe", 2048, {"out.tile": "128x64x64/4w4s", "out.own": "first"}),
         ("moe_rs", 2048, {"grouped_matmul_out.tile": "128x64x64/4w3s2p"}),
     ],

@@ -75,6 +75,7 @@ def test_results_are_those_of_the_definition_token_by_token(name: str) -> None:
             assert ((found.double() - part).norm() <= 0.01 * part.norm() + 1e-9).item()
 
 
+PLACED: dict[str, object] = {"rows_value.mover": "PlacedRows(16)", "h.tile": "16x32x16/4w1s"}
 PINS: dict[str, tuple[str, dict[str, object]]] = {
     "rows arrive by copy engines": ("ag_moe", {"mover": "CopyEngine()", "transfer": "push", "chunks": "2"}),
     "rows are pulled by programs": ("ag_moe", {"mover": "CommSms(2)", "transfer": "pull"}),
@@ -132,6 +133,14 @@ PINS: dict[str, tuple[str, dict[str, object]]] = {
     "rows of one choice are fetched": ("there_and_back", {"out.adder": "receiver", "out_rows.transfer": "pull"}),
     "needed rows go there and back": ("there_and_back", {"dispatch_out.mover": "NeededRows()"}),
     "needed rows for a function and a matmul": ("of_functions", {"rows_value.mover": "NeededRows()"}),
+    "rows go to their places": ("ep_layer", PLACED | {"out.adder": "sender"}),
+    "rows go to their places, and return": ("ep_layer", PLACED | {"out.adder": "receiver"}),
+    "rows go to their places, and are fetched": (
+        "ep_layer",
+        PLACED | {"out.adder": "receiver", "out_rows.transfer": "pull"},
+    ),
+    "rows go to their places and back": ("there_and_back", {"dispatch_out.mover": "PlacedRows(16)"}),
+    "rows go to their places for a function and a matmul": ("of_functions", {"rows_value.mover": "PlacedRows(16)"}),
     "tiles of 16 rows": ("moe_layer", {"h.tile": "16x32x16/4w1s"}),
     "tiles of own tokens first": ("ag_moe", {"mover": "CopyEngine()", "transfer": "push", "own": "first"}),
 }

@@ -87,6 +87,15 @@ def test_only_needed_rows_travel(adder: str, transfer: str, ranks: int, experts:
     check(planned(ranks, experts, pins))
 
 
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(("ranks", "experts"), [(2, 1), (3, 2), (4, 5), (4, 7)])
+@pytest.mark.parametrize("adder", ADDERS)
+def test_rows_go_to_their_places(adder: str, ranks: int, experts: int) -> None:
+    """Places at the last rank are those of its fewer experts."""
+    pins: dict[str, object] = {"rows_value.mover": "PlacedRows(16)", "h.tile": "16x32x16/4w1s", "out.adder": adder}
+    check(planned(ranks, experts, pins))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OF_RANKS if name != LAYER.name])
 @pytest.mark.parametrize(("ranks", "experts"), [(2, 1), (3, 4), (4, 5)])

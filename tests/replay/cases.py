@@ -235,6 +235,8 @@ def _experts() -> Iterator[Case]:
         yield _case("experts", "09_ep_layer.py:ep_layer", "needed rows", ("h200-nvswitch", 4), small, needed, target)
         pulled = needed | {"rows_value.transfer": "pull"}
         yield _case("experts", "09_ep_layer.py:ep_layer", "pulled rows", ("h200-nvswitch", 4), small, pulled, target)
+        placed = {"rows_value.mover": "PlacedRows(64)", "h.tile": "64x128x64/4w3s", "out.adder": "receiver"}
+        yield _case("experts", "09_ep_layer.py:ep_layer", "placed rows", ("h200-nvswitch", 4), small, placed, target)
         yield _case("experts", "07_ag_moe.py:ag_moe", "columns", ("h200-nvswitch", 4), small, columns, target)
     for adder, target in (("receiver", STOCK), ("receiver", DISTRIBUTED), ("sender", STOCK)):
         pins = {"out.adder": adder}
