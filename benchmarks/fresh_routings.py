@@ -87,13 +87,14 @@ ANSWERS: dict[str, Callable[[Given], Answer]] = {
     "experts, layer with own tiles first": _layer,
     "experts, layer in packets": _layer,
     "experts, rows are fetched": _layer,
+    "experts, rows at their places": _layer,
     "experts, there and back": _back,
 }
 
 
 _LAYER = "experts, layer of experts of ranks"
 _COLUMNS, _FIRST = "experts, layer by columns", "experts, layer with own tiles first"
-_FETCHED = "experts, rows are fetched"
+_FETCHED, _PLACED = "experts, rows are fetched", "experts, rows at their places"
 PINS: dict[str, tuple[dict[str, object], ...]] = {
     _LAYER: (
         {"out.adder": "sender"},
@@ -119,6 +120,11 @@ PINS: dict[str, tuple[dict[str, object], ...]] = {
         {"rows_value.mover": mover, "rows_value.transfer": "pull", "out.adder": "receiver", "out_rows.transfer": back}
         for mover, back in (("NeededRows()", "push"), ("NeededRows()", "pull"), ("CopyEngine()", "pull"))
     ),
+    _PLACED: tuple(
+        {"rows_value.mover": f"PlacedRows({tile.split('x')[0]})", "h.tile": tile, "out.adder": adder}
+        for tile in ("16x64x64/4w4s", "64x128x64/4w4s", "128x128x64/8w4s")
+        for adder in ("sender", "receiver")
+    ),
     "experts, there and back": (
         {},
         {"dispatch_out.mover": "NeededRows()"},
@@ -137,7 +143,7 @@ def run(name: str, sizes: dict[str, int], calls: int, seed: int, pins: Mapping[s
     rank, ranks, family = dist.get_rank(), dist.get_world_size(), EXPERTS[name]
     schedule, operator = _operator(family.spec, sizes, pins)
     one_rank = None
-    if name in (_LAYER, _COLUMNS, _FIRST, _FETCHED) and pins.get("out.adder") == "receiver":
+    if name in (_LAYER, _COLUMNS, _FIRST, _FETCHED, _PLACED) and pins.get("out.adder") == "receiver":
         tiles = {pin: value for pin, value in schedule.choices if pin in ("h.tile", "grouped_matmul_out_3.tile")}
         _, one_rank = _operator(alone, sizes, tiles)
     whole, values = whole_inputs(schedule, 0), schedule.spec.inputs

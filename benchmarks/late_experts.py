@@ -141,6 +141,17 @@ EXPERTS = {
             "out_rows.transfer": ("push", "pull"),
         },
     ),
+    "experts, rows at their places": Family(
+        SPECS["ep_layer"],
+        layer,
+        Shard(0),
+        _LAYER + _UNEVEN,
+        {
+            "rows_value.mover": ("PlacedRows(64)",),
+            "h.tile": ("64x128x64/4w4s", "64x64x64/4w4s"),
+            "out.adder": ("sender", "receiver"),
+        },
+    ),
     "experts, there and back": Family(
         SPECS["there_and_back"],
         back,

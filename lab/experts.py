@@ -82,6 +82,9 @@ _PINNED: dict[str, tuple[dict[str, str], ...]] = {
         {"rows_value.chunks": "1", "rows_value.mover": "CopyEngine()", "h.own": "in order"},
         {"rows_value.cut": "columns"},
         {"h.own": "first"},
+        {"rows_value.mover": "NeededRows()"},
+        {"rows_value.mover": "PlacedRows(64)", "h.tile": "64x128x64/4w3s"},
+        {"rows_value.mover": "PlacedRows(128)", "h.tile": "128x128x64/8w4s"},
     ),
 }
 

@@ -273,12 +273,18 @@ def test_the_order_of_writes_follows_from_both_laws(laws: tuple[Law, ...]) -> No
     assert not check_all_tables(with_table(steps, "rows_value_placed", 0, laws)).proved
 
 
+def _first_of(shape: tuple[Number, ...]) -> int:
+    first = shape[0]
+    assert isinstance(first, int), "it has numbers"
+    return first
+
+
 def test_room_for_fewer_places_is_found() -> None:
     """The last tile of some routing would lie behind the end."""
     schedule = planned()
     steps = instantiated(elaborated(schedule))
     fewer = tuple(
-        replace(one, shape=(int(one.shape[0]) - HEIGHT, *one.shape[1:])) if one.name == "rows_value" else one  # type: ignore[call-overload]
+        replace(one, shape=(_first_of(one.shape) - HEIGHT, *one.shape[1:])) if one.name == "rows_value" else one
         for one in steps.buffers
     )
     assert not verify(schedule, replace(steps, buffers=fewer)).proved
@@ -289,7 +295,7 @@ def test_tables_of_another_height_do_not_do() -> None:
     schedule = planned()
     steps = instantiated(elaborated(schedule))
     tables = tuple(
-        replace(one, shape=(int(one.shape[0]) // 2,)) if one.name == "routing_experts_32" else one  # type: ignore[call-overload]
+        replace(one, shape=(_first_of(one.shape) // 2,)) if one.name == "routing_experts_32" else one
         for one in steps.tables
     )
     assert tables != steps.tables

@@ -172,8 +172,7 @@ class NeededRows(ChunkMover):
 
 @dataclass(frozen=True, slots=True)
 class PlacedRows(ChunkMover):
-    """As `NeededRows()`, but each row goes once for each of its experts there, to its place in the order of tiles of `height`
-    rows, which then read rows that follow each other."""
+    """Rows go once for each of their experts, in the order of the tiles of `height` rows that read them."""
 
     height: int
 
