@@ -139,10 +139,8 @@ class _Bound:
         gpu, tile, loop = self.topology.gpu, self.loop.tile, self.loop
         reduction = next(axis.extent for axis in self.group.anchor.axes if axis.reduction)
         by_expert = self.routed is not None  # each tile has weights of its own
-        in_order = any(isinstance(x.sent, Placed) for _, x in self.exchanges)
-        work = Work(
-            tile.m, tile.n, 2, self.group.matmuls, 1, reduction, max(64, tile.k), self.turns, by_expert, in_order
-        )
+        in_order, step = self._may_be_in_order(), max(64, tile.k)
+        work = Work(tile.m, tile.n, 2, self.group.matmuls, 1, reduction, step, self.turns, by_expert, in_order)
         on = Programs(tile.warps, tile.stages, tile.per_sm, beside=False)
         dtype = self.graph.values[self.graph.inputs[0]].dtype
         rounds = -(-self.tiles // self.programs)
@@ -171,6 +169,13 @@ class _Bound:
         rest = tiles * self._waiting() if loop.own_first else None
         busy = Busy(gpu.kernel_launch_us + us, least, tiles, adds, first, last, shape, self.programs, rest=rest)
         return busy._replace(most_tensor=most)
+
+    def _may_be_in_order(self) -> bool:
+        """Whether rows by experts follow each other, or may, where it is not known how they come."""
+        known, reads = {x.name: x.sent for _, x in self.exchanges}, self.group.reads()
+        read = (one for one in self.structure.relations if one.name in reads)
+        sent = (known.get(one.name, self.structure.placed(one, self.loop.tile.m)) for one in read)
+        return any(isinstance(one, Placed) for one in sent)
 
     def _waiting(self) -> float:
         """Of tiles of rows that a routing finds, the share of those that are not of own tokens only."""
