@@ -121,6 +121,11 @@ def test_tiles_read_rows_that_follow_each_other(hidden: int, access: Access) -> 
     check(schedule, calls=3)
 
 
+def test_a_schedule_goes_through_json() -> None:
+    schedule = planned("ep_layer", 2, PLACED)
+    assert Schedule.from_json(schedule.to_json()) == schedule
+
+
 @pytest.mark.parametrize("target", STOCK_FIRST)
 def test_loops_in_order_compile(target: str) -> None:
     sizes = {"T": 1024, "H": 512, "F": 256, "E": 16, "K": 2}
