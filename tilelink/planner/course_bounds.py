@@ -117,8 +117,12 @@ class _Course:
             self.now = max([self.now, *(self.arrived.get(one, 0.0) for one in around.reads)])
 
     def _first(self, name: str) -> float:
-        """When tiles begin that find rows of it by a routing: with all of it, or with the first columns."""
-        return (self.there if self.least[name].columns else self.arrived).get(name, 0.0) if name in self.least else 0.0
+        """When tiles begin that find rows of it by a routing: with all of it, with first columns, or when they may load it."""
+        if name not in self.least:
+            return 0.0
+        one = self.least[name]
+        loaded = one.returns and not one.lead
+        return (self.there if one.columns or loaded else self.arrived).get(name, 0.0)
 
     def _send(self, name: str, host: str, begin: float) -> None:
         """What the group makes, from `begin` on."""
