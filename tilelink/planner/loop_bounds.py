@@ -222,7 +222,7 @@ class _Bound:
         one += START_US + self._counts() * COUNT_US + self._packets_us()
         us = gpu.kernel_launch_us + self.rounds * one
         shape, programs = (self.loop.tile.m, self.loop.tile.n), self.programs
-        adds = 0.0 if self.folded else us  # few own tiles may be left when all parts are there
+        adds = self.rounds * one / self.topology.num_ranks if self.folded else us  # of own tiles
         return Busy(us, tiles=self.rounds * one, adds=adds, tile=shape, programs=programs, most_tensor=0.0)
 
     def _reads_whole(self, relation: Relation) -> bool:
