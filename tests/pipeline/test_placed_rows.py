@@ -28,7 +28,7 @@ from tilelink.runtime.run import run_emulated
 LAYER = SPECS["ep_layer"]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("target", STOCK_FIRST)
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("adder", ["receiver", "sender"])
@@ -36,9 +36,9 @@ def test_rows_go_to_their_places(adder: str, ranks: int, target: str) -> None:
     check(planned("ep_layer", ranks, PLACED | {"out.adder": adder}), target)
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("choices", [1, 2, 5, 8, pytest.param(32, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("tokens", [1, 7, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("choices", [1, 2, 5, 8, 32])
+@pytest.mark.parametrize("tokens", [1, 7, 32])
 def test_any_number_of_tokens_and_choices(tokens: int, choices: int) -> None:
     """Pieces are whole, whatever both are; choices may be more than there are experts."""
     check(planned("ep_layer", 2, PLACED, T=2 * tokens, K=choices), seed=tokens + choices, calls=4)
@@ -69,12 +69,14 @@ def test_random_sizes(seed: int) -> None:
     check(schedule, rng.choice(["triton", "triton-distributed"]), rng.randrange(1000), calls=4)
 
 
+@pytest.mark.slow
 def test_the_mover_does_not_show_in_the_bits() -> None:
     wanted = results(alone, 2, {**TILES})
     found = results(LAYER, 4, {**TILES, "out.adder": "receiver", "rows_value.mover": "PlacedRows(16)"})
     assert [torch.equal(*both) for both in zip(found, wanted, strict=True)] == [True] * CALLS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one expert twice", "no experts", "all to the last rank", "nobody"])
 def test_ids_of_all_kinds(kind: str) -> None:
     """A token that chooses an expert twice has two rows there; what is no expert's goes nowhere."""
@@ -112,6 +114,7 @@ def _left(schedule: Schedule) -> tuple[Access, tuple[Follows | None, ...]]:
     return body.left.access, body.left.along
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hidden", "access"), [(64, Access.DESCRIPTOR), (66, Access.POINTER)])
 def test_tiles_read_rows_that_follow_each_other(hidden: int, access: Access) -> None:
     """Through a descriptor, if rows begin at multiples of 16 bytes."""
@@ -121,11 +124,13 @@ def test_tiles_read_rows_that_follow_each_other(hidden: int, access: Access) -> 
     check(schedule, calls=3)
 
 
+@pytest.mark.slow
 def test_a_schedule_goes_through_json() -> None:
     schedule = planned("ep_layer", 2, PLACED)
     assert Schedule.from_json(schedule.to_json()) == schedule
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", STOCK_FIRST)
 def test_loops_in_order_compile(target: str) -> None:
     sizes = {"T": 1024, "H": 512, "F": 256, "E": 16, "K": 2}
@@ -134,6 +139,7 @@ def test_loops_in_order_compile(target: str) -> None:
     compiles(lowering.emit(schedule, target), "h200-nvswitch", "sm_90")
 
 
+@pytest.mark.slow
 def test_the_planner_picks_it_for_few_large_experts() -> None:
     """Where rows go to few ranks, and products take most of the time."""
     topology = topologies.load("h100-nvswitch", 2)
@@ -161,6 +167,7 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_illegal_is_refused_with_the_reason(case: str) -> None:
     pins, reason = REFUSED[case]
@@ -171,6 +178,7 @@ def test_what_is_illegal_is_refused_with_the_reason(case: str) -> None:
         planned("ep_layer", 2, {"rows_value.mover": "PlacedRows(16)", **tile, **pins})
 
 
+@pytest.mark.slow
 def test_rows_that_no_routing_finds_are_not_placed() -> None:
     with pytest.raises(IllegalPin, match=r"x_full.mover=PlacedRows\(16\): no schedule of this spec has it"):
         planned("ag_moe", 2, {"x_full.mover": "PlacedRows(16)"})
@@ -183,6 +191,7 @@ WRONG_PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", WRONG_PLACES)
 def test_tables_of_a_call_are_those_of_its_ids(bug: str) -> None:
     right, before, table = WRONG_PLACES[bug]

@@ -87,7 +87,7 @@ def test_only_needed_rows_travel(adder: str, transfer: str, ranks: int, experts:
     check(planned(ranks, experts, pins))
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "experts"), [(2, 1), (3, 2), (4, 5), (4, 7)])
 @pytest.mark.parametrize("adder", ADDERS)
 def test_rows_go_to_their_places(adder: str, ranks: int, experts: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
+from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner import fields
 from tilelink.planner.choices import Pin, Pins, compute_fields, exchange_fields, group_fields
@@ -46,7 +46,7 @@ def legal_alone(structure: Structure, slots: Slots) -> tuple[dict[Slot, tuple[Op
         if isinstance(option, ComputeChoice):
             return why_no_loop(structure, groups[name], option)
         found = exchange_of(structure, name, option)
-        return found if isinstance(found, str) else ""
+        return found if isinstance(found, str) else _why_no_order(structure, name, option, slots)
 
     found: dict[Slot, tuple[Option, ...]] = {}
     for (kind, name), options in slots.items():
@@ -55,6 +55,23 @@ def legal_alone(structure: Structure, slots: Slots) -> tuple[dict[Slot, tuple[Op
         if not found[kind, name]:
             return {}, reasons[0] if reasons else f"the pins leave no option for {name}"
     return found, ""
+
+
+def _why_no_order(structure: Structure, name: str, option: ExchangeChoice, slots: Slots) -> str:
+    """Why rows cannot lie in the order of the tiles that read them, whatever tiles these are."""
+    rows, relation = option.mover.tile_rows, structure.graph.relation(name)
+    loops = {group: options for (kind, group), options in slots.items() if kind == "compute"}
+    if not rows or relation is None or not all(loops.values()):
+        return ""
+
+    def suits(one: Option) -> tuple[bool, bool]:
+        loop = one.loop if isinstance(one, ComputeChoice) else None
+        in_order = isinstance(loop, TritonLoop) and not loop.own_first
+        return isinstance(loop, TritonLoop) and loop.tile.m == rows, in_order
+
+    best = {group: max(options, key=suits) for group, options in loops.items()}
+    found = {group: one for group, one in best.items() if isinstance(one, ComputeChoice)}
+    return why_not_in_order(structure, relation, option.mover, found)
 
 
 def why_not_together(structure: Structure, chosen: Chosen) -> str:

@@ -54,9 +54,6 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
         return _kept([ExchangeChoice(Fused(), one, 1, Nest.RANK_MAJOR) for one in Transfer], relation.name, pins)
     listed = structure.sent(relation) is not None
     movers = [mover for kind in MOVERS if listed or not kind.listed for mover in kind.tried(topology.gpu)]
-    movers = [
-        mover for mover in movers if not mover.tile_rows or mover.tile_rows in _heights(structure, relation, pins)
-    ]
     chunks = _cuts(structure, relation, pins)
     wanted = pinned(pins, relation.name, fields.MOVER)
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
@@ -80,13 +77,6 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
         elif streams is None:  # it is pinned of copies
             options.append(ExchangeChoice(mover, transfer, count, nest, cut=cut))
     return _kept(options, relation.name, pins)
-
-
-def _heights(structure: Structure, relation: Relation, pins: Pins) -> set[int]:
-    """Rows of tiles that all loops may have which read what it brings."""
-    groups = [structure.groups[index] for index in structure.readers(relation.name)]
-    wanted = {one.name: pinned(pins, one.name, fields.TILE, of_all=fields.TILE in asked_of_all(one)) for one in groups}
-    return set.intersection(*({tile.m for tile in _tiles(structure, one, wanted[one.name])} for one in groups))
 
 
 def _cuts(structure: Structure, relation: Relation, pins: Pins) -> list[tuple[Cut | None, int]]:
