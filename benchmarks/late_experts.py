@@ -147,8 +147,8 @@ EXPERTS = {
         Shard(0),
         _LAYER + _UNEVEN,
         {
-            "rows_value.mover": ("PlacedRows(64)",),
-            "h.tile": ("64x128x64/4w4s", "64x64x64/4w4s"),
+            "rows_value.mover": ("PlacedRows(16)", "PlacedRows(64)", "PlacedRows(128)"),
+            "h.tile": ("16x64x64/4w4s", "64x128x64/4w4s", "128x128x64/8w4s"),  # of each mover one is legal
             "out.adder": ("sender", "receiver"),
         },
     ),
