@@ -61,6 +61,7 @@ class ChunkMover(Mover, ABC):
 
     issuer: ClassVar[Issuer]
     listed: ClassVar[bool] = False  # whether it moves only rows that a routing says their receiver needs
+    only_pinned: ClassVar[bool] = False  # whether it is planned only if a pin asks for it
 
     @property
     def sms(self) -> int:
@@ -178,6 +179,7 @@ class PlacedRows(ChunkMover):
 
     issuer: ClassVar[Issuer] = Issuer.PROGRAMS
     listed: ClassVar[bool] = True
+    only_pinned: ClassVar[bool] = True  # until GPUs have measured it
     _TRIED: ClassVar[tuple[int, ...]] = (64, 128)
     _SMALLEST: ClassVar[int] = 16
 

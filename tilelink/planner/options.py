@@ -45,8 +45,10 @@ def pinned_of(
     return {field: value for field, value in found if value is not None}
 
 
-def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> list[ExchangeChoice]:
-    """Options for one relation, copy engines first."""
+def exchange_options(
+    structure: Structure, relation: Relation, pins: Pins, *, every: bool = False
+) -> list[ExchangeChoice]:
+    """Options for one relation, copy engines first; with `every`, those as well that are planned only if pinned."""
     topology = structure.topology
     if relation.kind is Kind.SHIFT:
         return _bounded_options(relation, topology, pins)
@@ -56,6 +58,7 @@ def exchange_options(structure: Structure, relation: Relation, pins: Pins) -> li
     movers = [mover for kind in MOVERS if listed or not kind.listed for mover in kind.tried(topology.gpu)]
     chunks = _cuts(structure, relation, pins)
     wanted = pinned(pins, relation.name, fields.MOVER)
+    movers = [mover for mover in movers if every or not mover.only_pinned]
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
         movers = [wanted]
     streams, asked = pinned(pins, relation.name, fields.STREAMS), pinned(pins, relation.name, fields.CUT)

@@ -243,7 +243,7 @@ def _add(space: Space, pin: Pin, values: Iterable[object], *, short: bool = True
 
 def _add_exchanges(space: Space, structure: Structure, seen: set[object]) -> None:
     for relation in structure.relations:
-        for option in exchange_options(structure, relation, {}):
+        for option in exchange_options(structure, relation, {}, every=True):
             if (relation.name, option) not in seen:
                 seen.add((relation.name, option))
                 for which, value in exchange_fields(option).items():
