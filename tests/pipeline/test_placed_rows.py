@@ -140,12 +140,18 @@ def test_loops_in_order_compile(target: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_planner_picks_it_for_few_large_experts() -> None:
-    """Where rows go to few ranks, and products take most of the time."""
+def test_it_is_predicted_to_pay_for_few_large_experts() -> None:
+    """Where rows go to few ranks, and products take most of the time. It is planned only if pinned."""
     topology = topologies.load("h100-nvswitch", 2)
-    few = LAYER.plan_for(topology, {"T": 4096, "H": 4096, "F": 14336, "E": 8, "K": 2}, "bf16", {})
-    many = LAYER.plan_for(topology, {"T": 8192, "H": 2048, "F": 768, "E": 128, "K": 8}, "bf16", {})
-    assert [any(isinstance(one, ListPlaces) for one in each.launches) for each in (few, many)] == [True, False]
+    few, many = {"H": 4096, "F": 14336, "E": 8, "K": 2}, {"H": 2048, "F": 768, "E": 128, "K": 8}
+    for sizes, pays in ((few | {"T": 4096}, True), (many | {"T": 8192}, False)):
+        planned = LAYER.plan_for(topology, sizes, "bf16", {})
+        placed = LAYER.plan_for(topology, sizes, "bf16", {"rows_value.mover": "PlacedRows(128)"})
+        assert (placed.predicted_us < planned.predicted_us) is pays
+        assert [any(isinstance(one, ListPlaces) for one in each.launches) for each in (planned, placed)] == [
+            False,
+            True,
+        ]
 
 
 REFUSED: dict[str, tuple[dict[str, object], str]] = {

@@ -92,7 +92,7 @@ def test_only_needed_rows_travel(adder: str, transfer: str, ranks: int, experts:
 @pytest.mark.parametrize("adder", ADDERS)
 def test_rows_go_to_their_places(adder: str, ranks: int, experts: int) -> None:
     """Places at the last rank are those of its fewer experts."""
-    pins: dict[str, object] = {"rows_value.mover": "PlacedRows(16)", "h.tile": "16x32x16/4w1s", "out.adder": adder}
+    pins: dict[str, object] = {"rows_value.mover": "PlacedRows(16)", "h.tile": "16x32x16/4w1s", **ADDERS[adder]}
     check(planned(ranks, experts, pins))
 
 
