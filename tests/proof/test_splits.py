@@ -152,7 +152,7 @@ def other_lets(*new: tuple[str, Number]) -> Callable[[Phase], Phase]:
 PHASES: dict[str, Callable[[Phase], Phase]] = {
     "a tile is left out": lambda phase: replace(phase, count=phase.count - 3),
     "a share is left out": lambda phase: replace(phase, count=phase.count - 1),
-    "tiles lie apart otherwise": other_lets(("last_tile", Index("tile") % 2)),
+    "tiles lie apart otherwise": other_lets(("last_tile", Index("tile") // 2)),
     "shares lie apart otherwise": other_lets(("k_share", Index("tile") // 2)),
 }
 

@@ -70,11 +70,8 @@ def phase(planned: Schedule, role: ComputeRole) -> Phase:
     slices = max(1, int(tiles.width(tiles.columns)) // _SLICE)
     first = (wait, *in_slices(tiles, value, slices, of_slice), *told)
     rest = (Store(value, _share(tiles, K_SHARE - 1)), Notify(word, (NUMBER,), rank))
-    let = (
-        (K_SHARE.op, TILE % role.splits),
-        (NUMBER.op, TILE // role.splits),
-        *lets(role, role.whole + TILE // role.splits),
-    )
+    shared_by = (K_SHARE.op, TILE % role.splits), (NUMBER.op, TILE // role.splits)
+    let = (*shared_by, *lets(role, role.whole + NUMBER))
     return Phase(role.split * role.splits, (*shared, If(K_SHARE, 0, first, rest)), let, title=TITLE)
 
 
