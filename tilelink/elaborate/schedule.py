@@ -55,6 +55,7 @@ from tilelink.schedule.walk import steps_in
 MAIN = "main"
 LAST_CALL = "every peer has finished the last call"
 ALL_RETURNED = "all rows of this rank have gone to the ranks of their tokens"
+ALL_KEPT = "all rows of this rank are there for the ranks of their tokens"
 THIS_CALL = "this rank has finished the call"
 _MEMORY = {
     nodes.Memory.INPUT: Memory.INPUT,
@@ -256,10 +257,7 @@ def _returned(planned: Planned, kernel: Kernel) -> Iterator[Phase]:
         if exchange.kind is nodes.Kind.RETURN and (exchange.source or exchange.target) in stored:
             word, title = signals.arrived(exchange.name), ALL_RETURNED
             if exchange.source:
-                word, title = (
-                    signals.ready(exchange.name),
-                    "all rows of this rank are there for the ranks of their tokens",
-                )
+                word, title = signals.ready(exchange.name), ALL_KEPT
             told = Notify(word, (rank, 0), peer, call)
             yield Phase(1, (For("step", planned.num_ranks - 1, (told,)),), who=Who.LAST, title=title)
 

@@ -13,6 +13,7 @@ Sums are added in the order of k, whichever program ends first: results are the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, lets
@@ -39,6 +40,7 @@ def sums_of(loop: str) -> str:
 
 
 def buffers(planned: Schedule) -> Iterator[Buffer]:
+    """Those of all loops whose last tiles programs share."""
     for launch in planned.launches:
         if isinstance(launch, Kernel) and launch.compute is not None and launch.compute.split:
             role = launch.compute
@@ -47,31 +49,28 @@ def buffers(planned: Schedule) -> Iterator[Buffer]:
 
 
 def phase(planned: Schedule, role: ComputeRole) -> Phase:
-    at, tiles = (
-        next(place for place, step in enumerate(role.body) if isinstance(step, MatmulBody)),
-        Tiles(planned, role),
-    )
-    matmul, behind = role.body[at], role.body[at + 1 :]
-    assert isinstance(matmul, MatmulBody), "it has been looked for"
-    shared = body(Tiles(planned, role, split=True), role.body[: at + 1])
+    """The last tiles of `role`."""
+    tiles = Tiles(planned, role)
+    (matmul,) = (step for step in role.body if isinstance(step, MatmulBody))
+    at = role.body.index(matmul) + 1
+    shared, behind = body(replace(tiles, split=True), role.body[:at]), role.body[at:]
     word, value, others = signals.summed(role.name), share_of(matmul.result), role.splits - 1
     wait = Wait(word, (NUMBER,), call * others, (sums_of(role.name),))
     told = body(tiles, (step for step in behind if isinstance(step, ir.Notify)))
     work = [step for step in behind if not isinstance(step, ir.Notify)]
 
     def of_slice(cut: Tiles, name: str) -> tuple[Step, ...]:
-        more = [Load("more", _share(cut, other)) for other in range(others)]
-        sums = [
-            (load, Compute((matmul.result,), "add", (matmul.result if at else name, "more")))
-            for at, load in enumerate(more)
-        ]
-        return (*(step for both in sums for step in both), *body(cut, work))
+        added, total = list[Step](), name
+        for other in range(others):
+            added += Load("more", _share(cut, other)), Compute((matmul.result,), "add", (total, "more"))
+            total = matmul.result
+        return (*added, *body(cut, work))
 
     slices = max(1, int(tiles.width(tiles.columns)) // _SLICE)
     first = (wait, *in_slices(tiles, value, slices, of_slice), *told)
     rest = (Store(value, _share(tiles, K_SHARE - 1)), Notify(word, (NUMBER,), rank))
-    shared_by = (K_SHARE.op, TILE % role.splits), (NUMBER.op, TILE // role.splits)
-    let = (*shared_by, *lets(role, role.whole + NUMBER))
+    programs = (K_SHARE.op, TILE % role.splits), (NUMBER.op, TILE // role.splits)
+    let = (*programs, *lets(role, role.whole + NUMBER))
     return Phase(role.split * role.splits, (*shared, If(K_SHARE, 0, first, rest)), let, title=TITLE)
 
 

@@ -15,7 +15,7 @@ from tilelink.ir.order import Nest
 from tilelink.ir.routed import Along, Follows, Placed, Routed
 from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.planner.group import Group
-from tilelink.planner.halves import MOST_SPLITS
+from tilelink.planner.last_round import MOST_SPLITS
 from tilelink.planner.layout import Problem, exchange_of
 from tilelink.planner.library_cost import library_matmul
 from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, tile_packets_us

@@ -44,7 +44,7 @@ from tilelink.planner.access import (
     send_steps,
 )
 from tilelink.planner.group import Group
-from tilelink.planner.halves import with_tail
+from tilelink.planner.last_round import with_tail
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
 from tilelink.planner.limits import MOST_TILES
 from tilelink.planner.memo import remembered

@@ -57,8 +57,7 @@ def _why_by_one(role: ComputeRole) -> str:
         return "only the device knows how many there are"
     if any(axis.segments > 1 for axis in role.axes if axis.reduction) or matmuls[0].waits:
         return "their reduction goes through parts of all ranks as they come"
-    behind = role.body[role.body.index(matmuls[0]) + 1 :]
-    if any(isinstance(step, IfOwn | SlotNotify | SlotWait | SumPackets) for step in (*role.body, *behind)):
+    if any(isinstance(step, IfOwn | SlotNotify | SlotWait | SumPackets) for step in role.body):
         return "they add what others have made, or go through slots"
     return ""
 
