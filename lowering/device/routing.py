@@ -172,6 +172,36 @@ def place_rows(
 
 
 @triton.jit
+def list_blocks(
+    ids,
+    listed,
+    here,
+    first_expert,
+    NUM_TOKENS: tl.constexpr,
+    CHOICES: tl.constexpr,
+    NUM_EXPERTS: tl.constexpr,
+    NUM_BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    """Program (i, p) lists which of NUM_TOKENS tokens have one of NUM_EXPERTS experts from `first_expert` on, in BLOCKS blocks of
+    ROWS tokens from block i * BLOCKS on. here[p, b] tokens of block b do, whose places in the block are the first entries of
+    listed[p, b], in order."""
+    other = tl.program_id(1)
+    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[:, None]
+    row = tl.arange(0, ROWS)[None, :]
+    token = block * ROWS + row
+    found = tl.zeros((BLOCKS, ROWS), tl.int32)
+    for choice in tl.static_range(CHOICES):
+        expert = tl.load(ids + token * CHOICES + choice, mask=token < NUM_TOKENS, other=-1)
+        found = found | is_one_of(expert, NUM_EXPERTS, first_expert).to(tl.int32)
+    there = other * NUM_BLOCKS + block
+    place = tl.cumsum(found, 1) - 1
+    tl.store(listed + there * ROWS + place, row + tl.zeros_like(found), mask=found > 0)
+    tl.store(here + there, tl.sum(found, 1)[:, None], mask=block < NUM_BLOCKS)
+
+
+@triton.jit
 def list_rows(
     ids,
     listed,
@@ -183,20 +213,9 @@ def list_rows(
     ROWS: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """Program (i, p) lists which tokens have an expert on rank p, in BLOCKS blocks of ROWS tokens from block i * BLOCKS on.
-    here[p, b] tokens of block b do, whose places in the block are the first entries of listed[p, b], in order."""
-    rank = tl.program_id(1)
-    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[:, None]
-    row = tl.arange(0, ROWS)[None, :]
-    token = block * ROWS + row
-    goes = tl.zeros((BLOCKS, ROWS), tl.int32)
-    for choice in tl.static_range(CHOICES):
-        expert = tl.load(ids + token * CHOICES + choice, mask=token < NUM_TOKENS, other=-1)
-        goes = goes | ((expert >= rank * NUM_EXPERTS) & (expert < (rank + 1) * NUM_EXPERTS)).to(tl.int32)
-    there = rank * NUM_BLOCKS + block
-    place = tl.cumsum(goes, 1) - 1
-    tl.store(listed + there * ROWS + place, row + tl.zeros_like(goes), mask=goes > 0)
-    tl.store(here + there, tl.sum(goes, 1)[:, None], mask=block < NUM_BLOCKS)
+    """Program (i, p) lists which own tokens have an expert on rank p."""
+    first = tl.program_id(1) * NUM_EXPERTS
+    list_blocks(ids, listed, here, first, NUM_TOKENS, CHOICES, NUM_EXPERTS, NUM_BLOCKS, ROWS, BLOCKS)
 
 
 @triton.jit
@@ -212,21 +231,10 @@ def list_needed_rows(
     ROWS: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """Program (i, p) lists which of the NUM_TOKENS tokens of rank p have an expert on rank `reader`, in BLOCKS blocks of ROWS
-    tokens from block i * BLOCKS on. Entries are as those of `list_rows`."""
-    owner = tl.program_id(1)
-    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[:, None]
-    row = tl.arange(0, ROWS)[None, :]
-    token = block * ROWS + row
-    comes = tl.zeros((BLOCKS, ROWS), tl.int32)
-    for choice in tl.static_range(CHOICES):
-        entry = (owner * NUM_TOKENS + token) * CHOICES + choice
-        expert = tl.load(ids + entry, mask=token < NUM_TOKENS, other=-1)
-        comes = comes | is_one_of(expert, NUM_EXPERTS, reader * NUM_EXPERTS).to(tl.int32)
-    there = owner * NUM_BLOCKS + block
-    place = tl.cumsum(comes, 1) - 1
-    tl.store(listed + there * ROWS + place, row + tl.zeros_like(comes), mask=comes > 0)
-    tl.store(here + there, tl.sum(comes, 1)[:, None], mask=block < NUM_BLOCKS)
+    """Program (i, p) lists which tokens of rank p have an expert on rank `reader`; `ids` are those of all ranks' tokens."""
+    of_rank = ids + tl.program_id(1) * NUM_TOKENS * CHOICES
+    first = reader * NUM_EXPERTS
+    list_blocks(of_rank, listed, here, first, NUM_TOKENS, CHOICES, NUM_EXPERTS, NUM_BLOCKS, ROWS, BLOCKS)
 
 
 @triton.jit

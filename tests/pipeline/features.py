@@ -224,6 +224,8 @@ def _split_k() -> Iterator[tuple[str, Feature]]:
     yield "beside programs that communicate", base.but({**SMS, "transfer": "push"})
     yield "through pointers", base.but(pulled, scaled={"M": 20, "N": 76})
     yield "ragged", base.but(pushed, scaled={"M": 16, "N": 152})
+    ragged: dict[str, Any] = {"operator": operators.behind_a_matmul, "scaled": {"M": 80, "N": 132}}
+    yield "with others behind the product", base.but({**pushed, "tile": "16x128x16/4w2s"}, **ragged)
     yield "added in slices", slices.but({**pushed, "tile": "16x128x16/4w2s"}, scaled={"M": 80, "N": 128})
     scattered: dict[str, Any] = {"operator": GEMM_RS, "scaled": {"M": 32, "K": 64}, "sizes": {"N": 80}}
     counted = of.but({**COPIES, "sum": "kernel"}, **scattered, more=(r"notify \w+_parts_count\[", told))

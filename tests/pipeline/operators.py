@@ -38,6 +38,19 @@ def folded(x: COLUMNS, w: WEIGHT_ROWS) -> Tensor:
 
 
 @tilelink.overlap
+def behind_a_matmul(
+    x: ROWS,
+    w: WEIGHT,
+    bias: Annotated[Tensor, (1, N), Shard(1)],
+    scale: Annotated[Tensor, (M, 1), Replicate()],
+    more: Annotated[Tensor, (M, N), Shard(1)],
+) -> Tensor:
+    """A row, a column and a matrix, each of which tiles load behind their product."""
+    y = tilelink.matmul(tilelink.all_gather(x, dim=0), w)
+    return (tilelink.silu(y + bias) * scale + more) * 0.5
+
+
+@tilelink.overlap
 def gated(x: ROWS, a: WEIGHT, b: WEIGHT) -> Tensor:
     x_full = tilelink.all_gather(x, dim=0)
     one = tilelink.silu(tilelink.matmul(x_full, a))

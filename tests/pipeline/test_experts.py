@@ -334,8 +334,8 @@ def test_rows_leave_by_one_store_where_a_tile_can_store_at_several_ranks() -> No
 
 WRONG_TABLES = {
     "a row more is listed": (
-        "(expert < (rank + 1) * NUM_EXPERTS)",
-        "(expert <= (rank + 1) * NUM_EXPERTS)",
+        "found | is_one_of(expert, NUM_EXPERTS, first_expert)",
+        "found | is_one_of(expert, NUM_EXPERTS + 1, first_expert)",
         "rows_value_here[",
     ),
     "rows of an expert in another order": ("keys = tl.sort(found * CHUNK + lanes)", None, "_rows_16["),

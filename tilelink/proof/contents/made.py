@@ -163,10 +163,12 @@ def _weighted(operands: Sequence[Held | str | float], numbers: Sequence[Ints]) -
     for one in (total, row, weight, ids):
         if isinstance(one, Nothing):
             return one
-    if not isinstance(total, Zero | Weighted) or not all(isinstance(one, Tile) for one in (row, weight, ids)):
+    if not isinstance(total, Zero | Weighted):
+        raise Mismatch("it combines no rows")
+    if not (isinstance(row, Tile) and isinstance(weight, Tile) and isinstance(ids, Tile)):
         raise Mismatch("it combines no rows")
     before = total.terms if isinstance(total, Weighted) else ()
-    return Weighted((*before, Row(row, weight, ids, experts, first)), total.shape)  # type: ignore[arg-type]
+    return Weighted((*before, Row(row, weight, ids, experts, first)), total.shape)
 
 
 def _in_lanes(number: str | float | Ints, ranks: Ints) -> Ints:

@@ -77,6 +77,8 @@ def _lists(schedule: Schedule, step: Call, calls: list[Call]) -> list[_Lists]:
     """The lists of a call, if tables of a routing give the same places."""
     _, listed, placed, here = step.tables
     first, _, share, every, choices, height, _ = step.numbers
+    if not isinstance(height, int):
+        return []
     (_, entries), (_, pieces), shapes = schedule.shapes[listed], schedule.shapes[here], schedule.shapes
     piece = entries // pieces
     below = next(value_of(one.below, schedule.sizes) for one in schedule.tables if one.name == placed)
@@ -88,7 +90,7 @@ def _lists(schedule: Schedule, step: Call, calls: list[Call]) -> list[_Lists]:
         same = not told.tokens and _alike(told, share, every) and told.choices == choices
         if same and shapes[rows][0] == shapes[experts][0] * height:
             by_token = piece // told.choices
-            return [_Lists(listed, placed, here, piece, by_token, first, below, int(height), tokens, of_tile)]  # type: ignore[arg-type]
+            return [_Lists(listed, placed, here, piece, by_token, first, below, height, tokens, of_tile)]
     return []
 
 
@@ -120,8 +122,9 @@ def _only_by_place(schedule: Schedule, one: _Lists, buffer: str) -> bool:
     """Whether all that write a buffer move rows of these lists, and all that read it load whole tiles."""
     for step in all_steps(schedule):
         for region in written(step):
-            moves = isinstance(step, Move) and len(step.source) == 1
-            if region.buffer == buffer and not (moves and _by_token(one, step.source[0], region)):  # type: ignore[union-attr]
+            if region.buffer != buffer:
+                continue
+            if not isinstance(step, Move) or len(step.source) != 1 or _by_token(one, step.source[0], region) is None:
                 return False
         for region in read(step):
             if region.buffer == buffer and not (isinstance(step, Load) and region.extent[0] == one.height):
