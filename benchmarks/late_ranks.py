@@ -5,7 +5,8 @@
 The proof and the emulator look at source; this looks at what is compiled. Before each call the ranks meet, one of them sleeps for
 a millisecond, and inputs are other ones than in the call before, so that what is loaded or published too early is wrong.
 Schedules are taken in turns from all families, in an order by --seed, until the time is used up. The reference is computed in
-fp32 on whole tensors and shares nothing with this project. `--list` prints the schedules without a GPU.
+fp32 on whole tensors and shares nothing with this project. `--list` prints the schedules without a GPU. `--write-plans FILE
+--ranks 2` plans without a GPU, too; `--plans FILE` runs what was planned, so that GPUs do not wait for it.
 """
 
 from __future__ import annotations
@@ -79,6 +80,14 @@ def _of_family(name: str, family: Family, topology: Topology) -> Iterator[Case]:
                 yield Case(name, sizes, pins, schedule)
 
 
+def as_json(case: Case) -> dict[str, object]:
+    return {"family": case.family, "sizes": case.sizes, "pins": case.pins, "schedule": case.schedule.to_json()}
+
+
+def read(plans: Path) -> list[Case]:
+    return [Case(**{**one, "schedule": Schedule.from_json(one["schedule"])}) for one in json.loads(plans.read_text())]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calls", type=int, default=60)
@@ -88,18 +97,24 @@ def main() -> int:
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", default="", help="families whose names have this in them")
+    parser.add_argument("--ranks", type=int, default=2, help="of --list and --write-plans")
+    parser.add_argument("--write-plans", type=Path)
+    parser.add_argument("--plans", type=Path)
     arguments = parser.parse_args()
-    if arguments.list:
-        for case in cases(topologies.load("h100-nvswitch", 2), arguments.seed, arguments.only):
+    if arguments.list or arguments.write_plans:
+        found = cases(topologies.load("h100-nvswitch", arguments.ranks), arguments.seed, arguments.only)
+        for case in found:
             print(case.family, case.sizes, case.pins)
+        if arguments.write_plans:
+            arguments.write_plans.write_text(json.dumps([as_json(case) for case in found]))
         return 0
     join()
     torch.backends.cuda.matmul.allow_tf32 = False
-    found = measure(arguments)
+    result = measure(arguments)
     dist.barrier()
     torch.cuda.synchronize()
     dist.destroy_process_group()
-    return 1 if found["wrong_calls"] else 0
+    return 1 if result["wrong_calls"] else 0
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -108,7 +123,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     topology = topologies.load(
         "h100-nvswitch" if "H100" in torch.cuda.get_device_name() else "h200-nvswitch", dist.get_world_size()
     )
-    todo = cases(topology, arguments.seed, arguments.only)
+    todo = read(arguments.plans) if arguments.plans else cases(topology, arguments.seed, arguments.only)
     rows: list[dict[str, Any]] = []
 
     def found() -> dict[str, Any]:

@@ -26,6 +26,12 @@ COMMANDS = (
         "bench",
         "Measure on GPUs: ours, NCCL + cuBLAS, async-TP and others, interleaved in one process group.",
     ),
+    Late(
+        "regret",
+        "tilelink.bench.regret_command",
+        "regret",
+        "Say how much slower than the fastest measured schedule the one is that the model picks.",
+    ),
     Late("plan", "tilelink.plan_command", "plan", "Print the schedule."),
     Late(
         "explain",

@@ -166,7 +166,10 @@ GOLDENS: list[tuple[str, str, str, dict[str, object]]] = [
         "02_ag_gemm.py:ag_gemm",
         "mi300x-full-mesh",
         "triton",
-        {"mover": "CommSms(16)", "transfer": "push", "chunks": "4", "tile": "128x128x64/8w2s", **TRITON},
+        {
+            **{"mover": "CommSms(16)", "transfer": "push", "chunks": "4"},
+            **{"tile": "128x128x64/8w2s", "tail": "halves", **TRITON},
+        },
     ),
 ]
 

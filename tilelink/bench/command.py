@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +17,9 @@ from rich.console import Console
 
 import topologies
 from tilelink.bench.against import parse_against
-from tilelink.bench.errors import PlannedForAnother, ResultsNotWritable
+from tilelink.bench.drawn import drawn as drawn_rows
+from tilelink.bench.drawn import parse_drawing
+from tilelink.bench.errors import PlannedForAnother, ResultsNotWritable, RowsTwice
 from tilelink.bench.files import EmittedFile, parse_file, with_files
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
@@ -54,6 +58,15 @@ RowNames = Annotated[
         "comma or repeat.",
     ),
 ]
+Drawn = Annotated[
+    str,
+    typer.Option(
+        "--drawn",
+        metavar="SEED:COUNT",
+        help="Rows that nobody chose instead: widths of published models, any number of rows.",
+        show_default=False,
+    ),
+]
 Routings = Annotated[
     list[str] | None,
     typer.Option(
@@ -73,7 +86,10 @@ TopologyName = Annotated[
         show_default=f"as planned, or of these GPUs, or {DEFAULT_TOPOLOGY}",
     ),
 ]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every sample here.")]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write every sample here; a row on each line of a FILE.jsonl."),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="One row an operator, few rounds.")]
 Tuned = Annotated[
     int, typer.Option("--tuned", metavar="N", min=0, help="Measure the planner's N best alternatives too.")
@@ -98,6 +114,12 @@ Load = Annotated[
 Against = Annotated[
     str,
     typer.Option("--against", metavar="NAMES", help="Baselines to measure, separated by commas.", show_default="all"),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes", min=0, help="No row starts later; --resume measures the others.", show_default="all rows"
+    ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole command.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the inputs.")]
@@ -125,6 +147,7 @@ def bench(
     operators: Operators = None,
     ranks: Ranks = None,
     rows: RowNames = None,
+    drawn: Drawn = "",
     routing: Routings = None,
     dtype: Dtype = "bf16",
     topology: TopologyName = None,
@@ -138,6 +161,7 @@ def bench(
     row_budget_s: RowBudget = 60.0,
     load_ms: Load = 100.0,
     against: Against = "",
+    minutes: Minutes = None,
     timeout_s: Timeout = 3600.0,
     seed: Seed = 0,
     commit: Commit = "unknown",
@@ -151,7 +175,12 @@ def bench(
     num_ranks = machine.num_ranks
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
     chosen, routings = _operators(operators, held), parse_routings(routing or ())
-    wanted = select(chosen, names or ((QUICK,) if quick else ()), dtype, num_ranks, routings)
+    if drawn:
+        if names:
+            raise RowsTwice(drawn=drawn, rows=",".join(names))
+        wanted = drawn_rows(*parse_drawing(drawn), chosen, dtype, num_ranks)
+    else:
+        wanted = select(chosen, names or ((QUICK,) if quick else ()), dtype, num_ranks, routings)
     request = Request(machine, tuple(parse_variant(text) for text in variant or ()), tuned)
     turns = min(rounds, QUICK_ROUNDS) if quick else rounds
     options = Options(turns, row_budget_s, l2_cold, seed, parse_against(against), load_ms)
@@ -161,14 +190,13 @@ def bench(
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _known(held, str(plans), machine) if held is not None else {}
-    if held is not None and not (names or quick):
+    if held is not None and not (names or quick or drawn):
         of_plans = [one.row for one in held.rows if one.row.operator in chosen]
         wanted = tuple(dict.fromkeys(one for row in of_plans for one in row.with_routings(routings))) or wanted
     _check_files(files, wanted, request)
     planned = with_files(_planned(wanted, known, request), files, num_ranks)
-    job = Job(
-        planned, num_ranks, machine.name, machine.levels[0].gb_per_s, options, commit, Path(_UNNAMED), resume, _HANG_S
-    )
+    link, until_s = machine.levels[0].gb_per_s, math.inf if minutes is None else time.time() + 60 * minutes
+    job = Job(planned, num_ranks, machine.name, link, options, commit, Path(_UNNAMED), resume, _HANG_S, until_s)
     if write_plans is not None:
         job.write(write_plans)
         typer.echo(f"planned: {write_plans} ({len(job.rows)} rows)")
@@ -241,6 +269,8 @@ def _measure(job: Job, json: Path | None, timeout_s: float) -> None:
                 _print_table(read(results))
             raise
     _print_table(record)
+    if not record.complete:
+        typer.echo(f"{len(record.rows)} of {len(job.rows)} rows; measure the others with --resume", err=True)
     failed = wrong_or_missing(record.rows)
     for key in failed:
         typer.echo(f"no time of ours: {key}", err=True)

@@ -31,6 +31,21 @@ class UnknownExpertRow(UserError):
     )
 
 
+class MalformedDrawing(UserError):
+    """Facts: text."""
+
+    template = "--drawn {text!r} says no rows to draw.\nWrite SEED:COUNT, for example --drawn 7:40 for 40 rows from the seed 7."
+
+
+class RowsTwice(UserError):
+    """Facts: drawn, rows."""
+
+    template = (
+        "--drawn {drawn} and --rows {rows} both say which rows are measured.\nLegal: one of them in a run; --resume keeps "
+        "the rows of an earlier one."
+    )
+
+
 class MoreChoicesThanExperts(UserError):
     """Facts: row, choices, experts."""
 
@@ -110,6 +125,15 @@ class NotABenchmarkFile(UserError):
     """Facts: path, reason."""
 
     template = "{path} holds no benchmark results: {reason}.\nLegal: a file that `tilelink bench --json FILE` wrote."
+
+
+class NoRegret(UserError):
+    """Facts: paths."""
+
+    template = (
+        "no row of {paths} has three schedules with a time, so that nothing could have been picked wrongly.\n"
+        "Legal: files that `tilelink bench --tuned N --json FILE` wrote, with N of 2 or more."
+    )
 
 
 class NotPlans(UserError):

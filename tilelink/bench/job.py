@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class Job:
     results: Path
     resume: bool
     hang_s: float  # a step that takes longer hangs
+    until_s: float = math.inf  # of `time.time()`; no row starts later
 
     def write(self, path: Path) -> None:
         data = {
@@ -36,6 +38,7 @@ class Job:
             "results": str(self.results),
             "resume": self.resume,
             "hang_s": self.hang_s,
+            "until_s": self.until_s,
         }
         path.write_text(json.dumps(data), encoding="utf-8")
 

@@ -77,9 +77,9 @@ class Ledger:
                 return f"rank {other}: {self._message(other).read_text(encoding='utf-8')}"
         return ""
 
-    def finish(self) -> None:
+    def finish(self, complete: bool = True) -> None:
         after = replace(self.record.machine, state_after=gpu_state())
-        self.record = replace(self.record, machine=after, complete=True)
+        self.record = replace(self.record, machine=after, complete=complete)
         self._write()
 
     def _found(self, planned: PlannedRow) -> RowResult | None:

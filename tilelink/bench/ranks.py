@@ -7,6 +7,7 @@ whose turn, and a start with `resume` tries the row again without that contender
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 import time
@@ -59,12 +60,17 @@ def run(job: Job) -> None:
     cuda = CudaDevice(device)
     ledger = Ledger(job, cuda.rank, os.getppid())
     cuda.meet()
-    for planned in job.rows:
-        if not ledger.done(planned):
-            _measure(job, planned, cuda, ledger)
-    ledger.finish()
+    todo = [planned for planned in job.rows if not ledger.done(planned)]
+    while todo and not _late(job, cuda):
+        _measure(job, todo.pop(0), cuda, ledger)
+    ledger.finish(complete=not todo)
     cuda.meet()
     dist.destroy_process_group()
+
+
+def _late(job: Job, cuda: CudaDevice) -> bool:
+    """Whether the first rank, whose clock all go by, has reached the end of the job's time."""
+    return json.loads(cuda.exchange(json.dumps(time.time() >= job.until_s))[0]) is True
 
 
 def _measure(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger) -> None:

@@ -21,6 +21,7 @@ from tilelink.bench.rows import row_key
 SCHEMA = 2
 _READABLE = (1, SCHEMA)
 NOT_FINITE = 1e9
+LINES = ".jsonl"  # a file whose first line is a record without rows; each other line is a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +119,28 @@ class Record:
         """All or nothing: an interrupted run leaves the old file."""
         partial = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
-            partial.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            partial.write_text(self._text(path.suffix == LINES), encoding="utf-8")
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+
+    def _text(self, lines: bool) -> str:
+        data = asdict(self)
+        if not lines:
+            return json.dumps(data, indent=1, allow_nan=False) + "\n"
+        rows = data.pop("rows")
+        return "".join(json.dumps(one, allow_nan=False) + "\n" for one in (data, *rows))
 
 
 def read(path: Path) -> Record:
     """Raises NotABenchmarkFile."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == LINES:
+            first, *lines = map(json.loads, text.splitlines())
+            data = {**first, "rows": lines}
+        else:
+            data = json.loads(text)
         if data["schema"] not in _READABLE:
             reason = f"its schema is {data['schema']}, this version reads {' and '.join(map(str, _READABLE))}"
             raise NotABenchmarkFile(path=str(path), reason=reason)

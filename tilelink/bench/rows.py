@@ -202,7 +202,7 @@ def select(
         for name in list(names) or ["default"]:
             for single in _expanded(name, operator):
                 row = _row(operator, single, dtype)
-                _check_shares(row, num_ranks)
+                check_shares(row, num_ranks)
                 rows |= {one.key: one for one in row.with_routings(routings)}
     return tuple(rows.values())
 
@@ -253,7 +253,7 @@ def _row(operator: Operator, name: str, dtype: str) -> Row:
     return Row(operator, f"{known[1]}{rows}{layout}", m, hidden, ffn, dtype)
 
 
-def _check_shares(row: Row, num_ranks: int) -> None:
+def check_shares(row: Row, num_ranks: int) -> None:
     for what, size in _shared(row).items():
         if size % num_ranks:
             raise RowNotDivisible(row=row.key, what=f"{what} = {size}", num_ranks=num_ranks)

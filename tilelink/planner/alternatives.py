@@ -6,16 +6,17 @@ are nearly alike one is enough, so each alternative decides something otherwise 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 
 from tilelink.errors import NoLegalSchedule
+from tilelink.ir.movers import Library
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import Matmul
+from tilelink.ir.spec import BoundSpec, Matmul
 from tilelink.planner import fields
 from tilelink.planner.build import build
 from tilelink.planner.choices import Pin, Pins
-from tilelink.planner.collectives import collective_pins
+from tilelink.planner.collectives import collective_pins, legal_collectives
 from tilelink.planner.decisions import Slot, choices_of, legal_alone, pins_of, slots_of
 from tilelink.planner.layout import Problem
 from tilelink.planner.plan import plan_with
@@ -23,6 +24,7 @@ from tilelink.planner.space import structures
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Timing
 from tilelink.proof.verify import verify
+from topologies.errors import UserError
 from topologies.topology import Topology
 
 _HARDLY_MATTER = (
@@ -35,32 +37,60 @@ _WORTH = 1.3  # of the time of the best one; the model has been wrong by 28 % at
 
 
 def alternatives(topology: Topology, best: Schedule, count: int) -> list[Schedule]:
-    """At most `count` proven schedules besides `best`, which the planner has picked without pins, the smallest predicted time
-    first. Each differs from `best` in a field in which no earlier one does.
+    """At most `count` proven schedules besides `best`, which the planner has picked without pins. First those that differ from
+    `best` in a field in which no earlier one does, then those that have a value there that no earlier one has; of each kind
+    the smallest predicted time first.
 
     They are the best schedules of the other structures (algorithms of collectives, matmuls by the library), and those that
     come from `best` by another mover, transfer, chunks and order of one exchange, or by another tile loop.
     """
     every = [*_of_other_structures(topology, best), *_neighbours(topology, best)]
     found = [schedule for schedule in every if schedule.predicted_us <= _WORTH * best.predicted_us]
-    programs, varied, chosen = {best.program.hash}, set[Pin](), list[Schedule]()
-    for schedule in sorted(found, key=lambda schedule: schedule.predicted_us):
-        differs = _differing(topology, schedule, best)
-        new = len(chosen) < count and schedule.program.hash not in programs and not differs <= varied
-        if new and verify(schedule).proved:  # one that is refuted is a mistake of ours, and never given out
-            programs.add(schedule.program.hash)
-            varied |= differs
-            chosen.append(schedule)
+    found.sort(key=lambda schedule: schedule.predicted_us)
+    programs, chosen = {best.program.hash}, list[Schedule]()
+    fields_and_values: tuple[Callable[[Pin, object], object], ...] = (
+        lambda pin, _: pin,
+        lambda pin, value: (pin, value),
+    )
+    for what in fields_and_values:
+        varied = {what(*one) for schedule in chosen for one in _differing(topology, schedule, best).items()}
+        for schedule in found:
+            differs = {what(*one) for one in _differing(topology, schedule, best).items()}
+            new = len(chosen) < count and schedule.program.hash not in programs and not differs <= varied
+            if new and verify(schedule).proved:  # one that is refuted is a mistake of ours, and never given out
+                programs.add(schedule.program.hash)
+                varied |= differs
+                chosen.append(schedule)
     return chosen
 
 
-def _differing(topology: Topology, schedule: Schedule, best: Schedule) -> set[Pin]:
-    """Choices that are others than in `best`."""
+def library_schedule(spec: BoundSpec, topology: Topology) -> Schedule | None:
+    """What a user would write with library calls: each collective and each matmul is one call, one after the other. None where
+    not all of them have such a call."""
+    pins: dict[Pin, object] = {
+        (node.output.name, fields.COMPUTE): True for node in spec.nodes if isinstance(node.operation, Matmul)
+    }
+    for name, ways in legal_collectives(spec, topology):
+        calls = [how for how in ways if how.mover == Library()]
+        if not calls:
+            return None
+        pins |= collective_pins(spec, ((name, calls[0]),))
+    try:
+        return plan_with(spec, topology, pins)
+    except UserError:
+        return None
+
+
+def _differing(topology: Topology, schedule: Schedule, best: Schedule) -> dict[Pin, object]:
+    """Choices that are others than in `best`, with their values."""
     found, held = (pins_of(one.spec, topology, one.decided) for one in (schedule, best))
-    differ = {pin for pin, value in found.items() if held.get(pin, value) != value}
     by_library = schedule.by_library | best.by_library
     whole = _whole(schedule) & _whole(best)
-    return {pin for pin in differ if not _follows(pin, by_library, whole)}
+    return {
+        pin: value
+        for pin, value in found.items()
+        if held.get(pin, value) != value and not _follows(pin, by_library, whole)
+    }
 
 
 def _whole(schedule: Schedule) -> frozenset[str]:

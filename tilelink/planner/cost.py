@@ -326,7 +326,7 @@ class Model:
         shape = tuple(end - first for first, end in gemm.right.window) or right.shape
         k, cols = shape[::-1] if gemm.transposed else shape
         rows = self._bytes(gemm.out.buffer) // DTYPE_BYTES[right.dtype] // cols
-        return library_matmul(self.topology, rows, cols, k, right.dtype, self.pieces(gemm))
+        return library_matmul(self.topology, rows, cols, k, right.dtype, gemm.transposed, self.pieces(gemm))
 
     def pieces(self, gemm: LibraryGemm) -> int:
         return self.topology.num_ranks * self.parts.exchange(gemm.split).chunks if gemm.split else 1

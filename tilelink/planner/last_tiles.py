@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tilelink.planner.tile_cost import TileCost
+from tilelink.planner.tile_work import softly
 
 _START_US = 2.5  # the loop over shares begins with an empty pipeline, as that over halves does
 # fitted to 5 rows of 1,000 to 3,000 tokens (2 x H200): until another program has been told, and what one program stores or loads
@@ -17,14 +18,21 @@ def pieces_of(cost: TileCost) -> tuple[int, int, float]:
     role = cost.role
     if role.split:
         return role.split, role.splits, _split_us(cost)
-    return role.halved, 2, cost.half_us if role.halved else 0.0
+    return role.halved, 2, _piece_us(cost, cost.half_computed_us()) if role.halved else 0.0
 
 
 def _split_us(cost: TileCost) -> float:
     """The share of the first program, which then adds what all others have stored."""
-    role, parts = cost.role, cost.parts_us
+    role = cost.role
     steps = min(axis.tiles for axis in role.axes if axis.reduction)
     share = -(-steps // role.splits) / steps
-    whole = cost.tile_us - (1.0 - share) * (parts.computed + parts.memory)
     sums = math.prod(axis.tile for axis in role.axes if not axis.reduction) * _SUM_BYTES
-    return whole + _START_US + _SUM_US + role.splits * sums / _SUM_GB_PER_S / 1e3
+    return _piece_us(cost, share * cost.parts_us.computed) + _SUM_US + role.splits * sums / _SUM_GB_PER_S / 1e3
+
+
+def _piece_us(cost: TileCost, computed: float) -> float:
+    """A piece for which an SM computes so long, while memory brings what all of them need."""
+    role, parts = cost.role, cost.parts_us
+    memory = cost.memory_us * (role.split or role.halved) / role.programs
+    rest = cost.tile_us - parts.computed - parts.memory
+    return rest + max(memory, softly(computed, memory)) + _START_US

@@ -1,6 +1,7 @@
 """How long a matmul of the library takes: alone, or in pieces between whose parts ranks communicate.
 
-Fitted to cuBLAS on H200: 32 shapes in 1 to 8 pieces, and the matmul alone beside the rows of all tables and sweeps.
+Fitted to cuBLAS: 32 shapes in 1 to 8 pieces, and the matmul alone beside the rows of all tables, sweeps and corpora, 944
+times on H100 and H200, whose logarithm is off by 0.060 (root of the mean square; 0.053 for more than 256 rows).
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.planner.tile_work import read_again, tile_share
 from topologies.topology import Topology
 
-_STEP_US = 0.22  # a step of 64 along k of the library's matmul takes at least this long
-_FILL_US = 2.3  # first loads and last stores of a library matmul
+_STEP_US = 0.2  # a step of 64 along k of the library's matmul takes at least this long
+_FILL_US = 1.2  # first loads and last stores of a library matmul
 _MOST_SPLITS = 8  # into so many pieces along k at most, if tiles are too few for all SMs
-# what it costs the library to add such pieces, where k is so long that it makes them: a start, and fp32 sums stored and
-# loaded at this share of the memory's rate, since they stay in the L2; 16 to 256 rows, 2 x H200 under load
-_SPLIT_K, _SPLIT_US, _SPLIT_SHARE = 6144, 0.6, 1.55
-_WAVE_SHARE = 0.94  # of what whole waves would cost, a library's matmul pays; 32 shapes in 1 to 8 pieces on H200
-_ODD_ROW_BYTES, _ODD_WAVE_SHARE = 128, 0.2  # the same where rows of the weights are no multiple of so many bytes
-_SHARE = 1.01  # of the rate of the best tile loop, the library's matmul
-_SHORT, _SHORT_US = 0.3, 30.0  # short library matmuls gain so much, fading over so long; by hand, after sweep_4xh200
-_SOFTNESS = 5.0  # how sharply a library matmul turns from bound by memory to bound by flops
+_SPLIT_K, _SPLIT_US = 6144, 3.1  # what it costs the library to add such pieces, where k is so long that it makes them
+# of what whole waves would cost, a library's matmul pays: it has tiles of many shapes, and rarely takes those that leave SMs
+# idle, but where rows are a multiple of 128 and weights lie as [K, N]
+_WAVE_SHARE, _WHOLE_TILES_SHARE = 0.15, 0.47
+_SHARE = 1.034  # of the rate of the best tile loop, the library's matmul
+_MEMORY_SHARE = 0.98  # of the memory's rate
+_SOFTNESS = 3.44  # how sharply a library matmul turns from bound by memory to bound by flops
+_PIECE_SHARE = 0.015  # a piece takes so much longer for each doubling of their number
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
@@ -35,25 +36,26 @@ class LibraryMatmul:
     tensor_us: float  # tensor cores busy, at the sustained clock
 
 
-def library_matmul(topology: Topology, rows: int, cols: int, k: int, dtype: str, pieces: int = 1) -> LibraryMatmul:
-    """[rows, k] @ [k, cols] in `pieces` of equal rows."""
+def library_matmul(
+    topology: Topology, rows: int, cols: int, k: int, dtype: str, transposed: bool = False, pieces: int = 1
+) -> LibraryMatmul:
+    """[rows, k] @ [k, cols] in `pieces` of equal rows; `transposed`: the second operand lies as [cols, k]."""
     gpu, size = topology.gpu, DTYPE_BYTES[dtype]
     compute = 2 * rows * k * cols / (gpu.tflops(dtype) * gpu.gemm_efficiency) / 1e6
     weights = k * cols * size
     traffic = (rows * (k + cols) + k * cols) * size + (pieces - 1) * read_again(weights, topology.gpu)
-    memory = traffic / gpu.memory_gb_per_s / 1e3
+    memory = traffic / (_MEMORY_SHARE * gpu.memory_gb_per_s) / 1e3
     splits = _splits(rows / pieces, cols, gpu.num_sms)
     least = k / 64 / splits * _STEP_US
-    busy = compute * _waves(rows / pieces, cols, gpu.num_sms, size) / _SHARE
-    busy *= 1.0 - _SHORT * math.exp(-busy / _SHORT_US)
+    busy = compute * _waves(rows / pieces, cols, gpu.num_sms, transposed) / _SHARE
     # a matmul whose operands take about as long as its flops hides neither completely
     both = (busy**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
     total = max(both, least) + _FILL_US
     if splits > 1 and k >= _SPLIT_K:
-        sums = 2 * 4 * splits * rows * cols
-        total += pieces * _SPLIT_US + sums / (_SPLIT_SHARE * gpu.memory_gb_per_s) / 1e3
+        total += pieces * _SPLIT_US
     # a piece that does not fill the GPU takes as long as one wave
-    piece = max(total / pieces, least + _FILL_US) + _PIECE_US
+    share = total / pieces * (1.0 + _PIECE_SHARE * math.log2(pieces))
+    piece = max(share, least + _FILL_US) + _PIECE_US
     return LibraryMatmul(total, piece, compute)
 
 
@@ -63,10 +65,9 @@ def _splits(rows: float, cols: float, num_sms: int) -> int:
     return max(1, min(_MOST_SPLITS, num_sms // tiles))
 
 
-def _waves(rows: float, cols: float, num_sms: int, element_bytes: int) -> float:
-    """Time of a matmul over that of one whose tiles come in whole waves: the best of three tile widths, since the library
-    chooses one; it takes 256 where tiles of that width cover the columns and fill the GPU. Rows of odd bytes have kernels of
-    their own, which lose less. Measured on H200 (`lab/experiments.md`)."""
+def _waves(rows: float, cols: float, num_sms: int, transposed: bool) -> float:
+    """Time of a matmul over that of one whose tiles come in whole waves: a share of the best of three tile widths, since the
+    library chooses one; it takes 256 where tiles of that width cover the columns and fill the GPU."""
     splits = _splits(rows, cols, num_sms)
     covered = cols % 256 == 0 and math.ceil(rows / 128) * cols / 256 >= num_sms
     ratios = []
@@ -75,5 +76,5 @@ def _waves(rows: float, cols: float, num_sms: int, element_bytes: int) -> float:
         tiles = math.ceil(rows / 128) * columns * splits
         padded = math.ceil(tiles / num_sms) * num_sms / tiles * columns * width / cols
         ratios.append(padded / tile_share(128, width, 8 if width > 128 else 4))
-    share = _ODD_WAVE_SHARE if cols * element_bytes % _ODD_ROW_BYTES else _WAVE_SHARE
+    share = _WAVE_SHARE if transposed or rows % 128 else _WHOLE_TILES_SHARE
     return 1.0 + share * (min(ratios) - 1.0)

@@ -97,7 +97,8 @@ def library_us(structure: Structure, name: str, pieces: int) -> Busy:
     rows, cols = (axis.extent for axis in anchor.axes if not axis.reduction)
     reduction = next(axis.extent for axis in anchor.axes if axis.reduction)
     dtype = structure.graph.values[anchor.reads[1].value].dtype
-    found = library_matmul(structure.topology, rows, cols, reduction, dtype, pieces)
+    transposed = isinstance(anchor.operation, Matmul) and anchor.operation.transposed
+    found = library_matmul(structure.topology, rows, cols, reduction, dtype, transposed, pieces)
     us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
     return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True, most_tensor=found.tensor_us)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 
 from tilelink.ir.movers import FUSED_SHARE
@@ -48,12 +49,10 @@ from tilelink.planner.tile_work import (
     rows_share,
     softly,
     stream_share,
-    tile_share,
     times_remote,
 )
 from topologies.topology import Topology
 
-_HALVES_START_US = 2.5  # the loop over halves begins with an empty pipeline
 COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
 _SENT_US = 2.0  # until the last piece of a tile is at its peer
@@ -109,7 +108,7 @@ class TileCost:
     @cached_property
     def parts_us(self) -> TileParts:
         """What a tile of any segment takes, by what takes it."""
-        role, memory = self.role, self._memory_us()
+        role, memory = self.role, self.memory_us
         computed = self._compute_us()
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
@@ -174,8 +173,10 @@ class TileCost:
             least = MIXED * sent
         return max(least, sent - PIECES_SPREAD * product)
 
-    def _memory_us(self) -> float:
-        """What the tiles of a round move between memory and L2, while all programs do."""
+    @cached_property
+    def memory_us(self) -> float:
+        """What the tiles of a round move between memory and L2, while all programs do. A last round of few tiles is one more,
+        unless programs share these."""
         rate, traffic = self.topology.gpu.memory_gb_per_s, self._traffic()
         if not any(isinstance(step, MatmulBody) for step in self.role.body):
             combines = any(isinstance(step, CombineBody) for step in flat(self.role.body))
@@ -183,7 +184,9 @@ class TileCost:
             return traffic / self.role.num_tiles / (rate * share / self.role.programs) / 1e3
         if self._other_weights:
             traffic *= (NARROW if self._work.n < WIDE_WEIGHTS else 1.0) * (_MOVED_BESIDE if self.on.beside else 1.0)
-        return traffic / -(-self.role.num_tiles // self.role.programs) / (rate * MEMORY_SHARE) / 1e3
+        rounds = self.role.num_tiles / self.role.programs
+        shared = (self.role.halved or self.role.split) and not self._other_weights
+        return traffic / (rounds if shared else math.ceil(rounds)) / (rate * MEMORY_SHARE) / 1e3
 
     def _packets_us(self) -> float:
         """Packets of a tile to peers and back."""
@@ -239,13 +242,10 @@ class TileCost:
     def _reduction(self) -> int:
         return sum(axis.extent * axis.segments for axis in self.role.axes if axis.reduction) or 1
 
-    @cached_property
-    def half_us(self) -> float:
-        """Half of a tile, with the start of the loop of halves."""
-        m, n = (axis.tile for axis in self.role.axes if not axis.reduction)
-        n *= matmuls_together(self.role.body)
-        share = tile_share(m, n, self.on.warps) / tile_share(m, n // 2, self.on.warps)
-        return self.tile_us * share / 2 + _HALVES_START_US
+    def half_computed_us(self) -> float:
+        """What an SM does for half of a tile while all else is there."""
+        half = replace(self._work, n=self._work.n // 2)
+        return compute_us(half, self.on, self.parts.dtype, self.topology.gpu)
 
     def _traffic(self) -> float:
         """Bytes that all tiles together move between memory and L2: each buffer once, and a right operand again for groups

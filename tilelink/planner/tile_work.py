@@ -25,7 +25,7 @@ _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock,
 SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _EXPERT_SOFTNESS = 3.0  # the same of tiles with weights of their own
 _REDUCTION_STEP_US = 0.27  # a step along k takes at least this long, however small the tile
-_LOAD_US = 1.45  # from the load of a step's operands to its matmul, under load; one is under way for each stage
+_LOAD_US = 1.2  # from the load of a step's operands to its matmul, under load; one stage is multiplied meanwhile
 # the same two of tiles with weights of their own: 140 times of loops, on 2 x H200 and 2 x H100
 _EXPERT_STEP_US, _EXPERT_LOAD_US, _ROW_US = 0.17, 0.9, 0.006  # and for each row, which is found by a table
 # of what an SM does for such a tile, where rows follow each other and come through a descriptor: 1,650 us of 1,780 for gate and
@@ -114,10 +114,10 @@ def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
 
 def steps_us(work: Work, on: Programs) -> float:
     """What the steps along k take at least, since loads take their time and stages hold few."""
-    step, load = _REDUCTION_STEP_US, _LOAD_US
+    step, load, under_way = _REDUCTION_STEP_US, _LOAD_US, max(1, on.stages - 1)
     if work.others:
-        step, load = _EXPERT_STEP_US, _EXPERT_LOAD_US + _ROW_US * work.m
-    return work.bodies * work.reduction / work.step * max(step, load / on.stages)
+        step, load, under_way = _EXPERT_STEP_US, _EXPERT_LOAD_US + _ROW_US * work.m, on.stages
+    return work.bodies * work.reduction / work.step * max(step, load / under_way)
 
 
 def flops_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lowering.host.gpu_fabric import GpuStream
 from tilelink.runtime.load import operator_class
 
 if TYPE_CHECKING:
@@ -180,6 +181,10 @@ def _source(launch: RecordedLaunch, arch: str) -> tuple[Any, Any, dict[str, obje
     language = GluonASTSource if kernel.is_gluon() else ASTSource  # type: ignore[attr-defined]
     source = language(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     options = {name: value for name, value in launch.options.items() if name in ("num_warps", "num_stages")}
+    if backend == "cuda":
+        per_sm = launch.options.get("per_sm", 1)
+        assert isinstance(per_sm, int), "a number of programs"
+        options |= GpuStream.most_registers(per_sm, options)
     if hasattr(kernel, "extern_libs"):  # a dialect links its kernels with libraries
         options["extern_libs"] = kernel.extern_libs
     return source, target, options
