@@ -11,9 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tilelink.bench.record import ContenderResult, Record, RowResult, read
+from tilelink.bench.record import Record, RowResult, read
 from tilelink.bench.summary import ASYNC_TP, SEQUENTIAL, RowSummary, by_operator, failures, summarize
 from tilelink.bench.table import ratio_text, us_text
+from tilelink.measuring.results import ContenderResult
 from topologies.errors import UserError
 
 TWO_STREAMS = ("two_stream_2", "two_stream_4")

@@ -33,15 +33,16 @@ import lowering
 from benchmarks.wanted import as_tuple
 from lowering.libraries import library_values
 from lowering.selfcheck.compare import Comparison
-from tilelink.bench.contender import Contender, Kind, Mode, Setting
-from tilelink.bench.device import Call, CudaDevice, Device
+from tilelink.bench.contender import Setting
 from tilelink.bench.machine import topology_of_gpus
-from tilelink.bench.measure import Options, measure_row
 from tilelink.bench.operators import declaration
-from tilelink.bench.ours import OperatorCall
 from tilelink.bench.ranks import make_problem
 from tilelink.bench.rows import Operator, Row
 from tilelink.ir.schedule import Schedule
+from tilelink.measuring.contender import Contender, Kind, Mode
+from tilelink.measuring.device import Call, CudaDevice, Device
+from tilelink.measuring.measure import Options, measure_row
+from tilelink.measuring.ours import OperatorCall
 from tilelink.runtime.compare import outputs_with_bounds
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine

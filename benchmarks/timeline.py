@@ -26,13 +26,13 @@ import torch.distributed as dist
 from rich.console import Console
 
 import lowering
-from tilelink.bench.device import CudaDevice
 from tilelink.bench.job import read_job
 from tilelink.bench.machine import MULTICAST_OFF
 from tilelink.bench.problem import input_shapes
 from tilelink.bench.rows import Row
 from tilelink.bench.stamps import Stamped, stamped
 from tilelink.bench.timeline import Doing, Span, shares, shares_to_json, spans, table
+from tilelink.measuring.device import CudaDevice
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import machine
 

@@ -27,7 +27,7 @@ from cuda.bindings import driver
 from lab.one_gpu import time_us
 from tilelink.bench.machine import describe_machine
 from tilelink.bench.rows import DEFAULT_NAMES, Operator, Row, select
-from tilelink.bench.samples import geomean
+from tilelink.measuring.samples import geomean
 
 _COPY_BYTES = 1 << 30
 _FEW, _MANY = 64, 320  # kernels in a graph

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from tilelink.bench.contender import Inputs, matrices
+from tilelink.bench.contender import matrices
 from tilelink.bench.job import read_job
 from tilelink.bench.plans import PlannedRow
 from tilelink.bench.problem import input_shapes, make_inputs
 from tilelink.bench.rows import Operator, Row
 from tilelink.ir.dtype import DTYPE_BYTES
+from tilelink.measuring.contender import Inputs
 from tilelink.runtime.load import fabric_class, load_source, operator_class
 
 _COLD_BYTES = 500 << 20  # of different inputs in one graph: ten times what the L2 holds

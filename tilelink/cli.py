@@ -32,6 +32,12 @@ COMMANDS = (
         "regret",
         "Say how much slower than the fastest measured schedule the one is that the model picks.",
     ),
+    Late(
+        "tune",
+        "tilelink.tune_command",
+        "tune",
+        "Measure the planner's best schedules on these GPUs, and keep the fastest for compile(tune=N).",
+    ),
     Late("plan", "tilelink.plan_command", "plan", "Print the schedule."),
     Late(
         "explain",

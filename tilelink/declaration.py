@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tilelink.errors import NoLegalSchedule, NotCompiled, PinsNotAMapping
+from tilelink.errors import IllegalTune, NoLegalSchedule, NotCompiled, PinsNotAMapping
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.location import here
@@ -21,6 +21,7 @@ from tilelink.planner.plan import plan
 from tilelink.planner.plan_cache import planned
 from tilelink.runtime.machine import PLANNED_FOR, named, of_group
 from tilelink.runtime.operator import build_operator, check_fabric, fabric_ranks
+from tilelink.tuning import tuned_on
 from topologies.topology import Topology
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Overlap:
         dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
         target: str = "triton",
+        tune: int = 0,
         **sizes: int,
     ) -> Callable[..., object]:
         """The operator, running: `op(*local_inputs)` returns the local outputs.
@@ -112,12 +114,19 @@ class Overlap:
         `topology` is by default that of these GPUs, and on an emulated fabric `laptop-switch`.
         Buffers are allocated here, once, and freed with the operator. Inputs are contiguous tensors of the shapes in
         `op.INPUTS`; calls may follow each other at once, on any stream, and may be captured in a CUDA graph.
-        Raises what `plan` raises, FabricUnavailable, FabricTooSmall, and UnknownGpu where no descriptor has these GPUs.
+        `tune=N` measures the N best alternatives and the library's schedule here, too, and takes the fastest; what it finds is
+        kept for the next time (`tilelink.tuning`).
+        Raises what `plan` raises, FabricUnavailable, FabricTooSmall, UnknownGpu where no descriptor has these GPUs, IllegalTune,
+        TuneNeedsGpus and NothingTuned.
         """
+        if not isinstance(tune, int) or isinstance(tune, bool) or tune < 0:
+            raise IllegalTune(value=tune)
         ranks = fabric_ranks(group)
         machine = of_group(group, ranks) if topology is None else named(topology, ranks)
         schedule = self.plan_for(machine, sizes, dtype, pin)
         check_fabric(group, schedule)
+        if tune:
+            schedule = Plan.of(tuned_on(group, machine, schedule, tune, pin or {}).schedule)
         return build_operator(schedule.emit(target), schedule.name, group)
 
     def __call__(self, *tensors: object, **keywords: object) -> NoReturn:

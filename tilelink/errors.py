@@ -8,14 +8,17 @@ from collections.abc import Iterable
 from tilelink.run_errors import FabricTooSmall as FabricTooSmall
 from tilelink.run_errors import FabricUnavailable as FabricUnavailable
 from tilelink.run_errors import FileReferenceFailed as FileReferenceFailed
+from tilelink.run_errors import IllegalTune as IllegalTune
 from tilelink.run_errors import InputRequiresGrad as InputRequiresGrad
 from tilelink.run_errors import NoReference as NoReference
 from tilelink.run_errors import NotAnOperatorFile as NotAnOperatorFile
 from tilelink.run_errors import NotCompiled as NotCompiled
+from tilelink.run_errors import NothingTuned as NothingTuned
 from tilelink.run_errors import ReferenceFailed as ReferenceFailed
 from tilelink.run_errors import RunFailed as RunFailed
 from tilelink.run_errors import ScheduleMismatch as ScheduleMismatch
 from tilelink.run_errors import ScheduleRefuted as ScheduleRefuted
+from tilelink.run_errors import TuneNeedsGpus as TuneNeedsGpus
 from tilelink.run_errors import UnknownReplay as UnknownReplay
 from tilelink.run_errors import WorkersDied as WorkersDied
 from topologies.errors import TileLinkError as TileLinkError  # the base of all below, of the lowest layer

@@ -23,6 +23,30 @@ class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
 
 
+class NothingTuned(TileLinkError):
+    """Facts: `operator`, `why` (a line for each schedule)."""
+
+    template = "no schedule of {operator!r} ran right while it was tuned.\n{why}\nLegal: compile without tune=, or report this."
+
+
+class TuneNeedsGpus(TileLinkError):
+    """Facts: `operator`."""
+
+    template = (
+        "tune= measures schedules of {operator!r}, and emulated ranks have no times.\n"
+        "Legal: compile(group) with a torch process group of GPUs, or without tune=."
+    )
+
+
+class IllegalTune(TileLinkError):
+    """Facts: `value`."""
+
+    template = (
+        "tune={value!r} is no number of alternatives to measure.\n"
+        "Legal: an integer of 0 or more; 0 measures nothing and takes the schedule with the least predicted time."
+    )
+
+
 class InputRequiresGrad(TileLinkError, RuntimeError):
     """Facts: `name` of the input."""
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 import torch
 
 from lowering.selfcheck.near import Near
-from tilelink.bench.contender import Contender, Kind, Mode, Setting
-from tilelink.bench.device import Call, Change, Outputs
-from tilelink.bench.measure import Problem
-from tilelink.bench.record import SCHEMA, ContenderResult, Machine, Record, RowResult, ScheduleFacts
+from tilelink.bench.contender import Setting
+from tilelink.bench.record import SCHEMA, Machine, Record, RowResult
 from tilelink.bench.rows import Operator, Row
+from tilelink.measuring.contender import Contender, Kind, Mode
+from tilelink.measuring.device import Call, Change, Outputs
+from tilelink.measuring.measure import Problem
+from tilelink.measuring.results import ContenderResult, ScheduleFacts
 
 ROW = Row(Operator.AG_GEMM, "llama3-8b", 8192, 4096, 14336, "bf16")
 
@@ -93,7 +95,7 @@ class FakeDevice:
 def problem(x: float = 1.0, row: Row = ROW) -> Problem:
     """The operation is `2 * x`, of one element, with a bound of 1 %; fresh activations are 3."""
     setting = Setting(row, 0, 2, (torch.tensor([x]),))
-    return Problem(setting, _near(2 * x), lambda: ((torch.tensor([3.0]),), _near(6.0)))
+    return Problem(setting, (_near(2 * x),), lambda: ((torch.tensor([3.0]),), (_near(6.0),)))
 
 
 def _near(value: float) -> Near:

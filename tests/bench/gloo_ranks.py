@@ -24,16 +24,17 @@ import torch.distributed.distributed_c10d as c10d
 
 from lowering.selfcheck.compare import Comparison
 from tilelink.bench.baselines import FusedOperators, baselines
-from tilelink.bench.device import Call, Change, Texts
+from tilelink.bench.contender import Setting
 from tilelink.bench.expert_inputs import ExpertInputs
 from tilelink.bench.fused_experts import Tile
 from tilelink.bench.fused_loop import with_fused_loop
-from tilelink.bench.measure import Options, Problem, measure_row
 from tilelink.bench.ours import ours
 from tilelink.bench.plans import Candidate, Origin
 from tilelink.bench.ranks import make_problem
 from tilelink.bench.routings import Routing
 from tilelink.bench.rows import WITH_EXPERTS, WITHOUT_EXPERTS, Operator, select
+from tilelink.measuring.device import Call, Change, Texts
+from tilelink.measuring.measure import Options, Problem, measure_row
 
 _TILES = (Tile(16, 16, 16, 4, 2), Tile(16, 32, 32, 4, 2))
 
@@ -84,10 +85,11 @@ class CpuDevice:
 
 def fused_loop(problem: Problem) -> bool | None:
     """Whether the fused loop between collectives is right, in Triton's interpreter. Beside an all_gather it needs a stream."""
+    assert isinstance(problem.setting, Setting), "of a row"
     if problem.setting.row.operator not in (Operator.MOE_RS, Operator.EP_LAYER):
         return None
     whole = with_fused_loop(ExpertInputs.of(problem.setting)).whole
-    return all(Comparison.of(whole(tile), problem.wanted).equal for tile in _TILES)
+    return all(Comparison.of(whole(tile), problem.wanted[0]).equal for tile in _TILES)
 
 
 def main() -> None:

@@ -18,12 +18,12 @@ from tilelink import cli
 from tilelink.bench import command, launch
 from tilelink.bench.against import BASELINE_NAMES, chosen
 from tilelink.bench.baselines import FusedOperators, baselines
-from tilelink.bench.contender import Kind
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
-from tilelink.bench.measure import Options
 from tilelink.bench.rows import Operator
 from tilelink.errors import RunFailed
+from tilelink.measuring.contender import Kind
+from tilelink.measuring.measure import Options
 from tilelink.runtime.torchrun import run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,7 +137,7 @@ def test_without_rows_those_of_the_plans_are_measured(
     monkeypatch.setattr(command, "_measure", lambda job, json, timeout_s: jobs.append(job))
     bench(*operators, "--ranks", "2", "--plans", str(plans))
     (job,) = jobs
-    assert [planned.row.operator.value for planned in job.rows] == keys
+    assert [planned.row.title for planned in job.rows] == keys
     assert {planned.row.m for planned in job.rows} == {256}
 
 

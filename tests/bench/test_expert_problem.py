@@ -11,11 +11,9 @@ import torch
 
 from tests.bench.fakes import FakeDevice, doubling, problem, record, result, row_result
 from tests.pipeline.expert_specs import by_definition
-from tilelink.bench.contender import Contender, Inputs, Kind, Mode, Setting
-from tilelink.bench.device import Call, Outputs
+from tilelink.bench.contender import Setting
 from tilelink.bench.expert_baselines import expert_baselines
 from tilelink.bench.grouped_experts import by_experts, placed, shown, sums
-from tilelink.bench.measure import Options, measure_row
 from tilelink.bench.operators import declaration
 from tilelink.bench.problem import changes, make_activations, make_inputs, reference
 from tilelink.bench.record import ExpertFacts, read
@@ -23,6 +21,9 @@ from tilelink.bench.routings import DRAWINGS, Routing
 from tilelink.bench.rows import WITH_EXPERTS, Operator, Row, select
 from tilelink.ir.placement import Replicate, Shard
 from tilelink.ir.spec import bind
+from tilelink.measuring.contender import Contender, Inputs, Kind, Mode
+from tilelink.measuring.device import Call, Outputs
+from tilelink.measuring.measure import Options, measure_row
 
 CPU, RANKS = torch.device("cpu"), 2
 

@@ -13,13 +13,13 @@ import pytest
 
 from tests.bench.fakes import ROW, FakeDevice, doubling, result
 from tilelink.bench import ledger as ledgers
-from tilelink.bench.contender import Contender, Kind
 from tilelink.bench.job import Job
 from tilelink.bench.ledger import Ledger
-from tilelink.bench.measure import Options
 from tilelink.bench.plans import PlannedRow
 from tilelink.bench.record import read
 from tilelink.bench.watch import Watch
+from tilelink.measuring.contender import Contender, Kind
+from tilelink.measuring.measure import Options
 
 FIRST = PlannedRow(ROW, ())
 SECOND = PlannedRow(replace(ROW, name="other"), ())

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from tests.bench.fakes import ROW, FakeDevice, doubling, problem
-from tilelink.bench.contender import Contender, Kind, Mode, Setting
-from tilelink.bench.device import Call
-from tilelink.bench.measure import DeviceLost, Options, calls_per_batch, measure_row
-from tilelink.bench.record import ContenderResult
+from tilelink.bench.contender import Setting
+from tilelink.measuring.contender import Contender, Kind, Mode
+from tilelink.measuring.device import Call
+from tilelink.measuring.measure import DeviceLost, Options, calls_per_batch, measure_row
+from tilelink.measuring.results import ContenderResult
 
 
 def measured(device: FakeDevice, *contenders: Contender, options: Options | None = None) -> dict[str, ContenderResult]:

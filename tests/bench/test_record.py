@@ -12,9 +12,10 @@ import pytest
 from benchmarks.bench_report import fractions, into, markdown
 from tests.bench.fakes import record, result, row_result
 from tilelink.bench.errors import NotABenchmarkFile
-from tilelink.bench.record import SCHEMA, ContenderResult, ExpertFacts, Machine, Record, RowResult, ScheduleFacts, read
+from tilelink.bench.record import SCHEMA, ExpertFacts, Machine, Record, RowResult, read
 from tilelink.bench.summary import by_operator, failures, summarize, wrong_or_missing
 from tilelink.bench.table import better_lines, rich_table, row_line
+from tilelink.measuring.results import ContenderResult, ScheduleFacts
 
 FULL = row_result(
     "ag_gemm",

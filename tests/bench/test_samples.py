@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilelink.bench.samples import geomean, max_over_ranks, percentile, spread
+from tilelink.measuring.samples import geomean, max_over_ranks, percentile, spread
 
 TIMES = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=30)
 

@@ -17,12 +17,12 @@ from lowering.selfcheck.near import Near
 from tests.bench.fakes import FakeDevice
 from tilelink.adversary.subject import of_module
 from tilelink.adversary.trials import Scenario, Trial, WrongResult, run_trial
-from tilelink.bench import measure
 from tilelink.bench import problem as bench_problem
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator, Row
 from tilelink.emulator import World
 from tilelink.ir.schedule import Schedule
+from tilelink.measuring import measure
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.run import run_emulated
 

@@ -164,10 +164,10 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _write_often(folder: str, seed: int) -> None:
-    choices = plan(bound(), MACHINE, {}).decided
+    schedule = plan(bound(), MACHINE, {})
     for _ in range(50):
-        plan_cache._write(Path(folder) / "one.json", choices)
-        assert plan_cache._read(Path(folder) / "one.json") == choices
+        plan_cache.keep(Path(folder) / "one.json", schedule, {"seed": 1})
+        assert plan_cache._read(Path(folder) / "one.json") == (schedule.decided, {"seed": 1})
 
 
 @pytest.mark.slow

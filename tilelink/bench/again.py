@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import topologies
 from tilelink.bench.operators import declaration
 from tilelink.bench.record import Record, RowResult
+from tilelink.bench.regret import as_recorded
 from tilelink.bench.routings import Routing
 from tilelink.bench.rows import Experts, Operator, Row
 from tilelink.errors import NoLegalSchedule
@@ -21,7 +22,10 @@ _LATER = "at once"  # a value that was every schedule's before it was a choice
 
 
 def predicted_now(record: Record, row: RowResult) -> dict[str, float]:
-    """us of each schedule that this commit still has, by the name of its contender, for the machine that measured."""
+    """us of each schedule that this commit still has, by the name of its contender, for the machine that measured. Of a user's
+    spec, which no record holds, what was predicted then."""
+    if row.operator not in {one.value for one in Operator}:
+        return as_recorded(record, row)
     machine = topologies.load(record.machine.topology, record.machine.num_ranks)
     about = row_of(row)
     spec = bind(declaration(about.operator, about.k_major).spec, about.sizes, machine.num_ranks, about.dtype)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilelink.bench.contender import Contender, Kind
 from tilelink.bench.errors import UnknownBaseline
 from tilelink.errors import did_you_mean
+from tilelink.measuring.contender import Contender, Kind
 
 TWO_STREAM_CHUNKS = (2, 4)
 _TWO_STREAMS = (f"two_stream_{chunks}" for chunks in TWO_STREAM_CHUNKS)

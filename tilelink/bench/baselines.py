@@ -24,12 +24,13 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 from tilelink.bench.against import TWO_STREAM_CHUNKS
-from tilelink.bench.contender import Contender, Kind, Mode, Setting
-from tilelink.bench.device import Call, Outputs
+from tilelink.bench.contender import Setting
 from tilelink.bench.expert_baselines import expert_baselines
 from tilelink.bench.rows import WITH_EXPERTS, Operator
 from tilelink.bench.silu_mul import silu_mul
 from tilelink.bench.two_streams import two_streams
+from tilelink.measuring.contender import Contender, Kind, Mode
+from tilelink.measuring.device import Call, Outputs
 
 _ELSEWHERE = "baselines of experts are in expert_baselines.py"
 

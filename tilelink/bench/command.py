@@ -19,21 +19,23 @@ import topologies
 from tilelink.bench.against import parse_against
 from tilelink.bench.drawn import drawn as drawn_rows
 from tilelink.bench.drawn import parse_drawing
-from tilelink.bench.errors import PlannedForAnother, ResultsNotWritable, RowsTwice
+from tilelink.bench.errors import PlannedForAnother, ResultsNotWritable, RowsTwice, SpecAndRows
 from tilelink.bench.files import EmittedFile, parse_file, with_files
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
 from tilelink.bench.machine import DEFAULT_TOPOLOGY, topology_of_gpus
-from tilelink.bench.measure import Options
 from tilelink.bench.plans import Candidate, Origin, PlannedRow, Request, parse_variant, plan_rows
 from tilelink.bench.record import Record, read
 from tilelink.bench.routings import Routing, parse_routings
-from tilelink.bench.rows import QUICK, Operator, Row, parse_operators, select
+from tilelink.bench.rows import QUICK, Operator, parse_operators, select
+from tilelink.bench.spec_rows import AnyRow, SpecRow, spec_rows
 from tilelink.bench.summary import wrong_or_missing
 from tilelink.bench.table import better_lines, rich_table
 from tilelink.errors import RunFailed
 from tilelink.ir.dtype import DTYPE_BYTES
+from tilelink.measuring.measure import Options
 from tilelink.runtime.torchrun import check_gpus
+from tilelink.spec_file import load_overlap
 from topologies.topology import Topology
 
 QUICK_ROUNDS = 3
@@ -44,7 +46,11 @@ _FOUR = "those without experts"
 
 Operators = Annotated[
     list[str] | None,
-    typer.Argument(metavar="OPERATOR", help=f"{', '.join(one.value for one in Operator)}.", show_default=_FOUR),
+    typer.Argument(
+        metavar="OPERATOR|SPEC SIZES",
+        help=f"{', '.join(one.value for one in Operator)}; or path.py:function M=1000,3000 K=4096.",
+        show_default=_FOUR,
+    ),
 ]
 Ranks = Annotated[
     int | None, typer.Option("--ranks", help="Number of GPUs.", show_default="as planned, or all of this machine")
@@ -143,6 +149,9 @@ WritePlans = Annotated[
 ]
 
 
+_ROWS_OF_OPERATORS = ("--rows", "--drawn", "--routing", "--quick")
+
+
 def bench(
     operators: Operators = None,
     ranks: Ranks = None,
@@ -174,8 +183,15 @@ def bench(
     machine = _machine(ranks, topology, held)
     num_ranks = machine.num_ranks
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
-    chosen, routings = _operators(operators, held), parse_routings(routing or ())
-    if drawn:
+    spec = (operators or [""])[0] if ":" in (operators or [""])[0] else ""
+    chosen, routings = _operators([] if spec else operators, held), parse_routings(routing or ())
+    wanted: tuple[AnyRow, ...]
+    if spec:
+        for option, given in zip(_ROWS_OF_OPERATORS, (names, drawn, routing, quick), strict=True):
+            if given:
+                raise SpecAndRows(spec=spec, option=option)
+        wanted = spec_rows(load_overlap(spec), (operators or [])[1:], dtype, num_ranks)
+    elif drawn:
         if names:
             raise RowsTwice(drawn=drawn, rows=",".join(names))
         wanted = drawn_rows(*parse_drawing(drawn), chosen, dtype, num_ranks)
@@ -190,8 +206,8 @@ def bench(
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _known(held, str(plans), machine) if held is not None else {}
-    if held is not None and not (names or quick or drawn):
-        of_plans = [one.row for one in held.rows if one.row.operator in chosen]
+    if held is not None and not (names or quick or drawn or spec):
+        of_plans = [one.row for one in held.rows if isinstance(one.row, SpecRow) or one.row.operator in chosen]
         wanted = tuple(dict.fromkeys(one for row in of_plans for one in row.with_routings(routings))) or wanted
     _check_files(files, wanted, request)
     planned = with_files(_planned(wanted, known, request), files, num_ranks)
@@ -204,7 +220,7 @@ def bench(
     _measure(job, json, timeout_s)
 
 
-def _check_files(files: list[EmittedFile], rows: tuple[Row, ...], request: Request) -> None:
+def _check_files(files: list[EmittedFile], rows: tuple[AnyRow, ...], request: Request) -> None:
     """Before minutes of planning. Raises FileFitsNoRow, MalformedFile."""
     taken = (Origin.PLANNED.value, Origin.REUSED.value, *(variant.label for variant in request.variants))
     names = tuple(Candidate(label, Origin.PINNED, None, "") for label in taken)
@@ -221,7 +237,7 @@ def _check_folder(path: Path) -> None:
         raise ResultsNotWritable(path=str(path), reason=f"the folder {folder.name!r} is not yours to write")
 
 
-def _planned(wanted: tuple[Row, ...], known: dict[str, PlannedRow], request: Request) -> tuple[PlannedRow, ...]:
+def _planned(wanted: tuple[AnyRow, ...], known: dict[str, PlannedRow], request: Request) -> tuple[PlannedRow, ...]:
     """Rows of the file as they are, the others planned now; for any routing."""
     missing = [row for row in wanted if row.planned_as.key not in known]
     if missing:
@@ -234,7 +250,8 @@ def _operators(names: list[str] | None, held: Job | None) -> tuple[Operator, ...
     """What is named; where nothing is, what was planned for. Raises UnknownOperator."""
     if names or held is None:
         return parse_operators(names or ())
-    return tuple(dict.fromkeys(one.row.operator for one in held.rows)) or parse_operators(())
+    named = [one.row.operator for one in held.rows if not isinstance(one.row, SpecRow)]
+    return tuple(dict.fromkeys(named)) or parse_operators(())
 
 
 def _machine(ranks: int | None, topology: str | None, held: Job | None) -> Topology:

@@ -37,6 +37,21 @@ class MalformedDrawing(UserError):
     template = "--drawn {text!r} says no rows to draw.\nWrite SEED:COUNT, for example --drawn 7:40 for 40 rows from the seed 7."
 
 
+class SizesTwice(UserError):
+    """Facts: size."""
+
+    template = "{size} lists a size twice.\nLegal: each value once, M=1000,3000."
+
+
+class SpecAndRows(UserError):
+    """Facts: spec, option."""
+
+    template = (
+        "{spec} is measured with the sizes behind it, and {option} says which rows of operators are.\n"
+        "Legal: `tilelink bench {spec} M=1000,3000 K=4096`, or operators with {option}."
+    )
+
+
 class RowsTwice(UserError):
     """Facts: drawn, rows."""
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import importlib.util
 
-from tilelink.bench.contender import Contender, Kind, Mode, Setting
-from tilelink.bench.device import Call
+from tilelink.bench.contender import Setting
 from tilelink.bench.expert_inputs import ExpertInputs
 from tilelink.bench.fused_loop import FusedCall
 from tilelink.bench.grouped_experts import collectives_alone, matmuls_alone, shown, with_grouped_matmul
 from tilelink.bench.rows import Operator
+from tilelink.measuring.contender import Contender, Kind, Mode
+from tilelink.measuring.device import Call
 
 _PACKAGE = "triton_kernels"
 

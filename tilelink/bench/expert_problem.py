@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from tilelink.bench.contender import Inputs
-from tilelink.bench.device import Change
-from tilelink.bench.normal import normal, seed_of
 from tilelink.bench.routings import DRAWINGS
 from tilelink.bench.rows import Operator, Row
+from tilelink.measuring.contender import Inputs
+from tilelink.measuring.device import Change
+from tilelink.measuring.normal import normal, seed_of
 
 _IDS, _WEIGHTS = "ids", "weights"
 _ACTIVATIONS = ("x", "h", _IDS, _WEIGHTS)  # these come first

@@ -13,7 +13,9 @@ from tilelink.bench.errors import FileFitsNoRow, MalformedFile, NotAnEmittedFile
 from tilelink.bench.operators import declaration
 from tilelink.bench.plans import Candidate, Origin, PlannedRow
 from tilelink.bench.problem import input_dtypes, input_shapes
-from tilelink.bench.rows import Operator, Row
+from tilelink.bench.rows import Operator
+from tilelink.bench.spec_rows import AnyRow, SpecRow
+from tilelink.measuring.spec_problem import local_inputs
 from tilelink.runtime.load import in_dialect, load_source, operator_class
 
 
@@ -28,7 +30,10 @@ class EmittedFile:
     num_ranks: int
     inputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
-    def fits(self, row: Row, num_ranks: int) -> bool:
+    def fits(self, row: AnyRow, num_ranks: int) -> bool:
+        if isinstance(row, SpecRow):
+            wanted = tuple(local_inputs(row.spec))
+            return (num_ranks, class_name(row.spec.name)) == (self.num_ranks, self.operator) and self.inputs == wanted
         wanted = tuple(zip(input_shapes(row, num_ranks), input_dtypes(row, num_ranks), strict=True))
         # what adds and scatters takes the same inputs as what adds for all: a class that has the name of one is no other
         named = {class_name(declaration(operator, row.k_major).spec.name): operator for operator in Operator}

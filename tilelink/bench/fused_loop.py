@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _world
 
-from tilelink.bench.device import Outputs
 from tilelink.bench.expert_inputs import ExpertInputs, all_say, gathered, gathered_as_one, scattered
 from tilelink.bench.fused_experts import Tile, indexed, products, tiles_for, token_sums
 from tilelink.bench.rows import Operator
+from tilelink.measuring.device import Outputs
 
 _CALLS, _ROUNDS = 10, 5  # of a graph with which tiles are compared
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import torch
 
-from tilelink.bench.device import Call, Outputs
 from tilelink.bench.expert_inputs import ExpertInputs, gathered, scattered
 from tilelink.bench.fused_experts import token_sums
 from tilelink.bench.rows import Operator
+from tilelink.measuring.device import Call, Outputs
 
 
 def by_experts(ids: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilelink.bench.errors import NotPlans
-from tilelink.bench.measure import Options
 from tilelink.bench.plans import PlannedRow, planned_from_json, planned_to_json
+from tilelink.measuring.measure import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def _measured(job: Job, deadline: float, say: Callable[[str], None]) -> Record:
             if record.complete or not reason:
                 return record
         if now <= known or time.monotonic() > deadline:
-            operator = job.rows[0].row.operator.value if job.rows else "bench"
+            operator = job.rows[0].row.title if job.rows else "bench"
             raise RunFailed(num_ranks=job.num_ranks, operator=operator, reason=reason, lines="\n".join(lines))
         say(f"{reason}: starting anew with the rows that are missing")
         known, job = now, replace(job, resume=True)

@@ -9,12 +9,13 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tilelink.bench.contender import Contender, Kind
 from tilelink.bench.job import Job
 from tilelink.bench.machine import describe_machine, gpu_state
 from tilelink.bench.plans import PlannedRow
-from tilelink.bench.record import SCHEMA, ContenderResult, ExpertFacts, Record, RowResult, read
-from tilelink.bench.rows import Row
+from tilelink.bench.record import SCHEMA, ExpertFacts, Record, RowResult, read
+from tilelink.bench.spec_rows import AnyRow, SpecRow
+from tilelink.measuring.contender import Contender, Kind
+from tilelink.measuring.results import ContenderResult
 
 _LAST_WORDS_S = 10.0
 _MOST_LOSSES = 3  # of one row
@@ -95,7 +96,7 @@ class Ledger:
     ) -> RowResult:
         row = planned.row
         result = RowResult(
-            operator=row.operator.value,
+            operator=row.title,
             name=row.name,
             m=row.m,
             hidden=row.hidden,
@@ -123,9 +124,9 @@ class Ledger:
             self.record.write(self.job.results)
 
 
-def expert_facts(row: Row, num_ranks: int) -> ExpertFacts | None:
+def expert_facts(row: AnyRow, num_ranks: int) -> ExpertFacts | None:
     experts = row.experts
-    if experts is None:
+    if experts is None or isinstance(row, SpecRow):
         return None
     most = row.busiest(num_ranks)
     return ExpertFacts(experts.number, experts.choices, experts.routing.value, most.rank_share, most.expert_rows)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from functools import partial
 
-import torch
-
-import lowering
-from tilelink.bench.contender import Contender, Inputs, Kind, Mode, Setting
-from tilelink.bench.device import Call, Outputs
-from tilelink.bench.plans import Candidate
-from tilelink.bench.record import ScheduleFacts
-from tilelink.ir.schedule import Schedule
-from tilelink.runtime.operator import build_operator
+from tilelink.bench.contender import Setting
+from tilelink.bench.plans import Candidate, Origin
+from tilelink.measuring.contender import Contender, Kind, Mode
+from tilelink.measuring.device import Call
+from tilelink.measuring.ours import prepare, prepare_source
+from tilelink.measuring.results import ScheduleFacts
 
 
 def ours(candidate: Candidate) -> Contender:
@@ -25,34 +20,8 @@ def ours(candidate: Candidate) -> Contender:
     if schedule is None:
         return Contender(candidate.label, Kind.OURS, Mode.GRAPH, _absent, failure=candidate.failure)
     facts = ScheduleFacts(candidate.origin.value, schedule.hash, schedule.predicted_us, dict(schedule.choices))
-    return Contender(
-        candidate.label, Kind.OURS, Mode.GRAPH, partial(prepare, schedule=schedule), host=True, schedule=facts
-    )
-
-
-def prepare(setting: Setting, schedule: Schedule) -> Call:
-    """Compile and allocate; outputs are fresh tensors, and the next call may follow at once."""
-    return prepare_source(setting, lowering.emit(schedule), schedule.name)
-
-
-def prepare_source(setting: Setting, source: str, name: str) -> Call:
-    """The same for the text of a file."""
-    return OperatorCall(build_operator(source, re.sub(r"\W", "_", name), None), setting.inputs)
-
-
-class OperatorCall:
-    """A call of an `operator` of ours, whose memory is filled with nan before its results are compared."""
-
-    def __init__(self, operator: Callable[..., object], inputs: Inputs) -> None:
-        self.operator = operator
-        self._inputs = inputs
-
-    def __call__(self) -> Outputs:
-        results = self.operator(*self._inputs)
-        if isinstance(results, torch.Tensor):
-            return (results,)
-        assert isinstance(results, tuple), "an operator returns its outputs"
-        return results
+    kind = Kind.BASELINE if candidate.origin is Origin.LIBRARY else Kind.OURS
+    return Contender(candidate.label, kind, Mode.GRAPH, partial(prepare, schedule=schedule), host=True, schedule=facts)
 
 
 def _absent(_: Setting) -> Call:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from tilelink.bench.errors import MalformedVariant
-from tilelink.bench.operators import declaration
 from tilelink.bench.routings import Routing
 from tilelink.bench.rows import Experts, Operator, Row
-from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import bind
-from tilelink.planner.alternatives import alternatives
+from tilelink.bench.spec_rows import AnyRow, SpecRow, bound_of
+from tilelink.ir.schedule import Schedule, spec_from_data
+from tilelink.ir.serialize import encode
+from tilelink.planner.alternatives import alternatives, library_schedule
 from tilelink.planner.choices import REUSED, texts
 from tilelink.planner.collectives import legal_collectives
+from tilelink.planner.plan_cache import planned
 from tilelink.processes import fresh_processes
 from topologies.errors import UserError
 from topologies.topology import Topology
@@ -29,6 +30,7 @@ class Origin(Enum):
     REUSED = "reused"  # no pins but the promise that outputs are read before the next call
     TUNED = "tuned"  # the best alternatives by predicted time; measuring says which is best
     PINNED = "pinned"  # fields that the user fixed
+    LIBRARY = "library"  # each collective and each matmul of a user's spec is one call: the baseline of its rows
     FILE = "file"  # an emitted file, which the user may have edited
 
 
@@ -53,7 +55,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    row: Row
+    row: AnyRow
     candidates: tuple[Candidate, ...]
 
 
@@ -82,7 +84,7 @@ def parse_variant(text: str) -> Variant:
     return Variant(label.strip(), tuple(pins.items()))
 
 
-def plan_row(row: Row, request: Request) -> PlannedRow:
+def plan_row(row: AnyRow, request: Request) -> PlannedRow:
     """All candidates of a row. What has no legal schedule becomes a candidate with the reason; nothing is raised."""
     found = [_candidate(row, request.topology, "planned", Origin.PLANNED, ())]
     held = {candidate.schedule.hash for candidate in found if candidate.schedule is not None}
@@ -94,10 +96,14 @@ def plan_row(row: Row, request: Request) -> PlannedRow:
         found += _tuned(request, found[0].schedule)
     for variant in request.variants:
         found.append(_candidate(row, request.topology, variant.label, Origin.PINNED, variant.pins))
+    if isinstance(row, SpecRow):
+        library = library_schedule(row.spec, request.topology)
+        reason = "" if library is not None else "not every operation of the spec is a call of a library"
+        found.append(Candidate(Origin.LIBRARY.value, Origin.LIBRARY, library, reason))
     return PlannedRow(row, tuple(found))
 
 
-def plan_rows(rows: Sequence[Row], request: Request, processes: int | None = None) -> list[PlannedRow]:
+def plan_rows(rows: Sequence[AnyRow], request: Request, processes: int | None = None) -> list[PlannedRow]:
     """`plan_row` of each row, in order, once for all routings; in `processes` processes, by default as many as help."""
     apart = list(dict.fromkeys(row.planned_as for row in rows))
     wanted = processes if processes is not None else min(len(apart), os.cpu_count() or 1, _MOST_PROCESSES)
@@ -111,10 +117,10 @@ def plan_rows(rows: Sequence[Row], request: Request, processes: int | None = Non
 
 
 def _candidate(
-    row: Row, topology: Topology, label: str, origin: Origin, pins: tuple[tuple[str, str], ...]
+    row: AnyRow, topology: Topology, label: str, origin: Origin, pins: tuple[tuple[str, str], ...]
 ) -> Candidate:
     try:
-        schedule = declaration(row.operator, row.k_major).plan_for(topology, row.sizes, row.dtype, dict(pins))
+        schedule = planned(bound_of(row, topology.num_ranks), topology, dict(pins))
     except UserError as error:
         return Candidate(label, origin, None, f"{type(error).__name__}: {error}")
     return Candidate(label, origin, schedule, "")
@@ -128,40 +134,49 @@ def _tuned(request: Request, planned: Schedule) -> list[Candidate]:
     return [Candidate(f"tuned {at + 1}", Origin.TUNED, other, "") for at, other in enumerate(others)]
 
 
-def _placeable(row: Row, topology: Topology) -> bool:
+def _placeable(row: AnyRow, topology: Topology) -> bool:
     """Whether an output could be put together in place, if the next call may overwrite it."""
-    spec = bind(declaration(row.operator, row.k_major).spec, row.sizes, topology.num_ranks, row.dtype)
+    spec = bound_of(row, topology.num_ranks)
     return any(how.lands_there for _, legal in legal_collectives(spec, topology) for how in legal)
 
 
 def planned_to_json(planned: PlannedRow) -> dict[str, object]:
     row = planned.row
-    candidates = [
-        {
-            "label": candidate.label,
-            "origin": candidate.origin.value,
-            "schedule": candidate.schedule.to_json() if candidate.schedule is not None else "",
-            "failure": candidate.failure,
-            "source": candidate.source,
-        }
-        for candidate in planned.candidates
-    ]
+    listed = [_candidate_to_json(one) for one in planned.candidates]
+    if isinstance(row, SpecRow):
+        return {"spec": encode(row.spec), "dtype": row.dtype, "candidates": listed}
     fields = {"name": row.name, "m": row.m, "hidden": row.hidden, "ffn": row.ffn, "dtype": row.dtype}
     held = row.experts
     experts = {"number": held.number, "choices": held.choices, "routing": held.routing.value} if held else None
-    return {"operator": row.operator.value, **fields, "experts": experts, "candidates": candidates}
+    return {"operator": row.operator.value, **fields, "experts": experts, "candidates": listed}
+
+
+def _candidate_to_json(candidate: Candidate) -> dict[str, str]:
+    return {
+        "label": candidate.label,
+        "origin": candidate.origin.value,
+        "schedule": candidate.schedule.to_json() if candidate.schedule is not None else "",
+        "failure": candidate.failure,
+        "source": candidate.source,
+    }
 
 
 def planned_from_json(data: dict[str, object]) -> PlannedRow:
+    listed = data["candidates"]
+    assert isinstance(listed, list), "planned_to_json wrote a list"
+    return PlannedRow(_row_from_json(data), tuple(map(_candidate_from_json, listed)))
+
+
+def _candidate_from_json(entry: dict[str, str]) -> Candidate:
+    schedule = Schedule.from_json(entry["schedule"]) if entry["schedule"] else None
+    texts = entry["failure"], entry.get("source", "")  # older files have none
+    return Candidate(entry["label"], Origin(entry["origin"]), schedule, *texts)
+
+
+def _row_from_json(data: dict[str, object]) -> AnyRow:
+    if "spec" in data:
+        return SpecRow(spec_from_data(data["spec"]), str(data["dtype"]))
     sizes = {name: int(str(data[name])) for name in ("m", "hidden", "ffn")}
     held = data.get("experts")  # older files have none
     experts = Experts(held["number"], held["choices"], Routing(held["routing"])) if isinstance(held, dict) else None
-    row = Row(Operator(data["operator"]), str(data["name"]), **sizes, dtype=str(data["dtype"]), experts=experts)
-    candidates = []
-    listed = data["candidates"]
-    assert isinstance(listed, list), "planned_to_json wrote a list"
-    for entry in listed:
-        schedule = Schedule.from_json(entry["schedule"]) if entry["schedule"] else None
-        texts = entry["failure"], entry.get("source", "")  # older files have none
-        candidates.append(Candidate(entry["label"], Origin(entry["origin"]), schedule, *texts))
-    return PlannedRow(row, tuple(candidates))
+    return Row(Operator(data["operator"]), str(data["name"]), **sizes, dtype=str(data["dtype"]), experts=experts)

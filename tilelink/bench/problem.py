@@ -6,13 +6,13 @@ import torch
 
 from lowering.selfcheck.near import Near
 from tilelink.bench import expert_problem
-from tilelink.bench.contender import Inputs
-from tilelink.bench.device import Change
-from tilelink.bench.normal import normal, seed_of
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator, Row
 from tilelink.ir.placement import Shard
 from tilelink.ir.spec import bind
+from tilelink.measuring.contender import Inputs
+from tilelink.measuring.device import Change
+from tilelink.measuring.normal import normal, seed_of
 from tilelink.runtime.bounds import TORCH_DTYPES, near_values
 
 

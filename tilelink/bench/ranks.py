@@ -25,18 +25,21 @@ from lowering.selfcheck.near import Near
 from tilelink.bench import problem as problems
 from tilelink.bench.against import chosen
 from tilelink.bench.baselines import baselines, group_name, torch_fused
-from tilelink.bench.contender import Inputs, Setting
-from tilelink.bench.device import CudaDevice, Device
+from tilelink.bench.contender import Setting
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.ledger import Ledger
 from tilelink.bench.machine import MULTICAST_OFF
-from tilelink.bench.measure import Note, Problem, measure_row
 from tilelink.bench.ours import ours
 from tilelink.bench.plans import PlannedRow
-from tilelink.bench.record import ContenderResult
 from tilelink.bench.rows import Row
+from tilelink.bench.spec_rows import SpecRow
 from tilelink.bench.table import row_line
 from tilelink.bench.watch import Watch
+from tilelink.measuring.contender import Inputs
+from tilelink.measuring.device import CudaDevice, Device
+from tilelink.measuring.measure import Note, Problem, measure_row
+from tilelink.measuring.results import ContenderResult
+from tilelink.measuring.spec_problem import spec_problem
 
 RESTART = 3
 
@@ -99,9 +102,13 @@ def _measure(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger) ->
 
 def _results_of(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger, note: Note) -> list[ContenderResult]:
     note("making inputs", "")
-    problem = make_problem(planned.row, cuda, cuda.torch_device, job.options.seed)
+    row, seed = planned.row, job.options.seed
     contenders = [ours(candidate) for candidate in planned.candidates]
-    contenders += chosen(baselines(planned.row.operator, torch_fused()), job.options.against)
+    if isinstance(row, SpecRow):
+        problem = spec_problem(row.spec, cuda.rank, seed, cuda.torch_device)
+    else:
+        problem = make_problem(row, cuda, cuda.torch_device, seed)
+        contenders += chosen(baselines(row.operator, torch_fused()), job.options.against)
     return measure_row(cuda, problem, ledger.without_lost(planned, contenders), job.options, note)
 
 
@@ -121,7 +128,7 @@ def make_problem(row: Row, device: Device, torch_device: torch.device, seed: int
     inputs = problems.make_inputs(row, device.rank, device.num_ranks, seed, torch_device)
     setting = Setting(row, device.rank, device.num_ranks, inputs)
     change = problems.changes(row, device.rank, device.num_ranks, inputs)
-    return Problem(setting, wanted(0), lambda: (activations(device.rank, 1), wanted(1)), change)
+    return Problem(setting, (wanted(0),), lambda: (activations(device.rank, 1), (wanted(1),)), change)
 
 
 def with_activations(inputs: Inputs, activations: Inputs) -> Inputs:

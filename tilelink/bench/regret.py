@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from statistics import mean
 
 from tilelink.bench.record import Record, RowResult
-from tilelink.bench.samples import geomean, percentile
 from tilelink.bench.summary import SEQUENTIAL, summarize
+from tilelink.measuring.samples import geomean, percentile
 
 TOPS = (1, 3, 5)
 SIZES = ((64, "to 64 rows"), (1024, "to 1,024 rows"), (1 << 30, "more rows"))

@@ -86,6 +86,10 @@ class Row:
         return row_key(self.operator.value, self.name, self.experts.routing.value if self.experts else "", self.dtype)
 
     @property
+    def title(self) -> str:
+        return self.operator.value
+
+    @property
     def k_major(self) -> bool:
         """Whether weights lie as [N, K]."""
         return self.name.endswith(K_MAJOR)

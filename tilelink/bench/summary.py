@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tilelink.bench.record import ContenderResult, RowResult
-from tilelink.bench.samples import geomean
+from tilelink.bench.record import RowResult
+from tilelink.measuring.results import ContenderResult
+from tilelink.measuring.samples import geomean
 
 OURS = "planned"
 SEQUENTIAL = "nccl_cublas"

@@ -45,9 +45,9 @@ from triton_kernels.tensor import (
     remap_ragged_tensor_metadata,
 )
 
-from tilelink.bench.device import Call, Outputs
 from tilelink.bench.expert_inputs import ExpertInputs
 from tilelink.bench.grouped_experts import turned
+from tilelink.measuring.device import Call, Outputs
 
 _TOKENS = 32  # of a program that sends ids
 _WORD = 32  # experts whose bits are one word

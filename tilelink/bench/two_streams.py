@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from tilelink.bench.contender import Setting
-from tilelink.bench.device import Call, Outputs
 from tilelink.bench.rows import Operator
 from tilelink.bench.silu_mul import silu_mul
+from tilelink.measuring.device import Call, Outputs
 
 
 class Gather:

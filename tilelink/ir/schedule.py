@@ -140,9 +140,8 @@ class Schedule:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The schedule that `to_json` wrote. Raises NotASchedule."""
-        types = [value for module in _MODULES for value in vars(module).values() if isinstance(value, type)]
         try:
-            found = decode(json.loads(text), [*types, Schedule])
+            found = decode(json.loads(text), [*_types(), Schedule])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise NotASchedule(reason=f"{type(error).__name__}: {error}") from error
         if not isinstance(found, Schedule):
@@ -160,3 +159,15 @@ class Schedule:
 def _values(schedule: Schedule) -> tuple[Any, ...]:
     """Its fields, in their order."""
     return tuple(getattr(schedule, field.name) for field in fields(schedule))
+
+
+def spec_from_data(data: object) -> BoundSpec:
+    """The spec that `serialize.encode` made `data` from. Raises ValueError."""
+    found = decode(data, _types())
+    if not isinstance(found, BoundSpec):
+        raise ValueError(f"a {type(found).__name__} is no spec")
+    return found
+
+
+def _types() -> list[type]:
+    return [value for module in _MODULES for value in vars(module).values() if isinstance(value, type)]

@@ -57,11 +57,12 @@ def planned(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> Sch
     folder = cache_folder()
     if folder is None:
         return plan(spec, topology, pins)
-    file = folder / f"{_key(spec, topology, pins)}.json"
-    schedule = _rebuilt(spec, topology, file)
-    if schedule is None:
-        schedule = plan(spec, topology, pins)
-        _write(file, schedule.decided)
+    file = folder / f"{plan_key(spec, topology, pins)}.json"
+    found = kept(spec, topology, file)
+    if found is not None:
+        return found[0]
+    schedule = plan(spec, topology, pins)
+    keep(file, schedule)
     return schedule
 
 
@@ -77,7 +78,7 @@ def cache_folder() -> Path | None:
         return None
 
 
-def _key(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
+def plan_key(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> str:
     """What decides a plan: the spec up to its lines, the machine by what is known of it, pins, and the planner itself."""
     bare = replace(spec, source=(), nodes=tuple(replace(node, line="") for node in spec.nodes))
     parts = (to_json(bare), repr(topology), json.dumps(sorted(pins.items())), _sources())
@@ -100,34 +101,36 @@ def _digest(folders: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _rebuilt(spec: BoundSpec, topology: Topology, file: Path) -> Schedule | None:
-    """The proved schedule of the choices in the file, or None if it holds none."""
-    choices = _read(file)
-    if choices is None:
+def kept(spec: BoundSpec, topology: Topology, file: Path) -> tuple[Schedule, dict[str, object]] | None:
+    """The proved schedule of the choices in the file, and what was kept beside them; None if it holds none."""
+    found = _read(file)
+    if found is None:
         return None
+    choices, beside = found
     try:
         schedule = build(Problem(structure_with(spec, topology, choices), choices))
     except (Illegal, KeyError, AssertionError, ValueError):  # well-formed choices of something else
         return None
-    return schedule if verify(schedule).proved else None
+    return (schedule, beside) if verify(schedule).proved else None
 
 
-def _read(file: Path) -> Choices | None:
+def _read(file: Path) -> tuple[Choices, dict[str, object]] | None:
     try:
         held = json.loads(file.read_text())
-        if held["sum"] != _sum(held["choices"]):
+        choices, beside = held["choices"], held["beside"]
+        if held["sum"] != _sum([choices, beside]):
             return None
-        found = decode(held["choices"], _TYPES)
+        found = decode(choices, _TYPES)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found if isinstance(found, Choices) else None
+    return (found, beside) if isinstance(found, Choices) else None
 
 
-def _write(file: Path, choices: Choices) -> None:
-    """Written beside it and then moved, so that no reader and no other writer sees half of it. A folder that cannot be
-    written keeps nothing."""
-    data = encode(choices)
-    text = json.dumps({"sum": _sum(data), "choices": data})
+def keep(file: Path, schedule: Schedule, beside: Mapping[str, object] | None = None) -> None:
+    """The choices of a schedule, and numbers and texts beside them. Written to another file, which is then moved, so that no
+    reader and no other writer sees half of it. A folder that cannot be written keeps nothing."""
+    data, more = encode(schedule.decided), dict(beside or {})
+    text = json.dumps({"sum": _sum([data, more]), "choices": data, "beside": more})
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -15,6 +16,7 @@ import torch.distributed.distributed_c10d as c10d
 Outputs = tuple[torch.Tensor, ...]
 Call = Callable[[], Outputs]  # enqueues work and returns its outputs, which are valid once the device is done
 Change = Callable[[int], object]  # enqueues other inputs for the batch of this number
+_MADE: Counter[str] = Counter()  # devices of each group: texts of an earlier one must not be read by a later one
 FLUSH_BYTES = 256 * 2**20  # several times any L2
 
 
@@ -76,18 +78,23 @@ class Texts:
 
 
 class CudaDevice:
-    """A GPU of a process group that torchrun started; the texts go through the store of its rendezvous."""
+    """A GPU of a process group, by default of the world; the texts go through the store of its rendezvous. All
+    ranks of a group make theirs in the same order."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.rank = dist.get_rank()
-        self.num_ranks = dist.get_world_size()
+    def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
+        self.rank = dist.get_rank(group)
+        self.num_ranks = dist.get_world_size(group)
         self.torch_device = device
-        self._texts = Texts(c10d._get_default_store(), self.rank, self.num_ranks)
+        self._group = group
+        name = "" if group is None else str(group.group_name)
+        _MADE[name] += 1
+        store = c10d.PrefixStore(f"{name}/{_MADE[name]}", c10d._get_default_store())
+        self._texts = Texts(store, self.rank, self.num_ranks)
         self._flushed: torch.Tensor | None = None
 
     def meet(self) -> None:
         torch.cuda.synchronize()
-        dist.barrier()
+        dist.barrier(self._group)
         torch.cuda.synchronize()
 
     def exchange(self, text: str) -> list[str]:

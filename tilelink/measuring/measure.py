@@ -22,10 +22,10 @@ from typing import TypeVar
 
 from lowering.selfcheck.compare import Comparison, nan_when_empty, poison
 from lowering.selfcheck.near import Near
-from tilelink.bench.contender import Contender, Inputs, Kind, Mode, Setting
-from tilelink.bench.device import Call, Change, Device, Outputs
-from tilelink.bench.record import NOT_FINITE, ContenderResult
-from tilelink.bench.samples import max_over_ranks, spread
+from tilelink.measuring.contender import Contender, Inputs, Kind, Mode, Setting
+from tilelink.measuring.device import Call, Change, Device, Outputs
+from tilelink.measuring.results import NOT_FINITE, ContenderResult
+from tilelink.measuring.samples import max_over_ranks, spread
 
 _T = TypeVar("_T")
 Note = Callable[[str, str], None]  # a step begins; the contender that it belongs to, or ""
@@ -78,12 +78,12 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a row gives to its contenders. `wanted` is the output, `fresh` makes other activations, which are the first inputs,
-    and their output. `change` makes small changes between batches, if any: the next calls compute something else."""
+    """What is given to its contenders. `wanted` are the outputs, `fresh` makes other activations, which are the first inputs, and
+    their outputs. `change` makes small changes between batches, if any: the next calls compute something else."""
 
     setting: Setting
-    wanted: Near
-    fresh: Callable[[], tuple[Inputs, Near]]
+    wanted: tuple[Near, ...]
+    fresh: Callable[[], tuple[Inputs, tuple[Near, ...]]]
     change: Change | None = None
 
 
@@ -100,7 +100,7 @@ def measure_row(
         note("preparing", entry.contender.name)
         _prepare(device, problem, entry, calls, options)
     _warm_up(device, entries, note)
-    load, order = _Load.of(entries, options), random.Random(problem.setting.row.key)
+    load, order = _Load.of(entries, options), random.Random(problem.setting.key)
     for number in range(options.rounds):
         if number >= _FEWEST_ROUNDS and _late(device, start, options):
             break
@@ -117,7 +117,7 @@ def measure_row(
 
 def calls_per_batch(setting: Setting) -> int:
     """Calls in one graph or between two events; the same for every contender of a row and on every rank."""
-    fastest_us = max(_FAST_US, setting.row.flops(setting.num_ranks) / (_FAST_TFLOPS * 1e6))
+    fastest_us = max(_FAST_US, setting.flops / (_FAST_TFLOPS * 1e6))
     return min(_MOST_CALLS, max(_FEWEST_CALLS, math.ceil(_BATCH_US / fastest_us)))
 
 
@@ -184,13 +184,19 @@ def _first(call: Call) -> Outputs:
         return call()
 
 
-def _compared(outputs: Outputs, wanted: Near) -> Comparison | None:
+def _compared(outputs: Outputs, wanted: tuple[Near, ...]) -> Comparison | None:
+    """The worst of all outputs; more than are wanted are states of a contender's own."""
     if not outputs:
         return None
-    shape, right = list(outputs[0].shape), list(wanted.value.shape)
-    if shape != right:
-        raise ValueError(f"the output is {shape}, not {right}")
-    return Comparison.of(outputs[0], wanted)
+    if len(outputs) < len(wanted):
+        raise ValueError(f"there are {len(outputs)} outputs, not {len(wanted)}")
+    found = []
+    for output, near in zip(outputs, wanted, strict=False):
+        shape, right = list(output.shape), list(near.value.shape)
+        if shape != right:
+            raise ValueError(f"the output is {shape}, not {right}")
+        found.append(Comparison.of(output, near))
+    return max(found, key=lambda one: (not one.equal, one.error))
 
 
 def _judge(device: Device, entry: _Entry, found: Comparison | None, when: str) -> float | None:
@@ -250,7 +256,7 @@ def _late(device: Device, start: float, options: Options) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What runs before the samples of a contender: as many batches of the matmul alone, of which there is one in each row.
+    """What runs before the samples of a contender: as many batches of the matmul alone, or of the first one that runs.
 
     What ran in the half second before a contender decides on its clocks, and 100 ms of its own load do not undo that: the
     matmul with K-major weights took 5 to 8 % longer as the fifth of a round than as the first (2 and 4 x H200).
@@ -261,7 +267,8 @@ class _Load:
 
     @classmethod
     def of(cls, entries: Sequence[_Entry], options: Options) -> _Load:
-        matmuls = [entry for entry in entries if entry.running and entry.contender.name == LOAD]
+        running = [entry for entry in entries if entry.running]
+        matmuls = [entry for entry in running if entry.contender.name == LOAD] or running
         if not matmuls or not options.load_ms:
             return cls(None, 0)
         return cls(matmuls[0].batch, math.ceil(1e3 * options.load_ms / max(matmuls[0].batch_us, 1.0)))
@@ -317,7 +324,7 @@ def _check_again(device: Device, problem: Problem, entries: Sequence[_Entry], no
     device.meet()
 
 
-def _check_fresh(device: Device, entry: _Entry, timed: Call, memory: Outputs, wanted: Near) -> None:
+def _check_fresh(device: Device, entry: _Entry, timed: Call, memory: Outputs, wanted: tuple[Near, ...]) -> None:
     """`timed`, whose outputs lie in `memory` if it always has the same, or are allocated."""
     assert entry.call is not None, "what is timed was prepared"
     device.meet()
