@@ -179,7 +179,7 @@ class PlacedRows(ChunkMover):
 
     issuer: ClassVar[Issuer] = Issuer.PROGRAMS
     listed: ClassVar[bool] = True
-    only_pinned: ClassVar[bool] = True  # until GPUs have measured it
+    only_pinned: ClassVar[bool] = True  # slower than whole parts where it was measured (2 x H200, lab/experiments.md)
     _TRIED: ClassVar[tuple[int, ...]] = (64, 128)
     _SMALLEST: ClassVar[int] = 16
 
