@@ -37,6 +37,15 @@ class MalformedDrawing(UserError):
     template = "--drawn {text!r} says no rows to draw.\nWrite SEED:COUNT, for example --drawn 7:40 for 40 rows from the seed 7."
 
 
+class DrawnExperts(UserError):
+    """Facts: drawn, operators, legal."""
+
+    template = (
+        "--drawn {drawn} draws sizes of layers without experts, and {operators} has some.\n"
+        "Legal: {legal}; --rows names sizes of the others."
+    )
+
+
 class RowsTwice(UserError):
     """Facts: drawn, rows."""
 
