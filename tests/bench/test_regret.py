@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,10 @@ from tilelink import cli
 from tilelink.bench import regret_command
 from tilelink.bench.again import predicted_now
 from tilelink.bench.record import ContenderResult, RowResult, ScheduleFacts, read
-from tilelink.bench.regret import Measured, RowRegret, as_recorded, regrets, report, reports
+from tilelink.bench.regret import Measured, Report, RowRegret, as_recorded, regrets, report, reports
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def ours(name: str, predicted_us: float, us: float | None, same_as: str = "") -> ContenderResult:
@@ -197,12 +200,17 @@ def test_a_file_that_holds_no_results_is_told(tmp_path: Path) -> None:
         assert shown.stderr.startswith(f"NotABenchmarkFile: {tmp_path / name} ")
 
 
+@cache
+def of_corpus(name: str) -> Report:
+    return report("all", regrets(read(RESULTS / f"{name}.jsonl"), predicted_now))
+
+
 @pytest.mark.parametrize(
     ("corpus", "rows", "schedules", "mean", "p95", "worst", "wmape"),
     [
         # they are 1.82, 7.23, 18.49 and 3.76 %
         ("corpus_fit_2xh200", 75, 602, 0.0190, 0.077, 0.190, 0.0395),
-        # 1.60, 8.22, 10.84 and 4.06 %; nothing is fitted to it
+        # 1.60, 8.22, 10.84 and 4.06 %
         ("corpus_held_2xh200", 34, 280, 0.0175, 0.087, 0.113, 0.0425),
     ],
 )
@@ -211,10 +219,29 @@ def test_the_choice_of_the_model_gets_no_worse(
     corpus: str, rows: int, schedules: int, mean: float, p95: float, worst: float, wmape: float
 ) -> None:
     """Of schedules on 2 x H200, by predictions of now: a little above what it is."""
-    every = report("all", regrets(read(RESULTS / f"{corpus}.jsonl"), predicted_now))
+    every = of_corpus(corpus)
     assert (every.rows, every.schedules) == (rows, schedules)
     assert every.mean[0] < mean
     assert every.mean[1] < 0.004
     assert every.p95 < p95
     assert every.worst < worst, every.worst_row
     assert every.wmape < wmape
+
+
+@pytest.mark.slow
+def test_the_page_has_the_numbers_of_now(request: pytest.FixtureRequest) -> None:
+    page = ROOT / "docs" / "performance.md"
+    held = page.read_text(encoding="utf-8")
+    text = held
+    for seed, name in ((1, "corpus_fit_2xh200"), (2, "corpus_held_2xh200")):
+        every = of_corpus(name)
+        first, third, _ = every.mean
+        shown = [f"{100 * one:.1f}" for one in (every.wmape, first, every.p95, every.worst, third)]
+        link = f"[seed {seed}](../benchmarks/results/{name}.jsonl)"
+        line = f"| {' | '.join([link, str(every.rows), str(every.schedules), *shown])} |"
+        text = re.sub(rf"^\| \[seed {seed}\].*$", line, text, flags=re.MULTILINE)
+        assert line in text
+    if request.config.getoption("--update-golden"):
+        page.write_text(text, encoding="utf-8")
+        held = text
+    assert held == text, "the page is out of date: pytest --update-golden"
