@@ -1,5 +1,5 @@
-"""The command line: `tilelink topo | plan | explain | emit | run | verify | mutate`. Results go to stdout, everything else
-to stderr.
+"""The command line: `tilelink plan | explain | emit | run | verify | mutate | bench | regret | demo | topo`. Results go to
+stdout, everything else to stderr.
 
 Exit codes: 0 done; 1 a run whose result differs from the reference, or a refuted operator; 2 bad input; 3 no legal
 schedule; 4 a mistake of tilelink: it built no schedule that its own proof accepts.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +16,14 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.bench.fakes import record, result, row_result
+from tests.bench.fakes import ROW, record, result, row_result
 from tilelink import cli
 from tilelink.bench import command, launch
 from tilelink.bench.against import BASELINE_NAMES, chosen
 from tilelink.bench.baselines import FusedOperators, baselines
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
+from tilelink.bench.plans import PlannedRow
 from tilelink.bench.rows import Operator
 from tilelink.errors import RunFailed
 from tilelink.measuring.contender import Kind
@@ -28,6 +32,7 @@ from tilelink.runtime.torchrun import run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--ranks", "2", "--rows", "256x128x512")
+PLANNED = PlannedRow(ROW, ())
 EXPERTS = ("ep_layer", "--ranks", "2", "--rows", "32x64x64x8x2")
 
 
@@ -123,6 +128,21 @@ def test_rows_of_the_plans_are_not_planned_again(tmp_path: Path, monkeypatch: py
     assert job.rows[0] == read_job(plans).rows[0]
     assert job.rows[1].row.m == 128
     assert (job.options, job.commit) == (Options(rounds=3, l2_cold=True), "abc")
+
+
+@pytest.mark.parametrize(("args", "seconds"), [((), math.inf), (("--minutes", "2"), 120.0)])
+def test_minutes_end_the_time_of_the_ranks(
+    args: tuple[str, ...], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans, jobs = tmp_path / "plans.json", list[Job]()
+    bench("ag_gemm", *SMALL, "--write-plans", str(plans))
+    monkeypatch.setattr(command, "check_gpus", lambda num_ranks, instead: None)
+    monkeypatch.setattr(command, "_measure", lambda job, json, timeout_s: jobs.append(job))
+    before = time.time()
+    bench("--plans", str(plans), *args)
+    assert before + seconds <= jobs[0].until_s <= time.time() + seconds
+    jobs[0].write(tmp_path / "job.json")
+    assert read_job(tmp_path / "job.json") == jobs[0]
 
 
 @pytest.mark.parametrize(("operators", "keys"), [((), ["ag_gemm", "gemm_rs"]), (("gemm_rs",), ["gemm_rs"])])
@@ -270,6 +290,41 @@ def test_older_results_are_not_taken_for_new_ones(ranks: Script, tmp_path: Path)
     with pytest.raises(RunFailed):
         run_job(job_in(tmp_path), 30, lambda line: None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json.old"]
+
+
+def test_rows_that_the_time_did_not_reach_are_counted(
+    ranks: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks that end in time with rows left over have not failed: nothing is started anew."""
+    record(row_result("ag_gemm", "llama3-8b", result("planned", 5.0, "ours")), complete=False).write(
+        tmp_path / "p.json"
+    )
+    ranks("import os, shutil\nshutil.copy(os.path.join(os.path.dirname(results), 'p.json'), results)")
+    with pytest.raises(typer.Exit) as caught:
+        command._measure(replace(job_in(tmp_path), rows=(PLANNED, PLANNED)), tmp_path / "r.json", 60.0)
+    assert caught.value.exit_code == 0
+    assert "1 of 2 rows; measure the others with --resume" in capsys.readouterr().err
+
+
+def test_kernels_of_rows_without_results_are_compiled_ahead(
+    ranks: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead: list[list[str]] = []
+
+    @contextmanager
+    def compiled_ahead(rows: Sequence[PlannedRow], num_ranks: int) -> Iterator[None]:
+        ahead.append([planned.row.name for planned in rows])
+        yield
+
+    monkeypatch.setattr(launch, "compiled_ahead", compiled_ahead)
+    ranks("")  # they end at once
+    other = replace(PLANNED, row=replace(ROW, name="other"))
+    job = replace(job_in(tmp_path), rows=(PLANNED, other), resume=True)
+    record(row_result("ag_gemm", ROW.name)).write(job.results)
+    run_job(job, 30, lambda line: None)
+    record(row_result("ag_gemm", ROW.name, failure="they hung")).write(job.results)
+    run_job(job, 30, lambda line: None)
+    assert ahead == [["other"], [ROW.name, "other"]]
 
 
 def test_ranks_that_take_too_long_are_ended() -> None:

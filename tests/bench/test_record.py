@@ -53,6 +53,27 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
 
 
+def test_a_file_of_lines_holds_the_run_and_then_a_row_on_each(tmp_path: Path) -> None:
+    file, written = tmp_path / "r.jsonl", record(FULL, WRONG)
+    written.write(file)
+    first, *lines = map(json.loads, file.read_text().splitlines())
+    assert "rows" not in first and first["commit"] == written.commit
+    assert [line["name"] for line in lines] == [FULL.name, WRONG.name]
+    assert read(file) == written
+    record().write(file)
+    assert read(file) == record()
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.6, 0.99])
+def test_a_file_of_lines_that_is_empty_or_cut_off_is_refused(kept: float, tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    record(FULL, WRONG).write(file)
+    text = file.read_text()
+    file.write_text(text[: int(kept * len(text))])
+    with pytest.raises(NotABenchmarkFile):
+        read(file)
+
+
 def test_the_schema_is_stable() -> None:
     """Readers of old files depend on these names: change SCHEMA with a meaning, and add here."""
     assert SCHEMA == 2

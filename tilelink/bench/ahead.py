@@ -25,7 +25,7 @@ def compiled_ahead(rows: Sequence[PlannedRow], num_ranks: int) -> Iterator[None]
     """Inside, helpers compile what `rows` need, in their order; what is left at the end stays undone."""
     workers = (os.cpu_count() or 1) - _CORES_OF_A_RANK * num_ranks
     schedules = [one.schedule for row in rows for one in row.candidates if one.schedule is not None]
-    if workers < 1 or len(rows) < _FEW_ROWS:
+    if workers < 1 or len(rows) < _FEW_ROWS or not schedules:
         yield
         return
     with fresh_processes(min(workers, len(schedules))) as pool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import tempfile
 import time
@@ -19,13 +18,13 @@ import topologies
 from tilelink.bench.against import parse_against
 from tilelink.bench.drawn import drawn as drawn_rows
 from tilelink.bench.drawn import parse_drawing
-from tilelink.bench.errors import PlannedForAnother, ResultsNotWritable, RowsTwice, SpecAndRows
+from tilelink.bench.errors import PlannedForAnother, RowsTwice, SpecAndRows
 from tilelink.bench.files import EmittedFile, parse_file, with_files
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.launch import run_job
 from tilelink.bench.machine import DEFAULT_TOPOLOGY, topology_of_gpus
 from tilelink.bench.plans import Candidate, Origin, PlannedRow, Request, parse_variant, plan_rows
-from tilelink.bench.record import Record, read
+from tilelink.bench.record import Record, check_folder, read
 from tilelink.bench.routings import Routing, parse_routings
 from tilelink.bench.rows import QUICK, Operator, parse_operators, select
 from tilelink.bench.spec_rows import AnyRow, SpecRow, spec_rows
@@ -194,7 +193,7 @@ def bench(
     elif drawn:
         if names:
             raise RowsTwice(drawn=drawn, rows=",".join(names))
-        wanted = drawn_rows(*parse_drawing(drawn), chosen, dtype, num_ranks)
+        wanted = drawn_rows(*parse_drawing(drawn), chosen, dtype, num_ranks, routings)
     else:
         wanted = select(chosen, names or ((QUICK,) if quick else ()), dtype, num_ranks, routings)
     request = Request(machine, tuple(parse_variant(text) for text in variant or ()), tuned)
@@ -202,7 +201,7 @@ def bench(
     options = Options(turns, row_budget_s, l2_cold, seed, parse_against(against), load_ms)
     files = [parse_file(text) for text in file or ()]
     for path in filter(None, (json, write_plans)):
-        _check_folder(path)
+        check_folder(path)
     if write_plans is None:
         check_gpus(num_ranks, _WITHOUT_GPUS)
     known = _known(held, str(plans), machine) if held is not None else {}
@@ -225,16 +224,6 @@ def _check_files(files: list[EmittedFile], rows: tuple[AnyRow, ...], request: Re
     taken = (Origin.PLANNED.value, Origin.REUSED.value, *(variant.label for variant in request.variants))
     names = tuple(Candidate(label, Origin.PINNED, None, "") for label in taken)
     with_files((PlannedRow(row, names) for row in rows), files, request.topology.num_ranks)
-
-
-def _check_folder(path: Path) -> None:
-    """Before hours are spent. Raises ResultsNotWritable."""
-    folder = path.resolve().parent
-    if path.is_dir() or not folder.is_dir():
-        reason = "it is a folder" if path.is_dir() else f"there is no folder {folder.name!r}"
-        raise ResultsNotWritable(path=str(path), reason=reason)
-    if not os.access(folder, os.W_OK):
-        raise ResultsNotWritable(path=str(path), reason=f"the folder {folder.name!r} is not yours to write")
 
 
 def _planned(wanted: tuple[AnyRow, ...], known: dict[str, PlannedRow], request: Request) -> tuple[PlannedRow, ...]:

@@ -11,8 +11,9 @@ import random
 import re
 from collections.abc import Sequence
 
-from tilelink.bench.errors import MalformedDrawing
-from tilelink.bench.rows import K_MAJOR, MODELS, WITHOUT_EXPERTS, Operator, Row, check_shares
+from tilelink.bench.errors import DrawnExperts, MalformedDrawing
+from tilelink.bench.routings import Routing
+from tilelink.bench.rows import K_MAJOR, MODELS, WITH_EXPERTS, WITHOUT_EXPERTS, Operator, Row, check_asked, check_shares
 
 MOST_ROWS = 16_384
 WIDTHS = (  # hidden, ffn: of the configurations that their makers have published
@@ -35,17 +36,24 @@ WIDTHS = (  # hidden, ffn: of the configurations that their makers have publishe
 _GATHERED = (Operator.AG_GEMM, Operator.GEMM_RS, Operator.MLP)  # each rank has a part of the rows
 
 
-def drawn(seed: int, count: int, operators: Sequence[Operator], dtype: str, num_ranks: int) -> tuple[Row, ...]:
-    """`count` rows, no two alike, of those operators that have no experts (of all four, if there are none).
+def drawn(
+    seed: int, count: int, operators: Sequence[Operator], dtype: str, num_ranks: int, routings: Sequence[Routing] = ()
+) -> tuple[Row, ...]:
+    """`count` rows, no two alike, of these operators, which have no experts.
 
-    Raises RowNotDivisible if no published width can be shared by so many ranks.
+    Raises DrawnExperts, UnknownDtype, RoutingWithoutExperts, RowNotDivisible if no published width can be shared by so many
+    ranks.
     """
+    experts = [one.value for one in operators if one in WITH_EXPERTS]
+    if experts:
+        legal = ", ".join(one.value for one in WITHOUT_EXPERTS)
+        raise DrawnExperts(drawn=f"{seed}:{count}", operators=", ".join(experts), legal=legal)
+    check_asked(operators, dtype, routings)
     rng = random.Random(seed)
-    turns = [one for one in operators if one in WITHOUT_EXPERTS] or list(WITHOUT_EXPERTS)
     widths = [one for one in WIDTHS if one[1] % num_ranks == 0] or list(WIDTHS)
     found: dict[str, Row] = {}
     while len(found) < count:
-        operator = turns[len(found) % len(turns)]
+        operator = operators[len(found) % len(operators)]
         hidden, ffn = rng.choice(widths)
         m = max(1, round(math.exp(rng.uniform(0.0, math.log(MOST_ROWS)))))
         if operator in _GATHERED:

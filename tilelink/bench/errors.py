@@ -52,6 +52,15 @@ class SpecAndRows(UserError):
     )
 
 
+class DrawnExperts(UserError):
+    """Facts: drawn, operators, legal."""
+
+    template = (
+        "--drawn {drawn} draws sizes of layers without experts, and {operators} has some.\n"
+        "Legal: {legal}; --rows names sizes of the others."
+    )
+
+
 class RowsTwice(UserError):
     """Facts: drawn, rows."""
 

@@ -63,12 +63,17 @@ def run(job: Job) -> None:
     cuda = CudaDevice(device)
     ledger = Ledger(job, cuda.rank, os.getppid())
     cuda.meet()
+    measure_rows(job, cuda, ledger)
+    cuda.meet()
+    dist.destroy_process_group()
+
+
+def measure_rows(job: Job, cuda: CudaDevice, ledger: Ledger) -> None:
+    """Those that have no results yet, until the job's time is up."""
     todo = [planned for planned in job.rows if not ledger.done(planned)]
     while todo and not _late(job, cuda):
         _measure(job, todo.pop(0), cuda, ledger)
     ledger.finish(complete=not todo)
-    cuda.meet()
-    dist.destroy_process_group()
 
 
 def _late(job: Job, cuda: CudaDevice) -> bool:

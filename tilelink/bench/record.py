@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilelink.bench.errors import NotABenchmarkFile
+from tilelink.bench.errors import NotABenchmarkFile, ResultsNotWritable
 from tilelink.bench.rows import row_key
 from tilelink.measuring.results import ContenderResult, ScheduleFacts
 
@@ -120,6 +120,16 @@ def read(path: Path) -> Record:
         raise NotABenchmarkFile(path=str(path), reason=error.strerror or str(error)) from error
     except (KeyError, TypeError, ValueError) as error:
         raise NotABenchmarkFile(path=str(path), reason=f"{type(error).__name__}: {error}") from error
+
+
+def check_folder(path: Path) -> None:
+    """Before hours are spent. Raises ResultsNotWritable."""
+    folder = path.resolve().parent
+    if path.is_dir() or not folder.is_dir():
+        reason = "it is a folder" if path.is_dir() else f"there is no folder {folder.name!r}"
+        raise ResultsNotWritable(path=str(path), reason=reason)
+    if not os.access(folder, os.W_OK):
+        raise ResultsNotWritable(path=str(path), reason=f"the folder {folder.name!r} is not yours to write")
 
 
 def _row(data: dict[str, object]) -> RowResult:

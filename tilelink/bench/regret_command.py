@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tilelink.bench.again import predicted_now
 from tilelink.bench.errors import NoRegret
-from tilelink.bench.record import read
+from tilelink.bench.record import check_folder, read
 from tilelink.bench.regret import TOPS, Report, as_json, as_recorded, regrets, reports
 from tilelink.bench.table import ratio_text
 from tilelink.terminal import working
@@ -32,6 +32,8 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write
 
 def regret(corpus: Corpus, recorded: Recorded = False, json: Json = None) -> None:
     """Say how much slower than the fastest measured schedule the one is that the model picks."""
+    if json is not None:
+        check_folder(json)
     rows = []
     with working("predicting"):
         for file in corpus:

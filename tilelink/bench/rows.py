@@ -193,14 +193,7 @@ def select(
 
     Raises UnknownRow, UnknownExpertRow, UnknownDtype, RowNotDivisible, MoreChoicesThanExperts, RoutingWithoutExperts.
     """
-    if dtype not in DTYPE_BYTES:
-        raise UnknownDtype(dtype=dtype, hint=did_you_mean(dtype, DTYPE_BYTES), legal=", ".join(DTYPE_BYTES))
-    if routings and not any(operator in WITH_EXPERTS for operator in operators):
-        raise RoutingWithoutExperts(
-            routing=",".join(one.value for one in routings),
-            operators=", ".join(one.value for one in operators),
-            legal=", ".join(one.value for one in WITH_EXPERTS),
-        )
+    check_asked(operators, dtype, routings)
     rows: dict[str, Row] = {}
     for operator in operators:
         for name in list(names) or ["default"]:
@@ -209,6 +202,18 @@ def select(
                 check_shares(row, num_ranks)
                 rows |= {one.key: one for one in row.with_routings(routings)}
     return tuple(rows.values())
+
+
+def check_asked(operators: Sequence[Operator], dtype: str, routings: Sequence[Routing]) -> None:
+    """Raises UnknownDtype, RoutingWithoutExperts."""
+    if dtype not in DTYPE_BYTES:
+        raise UnknownDtype(dtype=dtype, hint=did_you_mean(dtype, DTYPE_BYTES), legal=", ".join(DTYPE_BYTES))
+    if routings and not any(operator in WITH_EXPERTS for operator in operators):
+        raise RoutingWithoutExperts(
+            routing=",".join(one.value for one in routings),
+            operators=", ".join(one.value for one in operators),
+            legal=", ".join(one.value for one in WITH_EXPERTS),
+        )
 
 
 def _expanded(name: str, operator: Operator) -> tuple[str, ...]:
