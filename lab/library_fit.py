@@ -15,6 +15,7 @@ import math
 import random
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -41,6 +42,7 @@ FITTED = (
     "_SOFTNESS",
 )
 _MOST, _OF_CORPUS = 0.3, 3.0
+_LAUNCH_US = 1.0  # between kernels of a graph, back to back; in a schedule a launch costs more
 _BETWEEN = (0, 64, 256, 1024, 1 << 30)
 
 
@@ -57,7 +59,7 @@ class Alone:
     @property
     def error(self) -> float:
         found = library_cost.library_matmul(self.machine, self.m, self.n, self.k, "bf16", self.k_major)
-        return math.log((found.total_us + self.machine.gpu.kernel_launch_us) / self.us)
+        return math.log((found.total_us + _LAUNCH_US) / self.us)
 
 
 def alone() -> list[Alone]:
@@ -114,16 +116,17 @@ def main() -> None:
         for name, value in before.items():
             setattr(library_cost, name, value)
     print(json.dumps({name: round(getattr(library_cost, name), 3) for name in FITTED}))
-    for below, most in zip(_BETWEEN, _BETWEEN[1:], strict=False):
+    for below, most in pairwise(_BETWEEN):
         for what in ("corpus", ""):
             some = [row.error for row in rows if below < row.m <= most and ("corpus" in row.file) == bool(what)]
             if some:
-                rms = (sum(error * error for error in some) / len(some)) ** 0.5
-                print(
-                    f"{below + 1} to {most} rows, {what or 'others'}: {len(some)}, mean {sum(some) / len(some):+.3f}, rms {rms:.3f}"
-                )
-    errors = [row.error for row in rows]
-    print(f"all: {len(errors)}, rms {(sum(error * error for error in errors) / len(errors)) ** 0.5:.3f}")
+                print(f"{below + 1} to {most} rows, {what or 'others'}: {of(some)}")
+    print(f"all: {of([row.error for row in rows])}")
+
+
+def of(errors: list[float]) -> str:
+    mean, rms = sum(errors) / len(errors), (sum(error * error for error in errors) / len(errors)) ** 0.5
+    return f"{len(errors)}, mean {mean:+.3f}, rms {rms:.3f}"
 
 
 if __name__ == "__main__":
