@@ -125,9 +125,10 @@ class Overlap:
         machine = of_group(group, ranks) if topology is None else named(topology, ranks)
         schedule = self.plan_for(machine, sizes, dtype, pin)
         check_fabric(group, schedule)
+        source = schedule.emit(target)
         if tune:
-            schedule = Plan.of(tuned_on(group, machine, schedule, tune, pin or {}).schedule)
-        return build_operator(schedule.emit(target), schedule.name, group)
+            source = Plan.of(tuned_on(group, machine, schedule, tune, pin or {}, target).schedule).emit(target)
+        return build_operator(source, schedule.name, group)
 
     def __call__(self, *tensors: object, **keywords: object) -> NoReturn:
         """A declaration computes nothing. Raises NotCompiled."""

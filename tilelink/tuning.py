@@ -81,18 +81,19 @@ def tuned(
     count: int,
     pins: Mapping[str, str],
     group: object = None,
+    target: str = "triton",
     seed: int = 0,
 ) -> Tuned:
     """The fastest of the `candidates`; all ranks call it alike and get the same. Raises NothingTuned if none ran right, and
     tilelink.measuring's DeviceLost."""
     spec = planned.spec
-    file = _file(spec, topology, pins)
+    file = _file(spec, topology, pins, target)
     known = _known(device, spec, topology, file, count)
     if known is not None:
         return known
     schedules = candidates(topology, planned, count, pins)
     contenders = [
-        Contender(name, Kind.OURS, Mode.GRAPH, partial(prepare, schedule=one, group=group))
+        Contender(name, Kind.OURS, Mode.GRAPH, partial(prepare, schedule=one, group=group, target=target))
         for name, one in schedules.items()
     ]
     problem = spec_problem(spec, device.rank, seed, torch_device)
@@ -111,14 +112,21 @@ def tuned(
     return Tuned(schedules[best], timed, known=False)
 
 
-def tuned_on(group: object, topology: Topology, planned: Schedule, count: int, pins: Mapping[str, object]) -> Tuned:
+def tuned_on(
+    group: object,
+    topology: Topology,
+    planned: Schedule,
+    count: int,
+    pins: Mapping[str, object],
+    target: str = "triton",
+) -> Tuned:
     """`tuned` on the GPUs of a torch process group, by default the world. Raises TuneNeedsGpus, too."""
     if is_fabric(group):
         raise TuneNeedsGpus(operator=planned.name)
     assert group is None or isinstance(group, dist.ProcessGroup), "no fabric"
     here = torch.device("cuda", torch.cuda.current_device())
     texts = {str(name): pin_text(value) for name, value in pins.items()}
-    return tuned(CudaDevice(here, group), here, topology, planned, count, texts, group)
+    return tuned(CudaDevice(here, group), here, topology, planned, count, texts, group, target)
 
 
 def fastest(timed: Sequence[Timed]) -> str:
@@ -137,13 +145,13 @@ def _has(schedule: Schedule, pins: Mapping[str, str]) -> bool:
     return all(names and all(choices[name] == pins[pin] for name in names) for pin, names in about.items())
 
 
-def _file(spec: BoundSpec, topology: Topology, pins: Mapping[str, str]) -> Path | None:
+def _file(spec: BoundSpec, topology: Topology, pins: Mapping[str, str], target: str) -> Path | None:
     folder = cache_folder()
     if folder is None:
         return None
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     versions = (str(torch.__version__), str(torch.version.cuda or torch.version.hip or ""), version("triton"))
-    parts = (plan_key(spec, topology, pins), gpu, *versions)
+    parts = (plan_key(spec, topology, pins), target, gpu, *versions)
     return folder / "tuned" / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()}.json"
 
 

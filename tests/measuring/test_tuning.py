@@ -55,7 +55,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         known = _candidates(count, tuple(pins.items()))
         names = {one.hash: name for name, one in known.items()}
 
-        def prepare(setting: SpecSetting, schedule: Schedule, group: object = None) -> Call:
+        def prepare(setting: SpecSetting, schedule: Schedule, group: object, target: str) -> Call:
             name = names[schedule.hash]
             us = times.get(name, 10.0)
             if us is None:

@@ -14,9 +14,9 @@ from tilelink.measuring.device import Call, Outputs
 from tilelink.runtime.operator import build_operator
 
 
-def prepare(setting: Setting, schedule: Schedule, group: object = None) -> Call:
+def prepare(setting: Setting, schedule: Schedule, group: object = None, target: str = "triton") -> Call:
     """Compile and allocate; outputs are fresh tensors, and the next call may follow at once."""
-    return prepare_source(setting, lowering.emit(schedule), schedule.name, group)
+    return prepare_source(setting, lowering.emit(schedule, target), schedule.name, group)
 
 
 def prepare_source(setting: Setting, source: str, name: str, group: object = None) -> Call:
