@@ -190,8 +190,8 @@ def test_as_many_programs_fit_an_sm(operator: Overlap, algorithm: str, tmp_path:
         r"Used (\d+) registers", subprocess.run(told, capture_output=True, text=True, check=True).stderr
     )
     assert registers is not None
-    threads = 32 * kernel.metadata.num_warps
-    assert 4 * threads * int(registers[1]) <= 65536 and 4 * threads <= 2048
+    threads = 32 * kernel.metadata.num_warps * collective(schedule).per_sm
+    assert threads * int(registers[1]) <= 65536 and threads <= 2048
 
 
 def test_the_library_may_carry_out_what_goes_by_packets() -> None:

@@ -106,7 +106,8 @@ def test_what_is_made_of_them_needs_no_memory_in_between() -> None:
     assert "gate = dot(left, right, gate)\n" in str(shared) and "up = dot(left, right1, up)\n" in str(shared)
     assert shared.predicted_us < own.predicted_us
     text = lowering.emit(shared)
-    loop = text[text.index("def hidden_kernel(") :].partition("# the last tiles, in halves")[0]
+    kernel = text[text.index("def hidden_kernel(") :].partition("\n\n\n")[0]
+    loop = kernel.partition("# the last tiles, in halves")[0]
     assert loop.count("left = left_from.load(") == 1 == loop.count("for k_tile in")
     assert "right = w_gate_desc.load([k, n])" in loop and "gate = tl.dot(left, right, gate)" in loop
     assert "right1 = w_up_desc.load([k, n])" in loop and "up = tl.dot(left, right1, up)" in loop
