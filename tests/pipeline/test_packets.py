@@ -47,7 +47,8 @@ def planned(
     dtype: str = "bf16",
     topology: str = "laptop-switch",
 ) -> Schedule:
-    return operator.plan_for(topologies.load(topology, 4), sizes, dtype, {"algorithm": algorithm})
+    pins = {"algorithm": algorithm, "compute": "triton"}
+    return operator.plan_for(topologies.load(topology, 4), sizes, dtype, pins)
 
 
 def collective(schedule: Schedule) -> PacketCollective:
