@@ -33,6 +33,20 @@ def _planned(spec: BoundSpec, topology: Topology, pins: tuple[tuple[str, str], .
     return Plan.of(planned(spec, topology, dict(pins)))
 
 
+def plan_bound(
+    bound: BoundSpec, topology: Topology, pins: Mapping[str, str], log: Callable[[str], object] | None = None
+) -> Plan:
+    """The schedule of a spec with its sizes. Raises what `plan` raises; NoLegalSchedule says what is legal beside the pins."""
+    try:
+        if log is not None:
+            return Plan.of(plan(bound, topology, pins, log))
+        return _planned(bound, topology, tuple(pins.items()))
+    except NoLegalSchedule as error:
+        said = ", ".join(f"{name}={value}" for name, value in pins.items())
+        facts = {**error.facts, "pins": said, "legal": legal_beside(bound, topology, pins)}
+        raise NoLegalSchedule(**facts) from None
+
+
 class Overlap:
     """An operator declared as a tile-dependency graph; see `overlap`."""
 
@@ -76,14 +90,7 @@ class Overlap:
             raise PinsNotAMapping(self.spec.location, value=pin)
         bound = bind(self.spec, sizes, topology.num_ranks, dtype)
         pins = {str(name): pin_text(value) for name, value in (pin or {}).items()}
-        try:
-            if log is not None:
-                return Plan.of(plan(bound, topology, pins, log))
-            return _planned(bound, topology, tuple(pins.items()))
-        except NoLegalSchedule as error:
-            said = ", ".join(f"{name}={value}" for name, value in pins.items())
-            facts = {**error.facts, "pins": said, "legal": legal_beside(bound, topology, pins)}
-            raise NoLegalSchedule(**facts) from None
+        return plan_bound(bound, topology, pins, log)
 
     def graph(self, num_ranks: int, dtype: str | torch.dtype = "bf16", **sizes: int) -> TileGraph:
         """The tile-dependency graph with each collective in its first form: direct, all_reduce in one shot.

@@ -66,6 +66,15 @@ def test_a_refuted_alternative_is_a_failure_of_its_own(planned: PlannedRow, monk
     assert tuned.failure.startswith("ScheduleRefuted: ")
 
 
+def test_a_variant_without_a_schedule_is_told_what_is_legal() -> None:
+    (row,) = select([Operator.AG_GEMM], [SMALL], "bf16", 4)
+    last = plan_row(row, Request(H200, (Variant("deep", (("tile", "128x128x64/8w9s"), ("group", "4"))),))).candidates[
+        -1
+    ]
+    assert last.failure.startswith("NoLegalSchedule: ")
+    assert "Legal beside the others: " in last.failure
+
+
 def test_variants_are_pinned(planned: PlannedRow) -> None:
     pull = next(c for c in planned.candidates if c.label == "pull")
     assert pull.schedule is not None

@@ -11,12 +11,12 @@ from tilelink.bench.errors import MalformedVariant
 from tilelink.bench.routings import Routing
 from tilelink.bench.rows import Experts, Operator, Row
 from tilelink.bench.spec_rows import AnyRow, SpecRow, bound_of
+from tilelink.declaration import plan_bound
 from tilelink.ir.schedule import Schedule, spec_from_data
 from tilelink.ir.serialize import encode
 from tilelink.planner.alternatives import alternatives, library_schedule
 from tilelink.planner.choices import REUSED, texts
 from tilelink.planner.collectives import legal_collectives
-from tilelink.planner.plan_cache import planned
 from tilelink.processes import fresh_processes
 from topologies.errors import UserError
 from topologies.topology import Topology
@@ -120,7 +120,7 @@ def _candidate(
     row: AnyRow, topology: Topology, label: str, origin: Origin, pins: tuple[tuple[str, str], ...]
 ) -> Candidate:
     try:
-        schedule = planned(bound_of(row, topology.num_ranks), topology, dict(pins))
+        schedule = plan_bound(bound_of(row, topology.num_ranks), topology, dict(pins))
     except UserError as error:
         return Candidate(label, origin, None, f"{type(error).__name__}: {error}")
     return Candidate(label, origin, schedule, "")
