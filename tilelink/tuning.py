@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,10 @@ from tilelink.measuring.measure import Options, measure_row
 from tilelink.measuring.ours import prepare
 from tilelink.measuring.spec_problem import spec_problem
 from tilelink.planner.alternatives import alternatives, library_schedule
+from tilelink.planner.choices import REUSED, Pin, Pins
+from tilelink.planner.decisions import pins_of
 from tilelink.planner.fields import pin_text
+from tilelink.planner.pins import checked_pins
 from tilelink.planner.plan_cache import cache_folder, keep, kept, plan_key
 from tilelink.runtime.machine import is_fabric
 from topologies.topology import Topology
@@ -63,12 +66,13 @@ class Tuned:
 
 def candidates(topology: Topology, planned: Schedule, count: int, pins: Mapping[str, str]) -> dict[str, Schedule]:
     """What is planned unmeasured, at most `count` alternatives that have all pins too, and the library's own schedule."""
+    wanted = checked_pins(planned.spec, topology, pins)
     found = {PLANNED: planned}
-    others = (one for one in alternatives(topology, planned, count) if _has(one, pins))
+    others = (one for one in alternatives(topology, planned, count) if _has(one, topology, wanted))
     found |= {f"alternative {number}": one for number, one in enumerate(others, 1)}
     library = library_schedule(planned.spec, topology)
     known = {one.program.hash for one in found.values()}
-    if library is not None and _has(library, pins) and library.program.hash not in known:
+    if library is not None and _has(library, topology, wanted) and library.program.hash not in known:
         found[LIBRARY] = library
     return found
 
@@ -108,7 +112,7 @@ def tuned(
         why = "\n".join(f"{one.name}: {one.failure}" for one in timed)
         raise NothingTuned(operator=planned.name, why=why)
     if file is not None:
-        keep(file, schedules[best], {"count": count, "timed": [_as_json(one) for one in timed]})
+        keep(file, schedules[best], {"count": count, "timed": [asdict(one) for one in timed]})
     return Tuned(schedules[best], timed, known=False)
 
 
@@ -138,11 +142,14 @@ def fastest(timed: Sequence[Timed]) -> str:
     return best if PLANNED not in times or times[best] < _WORTH * times[PLANNED] else PLANNED
 
 
-def _has(schedule: Schedule, pins: Mapping[str, str]) -> bool:
-    """Whether all pins hold: of a value, or of all values that have such a field."""
-    choices = dict(schedule.choices)
-    about = {pin: [name for name in choices if pin in (name, name.rpartition(".")[2])] for pin in pins}
-    return all(names and all(choices[name] == pins[pin] for name in names) for pin, names in about.items())
+def _has(schedule: Schedule, topology: Topology, pins: Pins) -> bool:
+    """Whether all pins hold: of a value, or of all values that have such a field. That outputs may be reused asks for nothing."""
+    held = pins_of(schedule.spec, topology, schedule.decided)
+
+    def values(pin: Pin) -> list[object]:
+        return [value for one, value in held.items() if one[1] is pin[1] and pin[0] in ("", one[0])]
+
+    return all(set(values(pin)) == {value} for pin, value in pins.items() if pin not in REUSED)
 
 
 def _file(spec: BoundSpec, topology: Topology, pins: Mapping[str, str], target: str) -> Path | None:
@@ -171,13 +178,3 @@ def _known(device: Device, spec: BoundSpec, topology: Topology, file: Path | Non
         return Tuned(found[0], tuple(Timed(**one) for one in listed), known=True)
     except (KeyError, TypeError):
         return None
-
-
-def _as_json(one: Timed) -> dict[str, object]:
-    return {
-        "name": one.name,
-        "predicted_us": one.predicted_us,
-        "us": one.us,
-        "failure": one.failure,
-        "choices": dict(one.choices),
-    }

@@ -35,6 +35,11 @@ def ag_gemm(x: Annotated[Tensor, (M, K), Shard(0)], w: Annotated[Tensor, (K, N),
     return tilelink.matmul(tilelink.all_gather(x, dim=0), w)
 
 
+@tilelink.overlap
+def gemm_ar(x: Annotated[Tensor, (M, K), Shard(1)], w: Annotated[Tensor, (K, N), Shard(0)]) -> Tensor:
+    return tilelink.all_reduce(tilelink.matmul(x, w))
+
+
 PLAN = ag_gemm.plan_for(MACHINE, SIZES)
 Run = Callable[..., Tuned]
 
@@ -179,6 +184,25 @@ def test_pins_are_part_of_what_is_known_and_hold_for_all(run: Run) -> None:
     assert not found.known
     assert {one.choices["x_full.mover"] for one in found.timed} == {"CopyEngine()"}
     assert LIBRARY not in [one.name for one in found.timed]
+
+
+@pytest.mark.parametrize(
+    ("pins", "have"),
+    [
+        ({"outputs": "reused"}, {}),  # a promise of the caller's, which no schedule has to use
+        ({"algorithm": "direct"}, {"x_full.protocol": "simple"}),
+        ({"out.compute": "library"}, {"out.compute": "library"}),
+    ],
+)
+@pytest.mark.slow
+def test_pins_that_stand_for_others_hold_too(pins: dict[str, str], have: dict[str, str]) -> None:
+    sizes = {"M": 4096, "K": 1024, "N": 2048}
+    operator = gemm_ar if "outputs" in pins else ag_gemm
+    planned = operator.plan_for(MACHINE, sizes, pin=pins)
+    found = candidates(MACHINE, planned, 4, pins)
+    assert len(found) > 1
+    for one in found.values():
+        assert have.items() <= dict(one.choices).items()
 
 
 def test_without_a_cache_each_time_is_the_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
