@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import topologies
-from tilelink.bench.operators import declaration
 from tilelink.bench.record import Record, RowResult
 from tilelink.bench.regret import as_recorded
 from tilelink.bench.routings import Routing
 from tilelink.bench.rows import Experts, Operator, Row
+from tilelink.bench.spec_rows import bound_of
 from tilelink.errors import NoLegalSchedule
-from tilelink.ir.spec import BoundSpec, bind
+from tilelink.ir.spec import BoundSpec
 from tilelink.planner.aliases import without_aliases
 from tilelink.planner.pins import checked_pins, pin_names
 from tilelink.planner.plan import search
@@ -27,8 +27,7 @@ def predicted_now(record: Record, row: RowResult) -> dict[str, float]:
     if row.operator not in {one.value for one in Operator}:
         return as_recorded(record, row)
     machine = topologies.load(record.machine.topology, record.machine.num_ranks)
-    about = row_of(row)
-    spec = bind(declaration(about.operator, about.k_major).spec, about.sizes, machine.num_ranks, about.dtype)
+    spec = bound_of(row_of(row), machine.num_ranks)
     found: dict[str, float] = {}
     for one in row.contenders:
         if one.schedule is None or one.median_us is None:

@@ -6,10 +6,9 @@ import torch
 
 from lowering.selfcheck.near import Near
 from tilelink.bench import expert_problem
-from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator, Row
+from tilelink.bench.spec_rows import bound_of
 from tilelink.ir.placement import Shard
-from tilelink.ir.spec import bind
 from tilelink.measuring.contender import Inputs
 from tilelink.measuring.device import Change
 from tilelink.measuring.normal import normal, seed_of
@@ -85,7 +84,7 @@ def reference(row: Row, rank_inputs: list[Inputs], rank: int) -> Near:
 
     Whole tensors are computed on the device of the inputs: about 20 GB for the MLP of a 70B model, until this returns.
     """
-    spec = bind(declaration(row.operator, row.k_major).spec, row.sizes, len(rank_inputs), row.dtype)
+    spec = bound_of(row, len(rank_inputs))
     names = [value.name for value in spec.inputs]
     ranks = [dict(zip(names, inputs, strict=True)) for inputs in rank_inputs]
     (output,) = spec.outputs

@@ -1,7 +1,7 @@
 """One rank of a benchmark: `torchrun --nproc-per-node R -m tilelink.bench.ranks JOB`. Rank 0 writes the results.
 
-Exit codes: 0 every row was tried; 3 a row left the ranks unusable (they hung, a device was lost): the results say in
-whose turn, and a start with `resume` tries the row again without that contender.
+Exit codes: 0 every row was tried, or the job's time is up; 3 a row left the ranks unusable (they hung, a device was lost): the
+results say in whose turn, and a start with `resume` tries the row again without that contender.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from tilelink.planner.space import structures
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Timing
 from tilelink.proof.verify import verify
-from topologies.errors import UserError
 from topologies.topology import Topology
 
 _HARDLY_MATTER = (
@@ -77,7 +76,7 @@ def library_schedule(spec: BoundSpec, topology: Topology) -> Schedule | None:
         pins |= collective_pins(spec, ((name, calls[0]),))
     try:
         return plan_with(spec, topology, pins)
-    except UserError:
+    except NoLegalSchedule:
         return None
 
 

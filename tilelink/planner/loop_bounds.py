@@ -94,11 +94,10 @@ def num_tiles(structure: Structure, name: str, m: int, n: int) -> int:
 def library_us(structure: Structure, name: str, pieces: int) -> Busy:
     """A matmul of the library, in so many pieces."""
     anchor, gpu = group_of(structure, name).anchor, structure.topology.gpu
-    rows, cols = (axis.extent for axis in anchor.axes if not axis.reduction)
-    reduction = next(axis.extent for axis in anchor.axes if axis.reduction)
+    rows, cols, k = (axis.extent for axis in sorted(anchor.axes, key=lambda axis: axis.reduction))
     dtype = structure.graph.values[anchor.reads[1].value].dtype
-    transposed = isinstance(anchor.operation, Matmul) and anchor.operation.transposed
-    found = library_matmul(structure.topology, rows, cols, reduction, dtype, transposed, pieces)
+    assert isinstance(anchor.operation, Matmul), "the library computes no others"
+    found = library_matmul(structure.topology, rows, cols, k, dtype, anchor.operation.transposed, pieces)
     us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
     return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True, most_tensor=found.tensor_us)
 
