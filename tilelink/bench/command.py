@@ -148,9 +148,6 @@ WritePlans = Annotated[
 ]
 
 
-_ROWS_OF_OPERATORS = ("--rows", "--drawn", "--routing", "--quick")
-
-
 def bench(
     operators: Operators = None,
     ranks: Ranks = None,
@@ -182,14 +179,14 @@ def bench(
     machine = _machine(ranks, topology, held)
     num_ranks = machine.num_ranks
     names = [name.strip() for text in rows or () for name in text.split(",") if name.strip()]
-    spec = (operators or [""])[0] if ":" in (operators or [""])[0] else ""
+    spec, *sizes = operators if operators and ":" in operators[0] else [""]
     chosen, routings = _operators([] if spec else operators, held), parse_routings(routing or ())
     wanted: tuple[AnyRow, ...]
     if spec:
-        for option, given in zip(_ROWS_OF_OPERATORS, (names, drawn, routing, quick), strict=True):
-            if given:
-                raise SpecAndRows(spec=spec, option=option)
-        wanted = spec_rows(load_overlap(spec), (operators or [])[1:], dtype, num_ranks)
+        options_of_rows = {"--rows": names, "--drawn": drawn, "--routing": routing, "--quick": quick}
+        for option in (option for option, given in options_of_rows.items() if given):
+            raise SpecAndRows(spec=spec, option=option)
+        wanted = spec_rows(load_overlap(spec), sizes, dtype, num_ranks)
     elif drawn:
         if names:
             raise RowsTwice(drawn=drawn, rows=",".join(names))
