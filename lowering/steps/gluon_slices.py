@@ -100,7 +100,7 @@ class SliceRegions(Regions):
 
     def _size(self, value: str, kind: str, extent: Number) -> tuple[int, str]:
         known = self.rows if kind == "rows" else self.width
-        return known if self._whole(extent) == known[0] else super()._size(value, kind, extent)
+        return known if self.whole(extent) == known[0] else super()._size(value, kind, extent)
 
     def vector(self, column: bool, first: str, size: str) -> str:
         text = f"{'slice_cols' if column else 'slice_rows'}({first}, {size}, SLICE)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Self
 
 from lowering import names
@@ -15,10 +16,11 @@ from lowering.steps.indices import Scope
 from lowering.steps.late import adds, defers, needed, split
 from lowering.steps.loading import Loading
 from lowering.steps.ops import op_text
+from lowering.steps.regions import Place
 from lowering.steps.slices import Sliced, sliced
 from tilelink.ir.enums import Protocol
 from tilelink.ir.ops.elementwise import FUNCTIONS
-from tilelink.schedule.index import Index, Number, rank, tables_in
+from tilelink.schedule.index import Index, Number, rank, sum_of, tables_in, terms_of
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.printing import in_a_line
@@ -252,15 +254,30 @@ class Programs(Loading):
         buffer = self.buffers[step.region.buffer]
         value = self.rounded(step)
         if step.region.access is Access.DESCRIPTOR:
+            if step.skip != 0:
+                self.not_printed("a store by descriptor that leaves rows out", step, "Access.POINTER")
             name, row, col = self.described(step.value, step.region, step)
             self.out.line(f"{name}.store([{self.spell(row)}, {self.spell(col)}], {value})")
             return
-        place = self._place(step.value, step.region, step)
+        place = self._place(step.value, step.region, step) if step.skip == 0 else self._behind(step)
         if buffer.protocol is not Protocol.SIMPLE:
             packets = [place.pointers, step.value, *self._packets(buffer), *place.masks]
             self.out.call("put_packets(", packets)
             return
         self.out.call("tl.store(", [place.pointers, value, *place.masks])
+
+    def _behind(self, step: Store) -> Place:
+        """Where a tile goes that leaves out its first rows: from these on, all of it is masked that is not behind them."""
+        region, number = step.region, len(step.region.start) - 2
+        start, extent = list(region.start), list(region.extent)
+        start[number] = sum_of(terms_of(start[number] - step.skip))
+        extent[number] = int(self.regions.whole(extent[number]))
+        whole = replace(region, start=tuple(start), extent=tuple(extent))
+        place = self._place(step.value, whole, step)
+        rows = self.regions.vector(False, "0", self.regions.sides(step.value, whole)[0].name)
+        masks = [f"({one})" for one in place.mask.parts] if len(place.mask.parts) == 1 else list(place.mask.parts)
+        new = f"{rows} >= {self.spell(step.skip)}"
+        return replace(place, mask=Chain((*masks, f"({new})" if masks else new), "&", "mask="))
 
     def move(self, step: Move) -> None:
         flat = is_flat(self.scope, step)

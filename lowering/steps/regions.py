@@ -69,7 +69,7 @@ class Regions:
         return tuple(self._size(value, kind, extent) for kind, extent in zip(kinds, extents, strict=True))
 
     def _size(self, value: str, kind: str, extent: Number) -> tuple[int, str]:
-        high = self._whole(extent)
+        high = self.whole(extent)
         if high == inf:
             raise UnboundedExtent(extent=extent, role=self.scope.role)
         most = 1 << (int(high) - 1).bit_length()
@@ -80,7 +80,7 @@ class Regions:
         base = f"{value}_{'rows' if kind == 'rows' else 'cols'}"
         return most, self.spell.number(base, most, f"{kind} of tile {value}" + (", at most" * (extent != most)))
 
-    def _whole(self, extent: Number) -> float:
+    def whole(self, extent: Number) -> float:
         """The extent of a tile that is not cut: the number in `min(number, ...)`, or the largest that there may be."""
         numbers = [one for one in extent.args if isinstance(one, int)] if _is_min(extent) else []
         return min(numbers) if numbers else self.scope.range(extent).high

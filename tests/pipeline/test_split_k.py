@@ -33,7 +33,7 @@ def role_of(schedule: Schedule) -> ComputeRole:
 def test_they_are_those_of_the_last_round(name: str) -> None:
     role = role_of(row(f"split k: {name}"))
     assert 0 < role.split == role.num_tiles % role.programs
-    assert 2 <= role.splits <= role.programs // role.split
+    assert 2 <= role.splits <= 8
     assert role.whole % role.programs == 0
 
 
@@ -56,7 +56,7 @@ def test_it_does_not_matter_which_program_ends_first() -> None:
 
 REFUSED: dict[str, tuple[Overlap, dict[str, int], dict[str, Any], str]] = {
     "no tile is left": (AG_GEMM, {"M": 32, "K": 64, "N": 256}, PUSHED, "0 tiles of out are left for 8 programs"),
-    "too many tiles are left": (AG_GEMM, {"M": 32, "K": 64, "N": 224}, PUSHED, "no several programs could share one"),
+    "too many tiles are left": (AG_GEMM, {"M": 32, "K": 64, "N": 240}, PUSHED, "would take as long as whole"),
     "one step along k": (AG_GEMM, {"M": 32, "K": 16, "N": 320}, {}, "have 1 steps along k"),
     "two matmuls in a loop": (
         MLP,

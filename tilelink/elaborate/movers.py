@@ -7,7 +7,8 @@ from dataclasses import replace
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import LANE, Box, chunk_box, chunk_region, chunk_rows, part, rows_box, source_part
-from tilelink.elaborate.tiles import SLOT, STEP, USE, in_tiles, item_lets, places_of
+from tilelink.elaborate.stores import STEP, places_of
+from tilelink.elaborate.tiles import SLOT, USE, in_tiles, item_lets
 from tilelink.ir.calls import CollectiveCall, LibraryGemm
 from tilelink.ir.counting import counting_step, source_arrivals
 from tilelink.ir.movers import Transfer

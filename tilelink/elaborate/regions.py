@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilelink.elaborate.positions import segment_name, tile_name
+from tilelink.elaborate.positions import new_name, segment_name, tile_name
 from tilelink.ir import nodes
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
 from tilelink.ir.order import Cut
@@ -30,7 +30,7 @@ _ACCESS = {
 class Tiles:
     """A role as its steps see it. `own` are the axes whose segment is the own one here. `cut`: which of how many slices of
     columns of a tile. `own_rows`: rows that a routing finds are those of own tokens. `split`: of the reduction of a tile, what
-    one of several programs has."""
+    one of several programs has. `new`: of a tile that is shifted inwards, what the tile before has not."""
 
     schedule: Schedule
     role: ComputeRole
@@ -39,6 +39,7 @@ class Tiles:
     cut: tuple[int, int] = (0, 1)
     own_rows: bool = False
     split: bool = False
+    new: bool = False
 
     @cached_property
     def written(self) -> tuple[nodes.Axis, ...]:
@@ -67,9 +68,23 @@ class Tiles:
         axis, width = self.axis(name), self.width(name)
         if not axis.tile:
             return 0, axis.extent
+        if axis.inwards:
+            return self._span_inwards(name, width)
         first = Index(name) + (self.cut[0] * width if name == self.columns else 0)
         even = axis.extent % axis.tile == 0
         return first, width if even else least(width, axis.extent - first)
+
+    def _span_inwards(self, name: str, width: int) -> tuple[Number, Number]:
+        """Of an axis whose last tile ends with its segment: a whole tile, or what is new in it."""
+        if not self.new:
+            return Index(name), width
+        first = Index(new_name(name))
+        return first, least(width, self.axis(name).extent - first)
+
+    @property
+    def shifted(self) -> str:
+        """The axis of rows whose last tile is shifted inwards, if it is."""
+        return next((axis.name for axis in self.written if axis.inwards), "")
 
     def segment(self, name: str) -> Number:
         """The segment of the tile along an axis; along one that only parts lie on, of the part that a loop is at."""

@@ -10,7 +10,8 @@ from tilelink.elaborate.dims import Names
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
-from tilelink.elaborate.tiles import STEP, body, item_lets, own_body, places_of
+from tilelink.elaborate.stores import STEP, places_of
+from tilelink.elaborate.tiles import body, item_lets, own_body
 from tilelink.elaborate.user_body import functions
 from tilelink.ir import nodes
 from tilelink.ir import steps as ir

@@ -2,12 +2,13 @@
 
     k_share = tile % S                                           # S programs have one tile
     y = product of its share of the steps along k
-    if k_share == 0:                                             else:
-      wait y_summed[last_tile] >= call * (S - 1)                   store y -> y_sums[last_tile, k_share - 1]
-      y = y + y_sums[last_tile, 0] + y_sums[last_tile, 1] + ...    notify y_summed[last_tile] += 1
+    if k_share == S - 1:                                         else:
+      wait y_summed[last_tile] >= call * (S - 1)                   store y -> y_sums[last_tile, k_share]
+      y = y_sums[last_tile, 0] + y_sums[last_tile, 1] + ... + y    notify y_summed[last_tile] += 1
       all that comes behind the product
 
-Sums are added in the order of k, whichever program ends first: results are the same bits in each call.
+The last share is the one that waits: all others come before it in the order of programs. Sums are added in one order, whichever
+program ends first: results are the same bits in each call.
 """
 
 from __future__ import annotations
@@ -60,18 +61,19 @@ def phase(planned: Schedule, role: ComputeRole) -> Phase:
     work = [step for step in behind if not isinstance(step, ir.Notify)]
 
     def of_slice(cut: Tiles, name: str) -> tuple[Step, ...]:
-        added, total = list[Step](), name
-        for other in range(others):
+        added: list[Step] = [Load("sum", _share(cut, 0))]
+        total = "sum"
+        for other in range(1, others):
             added += Load("more", _share(cut, other)), Compute((matmul.result,), "add", (total, "more"))
             total = matmul.result
-        return (*added, *body(cut, work))
+        return (*added, Compute((matmul.result,), "add", (total, name)), *body(cut, work))
 
     slices = max(1, int(tiles.width(tiles.columns)) // _SLICE)
     first = (wait, *in_slices(tiles, value, slices, of_slice), *told)
-    rest = (Store(value, _share(tiles, K_SHARE - 1)), Notify(word, (NUMBER,), rank))
+    rest = (Store(value, _share(tiles, K_SHARE)), Notify(word, (NUMBER,), rank))
     programs = (K_SHARE.op, TILE % role.splits), (NUMBER.op, TILE // role.splits)
     let = (*programs, *lets(role, role.whole + NUMBER))
-    return Phase(role.split * role.splits, (*shared, If(K_SHARE, 0, first, rest)), let, title=TITLE)
+    return Phase(role.split * role.splits, (*shared, If(K_SHARE, role.splits - 1, first, rest)), let, title=TITLE)
 
 
 def _share(tiles: Tiles, number: int | Index) -> Region:

@@ -8,23 +8,22 @@ from dataclasses import replace
 from tilelink.elaborate import signals
 from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
-from tilelink.elaborate.regions import Tiles, box, own_experts, own_region, part, region
+from tilelink.elaborate.regions import Tiles, own_experts, own_region, region
 from tilelink.elaborate.slices import in_slices
+from tilelink.elaborate.stores import PEER, STEP, every_peer, places_of, store
 from tilelink.elaborate.user_body import user_body
 from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.dtype import DTYPES
-from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Memory
+from tilelink.ir.nodes import ComputeRole, Exchange, Kind
 from tilelink.ir.steps import CombineBody, MatmulBody, Operand, Place, SumPackets, SumParts, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank, replaced
-from tilelink.schedule.memory import Region
-from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Store, Wait
+from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Wait
 from tilelink.schedule.walk import mapped
 
 _WGMMA_ROWS = 64
 _MOST_AT_ONCE = 8  # parts that are loaded without a loop: registers hold no more
 
-STEP, PEER = Index("step"), Index("peer")
 CHOICE = Index("choice")
 K_SHARE = Index("k_share")  # of a tile, whose reduction several programs share
 CHUNK, SLOT, USE = Index("chunk"), Index("slot"), Index("use")  # of an item: names of its phase
@@ -55,7 +54,7 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
             operands = tuple(one if isinstance(one, float) else str(one) for one in step.operands)
             return (Compute((step.result,), step.function, operands),)
         case ir.Store():
-            return _store(tiles, step)
+            return store(tiles, step)
         case ir.Notify():
             return _notify(tiles, step)
         case ir.IfOwn():
@@ -93,11 +92,6 @@ def own_body(tiles: Tiles, branch: ir.IfOwn) -> tuple[Step, ...]:
         return body(cut, (replace(one, onto=name, wait=None) if one is sums else one for one in work))
 
     return (*waits, *in_slices(tiles, sums.onto, branch.slices, of_slice), *told)
-
-
-def places_of(exchange: str) -> str:
-    """The buffer in which each rank finds the places of all."""
-    return f"{exchange}_places"
 
 
 def item_lets(exchange: Exchange, item: Number) -> tuple[tuple[str, Number], ...]:
@@ -162,13 +156,15 @@ def _chunks(tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callab
     first = first if local else tiles.segment(rows) * axis.extent + first
     starts_even = local or axis.segments == 1 or axis.extent % size == 0 or size % axis.extent == 0
     empty = tiles.halves and rows == tiles.role.order.minor and axis.extent % axis.tile != 0  # a half may be
-    if size % tiles.width(rows) == 0 and starts_even and not empty:
+    inwards = axis.inwards and not tiles.new  # the last tile may have rows of two
+    if size % tiles.width(rows) == 0 and starts_even and not empty and not inwards:
         return (made(first // size),)
     chunks = (first + count - 1) // size - first // size + 1
     return (For("number", chunks, (made(CHUNK),), (("chunk", first // size + Index("number")),)),)
 
 
 def _notify(tiles: Tiles, step: ir.Notify) -> tuple[Step, ...]:
+    tiles = replace(tiles, new=True)  # as what is stored
     exchange = tiles.schedule.exchange(step.exchange)
     number = tiles.segment(step.slot) if step.slot else 0
     told = signals.raised(exchange)
@@ -179,13 +175,11 @@ def _notify(tiles: Tiles, step: ir.Notify) -> tuple[Step, ...]:
         last = arrivals(tiles, step, exchange, chunk)
         if step.place is Place.PEER:
             return Notify(told, (rank, chunk), number, call, last)
-        return For("step", tiles.schedule.num_ranks, (Notify(told, (rank, chunk), PEER, call, last),), _peers(tiles))
+        return For(
+            "step", tiles.schedule.num_ranks, (Notify(told, (rank, chunk), PEER, call, last),), every_peer(tiles)
+        )
 
     return _chunks(tiles, exchange, step.rows, step.slot, one)
-
-
-def _peers(tiles: Tiles) -> tuple[tuple[str, Number], ...]:
-    return (("peer", (rank + STEP) % tiles.schedule.num_ranks),)
 
 
 def arrivals(tiles: Tiles, step: ir.Notify, exchange: Exchange, chunk: Number) -> Number:
@@ -308,7 +302,7 @@ def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
         Compute((step.result,), "combined", (step.result, "part", "weight", "expert", many, first)),
     )
     if remote:
-        rows = (For("step", ranks, rows, _peers(tiles), unrolled=ranks <= _MOST_AT_ONCE),)
+        rows = (For("step", ranks, rows, every_peer(tiles), unrolled=ranks <= _MOST_AT_ONCE),)
     rounds = (*loaded("expert", step.ids), *loaded("weight", step.weights), *rows)
     loop = For(CHOICE.op, choices, rounds, unrolled=choices <= _MOST_AT_ONCE)
     return Compute((step.result,), "zeros", shape=shape), loop
@@ -354,31 +348,3 @@ def _number_of(tiles: Tiles) -> Number:
     for axis in tiles.written:
         found = found + Index(axis.name) // (axis.tile or axis.extent)
     return found
-
-
-def _store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
-    operand = step.operand
-    if step.place is Place.HERE:
-        return (Store(step.value, region(tiles, operand)),)
-    starts, extents = box(tiles, operand)
-    found: tuple[Step, ...]
-
-    def to(at: Number) -> Store:
-        return Store(
-            step.value, part(tiles.schedule, operand.buffer, rank, starts, extents, at=at, access=operand.access)
-        )
-
-    match step.place:
-        case Place.TOKEN:  # rows of another rank's tokens lie outside of the buffer at a peer
-            starts[0] = starts[0] - PEER * tiles.schedule.buffer(operand.buffer).shape[0]
-            found = (Store(step.value, Region(operand.buffer, tuple(starts), tuple(extents), PEER)),)
-            return (For("step", tiles.schedule.num_ranks, found, _peers(tiles)),)
-        case Place.OWN:
-            return (to(rank),)
-        case Place.PEER:
-            return (to(tiles.segment(operand.slot)),)
-    found = (to(PEER),)
-    if tiles.schedule.buffer(operand.buffer).memory is Memory.POOL:
-        exchange = next(one.name for one in tiles.schedule.exchanges if one.target == operand.buffer)
-        found = (Load("place", Region(places_of(exchange), (PEER,), (1,))), *found)
-    return (For("step", tiles.schedule.num_ranks, found, _peers(tiles), unrolled=tiles.role.prefetch),)

@@ -33,8 +33,11 @@ def row_pieces(role: ComputeRole, step: Notify, exchange: Exchange, own_axes: tu
     return extent, -(-extent // axis.tile)
 
 
-def in_one_chunk(axis: Axis, exchange: Exchange, *, local: bool) -> bool:
-    """Whether each tile along the rows' axis lies in one chunk. `local`: positions count from the start of a part."""
+def in_one_chunk(axis: Axis, exchange: Exchange, *, local: bool, loads: bool = False) -> bool:
+    """Whether each tile along the rows' axis lies in one chunk. `local`: positions count from the start of a part. `loads`: of
+    all that a tile loads, not of what it stores."""
+    if loads and axis.inwards and exchange.chunks > 1:
+        return False
     whole = local or axis.segments == 1
     starts_even = whole or axis.extent % exchange.chunk_rows == 0 or exchange.chunk_rows % axis.extent == 0
     return exchange.chunks == 1 or (exchange.chunk_rows % axis.tile == 0 and starts_even)

@@ -125,7 +125,9 @@ class Axis:
     """An axis of a tile loop: `segments` pieces of `extent` elements; no tile crosses from one piece to the next.
 
     `tile` is 0 for an axis that is not tiled (a reduction inside a user's body, or over ranks). `routed`: its elements come in
-    the order of a routing, and `tiles` are as many as any routing needs.
+    the order of a routing, and `tiles` are as many as any routing needs. `inwards`: the last tile of a segment that would stick
+    out of it begins earlier, so that it ends with the segment: it loads and computes elements of the tile before once more, and
+    stores those only that this one has not.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Axis:
     tile: int
     reduction: bool
     routed: Routed | None = None
+    inwards: bool = False
 
     @property
     def tiles(self) -> int:
@@ -143,6 +146,9 @@ class Axis:
         return -(-self.extent // self.tile) if self.tile else 1
 
 
+MOST_COLUMNS = (
+    128  # of a tile that is shifted inwards, which pointers store at once: operands in flight leave little room
+)
 TURN_SLICE_BYTES = 128  # of a row of a tile, which a warpgroup carries through shared memory at once
 PIECE_ROWS = 16  # of a slice that leaves for a peer at once: 2 KB; 8 and 32 are level (two H100 for four ranks)
 PIECES_SPREAD = 0.7  # of a product's time, over which pieces of a tile are spread: 0.5 fills the link, 1 leaves no rest
@@ -163,8 +169,8 @@ class ComputeRole:
     The last `halved` tiles of the order are computed in *halves*, two tiles of half the extent along the minor axis:
     fewer tiles than programs are left for the last round, and more programs share them so.
 
-    Or the reduction of each of the last `split` tiles is shared by `splits` programs. All but the first one of these store what
-    they have summed; the first one adds that in order, and does all that comes behind the matmul.
+    Or the reduction of each of the last `split` tiles is shared by `splits` programs. All but the last one of these store what
+    they have summed; the last one adds that in order, and does all that comes behind the matmul.
 
     With `counts_late` a tile is counted (`Notify`) when the next tile of its program is computed, the last one of a program
     at the end of the loop: its stores have been performed by then, and nothing waits for them. Tiles of the own segment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilelink.errors import LARGEST_SIZE
-from tilelink.ir.graph import Interval, Map, Relation, Sum, TileOp, in_part
-from tilelink.ir.nodes import Kind
+from tilelink.ir.graph import GraphAxis, Interval, Map, Relation, Sum, TileOp, in_part
+from tilelink.ir.nodes import Axis, Kind
 from tilelink.ir.routed import Follows, Placed
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import (
@@ -33,10 +33,20 @@ class Space:
     tiles: dict[str, int]
     local: tuple[str, ...] = ()  # axes whose own segment is all there is (tiles folded into another role)
     own_first: bool = False  # tiles of own tokens come before rows of others do
+    inwards: frozenset[str] = frozenset()  # axes whose last tiles are shifted inwards (`Axis.inwards`)
+
+    def ragged(self, axis: str) -> bool:
+        """The last tile of a segment reaches past its end."""
+        return axis not in self.inwards and self.extents[axis] % max(1, self.tiles.get(axis, 0)) > 0
+
+    def axis(self, of: GraphAxis) -> Axis:
+        """The axis of a role that is cut so."""
+        cut = self.extents[of.name], self.segments[of.name], self.tiles[of.name]
+        return Axis(of.name, *cut, of.reduction, of.routed, of.name in self.inwards)
 
     def whole_tiles(self, axis: str) -> bool:
         """No tile along `axis` reaches past the end of its segment into the next one."""
-        return self.segments.get(axis, 1) == 1 or self.extents[axis] % max(1, self.tiles[axis]) == 0
+        return self.segments.get(axis, 1) == 1 or not self.ragged(axis)
 
 
 def slot_axis(op: TileOp, read: Map, relation: Relation) -> str:
@@ -117,7 +127,7 @@ def access_of(
 ) -> Access:
     """Descriptors where the GPU has them, rows start at multiples of 16 bytes, no tile crosses a part or the end of a window
     in it, and the rows of the parts of all ranks are few enough for the coordinates of a descriptor, which have 32 bits."""
-    if any(space.extents[axis] % max(1, space.tiles.get(axis, 0)) for axis in cut_axes(index, shape, window)):
+    if any(map(space.ragged, cut_axes(index, shape, window))):
         return Access.POINTER
     row_bytes = shape[-1] * DTYPE_BYTES[problem.graph.values[value].dtype]
     tiled = len(index) == 2 and all(space.tiles.get(axis, 0) >= 8 for axis in index)

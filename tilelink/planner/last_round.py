@@ -4,8 +4,9 @@ With T tiles for P programs the last round has T mod P tiles, and takes as long 
 
 - *halves*: each is two tiles of half the width. No program adds what another one has computed, so that nothing waits. On H200 a
   round of 128 x 64 takes 0.63 to 0.74 of one of 128 x 128 (`lab/experiments.md`).
-- *split-k*: programs share the reduction of each, as in stream-K (Osama et al., 2023) with whole tiles first. The first one adds
-  what the others have stored, always in the same order.
+- *split-k*: programs share the reduction of each, as in stream-K (Osama et al., 2023) with whole tiles first. The last one adds
+  what the others have stored, always in the same order. Shares may be more than programs: 84 tiles for 132 programs are two
+  rounds of 252 thirds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, SumPackets, Wait
 from tilelink.planner.layout import Illegal
 
-MOST_SPLITS = 8  # programs that share a tile: its first one adds what all others have summed
+MOST_SPLITS = 8  # programs that share a tile: its last one adds what all others have summed
+_SHARE_COSTS = 0.02  # of a tile, that each share of it adds: a start, and sums that are stored and loaded
+_WORTH = 0.85  # of a whole round, that shares take at most
 
 
 def with_tail(role: ComputeRole, tail: Tail) -> ComputeRole:
@@ -40,13 +43,18 @@ def tiles_to_split(role: ComputeRole) -> tuple[int, int]:
         raise Illegal(f"tiles of {role.name} cannot be split along k: {reason}")
     left = role.num_tiles % role.programs
     steps = min(axis.tiles for axis in role.axes if axis.reduction)
-    splits = min(role.programs // left if left else 0, steps, MOST_SPLITS)
-    if splits < 2:
+    legal = [one for one in range(2, min(steps, MOST_SPLITS) + 1) if left and _round(role, left, one) <= _WORTH]
+    if not legal:
         raise Illegal(
-            f"{left} tiles of {role.name} are left for {role.programs} programs, and have {steps} steps along k: no several "
-            "programs could share one"
+            f"{left} tiles of {role.name} are left for {role.programs} programs, and have {steps} steps along k: shares of them "
+            "would take as long as whole tiles"
         )
-    return left, splits
+    return left, min(legal, key=lambda splits: _round(role, left, splits) + _SHARE_COSTS * splits)
+
+
+def _round(role: ComputeRole, left: int, splits: int) -> float:
+    """How long shares of the last tiles take, where a round of whole tiles is 1."""
+    return -(-left * splits // role.programs) / splits
 
 
 def _why_by_one(role: ComputeRole) -> str:
@@ -79,6 +87,8 @@ def _why_whole(role: ComputeRole) -> str:
         return f"they are not at least {2 * SMALLEST_DOT} elements wide along a minor axis"
     if not any(isinstance(step, MatmulBody) for step in role.body):
         return "they are no tiles of a matmul"
+    if role.axis(minor).inwards:
+        return f"the last one along {minor} is shifted inwards"
     for step in role.body:
         match step:
             case Notify() | IfOwn() | SlotNotify() | SlotWait() | SumPackets():

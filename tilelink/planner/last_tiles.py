@@ -22,17 +22,19 @@ def pieces_of(cost: TileCost) -> tuple[int, int, float]:
 
 
 def _split_us(cost: TileCost) -> float:
-    """The share of the first program, which then adds what all others have stored."""
+    """A share, with its part of what the programs take that add what others have stored."""
     role = cost.role
     steps = min(axis.tiles for axis in role.axes if axis.reduction)
     share = -(-steps // role.splits) / steps
     sums = math.prod(axis.tile for axis in role.axes if not axis.reduction) * _SUM_BYTES
-    return _piece_us(cost, share * cost.parts_us.computed) + _SUM_US + role.splits * sums / _SUM_GB_PER_S / 1e3
+    rounds = -(-role.split * role.splits // role.programs)
+    adds = _SUM_US + role.splits * sums / _SUM_GB_PER_S / 1e3
+    return _piece_us(cost, share * cost.parts_us.computed, rounds) + adds / rounds
 
 
-def _piece_us(cost: TileCost, computed: float) -> float:
-    """A piece for which an SM computes so long, while memory brings what all of them need."""
+def _piece_us(cost: TileCost, computed: float, rounds: int = 1) -> float:
+    """A piece for which an SM computes so long, while memory brings what those of a round need."""
     role, parts = cost.role, cost.parts_us
-    memory = cost.memory_us * (role.split or role.halved) / role.programs
+    memory = cost.memory_us * (role.split or role.halved) / role.programs / rounds
     rest = cost.tile_us - parts.computed - parts.memory
     return rest + max(memory, softly(computed, memory)) + _START_US

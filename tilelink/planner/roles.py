@@ -9,7 +9,7 @@ from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.movers import Transfer
-from tilelink.ir.nodes import Axis, Buffer, ComputeRole, Kind, turn_cols
+from tilelink.ir.nodes import MOST_COLUMNS, Buffer, ComputeRole, Kind, turn_cols
 from tilelink.ir.order import Cut, Nest
 from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.ir.steps import (
@@ -96,17 +96,7 @@ def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -
     folded = [i for i in range(len(problem.groups)) if i != index and problem.host(i) == index]
     if len(folded) > 1:
         raise Illegal(f"{group.name} already adds the parts of another value in its epilogue")
-    axes = tuple(
-        Axis(
-            axis.name,
-            space.extents[axis.name],
-            space.segments[axis.name],
-            space.tiles[axis.name],
-            axis.reduction,
-            axis.routed,
-        )
-        for axis in group.anchor.axes
-    )
+    axes = tuple(map(space.axis, group.anchor.axes))
     order = tile_order(problem, group, space, loop, _summed(problem, folded[0]) if folded else None)
     body = _body(problem, index, space, folded[0] if folded else -1, loop)
     packets = [step for step in flat(body) if isinstance(step, SumPackets)]
@@ -181,7 +171,8 @@ def _can_prefetch(problem: Problem, role: ComputeRole) -> bool:
                 relation = problem.graph.relation(name)
                 assert relation is not None
                 local = rows == slot or rows in at.own
-                if rows and not in_one_chunk(role.axis(rows), make_exchange(problem, relation), local=local):
+                exchange = make_exchange(problem, relation)
+                if rows and not in_one_chunk(role.axis(rows), exchange, local=local, loads=isinstance(step, Wait)):
                     return False
     return sum(isinstance(step, MatmulBody) for step in role.body) == 1
 
@@ -209,7 +200,7 @@ def _body(problem: Problem, index: int, space: Space, folded: int, loop: TritonL
     summing, relation = problem.groups[folded], _summed(problem, folded)
     written = tuple(axis.name for axis in group.anchor.axes if not axis.reduction)
     axis = written[relation.dim]
-    own_space = Space(space.extents, {**space.segments, axis: 1}, space.tiles, local=(axis,))
+    own_space = replace(space, segments={**space.segments, axis: 1}, local=(axis,))
     exchange = make_exchange(problem, relation)
     if exchange.order.nest is Nest.CHUNK_MAJOR and (relation.dim != 0 or exchange.chunk_rows % space.tiles[axis]):
         # an own tile would wait for a chunk of which peers make some tiles only after their own ones: a circle
@@ -389,9 +380,11 @@ def _fitted(problem: Problem, role: ComputeRole, loop: TritonLoop) -> ComputeRol
 def _no_room(role: ComputeRole, dtype: str, gpu: Gpu, loop: TritonLoop) -> str:
     stores = [step.operand.access for step in flat(role.body) if isinstance(step, Store)]
     loads = any(isinstance(step, Load | SumParts) for step in flat(role.body))
-    scratch = role.prefetch and (loads or Access.POINTER in stores)
     through = Access.DESCRIPTOR in stores
-    return why_not(loop.tile, dtype, gpu, Held(matmuls_together(role.body), through, scratch))
+    scratch = loop.tile.n if loads or Access.POINTER in stores else 0
+    if any(axis.inwards for axis in role.axes):  # pointers store what is new in the last tiles
+        scratch = max(scratch, min(loop.tile.n, MOST_COLUMNS))
+    return why_not(loop.tile, dtype, gpu, Held(matmuls_together(role.body), through, scratch if role.prefetch else 0))
 
 
 def _stored_by_pointer(body: tuple[Step, ...]) -> tuple[Step, ...]:

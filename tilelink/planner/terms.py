@@ -224,7 +224,7 @@ class _Chain:
         self.what = _work(loop)
         self.stretches: list[_Stretch] = []
         self.cut, self.pieces, self.piece_us = pieces_of(loop.cost)
-        self.places, self.in_pieces = self._of_last()
+        self.places, self.behind = self._of_last()
         self.own = [bool(loop.own[place]) for place in self.places]
         if self.role.warpgroups > 1:
             self._in_turns()
@@ -248,7 +248,7 @@ class _Chain:
         yield Part.SENDS, f"packets of {name} to and from peers", even * parts.packets
         yield Part.TILES, f"tail of the last wave of {name}", (count - even) * sum(parts)
         what = "shares along k" if self.role.split else "halves"
-        yield Part.TILES, f"{what} of the last tiles of {name}", self.piece_us if self.in_pieces else 0.0
+        yield Part.TILES, f"{what} of the last tiles of {name}", self.piece_us * len(self.behind)
         yield Part.LOOP, f"sum of parts into {name}", self._sums_us()
         if self.role.warpgroups > 1:
             pieces = 0.0 if self.own[-1] else self.cost.pieces_us
@@ -260,19 +260,20 @@ class _Chain:
         own = self.own[-1:] if self.role.warpgroups > 1 else self.own  # in turns, matmuls hide those before
         return sum(own) * self.cost.own_extra_us
 
-    def _of_last(self) -> tuple[list[int], bool]:
-        """Its whole tiles, and whether a piece comes behind them."""
-        last, programs = int(self.ends.argmax()), self.role.programs
-        whole = len(self.ends) - self.cut
-        if last < whole:
-            return list(range(last % programs, last + 1, programs)), False
-        ready = max((float(times[last]) for times in self.ready.values()), default=self.begin)
-        for program in range(self.pieces * (last - whole), self.pieces * (last - whole + 1)):
-            places = list(range(program, whole, programs))
-            before = float(self.ends[places[-1]]) if places else self.begin
-            if abs(max(before, ready, self.begin) + self.piece_us - float(self.ends[last])) < _NOTHING:
+    def _of_last(self) -> tuple[list[int], list[int]]:
+        """Its whole tiles, and the tiles of which it has a piece behind them."""
+        last, programs, whole = int(self.ends.argmax()), self.role.programs, len(self.ends) - self.cut
+        places, behind, pieces = list(range(last % programs, last + 1, programs)), list[int](), self.pieces
+        for piece in range(pieces * (last - whole), pieces * (last - whole + 1)) if last >= whole else ():
+            places = list(range(piece % programs, whole, programs))
+            behind = [whole + one // pieces for one in range(piece % programs, piece + 1, programs)]
+            now = float(self.ends[places[-1]]) if places else self.begin
+            for place in behind:
+                ready = max((float(times[place]) for times in self.ready.values()), default=self.begin)
+                now = max(now, ready, self.begin) + self.piece_us
+            if abs(now - float(self.ends[last])) < _NOTHING:
                 break
-        return places, True
+        return places, behind
 
     def _one_by_one(self) -> None:
         now, tile_us = self.begin, self.cost.tile_us
@@ -286,9 +287,10 @@ class _Chain:
                 self._paused(now + tile_us, now + tile_us + parts, *self._parts())
             self._work(end - extra, end)
             now = end
-        if self.in_pieces:
-            now = self._wait(now, len(self.ends) - 1)
+        for place in self.behind:
+            now = self._wait(now, place)
             self._work(now, now + self.piece_us)
+            now += self.piece_us
 
     def _in_turns(self) -> None:
         """Where warpgroups take turns, all waits but the first one stand together before the last tile ends."""

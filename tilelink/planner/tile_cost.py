@@ -50,6 +50,7 @@ from tilelink.planner.tile_work import (
     softly,
     stream_share,
     times_remote,
+    zeros_us,
 )
 from topologies.topology import Topology
 
@@ -109,7 +110,7 @@ class TileCost:
     @cached_property
     def parts_us(self) -> TileParts:
         """What a tile of any segment takes, by what takes it."""
-        role, memory = self.role, self.memory_us
+        role, memory = self.role, self.memory_us + zeros_us(self.role, DTYPE_BYTES[self.parts.dtype])
         computed = self._compute_us()
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely

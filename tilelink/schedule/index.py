@@ -234,6 +234,14 @@ def terms_of(index: Number) -> dict[Number, int]:
     return {term: factor for term, factor in added_up(terms(index)).items() if factor}
 
 
+def sum_of(found: Mapping[Number, int]) -> Number:
+    """The sum of terms with their factors."""
+    total: Number = 0
+    for term, factor in found.items():
+        total = total + (factor if term == 1 else term * factor)
+    return total
+
+
 def difference(one: Number, other: Number) -> int | None:
     """`one - other` where it is a number in every environment."""
     found = terms_of(Index("-", (one, other)))

@@ -245,7 +245,8 @@ class _Program:
             case Notify():
                 self.notify(step, env)
             case Store():
-                self.store(step.region, env, self.values[step.value])
+                value = self.values[step.value]
+                self.store(step.region, env, value[self.number(step.skip, env) :] if step.skip != 0 else value)
             case Move():
                 for source, target in zip(step.source, step.target, strict=True):
                     self.store(target, env, self.load(source, env, 0))

@@ -167,8 +167,9 @@ def in_a_line(step: Step) -> str:
             return f"{who}notify {signal}[{_list(index)}]{_at(at)} {'+= 1' if to is None else f'= {spelled(to)}'}"
         case Load(result, region):
             return f"{result} = {region_text(region)}{_ACCESS[region.access]}"
-        case Store(value, region):
-            return f"store {value} -> {region_text(region)}{_ACCESS[region.access]}"
+        case Store(value, region, skip):
+            rows = f"[{spelled(skip)} :]" if skip != 0 else ""
+            return f"store {value}{rows} -> {region_text(region)}{_ACCESS[region.access]}"
         case Move(source, target, notify):
             then = f", then {in_a_line(notify)}" if notify else ""
             return f"move {', '.join(map(region_text, source))} -> {', '.join(map(region_text, target))}{then}"

@@ -57,10 +57,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The tile `value`, rounded to the dtype of the buffer, to `region`."""
+    """The tile `value`, rounded to the dtype of the buffer, to `region`; of a matrix, without its first `skip` rows."""
 
     value: ValueName
     region: Region
+    skip: Number = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,8 @@ def indices(step: Step) -> tuple[Number, ...]:
     match step:
         case Load():
             found += step.origin
+        case Store():
+            found.append(step.skip)
         case Call():
             found += step.numbers
         case Compute():

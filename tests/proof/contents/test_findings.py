@@ -13,8 +13,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+import topologies
 from tests.mutation.subjects import subject
 from tests.pipeline import test_pool as pools
+from tests.pipeline.operators import GEMM_RS
 from tests.proof.contents.test_mutants import Shapes, right
 from tests.proof.test_refuted import AG_CE, AR_LIBRARY, MLP_SHARED, RS_CE, RS_FUSED, planned, planned_library
 from tests.schedule.edits import Change, computes, edit, fields, loads, region, stores
@@ -32,9 +34,12 @@ from tilelink.schedule.roles import Phase, Schedule
 from tilelink.schedule.steps import Call, Compute, For, Load, Move, Step, Store
 from tilelink.schedule.walk import mapped, with_bodies
 
+LOW = {"M": 16, "K": 64, "N": 64}  # no tile of 16 rows can be shifted into a part of 8
+
 BASES: dict[str, Callable[[], Planned]] = {
     "ag": lambda: planned(*AG_CE),
     "rs": lambda: planned(*RS_CE),
+    "low parts": lambda: GEMM_RS.plan_for(topologies.load("laptop-switch", 2), LOW, "bf16", {"tile": "16x16x16/4w2s"}),
     "rs fused": lambda: planned(*RS_FUSED),
     "ar": lambda: planned(*AR_LIBRARY),
     "mlp": lambda: planned(*MLP_SHARED),
@@ -292,9 +297,14 @@ UNSEEN: dict[str, tuple[str, Change, str]] = {
     ),
     "parts of another dtype": ("rs", buffer("y_parts", dtype="fp32"), "y_parts is fp32, y bf16"),
     "rows over the end of a part": (
-        "rs",
+        "low parts",
         stores("y_staged", extent=(None, 16, None), access=Access.DESCRIPTOR),
         "its rows run over the end of a part",
+    ),
+    "rows that a descriptor cannot leave out": (
+        "rs",
+        stores("y_staged", access=Access.DESCRIPTOR),
+        "a descriptor cannot leave out rows of it",
     ),
     "a place that has not been looked up": (
         "pool",

@@ -31,6 +31,7 @@ from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Access as MemoryAccess
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.roles import Schedule
+from tilelink.schedule.steps import Store
 from tilelink.schedule.walk import all_steps, read, written
 
 _CALLS = (2, 3)  # an even and an odd one: sets of packets are used in turn
@@ -66,6 +67,7 @@ def _of_call(schedule: Schedule, values: Values, call: int, ranks: Alike) -> Ite
     outputs = {name: _whole(schedule, name, accesses, ranks) for name in values.spec.outputs if name in schedule.shapes}
     memory = Cells(schedule.shapes, ranks.period, [*accesses, *outputs.values()])
     yield from _over_the_end(blocks)
+    yield from _left_out(blocks)
     yield from read_too_late(touches, memory)
     yield from Run(schedule, values, memory, ranks).all(blocks)
     for name, access in outputs.items():
@@ -86,6 +88,15 @@ def _over_the_end(blocks: list[Block]) -> Iterator[Finding]:
                     lane = int(np.flatnonzero(wrong)[0]) if isinstance(region.extent[-2], int) else 0
                     place, example = where(block, done.step, lane)
                     yield Finding(BugClass.WRONG_PLACE, place, "its rows run over the end of a part", tile=example)
+
+
+def _left_out(blocks: list[Block]) -> Iterator[Finding]:
+    """Descriptors store whole tiles: they cannot leave out rows that another tile stores."""
+    for block in blocks:
+        for step in (done.step for done in block.done()):
+            if isinstance(step, Store) and step.skip != 0 and step.region.access is not MemoryAccess.POINTER:
+                place, example = where(block, step, 0)
+                yield Finding(BugClass.WRONG_PLACE, place, "a descriptor cannot leave out rows of it", tile=example)
 
 
 def _described(done: Done) -> tuple[Region, ...]:

@@ -7,7 +7,7 @@ gone through round by round, but for those that multiply: these go over a dimens
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -245,8 +245,12 @@ class _Trace:
 
     def written(self, step: Store | Move, lanes: Lanes, use: Mapping[str, Number], told: Number) -> Done:
         match step:
-            case Store(region=region):
-                return Done(step, writes=(self.access(region, lanes, told, writes=True),))
+            case Store(region=region, skip=skip):
+                access = self.access(region, lanes, told, writes=True)
+                if skip != 0:  # the tile begins so many rows earlier
+                    *lead, row, col = access.start
+                    access = replace(access, start=(*lead, row - lanes.value(skip, {}), col))
+                return Done(step, writes=(access,))
             case Move(source, target):
                 reads = tuple(self.access(one, lanes, use.get(one.buffer, 0)) for one in source)
                 writes = tuple(self.access(one, lanes, told, writes=True) for one in target)
