@@ -214,7 +214,7 @@ def _halves() -> Iterator[tuple[str, Feature]]:
 def _split_k() -> Iterator[tuple[str, Feature]]:
     """Tiles of the last round, whose reductions several programs share, on 8 SMs."""
     tile = {"algorithm": "direct", "compute": "triton", "tile": "16x16x16/4w2s", "tail": "split-k"}
-    steps = (r"# the last tiles, each by several programs along k\n", r"k_share = tile % \d", r"if k_share == \d:")
+    steps = (r"# the last tiles, each by several programs along k\n", r"k_share = tile % \d", r"y_added|k_share")
     told = r"notify \w+_summed\[last_tile\] \+= 1"
     of = Feature(AG_GEMM, {"K": 72}, tile, scaled={"M": 16, "N": 160}, ranks=(2,), steps=steps)
     base = of.but(more=(told,))

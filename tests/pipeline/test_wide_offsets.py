@@ -22,7 +22,7 @@ from tilelink.elaborate.user_body import functions
 TARGETS = ("triton", DISTRIBUTED)
 AG_GEMM, GEMM_RS = "02_ag_gemm.py:ag_gemm", "03_gemm_rs.py:gemm_rs"
 PINS = {"algorithm": "direct", "compute": "triton", "tile": "128x128x64/8w3s"}
-BY_SMS = {**PINS, "mover": "CommSms(16)", "chunks": "1"}
+BY_SMS = {"tail": "whole", **PINS, "mover": "CommSms(16)", "chunks": "1"}
 HUGE = {"M": 4096, "K": 2**21, "N": 1024}  # parts of 2^31 elements
 BUFFERS = ("x", "w", "out", "x_full", "x_shared", "y_staged", "y_parts", "out_queue", "y", "hidden", "out_whole")
 EMULATED = [pytest.param(*case, marks=[] if case in sorted(QUICK)[::2] else [pytest.mark.slow]) for case in CASES]

@@ -36,7 +36,7 @@ class Tiles:
     role: ComputeRole
     own: tuple[str, ...] = ()
     halves: bool = False
-    cut: tuple[int, int] = (0, 1)
+    cut: tuple[Number, int] = (0, 1)
     own_rows: bool = False
     split: bool = False
     new: bool = False

@@ -319,7 +319,8 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
         )
         return
     let = (*lets(role, tile), *items)
-    yield Phase(role.whole, body(tiles, role.body), let, role.first, pipelining=how, title=_title(role))
+    if role.whole:
+        yield Phase(role.whole, body(tiles, role.body), let, role.first, pipelining=how, title=_title(role))
     if role.halved:
         halves = Tiles(planned, role, halves=True)
         let = (("half", TILE % 2), *lets(role, role.whole + TILE // 2, halves=True), *items)

@@ -9,6 +9,7 @@
 | `X_place` | at every rank | in which place of its pool the output of this call lies |
 | `X_gathered` | here | a program has gathered its blocks |
 | `X_summed` | here | a program has stored its share of the sum of a tile of X |
+| `X_added` | here | a program has stored a slice of such a tile |
 | `copied` | here | a side stream has nothing left to copy in this call |
 | `done` | at every peer | this rank has finished the call |
 """
@@ -50,6 +51,10 @@ def place(exchange: str) -> SignalName:
 
 def gathered(value: str) -> SignalName:
     return f"{value}_gathered"
+
+
+def added(loop: str) -> SignalName:
+    return f"{loop}_added"
 
 
 def summed(loop: str) -> SignalName:
@@ -105,4 +110,4 @@ def declared(planned: Planned) -> Iterator[Signal]:
         if isinstance(launch, PacketCollective) and launch.within:
             yield Signal(gathered(launch.out), (1,))
         if isinstance(launch, Kernel) and launch.compute is not None and launch.compute.split:
-            yield Signal(summed(launch.compute.name), (launch.compute.split,))
+            yield from (Signal(word(launch.compute.name), (launch.compute.split,)) for word in (summed, added))

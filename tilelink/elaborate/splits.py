@@ -1,14 +1,19 @@
 """The last tiles of a loop, whose reductions several programs share.
 
-    k_share = tile % S                                           # S programs have one tile
+    k_share = tile % S                                 # S programs have one tile
     y = product of its share of the steps along k
-    if k_share == S - 1:                                         else:
-      wait y_summed[last_tile] >= call * (S - 1)                   store y -> y_sums[last_tile, k_share]
-      y = y_sums[last_tile, 0] + y_sums[last_tile, 1] + ... + y    notify y_summed[last_tile] += 1
-      all that comes behind the product
+    store y -> y_sums[last_tile, k_share]
+    notify y_summed[last_tile] += 1
+    if k_share < A:                                    # A of them add a slice of the columns each
+      wait y_summed[last_tile] >= call * S
+      y = y_sums[last_tile, 0] + y_sums[last_tile, 1] + ...
+      all that comes behind the product, of a slice
+      notify y_added[last_tile] += 1                   # where tiles are counted
+      if k_share == A - 1:
+        wait y_added[last_tile] >= call * A
+        count the tile
 
-The last share is the one that waits: all others come before it in the order of programs. Sums are added in one order, whichever
-program ends first: results are the same bits in each call.
+Sums are added in the order of k, whichever program ends first: results are the same bits in each call.
 """
 
 from __future__ import annotations
@@ -19,7 +24,6 @@ from dataclasses import replace
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
-from tilelink.elaborate.slices import in_slices
 from tilelink.elaborate.tiles import K_SHARE, body, share_of
 from tilelink.ir import steps as ir
 from tilelink.ir.nodes import ComputeRole, Kernel
@@ -31,7 +35,7 @@ from tilelink.schedule.roles import Phase
 from tilelink.schedule.steps import Compute, If, Load, Notify, Step, Store, Wait
 
 NUMBER = Index("last_tile")  # of a tile among the last ones
-_SLICE = 64  # columns that are added at a time: registers hold them beside the sums of a tile
+_LEAST_COLUMNS = 16  # of a slice: rows of 32 bytes of a result
 TITLE = "the last tiles, each by several programs along k"
 
 
@@ -46,7 +50,7 @@ def buffers(planned: Schedule) -> Iterator[Buffer]:
         if isinstance(launch, Kernel) and launch.compute is not None and launch.compute.split:
             role = launch.compute
             tile = tuple(axis.tile for axis in role.axes if not axis.reduction)
-            yield Buffer(sums_of(role.name), Memory.LOCAL, (role.split, role.splits - 1, *tile), "fp32")
+            yield Buffer(sums_of(role.name), Memory.LOCAL, (role.split, role.splits, *tile), "fp32")
 
 
 def phase(planned: Schedule, role: ComputeRole) -> Phase:
@@ -55,25 +59,39 @@ def phase(planned: Schedule, role: ComputeRole) -> Phase:
     (matmul,) = (step for step in role.body if isinstance(step, MatmulBody))
     at = role.body.index(matmul) + 1
     shared, behind = body(replace(tiles, split=True), role.body[:at]), role.body[at:]
-    word, value, others = signals.summed(role.name), share_of(matmul.result), role.splits - 1
-    wait = Wait(word, (NUMBER,), call * others, (sums_of(role.name),))
     told = body(tiles, (step for step in behind if isinstance(step, ir.Notify)))
     work = [step for step in behind if not isinstance(step, ir.Notify)]
-
-    def of_slice(cut: Tiles, name: str) -> tuple[Step, ...]:
-        added: list[Step] = [Load("sum", _share(cut, 0))]
-        total = "sum"
-        for other in range(1, others):
-            added += Load("more", _share(cut, other)), Compute((matmul.result,), "add", (total, "more"))
-            total = matmul.result
-        return (*added, Compute((matmul.result,), "add", (total, name)), *body(cut, work))
-
-    slices = max(1, int(tiles.width(tiles.columns)) // _SLICE)
-    first = (wait, *in_slices(tiles, value, slices, of_slice), *told)
-    rest = (Store(value, _share(tiles, K_SHARE)), Notify(word, (NUMBER,), rank))
+    slices = adders(role)
+    number = K_SHARE if slices == role.splits else K_SHARE % slices  # that shows that it is below
+    cut = replace(tiles, cut=(number, slices))
+    added: list[Step] = [Load(matmul.result, _share(cut, 0))]
+    for other in range(1, role.splits):
+        added += Load("more", _share(cut, other)), Compute((matmul.result,), "add", (matmul.result, "more"))
+    word = signals.summed(role.name)
+    wait = Wait(word, (NUMBER,), call * role.splits, (sums_of(role.name),))
+    adding = (wait, *added, *body(cut, work), *(_counted(role, slices, told) if told else ()))
+    steps = (
+        *shared,
+        Store(share_of(matmul.result), _share(tiles, K_SHARE)),
+        Notify(word, (NUMBER,), rank),
+        *(adding if slices == role.splits else (If(Index("max", (slices - K_SHARE, 0)), 0, (), adding),)),
+    )
     programs = (K_SHARE.op, TILE % role.splits), (NUMBER.op, TILE // role.splits)
     let = (*programs, *lets(role, role.whole + NUMBER))
-    return Phase(role.split * role.splits, (*shared, If(K_SHARE, role.splits - 1, first, rest)), let, title=TITLE)
+    return Phase(role.split * role.splits, steps, let, title=TITLE)
+
+
+def adders(role: ComputeRole) -> int:
+    """How many of the programs of a tile add a slice of its columns."""
+    cols = [axis.tile for axis in role.axes if not axis.reduction][-1]
+    return int(min(1 << (int(role.splits).bit_length() - 1), max(1, cols // _LEAST_COLUMNS)))
+
+
+def _counted(role: ComputeRole, slices: int, told: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The program with the last slice tells of the tile when all slices are stored."""
+    word = signals.added(role.name)
+    wait = Wait(word, (NUMBER,), call * slices)
+    return Notify(word, (NUMBER,), rank), If(K_SHARE, slices - 1, (wait, *told))
 
 
 def _share(tiles: Tiles, number: int | Index) -> Region:

@@ -6,7 +6,7 @@ With T tiles for P programs the last round has T mod P tiles, and takes as long 
   round of 128 x 64 takes 0.63 to 0.74 of one of 128 x 128 (`lab/experiments.md`).
 - *split-k*: programs share the reduction of each, as in stream-K (Osama et al., 2023) with whole tiles first. The last one adds
   what the others have stored, always in the same order. Shares may be more than programs: 84 tiles for 132 programs are two
-  rounds of 252 thirds.
+  rounds of 252 thirds. Where there are fewer tiles than programs, they are all of the last round.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ _SHARE_COSTS = 0.02  # of a tile, that each share of it adds: a start, and sums 
 _WORTH = 0.85  # of a whole round, that shares take at most
 
 
-def with_tail(role: ComputeRole, tail: Tail) -> ComputeRole:
-    """The role with what becomes of its last tiles. Raises Illegal."""
+def with_tail(role: ComputeRole, tail: Tail, programs: int) -> ComputeRole:
+    """The role with what becomes of its last tiles, where there is room for `programs`. Raises Illegal."""
     match tail:
         case Tail.WHOLE:
             return role
         case Tail.HALVES:
             return replace(role, halved=tiles_to_halve(role))
         case Tail.SPLIT_K:
+            role = replace(role, programs=programs)  # where tiles are fewer, all of them are shared
             split, splits = tiles_to_split(role)
-            return replace(role, split=split, splits=splits)
+            programs = min(programs, split * splits) if split == role.num_tiles else programs
+            return replace(role, programs=programs, split=split, splits=splits)
 
 
 def tiles_to_split(role: ComputeRole) -> tuple[int, int]:

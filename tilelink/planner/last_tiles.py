@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tilelink.elaborate.splits import adders
 from tilelink.planner.tile_cost import TileCost
 from tilelink.planner.tile_work import softly
 
@@ -28,8 +29,8 @@ def _split_us(cost: TileCost) -> float:
     share = -(-steps // role.splits) / steps
     sums = math.prod(axis.tile for axis in role.axes if not axis.reduction) * _SUM_BYTES
     rounds = -(-role.split * role.splits // role.programs)
-    adds = _SUM_US + role.splits * sums / _SUM_GB_PER_S / 1e3
-    return _piece_us(cost, share * cost.parts_us.computed, rounds) + adds / rounds
+    moved = sums * (1 + role.splits / adders(role))  # a share is stored, and a slice of each loaded
+    return _piece_us(cost, share * cost.parts_us.computed, rounds) + (_SUM_US + moved / _SUM_GB_PER_S / 1e3) / rounds
 
 
 def _piece_us(cost: TileCost, computed: float, rounds: int = 1) -> float:

@@ -84,7 +84,7 @@ def _new_role(problem: Problem, index: int, programs: int) -> ComputeRole:
         role = compute_role(plain, index, programs)
         if loop.tile.warpgroups > 1:
             return in_turns(role, loop, problem.topology.gpu, problem.graph.values[name].dtype, {})
-        role = with_tail(role, loop.tail)
+        role = with_tail(role, loop.tail, programs)
         return replace(role, counts_late=counted_late(role)) if loop.late else role
     return _plain_role(problem, index, programs, loop)
 

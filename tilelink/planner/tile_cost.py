@@ -110,7 +110,7 @@ class TileCost:
     @cached_property
     def parts_us(self) -> TileParts:
         """What a tile of any segment takes, by what takes it."""
-        role, memory = self.role, self.memory_us + zeros_us(self.role, DTYPE_BYTES[self.parts.dtype])
+        role, memory = self.role, self.memory_us
         computed = self._compute_us()
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
@@ -188,7 +188,8 @@ class TileCost:
             traffic *= (NARROW if self._work.n < WIDE_WEIGHTS else 1.0) * (_MOVED_BESIDE if self.on.beside else 1.0)
         rounds = self.role.num_tiles / self.role.programs
         shared = (self.role.halved or self.role.split) and not self._other_weights
-        return traffic / (rounds if shared else math.ceil(rounds)) / (rate * MEMORY_SHARE) / 1e3
+        loaded = traffic / (rounds if shared else math.ceil(rounds)) / (rate * MEMORY_SHARE) / 1e3
+        return loaded + zeros_us(self.role, DTYPE_BYTES[self.parts.dtype])
 
     def _packets_us(self) -> float:
         """Packets of a tile to peers and back."""

@@ -59,7 +59,7 @@ class TileLoop:
     @property
     def shares(self) -> bool:
         """Whether its programs have tiles of other loops, too."""
-        return self.role.first > 0 or self.role.programs > self.role.num_tiles
+        return self.role.first > 0 or (self.role.programs > self.role.num_tiles and not self.role.split)
 
     @cached_property
     def segments(self) -> int:

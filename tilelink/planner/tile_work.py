@@ -218,7 +218,7 @@ def zeros_us(role: ComputeRole, size: int) -> float:
             missing = rows.tiles * rows.tile - rows.extent
             others = role.num_tiles // rows.tiles  # tiles with these rows
             total += missing * k.extent * k.segments * size * others
-    return total / _ZEROS_GB_PER_S / 1e3 / max(1.0, role.num_tiles / role.programs)
+    return total / _ZEROS_GB_PER_S / 1e3 / (role.num_tiles / role.programs)
 
 
 def operands_of(step: Step) -> Iterator[Operand]:
