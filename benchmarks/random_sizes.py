@@ -34,7 +34,7 @@ from tilelink.bench.rows import WITHOUT_EXPERTS, Operator
 from tilelink.runtime.ranks import join, machine
 
 _ALIVE = 6  # operators at once, as layers of different kinds
-_CALLS_OF_ONE = 100  # in turns, before one of them is replaced
+_CALLS_OF_ONE = 200  # in turns, before one of them is replaced
 _MOST = {"M": 4096, "K": 4096, "N": 4096, "H": 2048, "F": 4096}
 _GRAIN = 16  # of widths: their rows are whole multiples of 16 bytes
 _MOST_CYCLES = 200_000  # about a tenth of a millisecond
