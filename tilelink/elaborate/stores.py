@@ -1,9 +1,9 @@
-"""Stores of tiles: here or at peers, whole tiles or what is new in one that is shifted inwards.
+"""Stores of tiles, here or at peers; of a tile that is shifted inwards, of the rows that the tile before has not.
 
-    m_new = tile * 128; m = min(m_new, rows - 128)               # the last tile ends with the tensor
+    m_new = tile * 128
+    m = min(m_new, rows - 128)                                   # the last tile ends with the tensor
     y = product of 128 rows from m on
-    if m == m_new:                                               else:
-      store y -> y[m : +128] by descriptor                         store y[m_new - m :] -> y[m_new : +(rows - m_new)]
+    store y[m_new - m :] -> y[m_new : +min(128, rows - m_new)]   # by pointers, which can leave rows out
 
 Rows that two tiles compute are stored once, so that a tile whose reduction programs share needs no bits of another one.
 """
@@ -19,7 +19,7 @@ from tilelink.ir.nodes import Memory
 from tilelink.ir.steps import Place
 from tilelink.schedule.index import Index, Number, rank
 from tilelink.schedule.memory import Region
-from tilelink.schedule.steps import For, If, Load, Step, Store
+from tilelink.schedule.steps import For, Load, Step, Store
 from tilelink.schedule.walk import mapped
 
 STEP, PEER = Index("step"), Index("peer")
@@ -35,18 +35,13 @@ def every_peer(tiles: Tiles) -> tuple[tuple[str, Number], ...]:
 
 
 def store(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:
-    """The store; of a tile that is shifted inwards, of the rows that the tile before has not: pointers can leave rows out, and
-    descriptors store whole tiles."""
+    """The store, of all rows or of those that are new."""
     axis = tiles.shifted
     if axis not in step.operand.index:
         return _stored(tiles, step)
     skip = Index(new_name(axis)) - Index(axis)
-    by_pointer = replace(step, operand=replace(step.operand, access=ir.Access.POINTER))
-    new = _stored(replace(tiles, new=True), by_pointer)
-    new = mapped(new, lambda one: (replace(one, skip=skip),) if isinstance(one, Store) else (one,))
-    if step.operand.access is not ir.Access.DESCRIPTOR:
-        return new
-    return (If(Index(axis), Index(new_name(axis)), _stored(tiles, step), new),)
+    found = _stored(replace(tiles, new=True), step)
+    return mapped(found, lambda one: (replace(one, skip=skip),) if isinstance(one, Store) else (one,))
 
 
 def _stored(tiles: Tiles, step: ir.Store) -> tuple[Step, ...]:

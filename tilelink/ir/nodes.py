@@ -146,9 +146,6 @@ class Axis:
         return -(-self.extent // self.tile) if self.tile else 1
 
 
-MOST_COLUMNS = (
-    128  # of a tile that is shifted inwards, which pointers store at once: operands in flight leave little room
-)
 TURN_SLICE_BYTES = 128  # of a row of a tile, which a warpgroup carries through shared memory at once
 PIECE_ROWS = 16  # of a slice that leaves for a peer at once: 2 KB; 8 and 32 are level (two H100 for four ranks)
 PIECES_SPREAD = 0.7  # of a product's time, over which pieces of a tile are spread: 0.5 fills the link, 1 leaves no rest

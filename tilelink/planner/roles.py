@@ -9,7 +9,7 @@ from tilelink.ir.counting import in_one_chunk
 from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.movers import Transfer
-from tilelink.ir.nodes import MOST_COLUMNS, Buffer, ComputeRole, Kind, turn_cols
+from tilelink.ir.nodes import Buffer, ComputeRole, Kind, turn_cols
 from tilelink.ir.order import Cut, Nest
 from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.ir.steps import (
@@ -273,7 +273,7 @@ def _group_steps(
 
 
 def _store_access(problem: Problem, op: TileOp, index: tuple[str, ...], space: Space) -> Access:
-    if not isinstance(op.operation, Matmul | Elementwise) or space.local:
+    if not isinstance(op.operation, Matmul | Elementwise) or space.local or space.inwards & set(index):
         return Access.POINTER
     return access_of(problem, op.name, index, space, problem.graph.values[op.name].shape)
 
@@ -380,11 +380,9 @@ def _fitted(problem: Problem, role: ComputeRole, loop: TritonLoop) -> ComputeRol
 def _no_room(role: ComputeRole, dtype: str, gpu: Gpu, loop: TritonLoop) -> str:
     stores = [step.operand.access for step in flat(role.body) if isinstance(step, Store)]
     loads = any(isinstance(step, Load | SumParts) for step in flat(role.body))
+    scratch = role.prefetch and (loads or Access.POINTER in stores)
     through = Access.DESCRIPTOR in stores
-    scratch = loop.tile.n if loads or Access.POINTER in stores else 0
-    if any(axis.inwards for axis in role.axes):  # pointers store what is new in the last tiles
-        scratch = max(scratch, min(loop.tile.n, MOST_COLUMNS))
-    return why_not(loop.tile, dtype, gpu, Held(matmuls_together(role.body), through, scratch if role.prefetch else 0))
+    return why_not(loop.tile, dtype, gpu, Held(matmuls_together(role.body), through, scratch))
 
 
 def _stored_by_pointer(body: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -13,7 +13,6 @@ from tilelink.ir.spec import Matmul
 from tilelink.planner.access import Space, reads_whole, slot_axis
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, make_exchange, rank_order
-from tilelink.planner.tiles import Held, scratch_bytes, why_not
 
 
 def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
@@ -45,18 +44,13 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
 
 def _inwards(problem: Problem, group: Group, space: Space, loop: TritonLoop) -> bool:
     """Whether the last tile of rows is shifted inwards, where it would stick out of its segment. A descriptor fills rows that do
-    not exist at a fraction of the rate at which it loads others, and has none that end within a matrix. Tiles that leave no
-    room for what that takes go through their products slowly enough."""
+    not exist at a fraction of the rate at which it loads others, and has none that end within a matrix."""
     rows = next(axis for axis in group.anchor.axes if not axis.reduction)
     if not isinstance(group.anchor.operation, Matmul) or any(axis.routed for axis in group.anchor.axes):
         return False
     shifts = space.ragged(rows.name) and space.extents[rows.name] > space.tiles[rows.name]
     plain = all(isinstance(op.operation, Matmul | Elementwise) for op in group.ops) and loop.tile.warpgroups == 1
     if not shifts or not plain or not problem.topology.gpu.tensor_descriptors:
-        return False
-    dtype = problem.graph.values[group.name].dtype
-    held = Held(group.matmuls, tile=True, scratch=scratch_bytes(loop.tile, dtype))
-    if space.segments[rows.name] == 1 and why_not(loop.tile, dtype, problem.topology.gpu, held):
         return False
     known = [relation for op in group.ops for relation in sends(problem, op)]
     known += [one for op in group.ops for read in op.reads if (one := problem.graph.relation(read.value)) is not None]

@@ -71,7 +71,6 @@ COMBINE_TILES = (
 )
 _DEEP_STEP, _FEW_ROWS = 64, 256  # longer steps of k are for loops that wait for memory: less to do for each of them
 _BARRIER_BYTES = 8
-_BRANCH_BYTES = 8192
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
 _REGISTERS = 65536  # 32-bit registers of an SM (CUDA programming guide)
 _MOST_REGISTERS = 255  # of a thread: a program that computes large tiles takes them all
@@ -105,24 +104,18 @@ def suits(tile: TileShape, rows: int, cols: int) -> bool:
 class Held:
     """What a program holds in shared memory beside the left operands of its stages.
 
-    `matmuls`: so many in one loop have a right operand each. `tile`: what a descriptor stores. `scratch`: bytes
-    through which a tile changes its layout for accesses by pointer while the operands stay in flight, at most one an element
-    (seen with Triton 3.6). `pieces`: warpgroups in turns send slices of their tiles from there.
+    `matmuls`: so many in one loop have a right operand each. `tile`: what a descriptor stores. `scratch`: the operands stay in
+    flight while tiles change their layout for accesses by pointer, which takes at most a byte an element (seen with Triton
+    3.6). `pieces`: warpgroups in turns send slices of their tiles from there.
     """
 
     matmuls: int = 1
     tile: bool = False
-    scratch: int = 0
+    scratch: bool = False
     pieces: bool = False
 
 
 ONE_MATMUL = Held()
-
-
-def scratch_bytes(tile: TileShape, dtype: str) -> int:
-    """What a branch takes in which pointers store such a tile, beside that of a descriptor: 8 KB with 4 warps, four times that
-    with 8 (Triton 3.6, tiles of 64 x 256 to 128 x 256 in bf16)."""
-    return min(tile.m * tile.n * DTYPE_BYTES[dtype], _BRANCH_BYTES * max(1, tile.warps // 4) ** 2)
 
 
 def shared_bytes(tile: TileShape, dtype: str, gpu: Gpu, held: Held = ONE_MATMUL) -> int:
@@ -131,7 +124,7 @@ def shared_bytes(tile: TileShape, dtype: str, gpu: Gpu, held: Held = ONE_MATMUL)
     size = DTYPE_BYTES[dtype]
     stages = tile.stages if gpu.vendor is Vendor.NVIDIA else max(1, tile.stages - 1)
     stored = tile.m * tile.n * size if held.tile else 0
-    stored += held.scratch
+    stored += tile.m * tile.n if held.scratch else 0
     if tile.warpgroups > 1:  # each has a place through which slices of its tile change their layout
         slices = tile.warpgroups * tile.m * TURN_SLICE_BYTES
         stored = (2 if held.pieces else 1) * slices + _BARRIER_BYTES * (2 * stages + tile.warpgroups)
