@@ -66,7 +66,9 @@ def write_plans(rows: Sequence[SpecRow], topology: str, path: Path, rounds: int)
     planned = plan_rows(rows, Request(machine, (parse_variant(f"{_LOOP}:compute=triton"),)))
     link = machine.levels[0].gb_per_s
     options = Options(rounds, row_budget_s=30.0)
-    Job(tuple(planned), _RANKS, machine.name, link, options, "unknown", Path("tile_loops.jsonl"), True, 120.0).write(path)
+    Job(tuple(planned), _RANKS, machine.name, link, options, "unknown", Path("tile_loops.jsonl"), True, 120.0).write(
+        path
+    )
 
 
 def report(path: Path) -> None:

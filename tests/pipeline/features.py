@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from tests.pipeline import features_of_packets, operators
+from tests.pipeline import features_of_packets, features_of_rows, operators
 from tests.pipeline.feature import (
     COPIES,
     FULL,
@@ -374,6 +374,7 @@ FEATURES: dict[str, Feature] = {
         "gather first": features_of_packets.gather_first,
         "halves": _halves,
         "split k": _split_k,
+        "inwards": features_of_rows.inwards,
         "late counts": _late_counts,
         "shared loops": _shared_loops,
         "one launch": _one_launch,
