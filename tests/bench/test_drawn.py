@@ -29,7 +29,9 @@ def test_a_seed_says_all_and_a_prefix_of_a_drawing_is_a_drawing() -> None:
     assert set(rows(7, 40)).isdisjoint(rows(8, 40))
 
 
-@pytest.mark.parametrize(("name", "seed"), [("corpus_fit_2xh200", 1), ("corpus_held_2xh200", 2)])
+@pytest.mark.parametrize(
+    ("name", "seed"), [("corpus_fit_2xh200", 1), ("corpus_held_2xh200", 2), ("corpus_fresh_2xh200", 20261127)]
+)
 def test_rows_of_the_corpora_are_the_first_of_their_seeds(name: str, seed: int) -> None:
     """Whoever changes the drawing changes the seeds by which the corpora can be measured again."""
     held = [row.key for row in read(CORPORA / f"{name}.jsonl").rows]

@@ -79,7 +79,7 @@ def test_the_schema_is_stable() -> None:
     assert SCHEMA == 2
     names = {kind: [field.name for field in fields(kind)] for kind in (Record, Machine, ScheduleFacts)}
     assert names[Record] == ["schema", "commit", "date", "machine", "options", "rows", "complete"]
-    assert names[ScheduleFacts] == ["origin", "hash", "predicted_us", "choices"]
+    assert names[ScheduleFacts] == ["origin", "hash", "predicted_us", "choices", "inwards"]
     assert {"gpu", "driver", "num_ranks", "versions", "environment", "topology"} <= set(names[Machine])
     assert {
         "operator",

@@ -209,10 +209,12 @@ def of_corpus(name: str) -> Report:
 @pytest.mark.parametrize(
     ("corpus", "rows", "schedules", "mean", "p95", "worst", "wmape"),
     [
-        # they are 1.82, 7.23, 18.49 and 3.76 %
-        ("corpus_fit_2xh200", 75, 602, 0.0190, 0.077, 0.190, 0.0395),
-        # 1.60, 8.22, 10.84 and 4.06 %
-        ("corpus_held_2xh200", 34, 280, 0.0175, 0.087, 0.113, 0.0425),
+        # they are 1.21, 4.90, 18.49 and 4.44 %
+        ("corpus_fit_2xh200", 49, 317, 0.0127, 0.053, 0.190, 0.0465),
+        # 0.50, 4.39, 4.70 and 4.73 %
+        ("corpus_held_2xh200", 21, 145, 0.0055, 0.048, 0.050, 0.0495),
+        # 1.02, 4.52, 8.03 and 5.05 %; nothing was fitted to it
+        ("corpus_fresh_2xh200", 18, 122, 0.0107, 0.048, 0.084, 0.0530),
     ],
 )
 @pytest.mark.slow
@@ -234,7 +236,7 @@ def test_the_page_has_the_numbers_of_now(request: pytest.FixtureRequest) -> None
     page = ROOT / "docs" / "performance.md"
     held = page.read_text(encoding="utf-8")
     text = held
-    for seed, name in ((1, "corpus_fit_2xh200"), (2, "corpus_held_2xh200")):
+    for seed, name in ((1, "corpus_fit_2xh200"), (2, "corpus_held_2xh200"), (20261127, "corpus_fresh_2xh200")):
         every = of_corpus(name)
         first, third, _ = every.mean
         shown = [f"{100 * one:.1f}" for one in (every.wmape, first, every.p95, every.worst, third)]

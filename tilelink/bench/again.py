@@ -13,6 +13,7 @@ from tilelink.bench.spec_rows import bound_of
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.spec import BoundSpec
 from tilelink.planner.aliases import without_aliases
+from tilelink.planner.build import build
 from tilelink.planner.pins import checked_pins, pin_names
 from tilelink.planner.plan import search
 from topologies.errors import UserError
@@ -33,9 +34,11 @@ def predicted_now(record: Record, row: RowResult) -> dict[str, float]:
         if one.schedule is None or one.median_us is None:
             continue
         try:
-            found[one.name] = _predicted(spec, machine, one.schedule.choices)
+            us, shifts = _predicted(spec, machine, one.schedule.choices)
         except UserError:  # no schedule of this commit
             continue
+        if shifts == one.schedule.inwards:  # else these choices are another schedule by now
+            found[one.name] = us
     return found
 
 
@@ -57,11 +60,12 @@ def pins_of_record(spec: BoundSpec, machine: Topology, choices: Mapping[str, str
     }
 
 
-def _predicted(spec: BoundSpec, machine: Topology, choices: Mapping[str, str]) -> float:
+def _predicted(spec: BoundSpec, machine: Topology, choices: Mapping[str, str]) -> tuple[float, bool]:
+    """us, and whether last tiles of rows are shifted inwards."""
     pins = pins_of_record(spec, machine, choices)
     try:
         best, _ = search(spec, machine, checked_pins(spec, machine, pins))
     except NoLegalSchedule:
         fewer = {name: value for name, value in pins.items() if value != _LATER}
         best, _ = search(spec, machine, checked_pins(spec, machine, fewer))
-    return best.us
+    return best.us, build(best.problem).shifts_rows

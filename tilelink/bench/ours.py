@@ -19,7 +19,9 @@ def ours(candidate: Candidate) -> Contender:
         return Contender(candidate.label, Kind.OURS, Mode.GRAPH, prepared, host=True)
     if schedule is None:
         return Contender(candidate.label, Kind.OURS, Mode.GRAPH, _absent, failure=candidate.failure)
-    facts = ScheduleFacts(candidate.origin.value, schedule.hash, schedule.predicted_us, dict(schedule.choices))
+    facts = ScheduleFacts(
+        candidate.origin.value, schedule.hash, schedule.predicted_us, dict(schedule.choices), schedule.shifts_rows
+    )
     kind = Kind.BASELINE if candidate.origin is Origin.LIBRARY else Kind.OURS
     return Contender(candidate.label, kind, Mode.GRAPH, partial(prepare, schedule=schedule), host=True, schedule=facts)
 

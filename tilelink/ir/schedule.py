@@ -125,6 +125,12 @@ class Schedule:
     def _index(self, kernel: Kernel) -> int:
         return next(index for index, launch in enumerate(self.launches) if launch is kernel)
 
+    @property
+    def shifts_rows(self) -> bool:
+        """Whether last tiles of rows are shifted inwards (`Axis.inwards`)."""
+        roles = (kernel.compute for kernel in self.kernels())
+        return any(axis.inwards for role in roles if role is not None for axis in role.axes)
+
     def kernels(self) -> tuple[Kernel, ...]:
         return tuple(launch for launch in self.launches if isinstance(launch, Kernel))
 

@@ -16,6 +16,7 @@ class ScheduleFacts:
     hash: str
     predicted_us: float
     choices: Mapping[str, str]
+    inwards: bool = False  # whether last tiles of rows are shifted inwards, as none were that older files have
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from tilelink.planner.tile_work import (
     softly,
     stream_share,
     times_remote,
-    zeros_us,
+    with_zeros,
 )
 from topologies.topology import Topology
 
@@ -116,7 +116,7 @@ class TileCost:
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
             again = 0.0 if role.prefetch else again_us(computed, memory, rounds)
-            both = max(memory, softly(computed, memory))
+            both = with_zeros(max(memory, softly(computed, memory)), role, DTYPE_BYTES[self.parts.dtype])
             if self._other_weights and self.routed is not None:
                 work, gpu, rows = self._work, self.topology.gpu, self.routed.likely_height(self._work.m)
                 both = of_experts_us(work, self.on, self.parts.dtype, gpu, memory, rows, role.num_tiles / role.programs)
@@ -188,8 +188,7 @@ class TileCost:
             traffic *= (NARROW if self._work.n < WIDE_WEIGHTS else 1.0) * (_MOVED_BESIDE if self.on.beside else 1.0)
         rounds = self.role.num_tiles / self.role.programs
         shared = (self.role.halved or self.role.split) and not self._other_weights
-        loaded = traffic / (rounds if shared else math.ceil(rounds)) / (rate * MEMORY_SHARE) / 1e3
-        return loaded + zeros_us(self.role, DTYPE_BYTES[self.parts.dtype])
+        return traffic / (rounds if shared else math.ceil(rounds)) / (rate * MEMORY_SHARE) / 1e3
 
     def _packets_us(self) -> float:
         """Packets of a tile to peers and back."""

@@ -16,9 +16,9 @@ from topologies.topology import Gpu
 
 START_US = 1.2  # fill and drain of the software pipeline of one tile
 PREFETCHED_START_US = 0.7  # the same where the next tile's loads are under way before this one is stored
-# at which descriptors fill rows with zeros, beside what they load: 64 to 192 rows in tiles of 64 and 128, 7,168 by 4,096 and
-# 11,264 by 8,192 columns, within 15 % (one H200); tiles of 128 x 256, whose products take longer, hide it
-_ZEROS_GB_PER_S = 2_400.0
+# at which descriptors of all SMs fill rows with zeros, and how sharply a tile turns to waiting for that: 64 to 192 rows in tiles
+# of 64 and 128, 7,168 by 4,096 and 11,264 by 8,192 columns, within 12 % (one H200); lower tiles show nothing of it (2 x H200)
+_ZEROS_GB_PER_S, _ZEROS_SOFTNESS, _HIGH = 1_730.0, 2.5, 64
 MEMORY_SHARE = 0.95  # of what a copy reaches, the loads of matmuls (16 to 256 rows, 2 x H200)
 _STREAM_SHARE = 0.72  # of it, loops that load and store
 _COMBINE_SHARE, _OWN_SHARE = 0.5, 0.52  # of it, sums over choices; of that, of rows of own experts
@@ -207,18 +207,19 @@ def finds_in_order(steps: Iterable[Step]) -> bool:
     return any(Follows.PLACE in one.along and one.access is Access.DESCRIPTOR for one in left)
 
 
-def zeros_us(role: ComputeRole, size: int) -> float:
-    """How long descriptors fill rows of left operands that do not exist, for each tile. `size`: of an element."""
-    total = 0.0
+def with_zeros(us: float, role: ComputeRole, size: int) -> float:
+    """What a tile of so many us takes, where descriptors fill rows of left operands that do not exist. `size`: bytes of an
+    element."""
+    missing = 0
     for step in role.body:
         if not isinstance(step, MatmulBody) or step.beside or step.left.access is not Access.DESCRIPTOR:
             continue
         rows, k = (role.axis(name) for name in step.left.index)
-        if rows.routed is None and not rows.inwards:
-            missing = rows.tiles * rows.tile - rows.extent
+        if rows.routed is None and not rows.inwards and rows.tile >= _HIGH:
             others = role.num_tiles // rows.tiles  # tiles with these rows
-            total += missing * k.extent * k.segments * size * others
-    return total / _ZEROS_GB_PER_S / 1e3 / (role.num_tiles / role.programs)
+            missing += (rows.tiles * rows.tile - rows.extent) * k.extent * k.segments * size * others
+    zeros = missing / _ZEROS_GB_PER_S / 1e3 / (role.num_tiles / role.programs)
+    return float((us**_ZEROS_SOFTNESS + zeros**_ZEROS_SOFTNESS) ** (1 / _ZEROS_SOFTNESS)) if missing else us
 
 
 def operands_of(step: Step) -> Iterator[Operand]:
