@@ -257,11 +257,11 @@ CASES = {
         AG_PUSH,
         (
             (
-                "(m + tl.minimum(TILE_M, M_SIZE - m) - 1) // X_FULL_CHUNK_ROWS - m // X_FULL_CHUNK_ROWS + 1",
+                "(m + TILE_M - 1) // X_FULL_CHUNK_ROWS - m // X_FULL_CHUNK_ROWS + 1",
                 "1",
             ),
         ),
-        "left = tl.load(",
+        "left = left_from.load(",
     ),
     "a count too small": Case(BugClass.SIGNAL_TOO_EARLY, RS_FUSED, (TOO_SMALL,), "notify("),
     "the offset of another part": Case(
