@@ -57,8 +57,7 @@ def _changes(node: object, path: Path, schedule: Schedule) -> Iterator[tuple[str
                 yield f"{other.name.lower()}", lambda _, other=other: other  # type: ignore[misc]
     elif isinstance(node, int):
         yield "one more", lambda one: one + 1  # type: ignore[operator]
-        if field != "skip":  # a store leaves out no fewer than no rows
-            yield "one less", lambda one: one - 1  # type: ignore[operator]
+        yield "one less", lambda one: one - 1  # type: ignore[operator]
     elif isinstance(node, Index):
         yield "one more", lambda one: one + 1  # type: ignore[operator]
         yield "one less", lambda one: one - 1  # type: ignore[operator]

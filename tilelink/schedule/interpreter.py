@@ -246,7 +246,7 @@ class _Program:
                 self.notify(step, env)
             case Store():
                 value = self.values[step.value]
-                self.store(step.region, env, value[self.number(step.skip, env) :] if step.skip != 0 else value)
+                self.store(step.region, env, value if step.skip == 0 else _behind(value, self.number(step.skip, env)))
             case Move():
                 for source, target in zip(step.source, step.target, strict=True):
                     self.store(target, env, self.load(source, env, 0))
@@ -383,6 +383,12 @@ class _Program:
         stamps = self.run.ranks[self.number(region.at, env)].stamps[region.buffer]
         while (stamps[np.ix_(*at)] < self.run.call_number).any():
             yield
+
+
+def _behind(value: Array, rows: int) -> Array:
+    """The tile without its first rows; there are none in front of it."""
+    none: Array = np.full((max(-rows, 0), *value.shape[1:]), np.nan)
+    return np.vstack([none, value[max(rows, 0) :]])
 
 
 def _tile(value: Array) -> Array:
