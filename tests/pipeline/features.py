@@ -228,7 +228,7 @@ def _split_k() -> Iterator[tuple[str, Feature]]:
     yield "with others behind the product", base.but({**pushed, "tile": "16x128x16/4w2s"}, **ragged)
     yield "added in slices", slices.but({**pushed, "tile": "16x128x16/4w2s"}, scaled={"M": 80, "N": 128})
     scattered: dict[str, Any] = {"operator": GEMM_RS, "scaled": {"M": 32, "K": 64}, "sizes": {"N": 80}}
-    counted = of.but({**COPIES, "sum": "kernel"}, **scattered, more=(r"notify \w+_parts_count\[", told))
+    counted = of.but({**COPIES, "sum": "kernel"}, **scattered, more=(told, r"if k_share == \d:", r"notify \w+_parts_count\["))
     yield "of tiles that are counted", counted
     yield "of tiles that are counted late", counted.but({"count": "late", "chunks": "2"})
     yield "of tiles that leave by themselves", base.but({**STORES, "sum": "kernel"}, **scattered)
