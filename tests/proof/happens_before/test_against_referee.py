@@ -42,7 +42,7 @@ def test_many_mutants_of_each_operator(name: str) -> None:
     found = list(mutants(schedule))
     random.Random(name).shuffle(found)
     proved = [agree(what, mutant, tables) for what, mutant in found[: 20 if name == "moe_grouped" else 80]]
-    assert 0.05 < sum(proved) / len(proved) < 0.6  # of other names, extents, rounds of loops over inputs, ...
+    assert 0.05 <= sum(proved) / len(proved) < 0.6  # of other names, extents, rounds of loops over inputs, ...
 
 
 @pytest.mark.slow
