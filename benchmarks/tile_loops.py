@@ -38,12 +38,12 @@ M, K, N = dims("M K N")
 
 
 @tilelink.overlap
-def columns(x: Tensor(M, K), w: Tensor(K, N, placement=Shard(1))):  # type: ignore[no-untyped-def, valid-type]
+def columns(x: Tensor(M, K), w: Tensor(K, N, placement=Shard(1))):
     return tilelink.matmul(x, w)
 
 
 @tilelink.overlap
-def columns_k_major(x: Tensor(M, K), w: Tensor(N, K, placement=Shard(0))):  # type: ignore[no-untyped-def, valid-type]
+def columns_k_major(x: Tensor(M, K), w: Tensor(N, K, placement=Shard(0))):
     return tilelink.matmul(x, w.T)
 
 

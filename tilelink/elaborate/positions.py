@@ -53,21 +53,20 @@ def lets(role: ComputeRole, position: Number, *, halves: bool = False) -> Let:
         inside = column % minor.tiles if minor.segments > 1 else column
         found += _segment(minor, column // minor.tiles, order.minor_ranks)
         half = Index("half") * (minor.tile // 2) if halves else 0
-        plain = minor.routed is None and not minor.inwards
-        found += [(minor.name, inside * minor.tile + half)] if plain else _first(minor, inside)
+        found += _first(minor, inside, half)
     return tuple(found)
 
 
-def _first(axis: Axis, tile: Number) -> list[tuple[str, Number]]:
-    """The first element of a tile; of a routed axis, whose tables have an entry for each, its number as well; where the last tile
-    is shifted inwards, the first one that the tile before has not as well."""
+def _first(axis: Axis, tile: Number, half: Number = 0) -> list[tuple[str, Number]]:
+    """The first element of a tile, `half` further on in its second half. Of a routed axis, whose tables have an entry for each,
+    its number as well; where the last tile is shifted inwards, the first one that the tile before has not as well."""
     if axis.inwards:
         return [
             (new_name(axis.name), tile * axis.tile),
             (axis.name, least(Index(new_name(axis.name)), axis.extent - axis.tile)),
         ]
     if axis.routed is None:
-        return [(axis.name, tile * axis.tile)]
+        return [(axis.name, tile * axis.tile + half)]
     return [(tile_name(axis.name), tile), (axis.name, Index(tile_name(axis.name)) * axis.tile)]
 
 

@@ -12,10 +12,9 @@ from tilelink.schedule.steps import Compute, Step
 def in_slices(
     tiles: Tiles, value: str, slices: int, made: Callable[[Tiles, str], tuple[Step, ...]]
 ) -> tuple[Step, ...]:
-    """What is `made` of each slice of the columns of a tile, or of a slice of it, and its name, from left to right."""
+    """What is `made` of each slice of the columns of a tile, and its name, from left to right."""
     halving, names = _halved(value, tiles.width(tiles.columns), slices)
-    first, of = tiles.cut[0] * slices, tiles.cut[1] * slices
-    each = (made(replace(tiles, cut=(first + number, of)), name) for number, name in enumerate(names))
+    each = (made(replace(tiles, cut=(number, slices)), name) for number, name in enumerate(names))
     return (*halving, *(step for steps in each for step in steps))
 
 

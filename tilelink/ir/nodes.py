@@ -166,8 +166,8 @@ class ComputeRole:
     The last `halved` tiles of the order are computed in *halves*, two tiles of half the extent along the minor axis:
     fewer tiles than programs are left for the last round, and more programs share them so.
 
-    Or the reduction of each of the last `split` tiles is shared by `splits` programs. All but the last one of these store what
-    they have summed; the last one adds that in order, and does all that comes behind the matmul.
+    Or the reduction of each of the last `split` tiles is shared by `splits` programs. Each of these stores what it has summed;
+    some then add a slice of the columns each, in order, and do all that comes behind the matmul.
 
     With `counts_late` a tile is counted (`Notify`) when the next tile of its program is computed, the last one of a program
     at the end of the loop: its stores have been performed by then, and nothing waits for them. Tiles of the own segment

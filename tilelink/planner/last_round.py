@@ -4,9 +4,9 @@ With T tiles for P programs the last round has T mod P tiles, and takes as long 
 
 - *halves*: each is two tiles of half the width. No program adds what another one has computed, so that nothing waits. On H200 a
   round of 128 x 64 takes 0.63 to 0.74 of one of 128 x 128 (`lab/experiments.md`).
-- *split-k*: programs share the reduction of each, as in stream-K (Osama et al., 2023) with whole tiles first. The last one adds
-  what the others have stored, always in the same order. Shares may be more than programs: 84 tiles for 132 programs are two
-  rounds of 252 thirds. Where there are fewer tiles than programs, they are all of the last round.
+- *split-k*: programs share the reduction of each, as in stream-K (Osama et al., 2023) with whole tiles first. Some of them
+  add what all have stored, a slice each, always in the same order. Shares may be more than programs: 84 tiles for 132 programs
+  are two rounds of 252 thirds. Where there are fewer tiles than programs, they are all of the last round.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import SMALLEST_DOT, IfOwn, MatmulBody, Notify, SlotNotify, SlotWait, SumPackets, Wait
 from tilelink.planner.layout import Illegal
 
-MOST_SPLITS = 8  # programs that share a tile: its last one adds what all others have summed
+MOST_SPLITS = 8  # programs that share a tile: a slice of it is loaded from each
 _SHARE_COSTS = 0.02  # of a tile, that each share of it adds: a start, and sums that are stored and loaded
 _WORTH = 0.85  # of a whole round, that shares take at most
 
@@ -54,9 +54,14 @@ def tiles_to_split(role: ComputeRole) -> tuple[int, int]:
     return left, min(legal, key=lambda splits: _round(role, left, splits) + _SHARE_COSTS * splits)
 
 
+def share_rounds(programs: int, tiles: int, splits: int) -> int:
+    """Rounds of the shares of so many tiles."""
+    return -(-tiles * splits // programs)
+
+
 def _round(role: ComputeRole, left: int, splits: int) -> float:
     """How long shares of the last tiles take, where a round of whole tiles is 1."""
-    return -(-left * splits // role.programs) / splits
+    return share_rounds(role.programs, left, splits) / splits
 
 
 def _why_by_one(role: ComputeRole) -> str:

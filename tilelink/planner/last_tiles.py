@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tilelink.elaborate.splits import adders
+from tilelink.planner.last_round import share_rounds
 from tilelink.planner.tile_cost import TileCost
 from tilelink.planner.tile_work import softly
 
@@ -28,7 +29,7 @@ def _split_us(cost: TileCost) -> float:
     steps = min(axis.tiles for axis in role.axes if axis.reduction)
     share = -(-steps // role.splits) / steps
     sums = math.prod(axis.tile for axis in role.axes if not axis.reduction) * _SUM_BYTES
-    rounds = -(-role.split * role.splits // role.programs)
+    rounds = share_rounds(role.programs, role.split, role.splits)
     moved = sums * (1 + role.splits / adders(role))  # a share is stored, and a slice of each loaded
     return _piece_us(cost, share * cost.parts_us.computed, rounds) + (_SUM_US + moved / _SUM_GB_PER_S / 1e3) / rounds
 

@@ -127,9 +127,8 @@ class _Bound:
     ) -> None:
         self.structure, self.group, self.loop, self.folded, self.sms = structure, group, loop, folded, sms
         self.topology, self.graph = structure.topology, structure.graph
-        self.tiles = num_tiles(structure, group.name, loop.tile.m, loop.tile.n)
-        shared = loop.tail is Tail.SPLIT_K  # also where tiles are fewer than programs
-        self.programs = sms * loop.tile.per_sm if shared else min(self.tiles, sms * loop.tile.per_sm)
+        self.tiles, most = num_tiles(structure, group.name, loop.tile.m, loop.tile.n), sms * loop.tile.per_sm
+        self.programs = most if loop.tail is Tail.SPLIT_K else min(self.tiles, most)  # fewer tiles are shared by all
         self.rounds = self.tiles // self.programs if loop.tail is not Tail.WHOLE else -(-self.tiles // self.programs)
         self.turns = loop.tile.warpgroups > 1
         found = ((structure.graph.relation(name), exchange_of(structure, name, choice)) for name, choice in around)

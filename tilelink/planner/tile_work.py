@@ -219,7 +219,7 @@ def with_zeros(us: float, role: ComputeRole, size: int) -> float:
             others = role.num_tiles // rows.tiles  # tiles with these rows
             missing += (rows.tiles * rows.tile - rows.extent) * k.extent * k.segments * size * others
     zeros = missing / _ZEROS_GB_PER_S / 1e3 / (role.num_tiles / role.programs)
-    return float((us**_ZEROS_SOFTNESS + zeros**_ZEROS_SOFTNESS) ** (1 / _ZEROS_SOFTNESS)) if missing else us
+    return softly(us, zeros, _ZEROS_SOFTNESS)
 
 
 def operands_of(step: Step) -> Iterator[Operand]:
