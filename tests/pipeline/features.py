@@ -214,7 +214,11 @@ def _halves() -> Iterator[tuple[str, Feature]]:
 def _split_k() -> Iterator[tuple[str, Feature]]:
     """Tiles of the last round, whose reductions several programs share, on 8 SMs."""
     tile = {"algorithm": "direct", "compute": "triton", "tile": "16x16x16/4w2s", "tail": "split-k"}
-    steps = (r"# the last tiles, each by several programs along k\n", r"k_share = tile % \d", r"y_added|k_share")
+    steps = (
+        r"# the last tiles, each by several programs along k\n",
+        r"k_share = tile % \d",
+        r"store \w+_share -> \w+_sums\[last_tile, k_share, ",
+    )
     told = r"notify \w+_summed\[last_tile\] \+= 1"
     of = Feature(AG_GEMM, {"K": 72}, tile, scaled={"M": 16, "N": 160}, ranks=(2,), steps=steps)
     base = of.but(more=(told,))
@@ -228,7 +232,9 @@ def _split_k() -> Iterator[tuple[str, Feature]]:
     yield "with others behind the product", base.but({**pushed, "tile": "16x128x16/4w2s"}, **ragged)
     yield "added in slices", slices.but({**pushed, "tile": "16x128x16/4w2s"}, scaled={"M": 80, "N": 128})
     scattered: dict[str, Any] = {"operator": GEMM_RS, "scaled": {"M": 32, "K": 64}, "sizes": {"N": 80}}
-    counted = of.but({**COPIES, "sum": "kernel"}, **scattered, more=(told, r"if k_share == \d:", r"notify \w+_parts_count\["))
+    counted = of.but(
+        {**COPIES, "sum": "kernel"}, **scattered, more=(told, r"if k_share == \d:", r"notify \w+_parts_count\[")
+    )
     yield "of tiles that are counted", counted
     yield "of tiles that are counted late", counted.but({"count": "late", "chunks": "2"})
     yield "of tiles that leave by themselves", base.but({**STORES, "sum": "kernel"}, **scattered)

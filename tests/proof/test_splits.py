@@ -15,7 +15,7 @@ from tilelink.declaration import Overlap
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.proof.verify import verify
-from tilelink.schedule.index import Index, Number, call, names_in
+from tilelink.schedule.index import Index, Number, call
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Region
 from tilelink.schedule.roles import Phase, Schedule
@@ -67,24 +67,31 @@ def at(dim: int, number: Number) -> Callable[[Region], Region]:
     return lambda one: replace(one, start=(*one.start[:dim], number, *one.start[dim + 1 :]))
 
 
-def branch(new: Callable[[If], Step]) -> Change:
-    return lambda step: (new(step),) if isinstance(step, If) and K_SHARE.op in names_in(step.left) else (step,)
+def adders(new: Callable[[If], Step]) -> Change:
+    """Which programs of a tile add a slice of it."""
+    found = Index("max", (Index("-", (2, K_SHARE)), 0))
+    return lambda step: (new(step),) if isinstance(step, If) and step.left == found else (step,)
 
 
-def waits(**new: object) -> Change:
-    """The wait for shares is another one, or there is none."""
+def teller(new: Callable[[If], Step]) -> Change:
+    """Which program of a tile counts it."""
+    return lambda step: (new(step),) if isinstance(step, If) and step.left == K_SHARE else (step,)
+
+
+def waits(word: str = "y_summed", **new: object) -> Change:
+    """The wait for shares, or for slices, is another one, or there is none."""
 
     def change(step: Step) -> tuple[Step, ...]:
-        if isinstance(step, Wait) and step.signal == "y_summed":
+        if isinstance(step, Wait) and step.signal == word:
             return (replace(step, **new),) if new else ()  # type: ignore[arg-type]
         return (step,)
 
     return change
 
 
-def tells(**new: object) -> Change:
+def tells(word: str = "y_summed", **new: object) -> Change:
     def change(step: Step) -> tuple[Step, ...]:
-        if isinstance(step, Notify) and step.signal == "y_summed":
+        if isinstance(step, Notify) and step.signal == word:
             return (replace(step, **new),) if new else ()  # type: ignore[arg-type]
         return (step,)
 
@@ -111,10 +118,11 @@ BUGS: dict[str, Change] = {
     "shares are stored one place further": stored(at(1, K_SHARE + 1)),
     "columns of a share begin later": loaded(lambda one: replace(one, start=(*one.start[:3], 1))),
     "half of a share is stored": stored(lambda one: replace(one, extent=(*one.extent[:2], 8, one.extent[3]))),
-    "nobody adds": branch(lambda one: replace(one, others=())),
-    "all add": branch(lambda one: replace(one, right=one.left)),
-    "a slice is added by nobody": branch(lambda one: replace(one, left=Index("max", (Index("-", (1, K_SHARE)), 0)))),
-    "two slices are the same": loaded(lambda one: at(3, 0)(one)),
+    "nobody adds": adders(lambda one: replace(one, others=())),
+    "all add": adders(lambda one: replace(one, left=K_SHARE, right=3)),
+    "only the last program adds": adders(lambda one: replace(one, right=one.left)),
+    "a slice is added by nobody": adders(lambda one: replace(one, left=Index("max", (Index("-", (1, K_SHARE)), 0)))),
+    "two slices are the same": loaded(at(3, 0)),
     "nobody waits": waits(),
     "one share is not waited for": waits(until=call * 2 - 1),
     "shares of the call before are waited for": waits(until=(call - 1) * 2),
@@ -122,6 +130,24 @@ BUGS: dict[str, Change] = {
     "nobody tells": tells(),
     "another tile is told of": tells(index=((LAST + 1) % 2,)),
 }
+
+
+# where the tiles go to the peer
+COUNTED: dict[str, Change] = {
+    "nobody counts the tile": teller(lambda one: replace(one, body=())),
+    "all count the tile": teller(lambda one: replace(one, others=one.body)),
+    "the tile is counted before its slices are stored": waits("y_added"),
+    "one slice is not waited for": waits("y_added", until=call * 2 - 1),
+    "slices of the call before are waited for": waits("y_added", until=(call - 1) * 2),
+    "slices of another tile are waited for": waits("y_added", index=((LAST + 2) % 4,)),
+    "nobody tells of slices": tells("y_added"),
+}
+
+
+def counted() -> Planned:
+    """Two tiles of each rank's part, all of which two programs share. Each of these adds a slice."""
+    pins = {**TILES, "sum": "kernel", "algorithm": "direct", "y_parts.mover": "CopyEngine()"}
+    return GEMM_RS.plan_for(topologies.load("laptop-switch", 2), {"M": 32, "K": 128, "N": 64}, "bf16", pins)
 
 
 def test_there_are_several_shares_and_several_tiles() -> None:
@@ -165,3 +191,9 @@ def test_positions_that_are_others_are_refuted(bug: str) -> None:
     changed = with_phases(steps, lambda _, phase: PHASES[bug](phase) if _split(phase) else phase)
     assert changed != steps
     assert not verify(schedule, changed).proved
+
+
+@pytest.mark.parametrize("bug", COUNTED)
+def test_a_tile_that_is_counted_wrongly_is_found(bug: str) -> None:
+    assert verify(counted()).proved
+    assert refuted(counted(), COUNTED[bug])
