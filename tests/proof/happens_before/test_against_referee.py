@@ -41,8 +41,8 @@ def test_many_mutants_of_each_operator(name: str) -> None:
     schedule, tables = small(name)
     found = list(mutants(schedule))
     random.Random(name).shuffle(found)
-    proved = [agree(what, mutant, tables) for what, mutant in found[: 20 if name == "moe_grouped" else 80]]
-    assert 0.05 <= sum(proved) / len(proved) < 0.6  # of other names, extents, rounds of loops over inputs, ...
+    proved = [agree(what, mutant, tables) for what, mutant in found[: 40 if name == "moe_grouped" else 80]]
+    assert 0.05 < sum(proved) / len(proved) < 0.6  # of other names, extents, rounds of loops over inputs, ...
 
 
 @pytest.mark.slow
