@@ -271,7 +271,9 @@ class Programs(Loading):
         region, number = step.region, len(step.region.start) - 2
         start, extent = list(region.start), list(region.extent)
         start[number] = sum_of(terms_of(start[number] - step.skip))
-        extent[number] = int(self.regions.whole(extent[number]))
+        tile = self.regions.whole(extent[number])
+        assert isinstance(tile, int), "tiles have a size"
+        extent[number] = tile
         whole = replace(region, start=tuple(start), extent=tuple(extent))
         place = self._place(step.value, whole, step)
         rows = self.regions.vector(False, "0", self.regions.sides(step.value, whole)[0].name)

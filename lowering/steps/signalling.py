@@ -12,6 +12,7 @@ from lowering.steps.indices import Scope, strides
 from lowering.steps.parameters import Needing
 from lowering.steps.ranks import Notifies, Waits, notifies_of_ranks, waits_of_ranks
 from tilelink.schedule.index import Index, Number, rank
+from tilelink.schedule.known import Known
 from tilelink.schedule.steps import For, Let, Notify, Wait
 
 
@@ -28,6 +29,14 @@ class Signalling(Body):
     def let(self, let: Let) -> None:
         for name, index in self.scope.bind(let):
             self.out.assigned(name, self._terms(index))
+            self._reaches(name, index)
+
+    def _reaches(self, name: str, index: Number) -> None:
+        """Constants that a user edits must leave room for a tile that begins so far from the end."""
+        match index:
+            case Index("min", (_, Known(index=Index("-", (whole, tile))))):
+                why = f"a tile fits where the last one along {name} is shifted to"
+                self.spell.constants.require(f"{self.spell(whole)} >= {self.spell(tile)}", why)
 
     def _terms(self, index: Number) -> list[str]:
         """What an index adds up, each term but the first with its sign."""

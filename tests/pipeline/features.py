@@ -223,7 +223,7 @@ def _split_k() -> Iterator[tuple[str, Feature]]:
     of = Feature(AG_GEMM, {"K": 72}, tile, scaled={"M": 16, "N": 160}, ranks=(2,), steps=steps)
     base = of.but(more=(told,))
     pushed, pulled = {**COPIES, "transfer": "push"}, {"mover": "Fused()", "transfer": "pull", "prefetch": "no"}
-    slices = of.but(more=(told, r"more = out_sums\[last_tile, 1, 0 : \+16, k_share \* 32 : \+32\]"))
+    slices = of.but(more=(told, r"more = out_sums\[last_tile, other \+ 1, 0 : \+16, k_share \* 32 : \+32\]"))
     yield "behind whole tiles", base.but(pushed, quick=True)
     yield "beside programs that communicate", base.but({**SMS, "transfer": "push"})
     yield "through pointers", base.but(pulled, scaled={"M": 20, "N": 76})

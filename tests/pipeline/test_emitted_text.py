@@ -13,11 +13,13 @@ import triton
 from typer.testing import CliRunner
 
 import lowering
+import topologies
 from lowering.embed import defined
 from lowering.header import command
 from lowering.targets import TARGETS, TRITON_VERSION
 from tests.mutation.subjects import SUBJECTS, subject
 from tests.pipeline.file_checks import bare_numbers, cited_elsewhere, unused
+from tests.pipeline.operators import AG_GEMM
 from tests.pipeline.test_emitted import RAGGED, TRITON, emit
 from tests.pipeline.workloads import EXAMPLES
 from tilelink.cli import app
@@ -115,6 +117,19 @@ def test_a_tile_may_be_changed(label: str, constants: dict[str, int], target: st
 def test_an_edit_that_code_cannot_follow_is_refused(label: str, constants: dict[str, int], why: str) -> None:
     with pytest.raises(AssertionError, match=why):
         load_source(changed(text(label), **constants), "edited")
+
+
+SHIFTED = {"x_full.mover": "CopyEngine()", "x_full.transfer": "push", "tile": "16x32x16/4w2s", **TRITON}
+
+
+def test_a_tile_that_is_shifted_may_be_changed() -> None:
+    """Rows that it leaves out follow from its own; one that its part has no room for is refused."""
+    schedule = AG_GEMM.plan_for(topologies.load("laptop-switch", 2), {"M": 44, "K": 64, "N": 128}, "bf16", SHIFTED)
+    source = lowering.emit(schedule)
+    assert "m_new - m" in source
+    assert run_emulated(schedule, changed(source, TILE_M=8), calls=3).equal
+    with pytest.raises(AssertionError, match="a tile fits where the last one along m is shifted to"):
+        load_source(changed(source, TILE_M=32), "edited")
 
 
 def test_more_programs_than_fit_are_refused() -> None:

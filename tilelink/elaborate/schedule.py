@@ -336,10 +336,11 @@ def _title(role: ComputeRole) -> str:
     groups = f"groups of {order.group} tiles along {order.major}{across}"
     if role.first:
         groups = f"{role.name}, by programs as they are done: {groups}"
+    ends = "".join(f"; the last one along {axis.name} is shifted inwards" for axis in role.axes if axis.inwards)
     if major.segments == 1:
-        return groups
+        return f"{groups}{ends}"
     late = ", the last one a round behind" if order.late else ""
-    return f"{groups}, segments {order.nest.value}{late}"
+    return f"{groups}, segments {order.nest.value}{late}{ends}"
 
 
 def _stages(planned: Planned, role: ComputeRole) -> int:

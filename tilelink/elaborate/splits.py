@@ -29,12 +29,13 @@ from tilelink.ir import steps as ir
 from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import MatmulBody
-from tilelink.schedule.index import Index, call, rank
+from tilelink.schedule.index import Index, Number, call, rank
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.roles import Phase
-from tilelink.schedule.steps import Compute, If, Load, Notify, Step, Store, Wait
+from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Store, Wait
 
 NUMBER = Index("last_tile")  # of a tile among the last ones
+_OTHER = Index("other")  # of the shares behind the first one
 _LEAST_COLUMNS = 16  # of a slice: rows of 32 bytes of a result
 TITLE = "the last tiles, each by several programs along k"
 
@@ -64,9 +65,8 @@ def phase(planned: Schedule, role: ComputeRole) -> Phase:
     slices = adders(role)
     number = K_SHARE if slices == role.splits else K_SHARE % slices  # that shows that it is below
     cut = replace(tiles, cut=(number, slices))
-    added: list[Step] = [Load(matmul.result, _share(cut, 0))]
-    for other in range(1, role.splits):
-        added += Load("more", _share(cut, other)), Compute((matmul.result,), "add", (matmul.result, "more"))
+    more = Load("more", _share(cut, _OTHER + 1)), Compute((matmul.result,), "add", (matmul.result, "more"))
+    added = Load(matmul.result, _share(cut, 0)), For(_OTHER.op, role.splits - 1, more, unrolled=True)
     word = signals.summed(role.name)
     wait = Wait(word, (NUMBER,), call * role.splits, (sums_of(role.name),))
     adding = (wait, *added, *body(cut, work), *(_counted(role, slices, told) if told else ()))
@@ -94,7 +94,7 @@ def _counted(role: ComputeRole, slices: int, told: tuple[Step, ...]) -> tuple[St
     return Notify(word, (NUMBER,), rank), If(K_SHARE, slices - 1, (wait, *told))
 
 
-def _share(tiles: Tiles, number: int | Index) -> Region:
+def _share(tiles: Tiles, number: Number) -> Region:
     """What one program has summed; of a slice of it, its columns."""
     rows, cols = tiles.written
     width = tiles.width(cols.name)

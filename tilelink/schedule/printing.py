@@ -48,6 +48,7 @@ LEGEND = (
     ("notify w = v, w += 1", "raise the word, when all that the program did before is done"),
     ("last of n:", "whoever comes last of n does it for all"),
     ("by descriptor, paced", "through tensor descriptors (TMA); stores that are spread over the time of a product"),
+    ("store y[a :] -> b", "the tile without its first rows"),
     ("move a -> b", "a copy: by a copy engine, or by programs"),
 )
 
