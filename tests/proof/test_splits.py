@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Annotated
 
 import pytest
 
+import tilelink
 import topologies
 from tests.pipeline.operators import AG_GEMM, GEMM_RS
 from tests.proof.planted import Change, refuted
+from tilelink import Shard, Tensor
 from tilelink.bench.operators import linear_rs
 from tilelink.declaration import Overlap
 from tilelink.elaborate.schedule import elaborated
@@ -197,3 +200,27 @@ def test_positions_that_are_others_are_refuted(bug: str) -> None:
 def test_a_tile_that_is_counted_wrongly_is_found(bug: str) -> None:
     assert verify(counted()).proved
     assert refuted(counted(), COUNTED[bug])
+
+
+M, K, L, N = tilelink.dims("M K L N")
+
+
+@tilelink.overlap
+def twice(
+    x: Annotated[Tensor, (M, K), Shard(0)],
+    v: Annotated[Tensor, (L, K)],
+    w: Annotated[Tensor, (L, N)],
+) -> Tensor:
+    return tilelink.matmul(tilelink.matmul(x, v.T), w)
+
+
+def test_matmuls_that_are_cut_differently_are_proved() -> None:
+    """The first one in shares of 32 along k; the second one has 24 in all, in shares of 16."""
+    schedule = twice.plan_for(
+        topologies.load("laptop-switch", 2),
+        {"M": 2, "K": 64, "L": 24, "N": 64},
+        "bf16",
+        {"compute": "triton", "matmul_out.tile": "16x32x32/4w2s", "out.tile": "16x16x16/4w2s", "tail": "split-k"},
+    )
+    assert [kernel.compute.split > 0 for kernel in schedule.kernels() if kernel.compute is not None] == [True, True]
+    assert verify(schedule).proved

@@ -94,6 +94,8 @@ def _shares(spec: BoundSpec, node: BoundNode, cuts: set[tuple[int, int]]) -> Ite
     depth, along = x.local[1], 1 if node.operation.transposed else 0
     for splits, size in sorted(cuts):
         steps, total = -(-depth // size), ""
+        if steps < splits:  # another matmul is cut so: a share of this one would be nothing
+            continue
         for part in range(splits):
             first, end = (min(depth, steps * number // splits * size) for number in (part, part + 1))
             name = f"{out.name} share {part} of {splits} in steps of {size}"
