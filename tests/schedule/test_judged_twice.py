@@ -53,13 +53,16 @@ class Reason:
     why: str
     field: str = ""  # with which the operator of the mutant begins; any
     wrong: tuple[Wrong | None, ...] = ()  # as the proof has it, None: the interpreter; any
+    step: str = ""  # in which it is; any
 
     def fits(self, mutant: StepMutant, verdict: Verdict, wrong: Wrong | None) -> bool:
         right_kind = not self.wrong or wrong in self.wrong
-        return verdict.killed is self.killed and mutant.operator.startswith(self.field) and right_kind
+        there = mutant.operator.startswith(self.field) and self.step in str(mutant.site)
+        return verdict.killed is self.killed and there and right_kind
 
 
 LATE = (Wrong.CIRCLE, Wrong.NEVER_RAISED, Wrong.UNEVEN, Wrong.UNLIKE, Wrong.ANY_COUNT)
+COUNTED = "peers wait for each copy by itself, and words only grow; text sets them back behind this wait"
 DESCRIBED = "two descriptor stores of one program to one place have no order of their own"
 REASONS = (
     Reason(True, "emulated ranks move no load in front of its wait", "Wait.covers", (Wrong.NOT_AWAITED,)),
@@ -76,6 +79,7 @@ REASONS = (
     ),
     Reason(True, "text moves as much as the source has", "Region.extent", (Wrong.MALFORMED,)),
     Reason(True, "memory of any kind is emulated in one way", "Buffer.memory", (Wrong.NOT_SYMMETRIC, None)),
+    Reason(False, COUNTED, "Wait.until: one less", step="Wait copied"),
     Reason(False, DESCRIBED, "Role.phases: doubled"),
     Reason(False, DESCRIBED, "Phase.body: doubled"),
 )
