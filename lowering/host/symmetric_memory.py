@@ -148,7 +148,6 @@ class SymmetricMemoryFabric(GpuFabric):
         # for each operator, by stream and tensor addresses: None after the first call, its graph from the second on
         self.calls: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], torch.cuda.CUDAGraph | None]]
         self.calls = weakref.WeakKeyDictionary()
-        self.capturing: dict[int, Stream] = {}  # the capture stream of each stream of the caller
         self._main = Stream(torch.cuda.current_stream(), self)
 
     def new_stream(self) -> torch.cuda.Stream:
@@ -195,10 +194,7 @@ class SymmetricMemoryFabric(GpuFabric):
     def _captured(
         self, enqueue: Callable[..., None], main: Stream, tensors: tuple[torch.Tensor, ...]
     ) -> torch.cuda.CUDAGraph:
-        # captures of one stream share the workspace of library matmuls, as their replays on one stream may
-        if main.handle not in self.capturing:
-            self.capturing[main.handle] = self.stream_type(torch.cuda.Stream(), self)  # type: ignore[no-untyped-call]
-        graph, stream = torch.cuda.CUDAGraph(), self.capturing[main.handle]
+        graph, stream = torch.cuda.CUDAGraph(), self._capturing(main)
         with torch.cuda.stream(stream.stream):
             graph.capture_begin(capture_error_mode="thread_local")
             try:
@@ -209,3 +205,13 @@ class SymmetricMemoryFabric(GpuFabric):
                 raise
             graph.capture_end()
         return graph
+
+    def _capturing(self, main: Stream) -> Stream:
+        """The stream on which all operators of the process capture what they enqueue on `main`: torch keeps a workspace for
+        library matmuls for each stream on which it captured one, and graphs that are replayed in turn may share it."""
+        # several emitted files may run in one process, and torch is the module that they have in common
+        streams = vars(torch.cuda).setdefault("_tilelink_capture_streams", {})
+        key = (self.device.index, main.handle)
+        if key not in streams:
+            streams[key] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        return self.stream_type(streams[key], self)

@@ -74,6 +74,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: found.current.cuda_stream, raising=False)
     monkeypatch.setattr(symmetric_memory, "driver", None)
+    monkeypatch.setitem(vars(torch.cuda), "_tilelink_capture_streams", {})
     return found
 
 
@@ -97,6 +98,16 @@ class Operator:
 @pytest.fixture
 def fabric(gpu: Gpu) -> SymmetricMemoryFabric:
     return one_rank()
+
+
+def capture_streams() -> dict[tuple[int, int], Any]:
+    """Those of the process, by device and stream of the caller."""
+    found: dict[tuple[int, int], Any] = vars(torch.cuda)["_tilelink_capture_streams"]
+    return found
+
+
+def captured_for() -> set[tuple[int, int]]:
+    return set(capture_streams())
 
 
 X = torch.zeros(1)
@@ -164,7 +175,17 @@ def test_a_graph_belongs_to_the_stream_of_its_calls(fabric: SymmetricMemoryFabri
     for _ in range(3):
         call(fabric, op)
     assert (op.captured, gpu.replays) == ([False, True, False, True], 3)
-    assert set(fabric.capturing) == {1, 7}
+    assert captured_for() == {(0, 1), (0, 7)}
+
+
+def test_operators_of_a_process_share_the_stream_of_captures(gpu: Gpu) -> None:
+    """Torch keeps a workspace for each stream on which library matmuls were captured."""
+    for _ in range(40):
+        fabric, op = one_rank(), Operator()
+        for _ in range(3):
+            call(fabric, op)
+        assert op.captured == [False, True]
+    assert captured_for() == {(0, 1)} and gpu.handed == {0: 0}
 
 
 class Driver:
@@ -214,7 +235,7 @@ def test_no_copy_stream_is_that_of_a_capture(operators: int, has_driver: bool, r
         op = Operator()
         for _ in range(2):
             call(fabric, op)
-        assert len(handles) == 2 and not handles & {stream.handle for stream in fabric.capturing.values()}
+        assert len(handles) == 2 and not handles & {stream.cuda_stream for stream in capture_streams().values()}
 
 
 def test_no_copy_stream_is_one_that_a_caller_can_be_on(gpu_driver: Driver, gpu: Gpu) -> None:
