@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import topologies
 from tilelink.bench.again import row_of
 from tilelink.bench.errors import NotABenchmarkFile
-from tilelink.bench.record import read
+from tilelink.bench.record import RowResult, read
 from tilelink.bench.rows import WITHOUT_EXPERTS, Operator
 from tilelink.bench.spec_rows import bound_of
 from tilelink.ir.spec import Matmul
@@ -37,13 +37,14 @@ FITTED = (
     "_SPLIT_US",
     "_WAVE_SHARE",
     "_WHOLE_TILES_SHARE",
+    "_HEIGHT_SHARE",
     "_SHARE",
     "_MEMORY_SHARE",
     "_SOFTNESS",
 )
 _MOST, _OF_CORPUS = 0.3, 3.0
 _LAUNCH_US = 1.0  # between kernels of a graph, back to back; in a schedule a launch costs more
-_BETWEEN = (0, 64, 256, 1024, 1 << 30)
+_BETWEEN = (0, 64, 128, 256, 512, 1024, 1 << 30)
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Alone:
     k: int
     k_major: bool
     us: float
+
+    @property
+    def drawn(self) -> bool:
+        """Whether nobody chose the sizes."""
+        return "corpus" in self.file or "tile_loops" in self.file
 
     @property
     def error(self) -> float:
@@ -71,6 +77,9 @@ def alone() -> list[Alone]:
         except NotABenchmarkFile:
             continue
         machine = topologies.load(record.machine.topology, record.machine.num_ranks)
+        if "tile_loops" in file.stem:
+            found += loops(file.stem, machine, record.rows)
+            continue
         for result in record.rows:
             if Operator(result.operator) not in WITHOUT_EXPERTS or result.operator == "mlp" or result.dtype != "bf16":
                 continue
@@ -89,8 +98,20 @@ def alone() -> list[Alone]:
     return found
 
 
+def loops(file: str, machine: Topology, rows: list[RowResult]) -> list[Alone]:
+    """What the library took in rows of `benchmarks/tile_loops.py`, whose columns ranks share."""
+    found = []
+    for row in rows:
+        sizes = {name: int(value) for name, value in (part.split("=") for part in row.name.split())}
+        n, k_major = sizes["N"] // machine.num_ranks, row.operator.endswith("k_major")
+        for one in row.contenders:
+            if one.name == "library" and one.median_us is not None:
+                found.append(Alone(file, machine, sizes["M"], n, sizes["K"], k_major, one.median_us))
+    return found
+
+
 def loss(rows: list[Alone]) -> float:
-    weights = [_OF_CORPUS if "corpus" in row.file else 1.0 for row in rows]
+    weights = [_OF_CORPUS if row.drawn else 1.0 for row in rows]
     errors = [min(_MOST, abs(row.error)) for row in rows]
     return sum(w * e * e for w, e in zip(weights, errors, strict=True)) / sum(weights)
 
@@ -118,7 +139,7 @@ def main() -> None:
     print(json.dumps({name: round(getattr(library_cost, name), 3) for name in FITTED}))
     for below, most in pairwise(_BETWEEN):
         for what in ("corpus", ""):
-            some = [row.error for row in rows if below < row.m <= most and ("corpus" in row.file) == bool(what)]
+            some = [row.error for row in rows if below < row.m <= most and (row.drawn) == bool(what)]
             if some:
                 print(f"{below + 1} to {most} rows, {what or 'others'}: {of(some)}")
     print(f"all: {of([row.error for row in rows])}")

@@ -12,6 +12,7 @@ from tilelink.planner.tile_work import softly
 _START_US = 2.5  # the loop over shares begins with an empty pipeline, as that over halves does
 # fitted to 5 rows of 1,000 to 3,000 tokens (2 x H200): until another program has been told, and what one program stores or loads
 _SUM_US, _SUM_GB_PER_S = 5.0, 60.0
+_NEXT_GB_PER_S = 20.0  # the same for shares of further rounds: 17 loops of 63 to 537 rows, of two to five rounds (2 x H200)
 _SUM_BYTES = 4
 
 
@@ -30,8 +31,9 @@ def _split_us(cost: TileCost) -> float:
     share = -(-steps // role.splits) / steps
     sums = math.prod(axis.tile for axis in role.axes if not axis.reduction) * _SUM_BYTES
     rounds = share_rounds(role.programs, role.split, role.splits)
-    moved = sums * (1 + role.splits / adders(role))  # a share is stored, and a slice of each loaded
-    return _piece_us(cost, share * cost.parts_us.computed, rounds) + (_SUM_US + moved / _SUM_GB_PER_S / 1e3) / rounds
+    moved = sums * (1 + role.splits / adders(role)) / 1e3  # a share is stored, and a slice of each loaded
+    added = (_SUM_US + moved / _SUM_GB_PER_S + (rounds - 1) * 2 * sums / 1e3 / _NEXT_GB_PER_S) / rounds
+    return _piece_us(cost, share * cost.parts_us.computed, rounds) + added
 
 
 def _piece_us(cost: TileCost, computed: float, rounds: int = 1) -> float:

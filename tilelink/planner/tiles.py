@@ -32,6 +32,7 @@ MATMUL_TILES = (
     TileShape(16, 128, 64, 4, 5),
     TileShape(16, 64, 64, 4, 4),
     TileShape(128, 64, 128, 4, 4),
+    TileShape(64, 128, 128, 4, 4),
     TileShape(64, 64, 128, 4, 6),
     TileShape(64, 32, 128, 4, 6),
     TileShape(32, 64, 128, 4, 6),
