@@ -12,7 +12,9 @@ from tilelink.planner.tile_work import softly
 _START_US = 2.5  # the loop over shares begins with an empty pipeline, as that over halves does
 # fitted to 5 rows of 1,000 to 3,000 tokens (2 x H200): until another program has been told, and what one program stores or loads
 _SUM_US, _SUM_GB_PER_S = 5.0, 60.0
-_NEXT_GB_PER_S = 20.0  # the same for shares of further rounds: 17 loops of 63 to 537 rows, of two to five rounds (2 x H200)
+_NEXT_GB_PER_S = (
+    20.0  # the same for shares of further rounds: 17 loops of 63 to 537 rows, of two to five rounds (2 x H200)
+)
 _SUM_BYTES = 4
 
 

@@ -54,7 +54,6 @@ from tilelink.planner.tile_work import (
 )
 from topologies.topology import Topology
 
-_HALVES_DRAG = 1.07  # of a loop of two matmuls, the loop over halves behind it slows each tile so much (2 x H200)
 COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
 _SENT_US = 2.0  # until the last piece of a tile is at its peer
@@ -236,8 +235,7 @@ class TileCost:
         )
 
     def _compute_us(self) -> float:
-        us = compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
-        return us * (_HALVES_DRAG if self.role.halved and self._work.matmuls > 1 else 1.0)
+        return compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
 
     def _flops_us(self) -> float:
         return flops_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
