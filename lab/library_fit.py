@@ -24,7 +24,7 @@ import topologies
 from tilelink.bench.again import row_of
 from tilelink.bench.errors import NotABenchmarkFile
 from tilelink.bench.record import RowResult, read
-from tilelink.bench.rows import WITHOUT_EXPERTS, Operator
+from tilelink.bench.rows import Operator
 from tilelink.bench.spec_rows import bound_of
 from tilelink.ir.spec import Matmul
 from tilelink.planner import library_cost
@@ -81,7 +81,7 @@ def alone() -> list[Alone]:
             found += loops(file.stem, machine, record.rows)
             continue
         for result in record.rows:
-            if Operator(result.operator) not in WITHOUT_EXPERTS or result.operator == "mlp" or result.dtype != "bf16":
+            if result.operator not in ("ag_gemm", "gemm_rs", "gemm_ar") or result.dtype != "bf16":
                 continue
             row = row_of(result)
             spec = bound_of(row, machine.num_ranks)

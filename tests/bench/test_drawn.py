@@ -30,7 +30,13 @@ def test_a_seed_says_all_and_a_prefix_of_a_drawing_is_a_drawing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [("corpus_fit_2xh200", 1), ("corpus_held_2xh200", 2), ("corpus_fresh_2xh200", 20261127)]
+    ("name", "seed"),
+    [
+        ("corpus_fit_2xh200", 1),
+        ("corpus_held_2xh200", 2),
+        ("corpus_fresh_2xh200", 20261127),
+        ("corpus_unseen_2xh200", 20261202),
+    ],
 )
 def test_rows_of_the_corpora_are_the_first_of_their_seeds(name: str, seed: int) -> None:
     """Whoever changes the drawing changes the seeds by which the corpora can be measured again."""

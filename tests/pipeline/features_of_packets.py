@@ -81,7 +81,7 @@ def packets_of_tiles() -> Iterator[tuple[str, Feature]]:
     )  # as measured on 2 x H200 with packets of LL (`candidates_ll_tiles_2xh200.json`), of which there are twice as many
     half = tuple(  # packets of half data where there are no others
         Unpinned({"M": 1, "K": 1024, "N": n}, {"out.algorithm": found}, ranks=2)
-        for n, found in ((1026, ll), (1028, lamport))
+        for n, found in ((4098, ll), (4100, lamport))
     )
     ragged, columns, several = {"M": 20, "K": 48, "N": 72}, {"M": 24, "K": 64, "N": 128}, {"M": 64, "K": 32, "N": 256}
     yield "scatter rows", row(ll, quick=True)

@@ -35,11 +35,12 @@ from tilelink.schedule.steps import Call, Compute, For, Load, Move, Step, Store
 from tilelink.schedule.walk import mapped, with_bodies
 
 LOW = {"M": 16, "K": 64, "N": 64}  # no tile of 16 rows can be shifted into a part of 8
+LOW_PARTS = {"tile": "16x16x16/4w2s", "mover": "CopyEngine()", "transfer": "push"}
 
 BASES: dict[str, Callable[[], Planned]] = {
     "ag": lambda: planned(*AG_CE),
     "rs": lambda: planned(*RS_CE),
-    "low parts": lambda: GEMM_RS.plan_for(topologies.load("laptop-switch", 2), LOW, "bf16", {"tile": "16x16x16/4w2s"}),
+    "low parts": lambda: GEMM_RS.plan_for(topologies.load("laptop-switch", 2), LOW, "bf16", LOW_PARTS),
     "rs fused": lambda: planned(*RS_FUSED),
     "ar": lambda: planned(*AR_LIBRARY),
     "mlp": lambda: planned(*MLP_SHARED),
