@@ -37,7 +37,6 @@ FITTED = (
     "_SPLIT_US",
     "_WAVE_SHARE",
     "_WHOLE_TILES_SHARE",
-    "_HEIGHT_SHARE",
     "_SHARE",
     "_MEMORY_SHARE",
     "_SOFTNESS",

@@ -217,14 +217,14 @@ def of_corpus(name: str) -> Report:
 @pytest.mark.parametrize(
     ("corpus", "rows", "schedules", "mean", "p95", "worst", "wmape"),
     [
-        # they are 1.21, 4.90, 18.49 and 4.22 %
-        ("corpus_fit_2xh200", 49, 313, 0.0127, 0.053, 0.190, 0.0445),
-        # 0.58, 4.39, 4.70 and 4.43 %
-        ("corpus_held_2xh200", 21, 143, 0.0062, 0.048, 0.050, 0.0465),
-        # 1.02, 4.52, 8.03 and 4.63 %; nothing was fitted to this one, nor to the next
-        ("corpus_fresh_2xh200", 18, 122, 0.0107, 0.048, 0.084, 0.0485),
-        # 1.81, 8.82, 17.84 and 3.75 %
-        ("corpus_unseen_2xh200", 24, 158, 0.0190, 0.092, 0.187, 0.0395),
+        # they are 0.97, 3.46, 18.49 and 4.04 %
+        ("corpus_fit_2xh200", 49, 313, 0.0103, 0.038, 0.190, 0.0425),
+        # 0.58, 4.39, 4.70 and 4.31 %
+        ("corpus_held_2xh200", 21, 143, 0.0062, 0.048, 0.050, 0.0455),
+        # 1.02, 4.52, 8.03 and 4.18 %; nothing was fitted to this one, nor to the next
+        ("corpus_fresh_2xh200", 18, 122, 0.0107, 0.048, 0.084, 0.0440),
+        # 1.67, 8.80, 17.84 and 3.74 %
+        ("corpus_unseen_2xh200", 24, 158, 0.0175, 0.092, 0.187, 0.0395),
     ],
 )
 @pytest.mark.slow

@@ -20,7 +20,7 @@ _SPLIT_K, _SPLIT_US = 6144, 3.1  # what it costs the library to add such pieces,
 # of what whole waves would cost, a library's matmul pays: it has tiles of many shapes, and rarely takes those that leave SMs
 # idle, but where rows are a multiple of 128 and weights lie as [K, N]
 _WAVE_SHARE, _WHOLE_TILES_SHARE = 0.15, 0.47
-_HEIGHT, _HEIGHT_SHARE = 64, 0.48  # rows of its lowest tiles: it pays for such a share of the rows that are not there
+_HEIGHT = 64  # rows of its lowest tiles: a matmul pays for whole ones (2 x H200)
 _SHARE = 1.034  # of the rate of the best tile loop, the library's matmul
 _MEMORY_SHARE = 0.98  # of the memory's rate
 _SOFTNESS = 3.44  # how sharply a library matmul turns from bound by memory to bound by flops
@@ -49,7 +49,7 @@ def library_matmul(
     splits = _splits(rows / pieces, cols, gpu.num_sms)
     least = k / 64 / splits * _STEP_US
     waves = _waves(rows / pieces, cols, gpu.num_sms, transposed)
-    busy = compute * waves * _padded(rows) / _SHARE
+    busy = compute * waves * math.ceil(rows / _HEIGHT) * _HEIGHT / rows / _SHARE
     # a matmul whose operands take about as long as its flops hides neither completely
     both = (busy**_SOFTNESS + memory**_SOFTNESS) ** (1 / _SOFTNESS)
     total = max(both, least) + _FILL_US
@@ -59,11 +59,6 @@ def library_matmul(
     share = total / pieces * (1.0 + _PIECE_SHARE * math.log2(pieces))
     piece = max(share, least + _FILL_US) + _PIECE_US
     return LibraryMatmul(total, piece, compute)
-
-
-def _padded(rows: float) -> float:
-    """Rows that a matmul of so many rows pays for, over these."""
-    return 1.0 + _HEIGHT_SHARE * (math.ceil(rows / _HEIGHT) * _HEIGHT / rows - 1.0)
 
 
 def _splits(rows: float, cols: float, num_sms: int) -> int:
