@@ -1,7 +1,7 @@
 """How long a matmul of the library takes: alone, or in pieces between whose parts ranks communicate.
 
-Fitted to cuBLAS: 32 shapes in 1 to 8 pieces, and the matmul alone beside the rows of all tables, sweeps and corpora. The logarithm
-of 1,226 times on H100 and H200 is off by 0.062 (root of the mean square; 0.052 for more than 256 rows).
+Fitted to cuBLAS: 32 shapes in 1 to 8 pieces, and the matmul alone beside the rows of all tables, sweeps and corpora. The
+logarithm of 1,226 times on H100 and H200 is off by 0.062 (root of the mean square; 0.052 for more than 256 rows).
 """
 
 from __future__ import annotations
