@@ -254,7 +254,8 @@ class HostClass:
         with out.block(f"def enqueue({', '.join(['self', *self._tensors()])}):"):
             out.line('"""All launches, copies and waits of a call, in order."""')
             kernels = [one for one in (*self.kernels, self.end) if one is not None]
-            if any(self.host_roles) or any("rank" in one.parameters for one in kernels):
+            named = frozenset[str]().union(*(role.names for roles in self.host_roles for role in roles))
+            if "rank" in named or any("rank" in one.parameters for one in kernels):
                 out.line("rank = self.fabric.rank")
             for one in self.pools:
                 out.line(f"{one.name}_here = self.{one.name}.place_of({one.name})")

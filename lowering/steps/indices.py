@@ -196,9 +196,13 @@ class Spelling:
 
 
 class HostSpelling(Spelling):
-    """An index as host code spells it, where a remainder is what Python computes."""
+    """An index as host code spells it, where a remainder is what Python computes; `named` are the names in what was spelled."""
 
     minimum, maximum = "min", "max"
+
+    def __init__(self, scope: Scope, constants: Constants) -> None:
+        super().__init__(scope, constants)
+        self.named: set[str] = set()
 
     def number(self, base: str, value: int, what: str, group: Group = Group.LOOPS, text: str = "") -> str:
         return self.constant(super().number(base, value, what, group, text))
@@ -211,6 +215,7 @@ class HostSpelling(Spelling):
 
     def name(self, name: str) -> str:
         """A stream of its own is no loop over streams."""
+        self.named.add(name)
         return "0" if name == "program" and self.scope.programs == 1 else super().name(name)
 
     def floored(self, op: str, left: str, right: str) -> str:

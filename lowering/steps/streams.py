@@ -29,13 +29,14 @@ _CALLS = (*_PRODUCTS, *COLLECTIVES)  # of streams
 @dataclass(frozen=True)
 class HostRole:
     """The text of a role that host code runs on the stream called `stream`, and the kernels that hold it. `streams` share the
-    positions; `programs` is how the text spells their number, empty for one."""
+    positions; `programs` is how the text spells their number, empty for one. `names` are those in its indices."""
 
     text: str
     stream: str
     kernels: tuple[Kernel, ...]
     programs: str = ""
     streams: int = 1
+    names: frozenset[str] = frozenset()
 
 
 def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
@@ -52,13 +53,15 @@ def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
     programs = ""
     if role.programs > 1:
         programs = body.programs(role, "streams")
-    return HostRole(body.out.text(), body.stream, tuple(body.kernels), programs, role.programs)
+    names = frozenset(body.spelling.named)
+    return HostRole(body.out.text(), body.stream, tuple(body.kernels), programs, role.programs, names)
 
 
 class Streams(Body):
     def __init__(self, frame: Frame, role: Role, stream: str) -> None:
         scope = Scope(frame.schedule, role.name, role.programs)
-        super().__init__(frame, Source(), scope, HostSpelling(scope, frame.constants))
+        self.spelling = HostSpelling(scope, frame.constants)
+        super().__init__(frame, Source(), scope, self.spelling)
         self.role, self.stream = role, stream
         self.kernels: list[Kernel] = []
         self.engine = "a copy engine" if isinstance(role.engine, CopyEngine) else "a library"

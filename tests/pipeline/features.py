@@ -381,6 +381,7 @@ FEATURES: dict[str, Feature] = {
         "halves": _halves,
         "split k": _split_k,
         "inwards": features_of_rows.inwards,
+        "tiles of several ranks": features_of_rows.across_parts,
         "late counts": _late_counts,
         "shared loops": _shared_loops,
         "one launch": _one_launch,

@@ -47,3 +47,22 @@ def inwards() -> Iterator[tuple[str, Feature]]:
     yield "of sums that all have", whole.but({"shots": "2", **COPIES, "sum": "kernel"})
     pins = {"protocol": "simple", "compute": "triton", "tile": "16x16x16/4w2s", "tail": "whole"}
     yield "of an MLP", replace(base, operator=MLP, sizes={"H": 48}, scaled={"M": 22, "F": 64}, pins=pins)
+
+
+def across_parts() -> Iterator[tuple[str, Feature]]:
+    """Tiles of 16 rows of what a launch of its own or the library scatters: parts of 7 rows, of which a tile has two or three."""
+    pins = {"compute": "triton", "tile": "16x32x16/4w2s"}
+    one_matrix = (r"local y_staged\[\d+, 64\] ", r"store y(\[m_new - m :\])? -> y_staged\[m(_new)? : \+")
+    base = Feature(GEMM_RS, {"K": 96, "N": 64}, pins, scaled={"M": 7}, ranks=(2, 3, 4), never=("y_staged.*m_segment",))
+    base = replace(base, steps=one_matrix)
+    by_packets = r"own = y_staged\[peer \* 7 : \+7, "
+    yield "sums in packets", base.but({"algorithm": "ll"}, more=(by_packets,), quick=True)
+    yield "sums in packets, all data", base.but({"algorithm": "lamport"}, more=(by_packets,))
+    yield (
+        "sums by the library",
+        base.but({"algorithm": "library"}, more=(r"reduce_scatter\(y_staged\[0 : \+\d+, 0 : \+64\]\)",)),
+    )
+    yield "weights as [n, k]", base.but({"algorithm": "ll"}, operator=linear_rs)
+    yield "shared along k", base.but({"algorithm": "ll", "tail": "split-k"}, sizes={"K": 192, "N": 64})
+    mlp = {"out.algorithm": "ll", "x_full.algorithm": "ll", "y.tile": "16x16x16/4w2s"}
+    yield "of an MLP", replace(base, operator=MLP, pins=mlp, sizes={"H": 64}, scaled={"M": 7, "F": 32})
