@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -194,8 +195,8 @@ class SymmetricMemoryFabric(GpuFabric):
     def _captured(
         self, enqueue: Callable[..., None], main: Stream, tensors: tuple[torch.Tensor, ...]
     ) -> torch.cuda.CUDAGraph:
-        graph, stream = torch.cuda.CUDAGraph(), self._capturing(main)
-        with torch.cuda.stream(stream.stream):
+        graph = torch.cuda.CUDAGraph()
+        with self._capturing(main) as stream, torch.cuda.stream(stream.stream):
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 enqueue(stream, *tensors)
@@ -206,12 +207,15 @@ class SymmetricMemoryFabric(GpuFabric):
             graph.capture_end()
         return graph
 
-    def _capturing(self, main: Stream) -> Stream:
-        """The stream on which all operators of the process capture what they enqueue on `main`: torch keeps a workspace for
-        library matmuls for each stream on which it captured one, and graphs that are replayed in turn may share it."""
+    @contextlib.contextmanager
+    def _capturing(self, main: Stream) -> Iterator[Stream]:
+        """The stream on which all operators of the process capture what they enqueue on `main`, one thread at a time: torch keeps
+        a workspace for library matmuls for each stream on which it captured one, and graphs that are replayed in turn may
+        share it."""
         # several emitted files may run in one process, and torch is the module that they have in common
-        streams = vars(torch.cuda).setdefault("_tilelink_capture_streams", {})
+        lock, streams = vars(torch.cuda).setdefault("_tilelink_captures", (threading.Lock(), {}))
         key = (self.device.index, main.handle)
-        if key not in streams:
-            streams[key] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        return self.stream_type(streams[key], self)
+        with lock:
+            if key not in streams:
+                streams[key] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            yield self.stream_type(streams[key], self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +75,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: found.current.cuda_stream, raising=False)
     monkeypatch.setattr(symmetric_memory, "driver", None)
-    monkeypatch.setitem(vars(torch.cuda), "_tilelink_capture_streams", {})
+    monkeypatch.setitem(vars(torch.cuda), "_tilelink_captures", (threading.Lock(), {}))
     return found
 
 
@@ -102,8 +103,8 @@ def fabric(gpu: Gpu) -> SymmetricMemoryFabric:
 
 def capture_streams() -> dict[tuple[int, int], Any]:
     """Those of the process, by device and stream of the caller."""
-    found: dict[tuple[int, int], Any] = vars(torch.cuda)["_tilelink_capture_streams"]
-    return found
+    _, found = vars(torch.cuda)["_tilelink_captures"]
+    return dict(found)
 
 
 def captured_for() -> set[tuple[int, int]]:
@@ -186,6 +187,39 @@ def test_operators_of_a_process_share_the_stream_of_captures(gpu: Gpu) -> None:
             call(fabric, op)
         assert op.captured == [False, True]
     assert captured_for() == {(0, 1)} and gpu.handed == {0: 0}
+
+
+class Slow(Operator):
+    """Enqueues what is captured in two halves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.go_on = threading.Event(), threading.Event()
+
+    def enqueue(self, stream: Any, x: torch.Tensor) -> None:
+        super().enqueue(stream, x)
+        if stream.captures():
+            self.began.set()
+            assert self.go_on.wait(10)
+
+
+def test_captures_of_two_threads_follow_each_other(gpu: Gpu) -> None:
+    """They are on one stream, which has one capture at a time."""
+    slow, other = Slow(), Operator()
+    mains = [(fabric, op, fabric.main()) for fabric, op in ((one_rank(), slow), (one_rank(), other))]
+    threads = []
+    for fabric, op, main in mains:
+        fabric.run(op.enqueue, main, X)
+        threads.append(threading.Thread(target=fabric.run, args=(op.enqueue, main, X)))
+    threads[0].start()
+    assert slow.began.wait(10)
+    threads[1].start()
+    threads[1].join(0.05)
+    assert threads[1].is_alive() and other.captured == [False]
+    slow.go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert slow.captured == other.captured == [False, True] and gpu.replays == 2
 
 
 class Driver:
