@@ -96,6 +96,7 @@ class Spelling:
         self.constants = constants
         self.schedule = scope.schedule
         self.lanes = ""  # the mask of look-ups by `lane`
+        self.named: set[str] = set()  # names in what was spelled
 
     def number(self, base: str, value: int, what: str, group: Group = Group.LOOPS, text: str = "") -> str:
         """A named number; `text` spells it in constants."""
@@ -144,6 +145,7 @@ class Spelling:
         return self(right, around)
 
     def name(self, name: str) -> str:
+        self.named.add(name)
         return name
 
     def look_up(self, index: Index) -> str:
@@ -196,13 +198,9 @@ class Spelling:
 
 
 class HostSpelling(Spelling):
-    """An index as host code spells it, where a remainder is what Python computes; `named` are the names in what was spelled."""
+    """An index as host code spells it, where a remainder is what Python computes."""
 
     minimum, maximum = "min", "max"
-
-    def __init__(self, scope: Scope, constants: Constants) -> None:
-        super().__init__(scope, constants)
-        self.named: set[str] = set()
 
     def number(self, base: str, value: int, what: str, group: Group = Group.LOOPS, text: str = "") -> str:
         return self.constant(super().number(base, value, what, group, text))
@@ -215,7 +213,6 @@ class HostSpelling(Spelling):
 
     def name(self, name: str) -> str:
         """A stream of its own is no loop over streams."""
-        self.named.add(name)
         return "0" if name == "program" and self.scope.programs == 1 else super().name(name)
 
     def floored(self, op: str, left: str, right: str) -> str:

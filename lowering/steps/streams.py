@@ -53,15 +53,15 @@ def print_role(frame: Frame, launch: Launch, role: Role) -> HostRole:
     programs = ""
     if role.programs > 1:
         programs = body.programs(role, "streams")
-    names = frozenset(body.spelling.named)
-    return HostRole(body.out.text(), body.stream, tuple(body.kernels), programs, role.programs, names)
+    return HostRole(
+        body.out.text(), body.stream, tuple(body.kernels), programs, role.programs, frozenset(body.spell.named)
+    )
 
 
 class Streams(Body):
     def __init__(self, frame: Frame, role: Role, stream: str) -> None:
         scope = Scope(frame.schedule, role.name, role.programs)
-        self.spelling = HostSpelling(scope, frame.constants)
-        super().__init__(frame, Source(), scope, self.spelling)
+        super().__init__(frame, Source(), scope, HostSpelling(scope, frame.constants))
         self.role, self.stream = role, stream
         self.kernels: list[Kernel] = []
         self.engine = "a copy engine" if isinstance(role.engine, CopyEngine) else "a library"
