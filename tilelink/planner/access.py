@@ -170,7 +170,7 @@ def send_steps(
         total = SumPackets(relation.name, op.name, index, slot, relation.protocol, relation.shots)
         return total, Store(relation.name, operand, Place.HERE)
     if relation.library:
-        slot = "" if problem.structure.has_plain_source(relation) else slot
+        slot = slot if problem.structure.source_in_parts(relation) else ""
         operand = Operand(source_of(problem, relation), index, Access.POINTER, slot=slot, local=space.local)
         return (Store(op.name, operand, Place.HERE),)
     exchange = make_exchange(problem, relation)

@@ -272,8 +272,8 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
     name = source_of(problem, relation)
     if name and (exchange is None or exchange.source != exchange.target):
         symmetric = Memory.SYMMETRIC if exchange and exchange.transfer is Transfer.PULL else Memory.LOCAL
-        in_parts = relation.kind is Kind.SCATTER and not problem.structure.has_plain_source(relation)
-        yield Buffer(name, symmetric, parts if in_parts else source.shape, source.dtype)
+        shape = parts if problem.structure.source_in_parts(relation) else source.shape
+        yield Buffer(name, symmetric, shape, source.dtype)
     if exchange is None:
         shape = target.shape if problem.structure.is_plain(relation) else parts
         yield Buffer(relation.name, Memory.LOCAL, shape, target.dtype)

@@ -107,10 +107,11 @@ class Structure:
         """Whether the target is one ordinary tensor that is complete when its readers are launched."""
         return relation.library and (relation.summed or relation.dim == 0)
 
-    def has_plain_source(self, relation: Relation) -> bool:
-        """Whether the source of parts of rows is one ordinary tensor that is complete when a launch takes it, so that tiles of
-        it need not end with parts."""
-        return relation.library and relation.kind is Kind.SCATTER and relation.dim == 0 and not relation.in_tiles
+    def source_in_parts(self, relation: Relation) -> bool:
+        """Whether makers of the source keep to the parts of ranks. A launch that takes parts of rows when all of them are there
+        takes one ordinary tensor, whose tiles need not end with parts."""
+        whole = relation.in_tiles or (relation.library and relation.dim == 0)
+        return relation.kind is Kind.SCATTER and not whole
 
     def split_source(self, relation: Relation, choice: ExchangeChoice) -> bool:
         """Whether a library matmul makes the source chunk by chunk for this relation."""

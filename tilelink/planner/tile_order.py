@@ -29,8 +29,7 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
                 axis = slot_axis(op, read, relation)
                 segments[rename.get(axis, axis)] = problem.num_ranks
         for relation in sends(problem, op):
-            in_parts = not relation.in_tiles and not problem.structure.has_plain_source(relation)
-            if relation.kind is Kind.SCATTER and in_parts:
+            if problem.structure.source_in_parts(relation):
                 axis = op.write.axis_of(relation.dim)
                 segments[rename.get(axis, axis)] = problem.num_ranks
     written = [axis.name for axis in anchor.axes if not axis.reduction]
