@@ -137,8 +137,8 @@ def main() -> None:
             setattr(library_cost, name, value)
     print(json.dumps({name: round(getattr(library_cost, name), 3) for name in FITTED}))
     for below, most in pairwise(_BETWEEN):
-        for what in ("corpus", ""):
-            some = [row.error for row in rows if below < row.m <= most and (row.drawn) == bool(what)]
+        for what in ("drawn", ""):
+            some = [row.error for row in rows if below < row.m <= most and row.drawn == bool(what)]
             if some:
                 print(f"{below + 1} to {most} rows, {what or 'others'}: {of(some)}")
     print(f"all: {of([row.error for row in rows])}")

@@ -13,7 +13,7 @@ _START_US = 2.5  # the loop over shares begins with an empty pipeline, as that o
 # fitted to 5 rows of 1,000 to 3,000 tokens (2 x H200): until another program has been told, and what one program stores or loads
 _SUM_US, _SUM_GB_PER_S = 5.0, 60.0
 _NEXT_GB_PER_S = (
-    20.0  # the same for shares of further rounds: 17 loops of 63 to 537 rows, of two to five rounds (2 x H200)
+    20.0  # the same for shares of further rounds: 17 loops of 63 to 537 rows, two to five rounds (2 x H200)
 )
 _SUM_BYTES = 4
 
@@ -33,9 +33,9 @@ def _split_us(cost: TileCost) -> float:
     share = -(-steps // role.splits) / steps
     sums = math.prod(axis.tile for axis in role.axes if not axis.reduction) * _SUM_BYTES
     rounds = share_rounds(role.programs, role.split, role.splits)
-    moved = sums * (1 + role.splits / adders(role)) / 1e3  # a share is stored, and a slice of each loaded
-    added = (_SUM_US + moved / _SUM_GB_PER_S + (rounds - 1) * 2 * sums / 1e3 / _NEXT_GB_PER_S) / rounds
-    return _piece_us(cost, share * cost.parts_us.computed, rounds) + added
+    first = sums * (1 + role.splits / adders(role)) / _SUM_GB_PER_S  # a share is stored, and a slice of each loaded
+    others = (rounds - 1) * 2 * sums / _NEXT_GB_PER_S
+    return _piece_us(cost, share * cost.parts_us.computed, rounds) + (_SUM_US + (first + others) / 1e3) / rounds
 
 
 def _piece_us(cost: TileCost, computed: float, rounds: int = 1) -> float:

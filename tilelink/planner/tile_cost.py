@@ -110,7 +110,7 @@ class TileCost:
     def parts_us(self) -> TileParts:
         """What a tile of any segment takes, by what takes it."""
         role, memory = self.role, self.memory_us
-        computed = self._compute_us()
+        computed = compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
             rounds = -(-role.num_tiles // role.programs)
@@ -233,9 +233,6 @@ class TileCost:
             others=self._other_weights,
             in_order=finds_in_order(self.role.body),
         )
-
-    def _compute_us(self) -> float:
-        return compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
 
     def _flops_us(self) -> float:
         return flops_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
