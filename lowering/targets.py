@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 TRITON_VERSION = "3.6.0"
 
-_TRITON = f"""{_standard("os", "weakref")}import torch.distributed._symmetric_memory as symm_mem
+_TRITON = f"""{_standard("os", "threading", "weakref")}import torch.distributed._symmetric_memory as symm_mem
 import triton
 
 TRITON = "{TRITON_VERSION}"  # private calls of Triton, and Gluon, differ between versions
