@@ -16,6 +16,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
+    Attention,
     BoundNode,
     BoundSpec,
     Combine,
@@ -111,6 +112,9 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
             numbers = (None if one is None else in_fp32(one) for one in (left, right))
             computed = FUNCTIONS[function].on_tensors(*with_constants(names, *numbers))
             return f"Near.map(lambda {', '.join(names)}: {computed}, {listed})"
+        case Attention(causal, window, soft_cap, scale):
+            how = f"causal={causal}, window={window}, soft_cap={soft_cap}, scale={scale}"
+            return f"attention_of({listed}, {TORCH[node.output.dtype]}, {how})"
         case Dispatch():
             return f"dispatched({listed})"
         case GroupedMatmul():

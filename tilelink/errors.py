@@ -283,6 +283,18 @@ class RoutedPlacement(TileLinkError):
     template = "{op} cannot be computed rank by rank where {given}.\nLegal: {legal}."
 
 
+class BadAttention(TileLinkError):
+    """Facts: `reason`, `legal`."""
+
+    template = "attention: {reason}.\n{legal}"
+
+
+class AttentionPlacement(TileLinkError):
+    """Facts: `given`, `legal`."""
+
+    template = "attention cannot be computed rank by rank where {given}.\nLegal: {legal}."
+
+
 class IllegalIds(TileLinkError):
     """Facts: `reason`."""
 

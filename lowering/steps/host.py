@@ -30,7 +30,8 @@ class Around:
     """What a file has beside the schedule: its head, the docstring of the host class, what ranks compare, the text of its
     self-check, and the results in the order and in the shapes of the caller. `stream_waits`: streams of the machine can wait
     for a word of memory; `peer_atomics`: every link carries atomics. `matrices`: inputs of which the last ranks have fewer parts
-    along the first dimension, with how many all ranks have."""
+    along the first dimension, with how many all ranks have. `arguments`: shapes in which the caller has inputs, where these are
+    others than those of the schedule."""
 
     head: str
     doc: str
@@ -40,6 +41,7 @@ class Around:
     stream_waits: bool = True
     peer_atomics: bool = True
     matrices: Mapping[str, int] = field(default_factory=dict)
+    arguments: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class HostClass:
@@ -117,7 +119,8 @@ class HostClass:
             self.out.line(f"{layout_attribute(layout)} = {layout}  # layout of operands in shared memory")
 
     def _declared(self, buffer: Buffer) -> str:
-        return f"({self.schedule.shapes[buffer.name]}, torch.{element(buffer)})"
+        shape = self.around.arguments.get(buffer.name, self.schedule.shapes[buffer.name])
+        return f"({shape}, torch.{element(buffer)})"
 
     def _results(self) -> list[Buffer]:
         found = [one for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
@@ -230,6 +233,8 @@ class HostClass:
         with out.block(f"def __call__({', '.join(['self', *self.inputs])}):"):
             for name in self.inputs:
                 out.line(f'check_input("{name}", {name}, *self.INPUTS["{name}"])')
+            for name in self.around.arguments:
+                out.line(f"{name} = {name}.view({self.schedule.shapes[name]})")
             out.line("main = self.fabric.main()")
             out.line("main.after(self.last)  # calls on other streams stay in order")
             out.line("self.last = main")

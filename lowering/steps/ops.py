@@ -19,6 +19,9 @@ _TEXTS = {
     "copy": "{0}",
     **{f"in_{name}": f"{{0}}.to(tl.{row.triton})" for name, row in DTYPES.items()},
     "combined": "add_weighted({0}, {1}, {2}, {3}, {4}, {5})",
+    "attend": "take_keys({0}, {1}, {2}, {3}, {4}, {5}, {6}, {7})",
+    "attend_some": "take_seen_keys({0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10})",
+    "attended": "mean_of_values({0}, {1})",
     "trans": "tl.trans({0})",
     "halves": "halves({0})",
 }

@@ -10,6 +10,7 @@ from lowering.steps.file import Around, lower
 from lowering.steps.renaming import with_own_names
 from lowering.targets import dialect
 from tilelink.elaborate.schedule import elaborated
+from tilelink.ir.matrices import names_of_matrices
 from tilelink.ir.schedule import Schedule
 
 
@@ -25,5 +26,7 @@ def lower_planned(planned: Schedule, target: str = "triton") -> str:
     main = print_main(planned, spelling).rstrip()
     machine = planned.machine
     limits = machine.stream_waits, machine.peer_atomics
-    around = Around(head.text(), doc.text(), planned.hash, main, results, *limits, matrices_of(spec))
+    given = names_of_matrices(spec.inputs)
+    arguments = {value.name: value.local for value in spec.inputs if value.name in given}
+    around = Around(head.text(), doc.text(), planned.hash, main, results, *limits, matrices_of(spec), arguments)
     return lower(with_own_names(steps), planned.machine.arch, around, target)

@@ -1,4 +1,4 @@
-"""Gives values, roles and streams names of their own, where buffers, tables or sizes have theirs."""
+"""Gives values, indices, roles and streams names of their own, where buffers, tables or sizes have theirs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from dataclasses import replace
 
 from lowering.steps.closing import MAIN, by_host
 from lowering.steps.naming import is_reserved
+from tilelink.schedule.index import Index, Number, replaced
+from tilelink.schedule.instance import with_indices
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import Compute, Load, Step, Store
-from tilelink.schedule.walk import all_steps, mapped, phases, with_bodies
+from tilelink.schedule.steps import Compute, For, Let, Load, Step, Store
+from tilelink.schedule.walk import all_steps, mapped, phases, with_bodies, with_phases
 
 
 def with_own_names(schedule: Schedule) -> Schedule:
-    """`schedule`, in which a value `out` beside a buffer `out` is `out_tile`, a role `out_role`, a stream `out_stream`."""
+    """`schedule`, in which a value `out` beside a buffer `out` is `out_tile`, an index `out_index`, a role `out_role`, a stream
+    `out_stream`."""
     given = {*schedule.shapes, *schedule.sizes}
+    schedule = _with_indices(schedule, given)
     values = _renamed(dict.fromkeys(name for step in all_steps(schedule) for name in _values(step)), "tile", given)
 
     def change(step: Step) -> tuple[Step, ...]:
@@ -36,6 +40,28 @@ def with_own_names(schedule: Schedule) -> Schedule:
     )
     origins = tuple((values.get(name, name), where) for name, where in schedule.origins)
     return replace(schedule, launches=launches, origins=origins)
+
+
+def _with_indices(schedule: Schedule, given: set[str]) -> Schedule:
+    bound = dict.fromkeys(name for _, _, phase in phases(schedule) for name, _ in phase.let)
+    for step in all_steps(schedule):
+        if isinstance(step, For):
+            bound |= dict.fromkeys((step.variable, *(name for name, _ in step.let)))
+    names = {name: new for name, new in _renamed(bound, "index", given).items() if name != new}
+    if not names:
+        return schedule
+    by: dict[str, Number] = {name: Index(new) for name, new in names.items()}
+    schedule = with_indices(schedule, lambda index: replaced(index, by))
+
+    def let(pairs: Let) -> Let:
+        return tuple((names.get(name, name), index) for name, index in pairs)
+
+    def change(step: Step) -> tuple[Step, ...]:
+        if not isinstance(step, For):
+            return (step,)
+        return (replace(step, variable=names.get(step.variable, step.variable), let=let(step.let)),)
+
+    return with_phases(schedule, lambda _, phase: replace(phase, let=let(phase.let), body=mapped(phase.body, change)))
 
 
 def _renamed(names: dict[str, None], kind: str, given: set[str]) -> dict[str, str]:

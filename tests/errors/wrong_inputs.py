@@ -232,7 +232,7 @@ SNIPPETS = [
     # declarations
     Snippet("dims(3)", "BadNames", 'dims("M N K")'),
     Snippet('axes("m-1 n")', "BadNames", 'axes("M N K")'),
-    Snippet("Tensor(M, N, K, M)", "BadShape", "4 dimensions"),
+    Snippet("Tensor(M, N, K, M, N)", "BadShape", "5 dimensions"),
     Snippet("Tensor(-3)", "BadShape", "positive integer"),
     Snippet("Tensor('M')", "BadShape", "dims() symbol"),
     Snippet("Tensor(M, placement=3)", "UnknownPlacement", "Shard(dim)"),

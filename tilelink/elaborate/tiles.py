@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tilelink.elaborate import signals
+from tilelink.elaborate.attention import attended
 from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, own_experts, own_region, region
@@ -16,7 +17,7 @@ from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
-from tilelink.ir.steps import CombineBody, MatmulBody, Operand, Place, SumPackets, SumParts, UserBody
+from tilelink.ir.steps import AttendBody, CombineBody, MatmulBody, Operand, Place, SumPackets, SumParts, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank, replaced
 from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Wait
 from tilelink.schedule.walk import mapped
@@ -44,6 +45,8 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
             return user_body(tiles, step)
         case CombineBody():
             return _combined(tiles, step)
+        case AttendBody():
+            return attended(tiles, step, lambda one, segment: _part_wait(tiles, one, segment))
         case SumParts():
             return _sum_parts(tiles, step)
         case SumPackets():

@@ -8,6 +8,7 @@ y_sum = all_reduce(y) 2 shots  ->   reduce_scatter as above, then       y_sum = 
 y_sum = f(y) library or kernel ->   y_sum = f(y), by one call
 y_sum = f(y) packets of tiles  ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
 s = spread(x, r)               ->   s[m, n] = x[token of m, n], m by assignment
+a = attention(q, k, v)         ->   a[m, n] = fold over k of q[m, n], k[k, head of n], v[k, head of n]
 h = grouped_matmul(x, w, r)    ->   h[m, n] = sum over k of x[token of m, k] * w[expert of m, k, n], m by assignment
 b = rows of h returned         ->   b = returns of h: each row to the rank of its token
 c = combine(h, r, v)           ->   c[t, n] = sum over j of h[row of t and j, n] * v[t, j]
@@ -33,6 +34,8 @@ from tilelink.ir.slices import as_carried_out
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
+    Attend,
+    Attention,
     BoundNode,
     BoundSpec,
     Combine,
@@ -77,7 +80,7 @@ class _Expansion:
         self.spec = as_carried_out(spec, collectives.items())
         self.collectives = collectives
         self.library = library
-        self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in spec.inputs}
+        self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in self.spec.inputs}
         self.nodes: list[TileOp | Relation] = []
         self.views: dict[str, _View] = {}
         self.routings: dict[str, Routed] = {}
@@ -131,8 +134,10 @@ class _Expansion:
                 self.routings[out] = Routed(out, source, tokens, choices, most, parts, missing)
             case Return():
                 self._relation(node, out, Kind.RETURN, source, 0, self._cut(source, 0))
-            case Dispatch():
+            case Dispatch() | Attention():
                 raise AssertionError("it is computed otherwise")
+            case Attend():
+                self._attend(node, operation)
             case Spread():
                 self._spread(node)
             case GroupedMatmul():
@@ -189,6 +194,23 @@ class _Expansion:
         out = node.output.name
         self.values[out] = GraphValue(out, (routed.tokens, width), node.output.dtype)
         self.nodes.append(TileOp(Combine(), axes, reads, Map(out, (t, n)), node.line))
+
+    def _attend(self, node: BoundNode, attend: Attend) -> None:
+        """Tiles of columns are heads. Of a head of keys several heads of queries read the same columns."""
+        queries, keys, values = node.inputs
+        m, n, k, d = map(_symbol, ("m", "n", "k", "d"))
+        width, out = attend.width, node.output.name
+        column = n // (attend.shared * width) * width + d
+        reads = (Map(queries, (m, n)), Map(keys, (k, column)), Map(values, (k, column)))
+        rows, cols = self.values[queries].shape
+        axes = (
+            GraphAxis("m", rows, False),
+            GraphAxis("n", cols, False),
+            GraphAxis("k", self.values[keys].shape[0], True),
+            GraphAxis("d", width, True),
+        )
+        self.values[out] = GraphValue(out, (rows, cols), node.output.dtype)
+        self.nodes.append(TileOp(attend, axes, reads, Map(out, (m, n)), node.line))
 
     def _slice(self, node: BoundNode, cut: Slice) -> None:
         """A view, or a copy of it where a plain tensor is needed."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import sympy
 
-from tilelink.errors import BadRouting, BadUserOp, NotATensor
+from tilelink.errors import BadAttention, BadRouting, BadUserOp, NotATensor
 from tilelink.ir.location import here
 from tilelink.ir.routing import Routing
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
+    Attention,
     Combine,
     Dispatch,
     Elementwise,
@@ -28,6 +30,7 @@ __all__ = [  # of `tilelink`, too
     "add",
     "all_gather",
     "all_reduce",
+    "attention",
     "combine",
     "dispatch",
     "div",
@@ -75,6 +78,32 @@ def all_reduce(x: Tensor) -> Tensor:
 def send_recv(x: Tensor, by: int = 1) -> Tensor:
     """Each rank gets what the rank `by` before it holds: `Shard(dim) -> Shard(dim)`. Raises BadShift, NothingToSend."""
     return record(SendRecv(by), (x,), "send_recv")
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    softmax_scale: Scalar = 0.0,
+) -> Tensor:
+    """Queries [B, S, Q, D] over keys and values [B, T, G, D], Q a multiple of G: [B, S, Q, D], with scores and sums in fp32.
+
+    `causal`: query i sees keys up to i. `window`: it sees so many of the last ones, itself included; 0 for all. `soft_cap`:
+    scores become `soft_cap * tanh(score / soft_cap)`; 0 for none. `softmax_scale`: of scores, 0 for 1 / sqrt(D).
+    Raises BadAttention, AttentionPlacement, BadShape, MixedDtypes, IntegerOperand, NotATensor.
+    """
+    for name, value in (("window", window), ("soft_cap", soft_cap), ("softmax_scale", softmax_scale)):
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            raise BadAttention(here(), reason=f"{name}={value}", legal=f"{name} is positive, or 0 for none.")
+    if window and not causal:
+        reason = f"window={window} without causal=True"
+        raise BadAttention(here(), reason=reason, legal="A window counts from the query back, with causal=True.")
+    scale = softmax_scale if isinstance(softmax_scale, sympy.Expr) else float(softmax_scale)
+    return record(Attention(causal, window, float(soft_cap), scale), (q, k, v), "attention")
 
 
 def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:

@@ -16,6 +16,7 @@ import sympy
 
 from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import Kind
+from tilelink.ir.ops.attention import Attend
 from tilelink.ir.ops.elementwise import Elementwise, lined_up
 from tilelink.ir.ops.matmul import Matmul
 from tilelink.ir.ops.op import Indices
@@ -41,7 +42,7 @@ class Copy:
         return lined_up(shapes)
 
 
-TileOperation = Matmul | Elementwise | UserOp | Sum | Copy | Combine
+TileOperation = Matmul | Elementwise | UserOp | Sum | Copy | Combine | Attend
 
 Index = tuple[sympy.Expr, ...]
 Interval = tuple[int, int]  # [first, end)
@@ -92,8 +93,8 @@ class Map:
 
 @cache
 def _axis_name(expression: sympy.Expr) -> str:
-    """Of the one axis in it; a slice adds to that where it starts."""
-    return next((str(axis) for axis in expression.free_symbols), "")
+    """Of the axis along which it goes element by element; a slice, or another axis, adds to that where it starts."""
+    return next((str(axis) for axis in expression.free_symbols if expression.coeff(axis) == 1), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,3 +316,5 @@ def _label(op: TileOp) -> str:
             return "copy"
         case Combine():
             return "combine"
+        case Attend():
+            return "attention"

@@ -15,14 +15,16 @@ from functools import lru_cache
 
 from tilelink.ir.collective import Adder, Collective
 from tilelink.ir.experts import by_gathering, returned
+from tilelink.ir.matrices import as_matrices
 from tilelink.ir.spec import AllGather, BoundNode, BoundSpec, BoundValue, Elementwise, Matmul, Slice
 
 
 @lru_cache(maxsize=256)
 def as_computed(spec: BoundSpec) -> BoundSpec:
     """`spec` without values that no output needs, or of which only slices are read and each element is computed by itself.
-    Rows go to experts as `by_gathering` says."""
-    spec = by_gathering(spec)
+    Rows go to experts as `by_gathering` says, and
+    `as_matrices` has tensors of four dimensions."""
+    spec = by_gathering(as_matrices(spec))
     nodes = _needed(spec)
     at = len(nodes) - 1 if any(isinstance(node.operation, Slice) for node in nodes) else -1
     while at >= 0:  # from the last one on: what moves up is looked at again

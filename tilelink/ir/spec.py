@@ -26,6 +26,8 @@ from tilelink.errors import (
 from tilelink.ir.dtype import DTYPE_BYTES as DTYPE_BYTES
 from tilelink.ir.dtype import DTYPES, FLOATS, dtype_name
 from tilelink.ir.location import Location
+from tilelink.ir.ops.attention import Attend as Attend
+from tilelink.ir.ops.attention import Attention as Attention
 from tilelink.ir.ops.collectives import AllGather as AllGather
 from tilelink.ir.ops.collectives import AllReduce as AllReduce
 from tilelink.ir.ops.collectives import ReduceScatter as ReduceScatter
@@ -65,6 +67,8 @@ Operation = (
     | Combine
     | Return
     | Spread
+    | Attention
+    | Attend
 )
 
 
@@ -128,7 +132,8 @@ class BoundSpec:
 def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, given: str | torch.dtype) -> BoundSpec:
     """Put sizes, ranks and the dtype that is `given` into `spec`.
 
-    Raises MissingSize, UnknownSize, IllegalSize, NotDivisible, UnknownDtype, BadShift, BadScalar, SliceOutOfRange.
+    Raises MissingSize, UnknownSize, IllegalSize, NotDivisible, UnknownDtype, BadShift, BadScalar, SliceOutOfRange, BadRouting,
+    BadAttention.
     """
     known, dtype = spec.symbols(), dtype_name(given)
     num_ranks = _plain(num_ranks)
@@ -162,7 +167,7 @@ def bind(spec: Spec, sizes: Mapping[str, int], num_ranks: int, given: str | torc
 
 
 def _bind_node(node: Node, bound: Mapping[str, BoundValue], sizes: Mapping[str, int]) -> BoundNode:
-    operation = node.operation.bound(bound[node.inputs[0]], sizes, node.output.location)
+    operation = node.operation.bound([bound[name] for name in node.inputs], sizes, node.output.location)
     return BoundNode(operation, node.inputs, bound[node.output.name], _short(node.output.location))
 
 

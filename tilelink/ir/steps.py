@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice, Protocol
+from tilelink.ir.ops.attention import Attend
 from tilelink.ir.ops.elementwise import with_constants
 from tilelink.ir.routed import Follows, Routed
 
@@ -122,6 +123,20 @@ class CombineBody:
     weights: Operand
     ids: Operand
     routed: Routed
+
+
+@dataclass(frozen=True, slots=True)
+class AttendBody:
+    """`result` = the attention of a tile of `queries`, of one head, over all of `keys` and `values` along `axis` that its rows
+    see; `waits` come before the first tile of each part of these."""
+
+    result: str
+    queries: Operand
+    keys: Operand
+    values: Operand
+    axis: str
+    how: Attend
+    waits: tuple[Wait, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +269,7 @@ Step = (
     | MatmulBody
     | UserBody
     | CombineBody
+    | AttendBody
     | SumParts
     | SumPackets
     | Load

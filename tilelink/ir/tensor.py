@@ -43,8 +43,8 @@ class Recorder(Protocol):
 
 
 Size: TypeAlias = sympy.Expr | int
-MOST_DIMS = 3  # weights of experts
-_LEGAL_DIMS = "1, 2 or 3"
+MOST_DIMS = 4  # queries, keys and values
+_LEGAL_DIMS = "1 to 4"
 
 Scalar: TypeAlias = float | Real | sympy.Expr
 

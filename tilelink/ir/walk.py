@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import (
     Apply,
+    AttendBody,
     AwaitPlaces,
     CombineBody,
     IfOwn,
@@ -90,6 +91,8 @@ def reads(step: Step) -> tuple[tuple[Operand, tuple[Wait, ...]], ...]:
             return tuple((operand, ()) for _, operand in operands)
         case CombineBody(rows=rows, weights=weights, ids=ids):
             return ((rows, ()), (weights, ()), (ids, ()))
+        case AttendBody(queries=queries, keys=keys, values=values, waits=waits):
+            return ((queries, ()), (keys, waits), (values, waits))
         case SumParts(operand=operand, wait=wait):
             return ((operand, (wait,) if wait is not None else ()),)
         case Load(operand=operand):
@@ -103,7 +106,7 @@ def waits_of(step: Step) -> tuple[Wait, ...]:
     match step:
         case Wait():
             return (step,)
-        case MatmulBody(waits=waits):
+        case MatmulBody(waits=waits) | AttendBody(waits=waits):
             return waits
         case SumParts(wait=Wait() as wait):
             return (wait,)

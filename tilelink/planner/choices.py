@@ -11,7 +11,7 @@ from tilelink.ir.choices import ComputeChoice, Elsewhere, ExchangeChoice, Librar
 from tilelink.ir.graph import Sum
 from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import Kind, TileShape
-from tilelink.ir.spec import Matmul
+from tilelink.ir.spec import Attend, Matmul
 from tilelink.ir.user_op import UserOp
 from tilelink.planner import fields
 from tilelink.planner.fields import AnyField, Field, V
@@ -91,7 +91,7 @@ def asked_of_all(group: Group) -> tuple[AnyField, ...]:
     match group.anchor.operation:
         case Matmul():
             return fields.OF_LOOPS
-        case UserOp():
+        case UserOp() | Attend():
             return (fields.TILE, fields.GROUP)
         case Sum():
             return (fields.SUM,)

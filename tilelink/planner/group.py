@@ -16,7 +16,7 @@ import networkx as nx
 
 from tilelink.ir.graph import TileGraph, TileOp
 from tilelink.ir.nodes import Kind
-from tilelink.ir.spec import Elementwise, Matmul
+from tilelink.ir.spec import Attend, Elementwise, Matmul
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class Group:
     def matmuls(self) -> int:
         """How many run in the loop of the anchor, with itself; 0 if it is none."""
         return sum(isinstance(op.operation, Matmul) for op in self.ops)
+
+    @cached_property
+    def deep(self) -> bool:
+        """Whether its tiles have a depth: steps of so many elements go through what is not written."""
+        return bool(self.matmuls) or isinstance(self.anchor.operation, Attend)
 
     @cached_property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from tilelink.ir.graph import Relation
 from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, Transfer
 from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Cut, Nest
-from tilelink.ir.spec import Combine
+from tilelink.ir.spec import Attend, Combine
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner import fields
 from tilelink.planner.choices import (
@@ -28,7 +28,15 @@ from tilelink.planner.fields import AnyField
 from tilelink.planner.group import Group
 from tilelink.planner.rules import item_counts, peer_atomics
 from tilelink.planner.structure import Structure
-from tilelink.planner.tiles import COMBINE_TILES, STREAM_TILES, matmul_tiles, not_low, suits, worth_trying
+from tilelink.planner.tiles import (
+    COMBINE_TILES,
+    STREAM_TILES,
+    attention_tiles,
+    matmul_tiles,
+    not_low,
+    suits,
+    worth_trying,
+)
 from topologies.topology import Fabric, Topology
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
@@ -174,8 +182,13 @@ def _has_own(structure: Structure, group: Group, choice: ComputeChoice) -> bool:
 
 def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list[TileShape]:
     """The tile that is wanted, or those worth trying."""
+    attend = group.anchor.operation
     if wanted is not None:
-        return [wanted] if (wanted.k >= SMALLEST_DOT) is bool(group.matmuls) else []
+        of_a_head = not isinstance(attend, Attend) or wanted.n == attend.width
+        return [wanted] if (wanted.k >= SMALLEST_DOT) is group.deep and of_a_head else []
+    if isinstance(attend, Attend):
+        queries, keys = (structure.graph.values[read.value] for read in group.anchor.reads[:2])
+        return attention_tiles(attend, queries.shape[0], keys.shape[0], queries.dtype, structure.topology.gpu)
     written = [axis for axis in group.anchor.axes if not axis.reduction]
     rows, cols = written[0].extent, written[-1].extent
     combines = isinstance(group.anchor.operation, Combine)

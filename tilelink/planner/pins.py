@@ -265,5 +265,5 @@ def _add_loops(space: Space, structure: Structure, seen: set[object]) -> None:
                 for which in here:
                     tried = (True, False) if which in (fields.PREFETCH, fields.OWN) else (values[which],)
                     _add(space, (group.name, which), tried, short=which in asked_of_all(group))
-        if group.matmuls and fields.TILE in here:
+        if group.deep and fields.TILE in here:
             space.matmuls.add(group.name)

@@ -11,10 +11,11 @@ from tilelink.ir.graph import Copy, Map, Relation, Sum, TileOp
 from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import Buffer, ComputeRole, Kind, turn_cols
 from tilelink.ir.order import Cut, Nest
-from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
+from tilelink.ir.spec import DTYPE_BYTES, Attend, Combine, Elementwise, Matmul
 from tilelink.ir.steps import (
     Access,
     Apply,
+    AttendBody,
     AwaitPlaces,
     CombineBody,
     IfOwn,
@@ -50,7 +51,7 @@ from tilelink.planner.limits import MOST_TILES
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import around
 from tilelink.planner.tile_order import renamed, sends, tile_order, tile_space
-from tilelink.planner.tiles import Held, few_packets, why_not
+from tilelink.planner.tiles import Held, few_packets, why_no_attention, why_not
 from tilelink.planner.turns import in_turns
 from topologies.topology import Gpu
 
@@ -273,7 +274,7 @@ def _group_steps(
 
 
 def _store_access(problem: Problem, op: TileOp, index: tuple[str, ...], space: Space) -> Access:
-    if not isinstance(op.operation, Matmul | Elementwise) or space.local or space.inwards & set(index):
+    if not isinstance(op.operation, Matmul | Elementwise | Attend) or space.local or space.inwards & set(index):
         return Access.POINTER
     return access_of(problem, op.name, index, space, problem.graph.values[op.name].shape)
 
@@ -308,6 +309,12 @@ def _op_steps(
             if rows.remote:  # which lie at the ranks of their experts
                 routed = routed.on_ranks(problem.num_ranks)
             return [*early, CombineBody(op.name, rows, weights, ids, routed)]
+        case Attend() as how:
+            axis = op.reads[1].axes[0]
+            along = tuple(wait for wait in early if wait.slot == axis)
+            q, k, v = (operand(read) for read in op.reads)
+            made = AttendBody(op.name, q, k, v, axis, how, along)
+            return [*(wait for wait in early if wait not in along), made]
         case Sum():
             wait = early[0] if early else None
             return [SumParts(op.name, _by_pointer(operand(op.reads[0])), wait, onto)]
@@ -359,6 +366,9 @@ def _fitted(problem: Problem, role: ComputeRole, loop: TritonLoop) -> ComputeRol
     """The role with what fits the shared memory of one program: stores through descriptors and prefetches while it
     stores, or stores by pointer, or does not prefetch. Raises Illegal for what fits in no way."""
     bodies = [step for step in role.body if isinstance(step, MatmulBody)]
+    dtype, attends = problem.graph.values[role.name].dtype, any(isinstance(step, AttendBody) for step in role.body)
+    if attends and (fact := why_no_attention(loop.tile, dtype, problem.topology.gpu)):
+        raise Illegal(fact)
     if not bodies:
         return role
     dtypes = [problem.graph.values[body.result].dtype for body in bodies]

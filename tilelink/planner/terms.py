@@ -30,7 +30,7 @@ from tilelink.ir.nodes import (
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import CombineBody, MatmulBody, SumParts, UserBody
+from tilelink.ir.steps import AttendBody, CombineBody, MatmulBody, SumParts, UserBody
 from tilelink.ir.walk import flat
 from tilelink.planner.cost import Model, Span
 from tilelink.planner.draft import Draft, draft_of
@@ -342,6 +342,8 @@ def _work(loop: TileLoop) -> str:
         return f"matmul of {name}"
     if any(isinstance(step, SumParts) for step in body):
         return f"sum of parts of {name}"
+    if any(isinstance(step, AttendBody) for step in body):
+        return f"attention of {name}"
     if any(isinstance(step, CombineBody) for step in body):
         return f"weighted rows of {name}"
     return f"tiles of {name}" if any(isinstance(step, UserBody) for step in body) else f"loads and stores of {name}"

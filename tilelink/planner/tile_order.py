@@ -9,7 +9,7 @@ from tilelink.ir.graph import Relation, TileOp
 from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.elementwise import Elementwise
 from tilelink.ir.order import Nest, TileOrder
-from tilelink.ir.spec import Matmul
+from tilelink.ir.spec import Attend, Matmul
 from tilelink.planner.access import Space, reads_whole, slot_axis
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, make_exchange, rank_order
@@ -35,8 +35,10 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
     written = [axis.name for axis in anchor.axes if not axis.reduction]
     tiles = {axis.name: 0 for axis in anchor.axes}
     tiles |= dict(zip(written, (loop.tile.m, loop.tile.n), strict=False))
-    if isinstance(anchor.operation, Matmul):
+    if isinstance(anchor.operation, Matmul | Attend):
         tiles["k"] = loop.tile.k
+    if isinstance(anchor.operation, Attend):
+        tiles["d"] = anchor.operation.width
     extents = {axis.name: axis.extent // segments[axis.name] for axis in anchor.axes}
     space = Space(extents, segments, tiles, own_first=loop.own_first)
     return replace(space, inwards=frozenset(written[:1])) if _inwards(problem, group, space, loop) else space

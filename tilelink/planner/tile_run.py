@@ -13,7 +13,7 @@ from tilelink.ir.calls import SortRows
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange, Kind, Launch
 from tilelink.ir.order import Cut, Nest
-from tilelink.ir.steps import MatmulBody, Notify, Place, Store, SumParts, Wait
+from tilelink.ir.steps import AttendBody, MatmulBody, Notify, Place, Store, SumParts, Wait
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Parts
 from tilelink.planner.last_tiles import pieces_of
@@ -87,7 +87,9 @@ class TileLoop:
     @cached_property
     def along_k(self) -> list[Wait]:
         """Of these, those in loops over k."""
-        return [wait for step in flat(self.role.body) if isinstance(step, MatmulBody) for wait in step.waits]
+        return [
+            wait for step in flat(self.role.body) if isinstance(step, MatmulBody | AttendBody) for wait in step.waits
+        ]
 
     @cached_property
     def waits(self) -> list[Wait]:
@@ -292,7 +294,7 @@ def _waits(role: ComputeRole) -> list[Wait]:
     """Waits of tiles that are not folded sums."""
     found = [step for step in role.body if isinstance(step, Wait)]
     for step in flat(role.body):
-        if isinstance(step, MatmulBody):
+        if isinstance(step, MatmulBody | AttendBody):
             found += step.waits
         if isinstance(step, SumParts) and step.wait is not None and not step.onto:
             found.append(step.wait)

@@ -11,7 +11,18 @@ from typing import NamedTuple
 from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.routed import Follows, Routed
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.steps import Access, CombineBody, Load, MatmulBody, Operand, Step, Store, SumParts, UserBody
+from tilelink.ir.steps import (
+    Access,
+    AttendBody,
+    CombineBody,
+    Load,
+    MatmulBody,
+    Operand,
+    Step,
+    Store,
+    SumParts,
+    UserBody,
+)
 from topologies.topology import Gpu
 
 START_US = 1.2  # fill and drain of the software pipeline of one tile
@@ -198,7 +209,9 @@ def times_remote(step: Step, ranks: int) -> float:
 
 def loops_over_k(steps: Iterable[Step]) -> int:
     """Those of a tile, one after the other."""
-    return sum(isinstance(one, UserBody) or (isinstance(one, MatmulBody) and not one.beside) for one in steps)
+    return sum(
+        isinstance(one, UserBody | AttendBody) or (isinstance(one, MatmulBody) and not one.beside) for one in steps
+    )
 
 
 def finds_in_order(steps: Iterable[Step]) -> bool:
@@ -233,5 +246,7 @@ def operands_of(step: Step) -> Iterator[Operand]:
             yield operand
         case CombineBody(rows=rows, weights=weights, ids=ids):
             yield from (rows, weights, ids)
+        case AttendBody(queries=queries, keys=keys, values=values):
+            yield from (queries, keys, values)
         case _:
             return

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tilelink.ir.enums import WARP, Protocol
 from tilelink.ir.nodes import TURN_SLICE_BYTES, TileShape
+from tilelink.ir.ops.attention import Attend
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.ir.warpgroups import GROUP_WARPS
@@ -70,6 +71,16 @@ COMBINE_TILES = (
     TileShape(16, 64, 0, 4, 1, per_sm=8),
     *STREAM_TILES,
 )
+# Of attention: rows of queries, a head, tokens of keys.
+_ATTENTION_TILES = (
+    TileShape(128, 0, 128, 8, 2),
+    TileShape(128, 0, 64, 8, 3),
+    TileShape(128, 0, 64, 4, 3),
+    TileShape(64, 0, 64, 4, 3),
+    TileShape(64, 0, 32, 4, 2),
+    TileShape(32, 0, 32, 4, 2),
+    TileShape(16, 0, 16, 4, 2),
+)
 _DEEP_STEP, _FEW_ROWS = 64, 256  # longer steps of k are for loops that wait for memory: less to do for each of them
 _BARRIER_BYTES = 8
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
@@ -86,6 +97,26 @@ def matmul_tiles(matmuls: int, rows: float = 0.0) -> tuple[TileShape, ...]:
     shallow = [tile for tile in MATMUL_TILES if tile.k <= _DEEP_STEP]
     narrow = [replace(tile, n=1 << ((tile.n // matmuls).bit_length() - 1)) for tile in shallow]
     return tuple(dict.fromkeys([*_PAIRS, *(tile for tile in narrow if tile.n >= SMALLEST_DOT)]))
+
+
+def attention_tiles(attend: Attend, rows: int, keys: int, dtype: str, gpu: Gpu) -> list[TileShape]:
+    """Those worth trying for so many rows of queries and keys: what fits, and is at most twice as large as what there is."""
+    tiles = [replace(tile, n=attend.width) for tile in _ATTENTION_TILES]
+    fit = [tile for tile in tiles if not why_no_attention(tile, dtype, gpu)] or tiles[-1:]
+    return [tile for tile in fit if tile.m <= max(16, 2 * rows - 1) and tile.k <= max(16, 2 * keys - 1)] or fit[-1:]
+
+
+def why_no_attention(tile: TileShape, dtype: str, gpu: Gpu) -> str:
+    """Why a tile of attention does not fit `gpu`, or nothing: a tile of queries, and keys and values of each stage."""
+    size = DTYPE_BYTES[dtype]
+    shared = (tile.m + 2 * tile.stages * tile.k) * tile.n * size
+    if shared + _RESERVED_SHARED_BYTES > gpu.shared_bytes_per_sm:
+        return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory"
+    if tile.m * (tile.n + tile.k) > 256 * 32 * tile.warps:
+        return (
+            f"the sums and scores of a {tile.m}x{tile.n}x{tile.k} tile do not fit the registers of {tile.warps} warps"
+        )
+    return ""
 
 
 def not_low(tiles: list[TileShape], rows: float) -> list[TileShape]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import torch
 
+from lowering.selfcheck.attention import attention_of
 from lowering.selfcheck.near import Near
 from lowering.selfcheck.routed import combined, dispatched, grouped, routing_of
 from tilelink.ir.dtype import DTYPES
@@ -20,6 +21,7 @@ from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
+    Attention,
     BoundNode,
     BoundSpec,
     Combine,
@@ -113,6 +115,11 @@ def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.
             return operands[0].times(operands[1].T if transposed else operands[1], split)
         case Elementwise():
             return Near.map(_meaning(spec, node), *operands)
+        case Attention(causal, window, soft_cap, scale):
+            assert isinstance(scale, float), "bound"
+            dtype = TORCH_DTYPES[node.output.dtype]
+            q, k, v = operands
+            return attention_of(q, k, v, dtype, causal=causal, window=window, soft_cap=soft_cap, scale=scale)
         case Dispatch():
             return dispatched(*operands)
         case GroupedMatmul():

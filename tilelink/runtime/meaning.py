@@ -18,6 +18,8 @@ from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
     AllGather,
     AllReduce,
+    Attend,
+    Attention,
     BoundNode,
     BoundSpec,
     Combine,
@@ -87,6 +89,10 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             there = routing >= 0
             counted = torch.where(there[..., None], rows.view(*routing.shape, -1), 0)
             return (counted * torch.where(there, weights, 0)[..., None]).sum(1)
+        case Attention() as how:
+            return _attention(how, *operands)
+        case Attend():
+            raise AssertionError("it is of matrices")
         case AllGather() | ReduceScatter() | AllReduce() | Return():
             return operands[0]  # the same tensor, placed otherwise
         case SendRecv(by):
@@ -105,6 +111,27 @@ def _grouped(num_experts: int, rows: torch.Tensor, w: torch.Tensor, routing: tor
     for number in range(num_experts):
         (mine,) = torch.nonzero(expert == number, as_tuple=True)
         out[mine] = rows[mine // choices if of_tokens else mine] @ w[number]
+    return out
+
+
+def _attention(how: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Head by head: scores of all pairs, those that are not seen left out, then the mean of values by softmax."""
+    sequences, queries, heads, _ = q.shape
+    keys, shared = k.shape[1], heads // k.shape[2]
+    distance = torch.arange(queries).unsqueeze(1) - torch.arange(keys).unsqueeze(0)
+    seen = torch.ones(queries, keys, dtype=torch.bool)
+    if how.causal:
+        seen &= distance >= 0
+    if how.window:
+        seen &= distance < how.window
+    out = torch.empty_like(q)
+    for b in range(sequences):
+        for head in range(heads):
+            scores = torch.einsum("sd,td->st", q[b, :, head], k[b, :, head // shared]) * how.scale
+            if how.soft_cap:
+                scores = how.soft_cap * torch.tanh(scores / how.soft_cap)
+            weights = torch.where(seen, scores, -torch.inf).softmax(1)
+            out[b, :, head] = weights @ v[b, :, head // shared]
     return out
 
 

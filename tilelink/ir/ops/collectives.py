@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilelink.errors import BadDim, BadShift, NothingToGather, NothingToReduce, NothingToSend
+from tilelink.errors import BadDim, BadShape, BadShift, NothingToGather, NothingToReduce, NothingToSend
 from tilelink.ir.location import Location
 from tilelink.ir.ops.op import Inferred, Op, text
 from tilelink.ir.placement import Partial, Replicate, Shard
@@ -19,10 +19,14 @@ class AllGather(Op):
 
     word: ClassVar[str] = "all_gather"
     suffix: ClassVar[str] = "_full"
+    most_dims: ClassVar[int] = 4
     dim: int
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         (value,), dim = operands, self.dim
+        if len(value.shape) == 3:
+            what = f"all_gather operand {value.name}"
+            raise BadShape(location, what=what, rank=3, shape=text(value.shape), legal="1, 2 or 4")
         _check_dim("all_gather", value, dim, location)
         if value.placement != Shard(dim):
             legal = f"dim={value.placement.dim}" if isinstance(value.placement, Shard) else "nothing, it is not sharded"

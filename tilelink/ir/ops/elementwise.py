@@ -137,7 +137,7 @@ class Elementwise(Op):
             )
         return shape, placement
 
-    def bound(self, operand: BoundValue, sizes: Mapping[str, int], location: Location) -> Elementwise:
+    def bound(self, operands: Sequence[BoundValue], sizes: Mapping[str, int], location: Location) -> Elementwise:
         sides = (("left", self.left), ("right", self.right))
         return Elementwise(self.function, *(_bound(self.function, *side, sizes, location) for side in sides))
 

@@ -63,8 +63,8 @@ class Op(ABC):
         given = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # a dataclass
         return tuple(one for one in given if isinstance(one, sympy.Expr))
 
-    def bound(self, operand: BoundValue, sizes: Mapping[str, int], location: Location) -> Self:
-        """The operation with numbers for its expressions; `operand` is the first one. Raises BadScalar, SliceOutOfRange."""
+    def bound(self, operands: Sequence[BoundValue], sizes: Mapping[str, int], location: Location) -> Self:
+        """The operation with numbers for its expressions. Raises BadScalar, SliceOutOfRange, BadRouting, BadAttention."""
         return self
 
 

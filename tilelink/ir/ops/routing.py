@@ -53,8 +53,8 @@ class Route(Op):
             raise RoutedPlacement(location, op=self.word, given=given, legal=legal)
         return ids.shape, ids.placement
 
-    def bound(self, operand: BoundValue, sizes: Mapping[str, int], location: Location) -> Self:
-        experts, choices = int(with_sizes(sympy.sympify(self.num_experts), sizes)), operand.shape[1]
+    def bound(self, operands: Sequence[BoundValue], sizes: Mapping[str, int], location: Location) -> Self:
+        experts, choices = int(with_sizes(sympy.sympify(self.num_experts), sizes)), operands[0].shape[1]
         if experts < 1 or choices > MOST_CHOICES:
             reason = f"{experts} experts" if experts < 1 else f"{choices} experts a token"
             legal = f"There is 1 expert or more, and a token has {MOST_CHOICES} at most."
@@ -115,7 +115,7 @@ class GroupedMatmul(_Routed):
     def placed(self, placements: tuple[Placement, ...]) -> Placement | None:
         return _GROUPED.get((placements[0], placements[1]))
 
-    def bound(self, operand: BoundValue, sizes: Mapping[str, int], location: Location) -> Self:
+    def bound(self, operands: Sequence[BoundValue], sizes: Mapping[str, int], location: Location) -> Self:
         return replace(self, num_experts=int(with_sizes(sympy.sympify(self.num_experts), sizes)))
 
     def indices(self, shapes: Sequence[tuple[int, ...]]) -> Indices:

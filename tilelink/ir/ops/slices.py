@@ -35,9 +35,9 @@ class Slice(Op):
         extent = sympy.simplify(self.stop - self.start)
         return (*value.shape[:dim], extent, *value.shape[dim + 1 :]), value.placement
 
-    def bound(self, operand: BoundValue, sizes: Mapping[str, int], location: Location) -> Slice:
+    def bound(self, operands: Sequence[BoundValue], sizes: Mapping[str, int], location: Location) -> Slice:
         first, end = (with_sizes(sympy.sympify(bound), sizes) for bound in (self.start, self.stop))
-        if not first.is_integer or first < 0 or end > operand.shape[self.dim]:
-            facts = {"start": first, "stop": end, "extent": operand.shape[self.dim]}
-            raise SliceOutOfRange(location, tensor=operand.name, dim=self.dim, **facts)
+        if not first.is_integer or first < 0 or end > operands[0].shape[self.dim]:
+            facts = {"start": first, "stop": end, "extent": operands[0].shape[self.dim]}
+            raise SliceOutOfRange(location, tensor=operands[0].name, dim=self.dim, **facts)
         return Slice(self.dim, int(first), int(end))

@@ -84,7 +84,8 @@ def _over_the_end(blocks: list[Block]) -> Iterator[Finding]:
                 if done.pieces and done.pieces[-2] is not None:  # summed over: the other operand is masked there
                     continue
                 reach = access.low[-2] - access.start[-2] + access.sizes[-2]
-                if not isinstance(region.extent[-2], int) or (wrong := reach != region.extent[-2]).any():
+                rows = region.extent[-2] if done.rows is None else done.rows
+                if not isinstance(region.extent[-2], int) or (wrong := reach != rows).any():
                     lane = int(np.flatnonzero(wrong)[0]) if isinstance(region.extent[-2], int) else 0
                     place, example = where(block, done.step, lane)
                     yield Finding(BugClass.WRONG_PLACE, place, "its rows run over the end of a part", tile=example)

@@ -8,8 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.ir.spec import BoundNode
+from tilelink.proof.contents.folds import attended, folded
+from tilelink.proof.contents.swept import FOLDS
 from tilelink.proof.contents.tile import (
     ANY_RANK,
+    Folded,
+    Full,
     Held,
     Nothing,
     Place,
@@ -38,6 +42,12 @@ class Making:
         """Of each result. Raises Mismatch."""
         if step.op == "zeros":
             return (Zero(done.shape),)
+        if step.op == "full":
+            return (Full(float(str(done.operands[0])), done.shape),)
+        if step.op in FOLDS:
+            return folded(done, held, ranks)
+        if step.op == "attended":
+            return (attended(self.values, [held.get(str(one), Nothing()) for one in done.operands], ranks),)
         if step.op == "own_place":
             return (Place(str(step.operands[0]), ranks),)
         if step.op in self.users:
@@ -62,7 +72,7 @@ class Making:
             value = one if isinstance(one, str | float) else self.value(one, ranks)
             if isinstance(value, Nothing):
                 return (value,) * len(step.results)
-            if isinstance(value, Zero | Product | Summands | Weighted | Place):
+            if isinstance(value, Zero | Full | Product | Summands | Weighted | Folded | Place):
                 raise Mismatch("it has no value yet")
             tiles.append(value)
         return self._of_tiles(step, tiles, ranks)

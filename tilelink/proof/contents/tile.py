@@ -17,6 +17,7 @@ from tilelink.schedule.index import Ints
 Flags = NDArray[np.bool_]
 Column = TypeVar("Column", Ints, Flags)
 ANY_RANK = -1
+LEAST_SCORE = -1e30  # with which a fold begins
 
 
 class Term(NamedTuple):
@@ -157,6 +158,61 @@ class Weighted:
 
 
 @dataclass(frozen=True, slots=True)
+class Full:
+    """The same number everywhere."""
+
+    number: float
+    shape: tuple[int, ...]
+
+    def at(self, lanes: Ints) -> Full:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Keys with their values that a fold has taken, in the lanes where it is `done`. Row i of queries sees key j of them where
+    0 <= i + ahead - j, and below a `window` other than 0; `plain`: it sees all. `here`: so many keys exist."""
+
+    done: Flags
+    keys: Tile
+    values: Tile
+    ahead: Ints
+    here: Ints
+    plain: Flags
+    window: Ints
+
+    def at(self, lanes: Ints) -> Round:
+        keys, values = self.keys.at(lanes), self.values.at(lanes)
+        ahead, here = self.ahead[lanes], self.here[lanes]
+        return Round(self.done[lanes], keys, values, ahead, here, self.plain[lanes], self.window[lanes])
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """One of the three tiles that a fold over keys and values carries on: number `which`. `numbers`: scale and cap of scores. In
+    lanes that have taken nothing yet, `queries` say nothing."""
+
+    which: int
+    queries: Tile
+    numbers: tuple[float, ...]
+    rounds: tuple[Round, ...]
+
+    def at(self, lanes: Ints) -> Folded:
+        return replace(self, queries=self.queries.at(lanes), rounds=tuple(one.at(lanes) for one in self.rounds))
+
+    @property
+    def begun(self) -> Flags:
+        """Lanes that have taken something."""
+        found: Flags = np.logical_or.reduce([one.done for one in self.rounds])
+        return found
+
+    def empty(self, lanes: int) -> Folded:
+        """Of so many lanes, before the first round."""
+        first = np.zeros(lanes, np.int64)
+        return replace(self, queries=self.queries.at(first), rounds=tuple(_not_done(one, lanes) for one in self.rounds))
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """The number of the place in which a buffer of a rank lies."""
 
@@ -177,7 +233,7 @@ class Nothing:
         return self
 
 
-Held = Tile | Zero | Product | Summands | Weighted | Place | Nothing
+Held = Tile | Zero | Full | Product | Summands | Weighted | Folded | Place | Nothing
 
 
 def merged(where: Flags, there: Held, elsewhere: Held) -> Held:
@@ -211,9 +267,50 @@ def merged(where: Flags, there: Held, elsewhere: Held) -> Held:
             known=both(there.known, elsewhere.known),
             offset=offset,
         )
-    if isinstance(there, Zero) and there == elsewhere:
+    if isinstance(there, Zero | Full) and there == elsewhere:
         return there
+    if isinstance(there, Folded) and isinstance(elsewhere, Zero | Full):  # some have not begun
+        elsewhere = there.empty(int((~where).sum())) if begins(there, elsewhere) else elsewhere
+    elif isinstance(elsewhere, Folded) and isinstance(there, Zero | Full):
+        there = elsewhere.empty(int(where.sum())) if begins(elsewhere, there) else there
+    if isinstance(there, Folded) and isinstance(elsewhere, Folded):
+        return _folded(where, there, elsewhere)
     return Nothing("branches leave different things in it")
+
+
+def _folded(where: Flags, there: Folded, elsewhere: Folded) -> Held:
+    """Rounds of the one and of the other, of which one may have more."""
+    queries = merged(where, there.queries, elsewhere.queries)
+    if not isinstance(queries, Tile) or (there.which, there.numbers) != (elsewhere.which, elsewhere.numbers):
+        return Nothing("branches leave different things in it")
+    rounds = list[Round]()
+    for place in range(max(len(there.rounds), len(elsewhere.rounds))):
+        pair = [side.rounds[place] if place < len(side.rounds) else None for side in (there, elsewhere)]
+        known = next(one for one in pair if one is not None)
+        first, second = (
+            one or _not_done(known, int(lanes.sum())) for one, lanes in zip(pair, (where, ~where), strict=True)
+        )
+        keys, values = merged(where, first.keys, second.keys), merged(where, first.values, second.values)
+        if not (isinstance(keys, Tile) and isinstance(values, Tile)):
+            return Nothing("branches leave different things in it")
+        columns = dict[str, Ints | Flags]()
+        for name in ("done", "ahead", "here", "plain", "window"):
+            one, other = getattr(first, name), getattr(second, name)
+            columns[name] = np.empty(len(where), one.dtype)
+            columns[name][where], columns[name][~where] = one, other
+        rounds.append(Round(keys=keys, values=values, **columns))  # type: ignore[arg-type]
+    return Folded(there.which, queries, there.numbers, tuple(rounds))
+
+
+def begins(folded: Folded, one: Zero | Full) -> bool:
+    """Whether the fold can have begun with it."""
+    return isinstance(one, Zero) if folded.which else isinstance(one, Full) and one.number == LEAST_SCORE
+
+
+def _not_done(like: Round, lanes: int) -> Round:
+    """A round of so many lanes, in none of which it is done."""
+    first = np.zeros(lanes, np.int64)
+    return replace(like.at(first), done=np.zeros(lanes, bool))
 
 
 def _alike(a: Pieces | None, b: Pieces | None) -> bool:

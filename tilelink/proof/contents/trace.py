@@ -14,6 +14,7 @@ import numpy as np
 from tilelink.proof.contents.alike import Alike
 from tilelink.proof.contents.anew import Touch
 from tilelink.proof.contents.memory import Access, split
+from tilelink.proof.contents.swept import Sweep, folds
 from tilelink.proof.contents.tile import Flags, Pieces
 from tilelink.proof.happens_before.lanes import Lanes
 from tilelink.schedule.index import Index, Ints, Number, names_in, replaced
@@ -36,6 +37,7 @@ class Done:
     shape: tuple[int, ...] = ()
     pieces: tuple[Pieces | None, ...] = ()
     offset: tuple[Ints, ...] | None = None  # from the origin of a load
+    rows: Ints | None = None  # that a loop goes over, where it folds
     torn: bool = False  # a loop goes over a dimension, but not piece by piece
     parts: tuple[Access | None, ...] = ()  # of a Call: those of its operands, then of its results
 
@@ -173,6 +175,9 @@ class _Trace:
     def loop(self, block: Block, loop: For, lanes: Lanes) -> None:
         counts = np.maximum(lanes.value(loop.count, {}), 0)
         rounds, even = int(counts.max()), bool(counts.min() == counts.max())
+        if folds(loop) and rounds:
+            self.steps_folded(block, loop, lanes, counts)
+            return
         if even and _multiplies(loop) and rounds:
             self.steps_swept(block, loop, lanes, rounds)
             return
@@ -196,6 +201,31 @@ class _Trace:
         self.steps(block, loop.body, first)
         for one in block.steps[before:]:
             self._sweep(one, by, loop.variable, lanes, rounds)
+
+    def steps_folded(self, block: Block, loop: For, lanes: Lanes, counts: Ints) -> None:
+        """A loop that folds as one round, in the lanes that have any."""
+        where = counts > 0
+        side = block if where.all() else Block(block.place, block.ranks[where], block.tiles[where])
+        lanes, sweep = lanes.at(where), Sweep(loop, lanes.at(where), counts[where])
+        first, before = lanes.having(**{loop.variable: 0}).with_let(loop.let, {}), len(side.steps)
+        self.steps(side, loop.body, first)
+        loads = list[Done]()
+        for one in side.steps[before:]:
+            assert isinstance(one, Done)
+            if isinstance(one.step, Load):
+                (start, extent), one.torn = sweep.box(one.step)
+                access = one.reads[0]
+                one.reads = (self._box(access.buffer, access.at, start, extent, access.version),)
+                one.rows = extent[-2]
+                loads.append(one)
+            elif isinstance(one.step, Compute):
+                load = loads[0].step
+                assert isinstance(load, Load)
+                changed, torn = sweep.mask(one.step, load)
+                loads[0].torn |= torn
+                one.operands = tuple(changed.get(at, operand) for at, operand in enumerate(one.operands))
+        if side is not block:
+            block.steps.append(Chosen(where, side, Block(block.place, block.ranks[~where], block.tiles[~where])))
 
     def _sweep(self, one: Done | Chosen, by: Mapping[str, Number], variable: str, lanes: Lanes, rounds: int) -> None:
         if isinstance(one, Chosen):

@@ -1,0 +1,128 @@
+"""Attention over ranks: random schedules of random specs on emulated ranks, each element against the definition."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+import lowering
+import tilelink
+import topologies
+from tests.pipeline.attention_specs import HEADS, KINDS, ROWS, B, D, G, How, Q, S, T, by_definition, drawn, spec_of
+from tilelink import Shard, Tensor
+from tilelink.compiled.check import check_compiled
+from tilelink.errors import AttentionPlacement, BadAttention, BadShape
+from tilelink.ir.spec import bind
+from tilelink.proof.verify import verify
+from tilelink.runtime.emulated import EmulatedRun
+from tilelink.runtime.load import load_source
+from tilelink.runtime.meaning import cut, evaluate, whole_inputs
+from tilelink.runtime.run import run_emulated
+
+_FAR = {"bf16": 0.03, "fp16": 0.004, "fp32": 2e-5}  # of means of values of size 1
+
+
+@pytest.mark.quick(6)
+@pytest.mark.parametrize("seed", range(120))
+def test_a_random_schedule_computes_what_the_definition_says(seed: int) -> None:
+    found = drawn(random.Random(seed))
+    schedule, spec = found.schedule, found.schedule.spec
+    assert not verify(schedule).findings
+    source = lowering.emit(schedule, found.target)
+    assert run_emulated(schedule, source, calls=2).equal
+    run = EmulatedRun(schedule, source, seed)
+    run.call()
+    run.finish()
+    ((inputs, outputs),) = run.calls
+    exact = by_definition(found.how, *whole_inputs(spec, inputs).values())
+    for rank, (out,) in enumerate(outputs):
+        part = cut(exact, spec.value(spec.outputs[0]).placement, rank, spec.num_ranks)
+        assert (out.double() - part).abs().max() <= _FAR[spec.inputs[0].dtype]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", [How(), How(causal=True), How(True, 5, 3.0, 0.2)])
+def test_a_spec_means_what_its_definition_says(kind: str, how: How) -> None:
+    if kind == "cross" and how.causal:
+        pytest.skip("other tokens are not behind these")
+    sizes = {"B": 1, "S": 12, "T": 20, "Q": 8, "G": 4, "D": 16}
+    needed = spec_of(kind, how).spec.symbols()
+    spec = bind(spec_of(kind, how).spec, {name: sizes[name] for name in needed}, 4, "bf16")
+    generator = torch.Generator().manual_seed(3)
+    inputs = {one.name: torch.randn(one.shape, generator=generator, dtype=torch.float64) for one in spec.inputs}
+    found = evaluate(spec, inputs)[spec.outputs[0]]
+    assert torch.allclose(found, by_definition(how, *inputs.values()), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", [How(), How(causal=True)])
+def test_of_real_sizes_it_is_proved_and_compiled_in_order(how: How) -> None:
+    sizes = {"B": 1, "S": 8192, "Q": 64, "G": 8, "D": 128}
+    schedule = spec_of("gathered", how).plan_for(topologies.load("h100-nvswitch", 2), sizes, "bf16", {})
+    proof = verify(schedule)
+    assert not proof.findings and proof.seconds < 5
+    report = check_compiled(load_source(lowering.emit(schedule), "attention"), 2, "sm_90")
+    assert not report.findings and not report.unknown
+
+
+# ---- what is refused ----
+
+
+def traced(q: Tensor, k: Tensor, v: Tensor, **options: object) -> tilelink.Overlap:
+    @tilelink.overlap
+    def one(q: q, k: k, v: v) -> Tensor:  # type: ignore[valid-type]
+        return tilelink.attention(q, k, v, **options)  # type: ignore[arg-type]
+
+    return one
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "options", "says"),
+    [
+        (Tensor(B, S, Q, D), Tensor(B, T, G, D), Tensor(B, S, G, D), {}, "one shape"),
+        (Tensor(B, S, Q, D), Tensor(B, T, G, T), Tensor(B, T, G, T), {}, "elements of a head"),
+        (Tensor(B, S, Q, D), Tensor(S, T, G, D), Tensor(S, T, G, D), {}, "sequences"),
+        (Tensor(B, S, Q, D), Tensor(B, T, G, D), Tensor(B, T, G, D), {"causal": True}, "as many of both"),
+        (Tensor(B, S, Q, D), Tensor(B, T, G, D), Tensor(B, T, G, D), {"window": 4}, "causal=True"),
+        (Tensor(B, S, Q, D), Tensor(B, T, G, D), Tensor(B, T, G, D), {"soft_cap": -1.0}, "positive"),
+    ],
+)
+def test_shapes_and_options(q: Tensor, k: Tensor, v: Tensor, options: dict[str, object], says: str) -> None:
+    with pytest.raises(BadAttention) as caught:
+        traced(q, k, v, **options).spec  # noqa: B018 (it is traced here)
+    assert says in str(caught.value) and "test_attention.py" in str(caught.value)
+
+
+def test_placements() -> None:
+    for q, k in ((ROWS, ROWS), (HEADS, ROWS), (Shard(3), Shard(3))):
+        sides = Tensor(B, S, Q, D, placement=q), *(Tensor(B, S, G, D, placement=k) for _ in range(2))
+        with pytest.raises(AttentionPlacement) as caught:
+            traced(*sides).spec  # noqa: B018
+        assert "Shard(1) over Replicate() -> Shard(1)" in str(caught.value)
+
+
+def test_other_dimensions() -> None:
+    with pytest.raises(BadShape):
+        traced(Tensor(S, Q, D), Tensor(S, G, D), Tensor(S, G, D)).spec  # noqa: B018
+    with pytest.raises(BadShape):
+
+        @tilelink.overlap
+        def gathered(x: Tensor(S, Q, D, placement=Shard(0))) -> Tensor:  # type: ignore[valid-type]
+            return tilelink.all_gather(x, dim=0)
+
+        gathered.spec  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ({"Q": 3, "G": 2}, "do not share"),
+        ({"D": 24}, "16, 32, 64, 128, 256"),
+        ({"B": 2}, "2 sequences"),
+    ],
+)
+def test_sizes(sizes: dict[str, int], says: str) -> None:
+    with pytest.raises(BadAttention) as caught:
+        bind(spec_of("given", How()).spec, {"B": 1, "S": 8, "Q": 2, "G": 2, "D": 16} | sizes, 2, "bf16")
+    assert says in str(caught.value)

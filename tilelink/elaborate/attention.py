@@ -1,0 +1,131 @@
+"""Steps of a tile of attention: part by part of keys and values, the tiles that its rows see.
+
+Which they are follows from positions. Row 0 of a tile of queries stands `first` tokens behind the first key of a part; a query
+sees keys up to itself, and of these the last ones of a window. Of the tiles of a part
+
+    begin ... inner    some keys are out of the window of some rows: masked
+    inner ... whole    all rows see all keys
+    whole ... end      some keys are behind some rows, or behind the end of the part: masked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tilelink.elaborate.positions import rank_at, segment_name
+from tilelink.elaborate.regions import Tiles, own_region, region
+from tilelink.ir.steps import AttendBody, Operand
+from tilelink.ir.steps import Wait as TileWait
+from tilelink.schedule.index import Index, Number, greatest, least, rank, rounded_up
+from tilelink.schedule.steps import Compute, For, If, Load, Step
+
+QUERIES, KEYS, VALUES = "queries_tile", "keys_tile", "values_tile"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The tiles of a part that a tile of queries sees, in the order of the text above."""
+
+    begin: Number
+    inner: Number
+    whole: Number
+    end: Number
+
+
+def state_of(result: str) -> tuple[str, str, str]:
+    """What is carried from tile to tile: of each row the largest score, the sum of the weights, and that of values by weight."""
+    return f"{result}_top", f"{result}_weight", result
+
+
+def attended(tiles: Tiles, step: AttendBody, waits: Callable[[TileWait, Number], tuple[Step, ...]]) -> tuple[Step, ...]:
+    """Own keys come first, then those of the ranks in the order in which they arrive, each behind its `waits`. With a causal mask
+    these are the ranks before this one, where queries are cut as keys are."""
+    axis, rows, how = tiles.axis(step.axis), tiles.written[0], step.how
+    top, weight, total = state_of(step.result)
+    height, position = tiles.width(rows.name), tiles.span(rows.name)[0]
+    start = (
+        Load(QUERIES, region(tiles, step.queries)),
+        Compute((top,), "full", (-1e30,), (height, 1)),
+        Compute((weight,), "zeros", shape=(height, 1)),
+        Compute((total,), "zeros", shape=(height, how.width)),
+    )
+    end = Compute((total,), "attended", (total, weight))
+    alike = how.apart and rows.extent == axis.extent  # queries are cut as keys are
+    place = position + (rank * rows.extent if how.apart else 0)
+    if axis.segments == 1:
+        return (*start, *_part(tiles, step, place), end)
+    own = _part(tiles.in_own(axis.name), step, position if alike else place - rank * axis.extent, behind=alike)
+    segment, number = Index(segment_name(axis.name)), Index(f"{axis.name}_place")
+    earlier = how.causal and alike
+    order = replace(tiles.role.order.minor_ranks, first=1, direction=-1 if earlier else 1)
+    first = position + (rank - segment) * axis.extent if alike else place - segment * axis.extent
+    awaited = tuple(one for wait in step.waits for one in waits(wait, segment))
+    theirs = (*awaited, *_part(tiles, step, first, behind=earlier, all_seen=earlier and not how.window))
+    if how.causal and not earlier:
+        seen = Index("max", (first + height, 0))
+        theirs = (If(seen, 0, (), theirs),)
+    let = ((segment.op, rank_at(order, number)),)
+    return (*start, *own, For(number.op, rank if earlier else axis.segments - 1, theirs, let), end)
+
+
+def _part(
+    tiles: Tiles, step: AttendBody, first: Number, *, behind: bool = False, all_seen: bool = False
+) -> tuple[Step, ...]:
+    """One part, the first row of queries `first` tokens behind its first key. `behind`: it never stands before that;
+    `all_seen`: it sees all of them."""
+    axis, height, how = tiles.axis(step.axis), tiles.width(tiles.written[0].name), step.how
+    causal = how.causal and not all_seen
+    seen = seen_of(axis.extent, axis.tile, height, first, causal=causal, window=how.window, behind=behind)
+    state = state_of(step.result)
+
+    def loop(begin: Number, end: Number, masked: bool) -> Iterator[Step]:
+        count = end - begin
+        if count == 0:
+            return
+        number, key = Index(f"{axis.name}_tile"), Index(axis.name)
+        at = begin + number
+        if isinstance(begin, Index):  # it is, and who reads bounds off an index sees it
+            at = least(at, axis.tiles - 1)
+        many = least(axis.tile, axis.extent - key) if masked and axis.extent % axis.tile else axis.tile
+        loads = (_loaded(tiles, name, one, key, many, step) for name, one in ((KEYS, step.keys), (VALUES, step.values)))
+        operands = (*state, QUERIES, KEYS, VALUES, how.scale, how.soft_cap)
+        made = Compute(state, "attend", operands)
+        if masked:
+            ahead = first - key if causal else axis.extent
+            made = Compute(state, "attend_some", (*operands, ahead, many, how.window))
+        yield For(number.op, count, (*loads, made), ((key.op, at * axis.tile),))
+
+    masked_first = loop(seen.begin, seen.inner, True)
+    return (*masked_first, *loop(seen.inner, seen.whole, False), *loop(seen.whole, seen.end, True))
+
+
+def seen_of(
+    extent: int, tile: int, height: int, first: Number, *, causal: bool, window: int, behind: bool = False
+) -> Seen:
+    """Of a part of `extent` keys in tiles of `tile`, by `height` rows of queries, the first of them `first` tokens behind the
+    first key; `behind`: never before it."""
+    if not causal:
+        return Seen(0, 0, extent // tile, -(-extent // tile))
+
+    def within(position: Number, *, positive: bool) -> Number:
+        return least(position if positive else greatest(position, 0), extent)
+
+    end = rounded_up(within(first + height, positive=behind), tile)
+    whole: Number = within(first + 1, positive=behind) // tile
+    if not window:
+        return Seen(0, 0, whole, end)
+    begin = within(first + 1 - window, positive=False) // tile
+    inner = least(rounded_up(within(first + height - window, positive=False), tile), end)
+    return Seen(begin, inner, greatest(whole, inner), end)
+
+
+def _loaded(tiles: Tiles, result: str, operand: Operand, key: Number, many: Number, step: AttendBody) -> Load:
+    """A tile of keys or values of the head that the tile's head of queries shares."""
+    width, head, axis = step.how.width, Index(tiles.written[-1].name), tiles.axis(step.axis)
+    column = head // (step.how.shared * width) * width if step.how.shared > 1 else head
+    own = operand.own and (step.axis in tiles.own or tiles.segment(operand.slot) == rank)
+    found = own_region(tiles, operand) if own else region(tiles, operand)
+    row = key if operand.slot else tiles.segment(axis.name) * axis.extent + key
+    (*lead, _, _), (*before, _, _) = found.start, found.extent
+    return Load(result, replace(found, start=(*lead, row, column), extent=(*before, many, width)))

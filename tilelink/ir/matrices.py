@@ -1,0 +1,61 @@
+"""Queries, keys and values as matrices: tokens are rows, the elements of all heads are columns.
+
+q [1, S, Q, D]                ->  q [S, Q * D]
+all_gather(k, dim=1)          ->  all_gather(k, dim=0)
+attention(q, k, v)            ->  the same with heads as ranges of columns
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilelink.ir.ops.attention import HEADS, TOKENS, WIDTH
+from tilelink.ir.placement import Placement, Shard
+from tilelink.ir.spec import AllGather, Attend, Attention, BoundNode, BoundSpec, BoundValue
+
+_DIMS, _OF_ROWS = 4, 2  # dimensions of what becomes a matrix, and how many of them are rows
+
+
+def as_matrices(spec: BoundSpec) -> BoundSpec:
+    """`spec` with matrices for tensors of four dimensions; the spec itself if it has none."""
+    if not any(len(value.shape) == _DIMS for value in (*spec.inputs, *(node.output for node in spec.nodes))):
+        return spec
+    nodes = tuple(_node(spec, node) for node in spec.nodes)
+    return replace(spec, inputs=tuple(map(_value, spec.inputs)), nodes=nodes)
+
+
+def matrix_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """How a tensor lies as rows and columns, if it has so many dimensions."""
+    return (math.prod(shape[:_OF_ROWS]), math.prod(shape[_OF_ROWS:])) if len(shape) == _DIMS else shape
+
+
+def _value(value: BoundValue) -> BoundValue:
+    if len(value.shape) != _DIMS:
+        return value
+    shape, local = map(matrix_shape, (value.shape, value.local))
+    return replace(value, shape=shape, local=local, placement=_placement(value.placement))
+
+
+def _placement(placement: Placement) -> Placement:
+    return Shard(placement.dim // _OF_ROWS) if isinstance(placement, Shard) else placement
+
+
+def _node(spec: BoundSpec, node: BoundNode) -> BoundNode:
+    match node.operation:
+        case AllGather(dim) if len(node.output.shape) == _DIMS:
+            return replace(node, operation=AllGather(dim // _OF_ROWS), output=_value(node.output))
+        case Attention(causal, window, soft_cap, scale):
+            queries, keys, _ = map(spec.value, node.inputs)
+            heads, width = queries.local[HEADS], queries.local[WIDTH]
+            apart = queries.placement == Shard(TOKENS)
+            assert isinstance(scale, float), "bound"
+            attend = Attend(causal, window, soft_cap, scale, heads, heads // keys.local[HEADS], width, apart)
+            return replace(node, operation=attend, output=_value(node.output))
+    return replace(node, output=_value(node.output))
+
+
+def names_of_matrices(values: Iterable[BoundValue]) -> frozenset[str]:
+    """Of values that users hand over, or get, with four dimensions."""
+    return frozenset(value.name for value in values if len(value.shape) == _DIMS)

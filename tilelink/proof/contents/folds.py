@@ -1,0 +1,200 @@
+"""Folds over keys and values: what a state has taken, and whether that is all that its queries see, each key once.
+
+out[i] = the softmax of q[i] . k[j] times v[j], over the keys j that i sees: 0 <= i - j < window with a causal mask, else all.
+Exponentials and sums of any order have the same meaning, so it suffices to know which keys were taken, and seen by which rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilelink.ir.ops.attention import Attend
+from tilelink.ir.spec import BoundNode
+from tilelink.proof.contents.tile import LEAST_SCORE, Flags, Folded, Full, Held, Nothing, Round, Tile, Zero
+from tilelink.proof.contents.trace import Done
+from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
+from tilelink.schedule.index import Ints
+
+
+def folded(done: Done, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
+    """The state with one more round. Raises Mismatch."""
+    *names, scale, cap = done.operands[:8]
+    state, tiles = (
+        [held.get(str(one), Nothing(f"{one} is no tile")) for one in some] for some in (names[:3], names[3:])
+    )
+    for one in (*state, *tiles):
+        if isinstance(one, Nothing):
+            return (one,) * 3
+    queries, keys, values = tiles
+    if not (isinstance(queries, Tile) and isinstance(keys, Tile) and isinstance(values, Tile)):
+        raise Mismatch("it folds what is no value of the spec")
+    numbers = float(str(scale)), float(str(cap))
+    before = _rounds(state, queries, numbers)
+    plain = len(done.operands) == 8
+    ahead, here = (_column(one, ranks) for one in (done.operands[8:10] or (0, 0)))
+    window = _column(0 if plain else done.operands[10], ranks)
+    if plain:
+        here = keys.extent[0]
+    every = np.ones(len(ranks), bool)
+    more = Round(every, keys, values, ahead, here, every & plain, window)
+    return tuple(Folded(which, queries, numbers, (*before, more)) for which in range(3))
+
+
+def _rounds(state: Sequence[Held], queries: Tile, numbers: tuple[float, ...]) -> tuple[Round, ...]:
+    top, weight, total = state
+    if isinstance(top, Full):
+        if top.number != LEAST_SCORE or not isinstance(weight, Zero) or not isinstance(total, Zero):
+            raise Mismatch("a fold begins with no weights, no sums, and a score below all others")
+        return ()
+    for which, one in enumerate(state):
+        if not isinstance(one, Folded) or one.which != which or one.numbers != numbers:
+            raise Mismatch("it is not the state of this fold")
+        if not _same(one.queries, queries, one.begun) or not _alike(one.rounds, state[0].rounds):  # type: ignore[union-attr]
+            raise Mismatch("parts of the state are of different folds")
+    assert isinstance(top, Folded)
+    return top.rounds
+
+
+def _alike(one: tuple[Round, ...], other: tuple[Round, ...]) -> bool:
+    """Whether the same has been taken: tiles of a step are the same objects, but for those behind a branch."""
+    return len(one) == len(other) and all(
+        a is b or (bool((a.done == b.done).all()) and _same(a.keys, b.keys) and _same(a.values, b.values))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _same(one: Tile, other: Tile, where: Flags | None = None) -> bool:
+    if one is other:
+        return True
+    columns = [(one.owner, other.owner), (one.known, other.known)]
+    for name in ("start", "extent", "skip"):
+        columns += zip(getattr(one, name), getattr(other, name), strict=True)
+    return (one.term, one.axes) == (other.term, other.axes) and all(
+        bool(((a == b) | (False if where is None else ~where)).all()) for a, b in columns
+    )
+
+
+def attended(values: Values, state: Sequence[Held], ranks: Ints) -> Held:
+    """The attention that a state is of. Raises Mismatch."""
+    total, weight = state
+    for one in state:
+        if isinstance(one, Nothing):
+            return one
+    if not (isinstance(total, Folded) and isinstance(weight, Folded)) or (total.which, weight.which) != (2, 1):
+        raise Mismatch("it is not the state of a fold")
+    if (wrong := total.queries.some & ~total.begun).any():
+        raise Mismatch("nothing has been taken", wrong)
+    if not _same(total.queries, weight.queries) or not _alike(total.rounds, weight.rounds):
+        raise Mismatch("parts of the state are of different folds")
+    reasons = list[Mismatch]()
+    for node in values.spec.nodes:
+        if isinstance(node.operation, Attend):
+            try:
+                return _attention(values, node, node.operation, total, ranks)
+            except Mismatch as mismatch:
+                reasons.append(mismatch)
+    raise likeliest(reasons, "the spec has no attention")
+
+
+def _attention(values: Values, node: BoundNode, how: Attend, folded: Folded, ranks: Ints) -> Tile:
+    if folded.numbers != (how.scale, how.soft_cap):
+        raise Mismatch(f"scores of {node.output.name} are scaled by {how.scale} and capped at {how.soft_cap}")
+    queries, name = _part(values, folded.queries, node.inputs[0], ranks), node.output.name
+    rows, known = values.shapes[node.inputs[0]][0], folded.queries.known.copy()
+    begins, head = queries.start[0] + (ranks * rows if how.apart else 0), queries.start[1] // how.width
+    of_one_head = (queries.start[1] % how.width == 0) & (queries.extent[1] == how.width) & (queries.skip[1] == 0)
+    some = folded.queries.some
+    if (wrong := some & ~of_one_head).any():
+        raise Mismatch(f"a tile of {name} is of one head", wrong)
+    first, last = begins + queries.skip[0], begins + queries.extent[0]  # rows of queries
+    taken = list[tuple[Ints, Ints]]()
+    for one in folded.rounds:
+        known &= ~one.done | (one.keys.known & one.values.known)
+        here = some & one.done
+        keys, beside = (
+            _part(values, tile, given, ranks, here)
+            for tile, given in ((one.keys, node.inputs[1]), (one.values, node.inputs[2]))
+        )
+        _check_heads(name, how, head, (keys, beside), here)
+        wrong = here & ((keys.start[0] != beside.start[0]) | (beside.extent[0] < one.here))
+        if wrong.any():
+            raise Mismatch(f"{name}: other rows of values than of keys", wrong)
+        _check_seen(name, how, one, keys, (begins, first, last), here)
+        taken.append((np.where(here, keys.start[0], -1), np.where(here, keys.start[0] + one.here, -1)))
+    _check_covered(node, how, taken, (first, last), values.shapes[node.inputs[1]][0], some & known)
+    term, tile = values.term(node), folded.queries
+    return Tile(term, (0, 1), ranks, queries.start, queries.extent, queries.skip, known, shape=tile.shape)
+
+
+def _part(values: Values, tile: Tile, name: str, ranks: Ints, here: Flags | None = None) -> Part:
+    if tile.axes != (0, 1):
+        raise Mismatch(f"rows and columns of {tile.term} are not where attention needs them")
+    part = values.part(tile, name)
+    if (wrong := tile.some & (True if here is None else here) & ~part.on(ranks)).any():
+        raise Mismatch(f"it is {name} of another rank", wrong)
+    return part
+
+
+def _check_heads(name: str, how: Attend, head: Ints, parts: tuple[Part, ...], here: Flags) -> None:
+    for part in parts:
+        wrong = here & ((part.start[1] != head // how.shared * how.width) | (part.extent[1] != how.width))
+        wrong |= here & ((part.skip[0] > 0) | (part.skip[1] > 0))
+        if wrong.any():
+            raise Mismatch(f"{name}: keys or values of another head", wrong)
+
+
+def _check_seen(name: str, how: Attend, one: Round, keys: Part, queries: tuple[Ints, Ints, Ints], here: Flags) -> None:
+    """Each row sees of these keys those that it is to see, and none that do not exist."""
+    begins, first, last = queries
+    start, end = keys.start[0], keys.start[0] + one.here
+    each = one.plain.copy()  # whether all rows see all keys, and whether they should
+    each |= (first - begins + one.ahead >= one.here - 1) & (
+        (one.window == 0) | (last - 1 - begins + one.ahead < one.window)
+    )
+    should = each | True
+    if how.causal:
+        should &= end - 1 <= first
+    if how.window:
+        should &= last - 1 - start < how.window
+    exactly = ~one.plain & (one.ahead == begins - start) & (one.window == how.window) & how.causal
+    wrong = here & ((one.here > keys.extent[0]) | ~(exactly | (each & should)))
+    if wrong.any():
+        raise Mismatch(f"{name}: queries see other keys than they should", wrong)
+
+
+def _check_covered(
+    node: BoundNode,
+    how: Attend,
+    taken: Sequence[tuple[Ints, Ints]],
+    queries: tuple[Ints, Ints],
+    size: int,
+    where: Flags,
+) -> None:
+    """All keys that any row sees have been taken, none of them twice."""
+    first, last = queries
+    low = np.maximum(first - how.window + 1, 0) if how.window else first * 0
+    high = np.minimum(last, size) if how.causal else first * 0 + size
+    reached, name = low.copy(), node.output.name
+    if taken:
+        starts, ends = (np.stack(one) for one in zip(*taken, strict=True))
+        order = np.argsort(starts, axis=0, kind="stable")
+        starts, ends = (np.take_along_axis(one, order, axis=0) for one in (starts, ends))
+        before = np.full(len(first), -1, np.int64)  # where the tile before ends
+        for start, end in zip(starts, ends, strict=True):
+            some = end > start
+            if (wrong := where & some & (start < before)).any():
+                raise Mismatch(f"{name}: some keys are taken twice", wrong)
+            if (wrong := where & some & (start > reached) & (reached < high)).any():
+                raise Mismatch(f"{name}: not all keys are taken", wrong)
+            before = np.where(some, end, before)
+            reached = np.where(some, np.maximum(reached, end), reached)
+    if (wrong := where & (reached < high)).any():
+        raise Mismatch(f"{name}: not all keys are taken", wrong)
+
+
+def _column(number: str | float | Ints, ranks: Ints) -> Ints:
+    if isinstance(number, str):
+        raise Mismatch(f"{number} is no number")
+    return np.broadcast_to(np.asarray(number, np.int64), ranks.shape)
